@@ -1,0 +1,53 @@
+# What a newcomer needs: `make demo` and `make test`. Everything else: `make help`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test check format bench docs docs-serve lock clean
+help:             ## list the recipes
+	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+
+setup: $(READY)   ## make .venv from the lock file
+$(READY): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Discreet needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@echo "setting up $(VENV) (once, a minute or two)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)    ## make a reading log of a million rows, release counts from it, draw them
+	@$(BIN)/python demo/demo.py
+
+test: $(READY)    ## the whole suite
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(READY)   ## format, lint, types, layers, docs
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+format: $(READY)  ## rewrite the files as `make check` wants them
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY)   ## speed and memory as ratios, printed as tables
+	@$(BIN)/python -m benchmarks
+
+docs: $(READY)    ## build the documentation into build/site
+	@DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --site-dir build/site
+
+docs-serve: $(READY)  ## read the documentation while you write it
+	@$(BIN)/mkdocs serve
+
+lock:             ## pin the newest versions the project allows (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --group dev --upgrade --quiet \
+	  --custom-compile-command "make lock" -o requirements-dev.lock pyproject.toml
+
+clean:            ## remove everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,75 @@
+"""Every error Discreet raises on purpose.
+
+    DiscreetError
+    ├── InputError            the question cannot be asked as it stands; the message says what is allowed
+    │   ├── UnknownColumn     a column the table does not have
+    │   └── WhereError        a filter outside the grammar, with the position
+    ├── BudgetExceeded        the answer could cost more than is left; nothing was read or charged
+    ├── EngineError           the engine failed; nothing is known about the data
+    │   └── InexactHead       the engine answered, but not with a head that is proven exact
+    └── InvariantViolated     a bug of ours: a promise about privacy or budget would have been broken
+
+Messages are single sentences for people. They never hold a count, a row, a key or a seed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class DiscreetError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class InputError(DiscreetError, ValueError):
+    """The question cannot be asked as it stands."""
+
+
+class UnknownColumn(InputError):
+    """A column that the table does not have.
+
+    Attributes:
+        name: what was asked for.
+        nearest: the existing column that looks most like it, or None.
+    """
+
+    def __init__(self, name: str, known: Iterable[str], role: str = "column") -> None:
+        columns = list(known)
+        self.name = name
+        matches = difflib.get_close_matches(name.casefold(), [c.casefold() for c in columns], n=1)
+        self.nearest = next((c for c in columns if matches and c.casefold() == matches[0]), None)
+        hint = f"did you mean {self.nearest!r}?" if self.nearest else f"the columns are {', '.join(map(repr, columns))}"
+        super().__init__(f"there is no {role} {name!r}; {hint}")
+
+
+class WhereError(InputError):
+    """A filter outside the grammar.
+
+    Attributes:
+        position: 0-based offset in the text where reading stopped, or None if the fault is not one place.
+    """
+
+    def __init__(self, message: str, position: int | None = None) -> None:
+        self.position = position
+        where = "" if position is None else f" at character {position + 1}"
+        super().__init__(f"the filter cannot be used{where}: {message}")
+
+
+class BudgetExceeded(DiscreetError):
+    """The answer could cost more than is left. Nothing was read, nothing was charged."""
+
+
+class EngineError(DiscreetError):
+    """The engine failed; its own words may hold data and are kept out of the message."""
+
+
+class InexactHead(EngineError):
+    """The engine answered with a head that is not proven exact, so no noise may be drawn from it."""
+
+
+class InvariantViolated(DiscreetError, AssertionError):
+    """A bug of ours: going on would break a promise about privacy or budget."""

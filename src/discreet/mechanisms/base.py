@@ -1,0 +1,163 @@
+"""What every mechanism is: the paper's four operations (LinkedIn's Audience Engagements API, section 4).
+
+A mechanism is a frozen value of its parameters. It says how long a head it needs, what it may cost at worst, releases,
+and says in the outcome what it did cost. It sees counts and positions, never labels, so nothing it does can depend on
+a label; it draws all its randomness from the bits it is given, so the same head, parameters and bits give the same
+outcome.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias
+
+import numpy as np
+
+from discreet.errors import InputError
+from discreet.noise import DiscreteGaussian, DiscreteLaplace, Race
+from discreet.values import Cost, ExactHead, Outcome, Sensitivity
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from discreet.noise import Bits, Noise
+
+NoiseName: TypeAlias = Literal["gaussian", "laplace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked of a mechanism, before its privacy parameters are known. All of it is public.
+
+    Args:
+        k: how many items, or None for as many as can be had.
+        head_limit: dbar: how many items the engine may return (one more is read for the threshold); with a known
+            domain, its size.
+        sensitivity: how far one user can move the counts.
+        counts: True for counts, False for labels only.
+        noise: which noise the counts get.
+        known_domain: True if the items were listed in advance.
+        relative_error: what error a count should stay within (PCR), above 0 and below 1.
+        optimise_cutoff: True to choose the cut-off privately below the head limit (UnkGumb).
+    """
+
+    k: int | None
+    head_limit: int
+    sensitivity: Sensitivity = Sensitivity()
+    counts: bool = True
+    noise: NoiseName = "gaussian"
+    known_domain: bool = False
+    relative_error: Fraction = Fraction(1, 10)
+    optimise_cutoff: bool = False
+
+    @property
+    def count_noise(self) -> NoiseName | None:
+        """The noise of released counts, or None for labels only."""
+        return self.noise if self.counts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What can be said before any data is read.
+
+    Args:
+        std_error_least: smallest standard error of a count, or None where no counts are released.
+        std_error_most: largest one; equal to the smallest where it does not depend on the data.
+        smallest_count: a count above which an item is more likely returned than not, when the tail of the head is
+            empty (a tail adds to it); None where every item can appear, whatever its count.
+    """
+
+    std_error_least: float | None
+    std_error_most: float | None
+    smallest_count: int | None
+
+
+class Mechanism(Protocol):
+    """One mechanism with all its parameters."""
+
+    name: ClassVar[str]
+    """What people call it."""
+
+    lossless: ClassVar[bool]
+    """True if no probability mass is lost (Cost.delta is 0)."""
+
+    @classmethod
+    def within(cls, limit: Cost, request: Request) -> Self:
+        """The most accurate instance whose worst cost stays within *limit*.
+
+        Raises:
+            InputError: the mechanism cannot do what was requested.
+        """
+        ...
+
+    @classmethod
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+        """The most accurate instance that its own theorem makes (epsilon, delta)-DP; None without such a theorem."""
+        ...
+
+    @property
+    def head_limit(self) -> int:
+        """How many items of the head it needs, not counting the one below the cut."""
+        ...
+
+    def worst_cost(self) -> Cost:
+        """What a release costs at most."""
+        ...
+
+    def direct_epsilon(self) -> Fraction | None:
+        """Epsilon of its own (epsilon, worst_cost().delta)-DP theorem, or None without one."""
+        ...
+
+    def expectation(self) -> Expectation:
+        """What can be said before any data is read."""
+        ...
+
+    def release(self, head: ExactHead, bits: Bits) -> Outcome:
+        """Release; the outcome's cost is what is charged."""
+        ...
+
+
+def noise_of(name: NoiseName, scale: Fraction) -> Noise:
+    """Noise of *scale*: Laplace's b or Gaussian sigma. On one count both cost tau^2 / 2 scale^2."""
+    return DiscreteLaplace(scale) if name == "laplace" else DiscreteGaussian(scale**2)
+
+
+def count_noise(name: NoiseName, epsilon: Fraction, rows_per_group: int) -> Noise:
+    """Noise for one released count at the price of one peel, epsilon^2 / 8: scale or sigma = 2 tau / epsilon."""
+    return noise_of(name, 2 * rows_per_group / epsilon)
+
+
+def noisy_outcome(
+    head: ExactHead, positions: NDArray[np.int64], noise: Noise | None, bits: Bits, complete: bool, cost: Cost
+) -> Outcome:
+    """The outcome of an ordered selection, with fresh noise on the counts of what was selected (if any).
+
+    The noise is independent of the selection, so plain intervals cover.
+    """
+    if noise is None:
+        return Outcome(positions, None, None, None, None, ordered=True, complete=complete, cost=cost)
+    m = len(positions)
+    counts = head.counts[positions] + noise.draw(bits, "counts", m)
+    return Outcome(
+        positions,
+        counts,
+        std_errors=np.full(m, noise.std),
+        low=np.maximum(counts - noise.half_width(), 0),
+        high=np.maximum(counts + noise.half_width(), 0),
+        ordered=True,
+        complete=complete,
+        cost=cost,
+    )
+
+
+def shuffled(n: int, bits: Bits, label: str) -> NDArray[np.int64]:
+    """A uniformly random order of 0..n-1, exactly: what must not follow the head's order follows this."""
+    return Race(np.zeros(n, dtype=np.int64), Fraction(1)).run(bits, label, n)[0] if n else np.zeros(0, np.int64)
+
+
+def require_k(request: Request, name: str) -> int:
+    """The k of a request to a mechanism that cannot do without."""
+    if request.k is None:
+        raise InputError(f"the {name} mechanism answers top-k questions only; say how many items (k)")
+    return request.k

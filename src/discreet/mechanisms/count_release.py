@@ -1,0 +1,183 @@
+"""PCR, Private Count Release: as many accurate counts as the budget allows (docs/mechanisms/count_release.md)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from discreet.accounting.calibrate import floor_sqrt
+from discreet.accounting.filter import PrivacyFilter
+from discreet.errors import InputError
+from discreet.mechanisms.base import Expectation, Request
+from discreet.mechanisms.unknown_gumbel import UnknownGumbel
+from discreet.noise import DiscreteGaussian, Race
+from discreet.values import Cost, ExactHead, Outcome
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from discreet.noise import Bits
+
+CALLS_MOST = 2_000
+"""Each try for the next item may lose delta / CALLS_MOST; after so many tries the run stops. Public, fixed."""
+
+LADDER = 2**12
+"""epsilon starts this many times below what the whole budget could buy for one peel."""
+
+CONFIDENCE = 1.645
+"""A count at the threshold stays within the relative error with probability 90 % (the paper: any constant)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountRelease:
+    """Repeat until the budget is spent: find the next item with the least epsilon that finds one, then count it.
+
+    UnkGumb with k = 1 is tried with a small epsilon that doubles after every failure; the item found gets a Gaussian
+    count whose sigma follows from the relative error and the threshold it passed, and is put aside (Rogers 2024,
+    Algorithm 2, under the filter of its Theorem 5). No contribution bound is needed: one user may touch every count.
+
+    Tries at one epsilon are successive peels of one Gumbel race, so each level runs one race and walks down its order
+    for as long as the filter admits the next step: the same distribution as fresh noise for every try.
+
+    Args:
+        limit: what the run may spend: it usually spends nearly all of the rho.
+        head_limit: kbar, the cut-off.
+        relative_error: what a count should stay within, above 0 and below 1.
+        rows_per_group: tau.
+        counts: False to return labels only; all of the budget then buys labels.
+    """
+
+    limit: Cost
+    head_limit: int
+    relative_error: Fraction
+    rows_per_group: int = 1
+    counts: bool = True
+
+    name: ClassVar[str] = "count-release"
+    lossless: ClassVar[bool] = False
+
+    @classmethod
+    def within(cls, limit: Cost, request: Request) -> Self:
+        """See `Mechanism.within`."""
+        if request.k is not None:
+            raise InputError("the pcr mechanism releases as many counts as it can, not a top k")
+        if request.counts and request.noise != "gaussian":
+            raise InputError("the pcr mechanism adds gaussian noise only")
+        if not 0 < request.relative_error < 1:
+            raise InputError("the relative error must be above 0 and below 1")
+        return cls(
+            limit,
+            request.head_limit,
+            request.relative_error,
+            request.sensitivity.rows_per_group,
+            request.counts,
+        )
+
+    @classmethod
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
+        """None: Gaussian counts and a filter speak zCDP only."""
+        return None
+
+    def worst_cost(self) -> Cost:
+        """The limit."""
+        return self.limit
+
+    def direct_epsilon(self) -> Fraction | None:
+        """None."""
+        return None
+
+    def expectation(self) -> Expectation:
+        """From the last level the budget can pay for one item to the first."""
+        last, first = self._most_epsilon(), self._most_epsilon() / LADDER
+        least, most = (self._noise(last).std, self._noise(first).std) if self.counts else (None, None)
+        return Expectation(least, most, math.ceil(self._threshold(last)))
+
+    def release(self, head: ExactHead, bits: Bits) -> Outcome:
+        """See `Mechanism.release`."""
+        run = _Run(PrivacyFilter(self.limit), alive=np.arange(min(len(head.counts), self.head_limit)))
+        epsilon, level = self._most_epsilon() / LADDER, 0
+        while run.calls < CALLS_MOST and run.released < self.head_limit and run.budget.admits(self._peel(epsilon)):
+            order, reached = self._race(head, run, epsilon).run(bits, f"race/{level}", CALLS_MOST - run.calls)
+            paid = self._pay(run, epsilon, len(order), reached)
+            positions = run.alive[order[:paid]]
+            noise = self._noise(epsilon)
+            run.positions.append(positions)
+            run.noises += [noise] * paid
+            if self.counts:
+                run.counts.append(head.counts[positions] + noise.draw(bits, f"counts/{level}", paid))
+            if paid < len(order) or not reached:
+                break
+            run.alive = np.delete(run.alive, order)
+            epsilon, level = 2 * epsilon, level + 1
+        return self._outcome(run)
+
+    def _pay(self, run: _Run, epsilon: Fraction, found: int, reached: bool) -> int:
+        """Pay for the items of one level in order, then for the threshold; returns how many items were paid for."""
+        peel = self._peel(epsilon)
+        count = Cost(self._noise(epsilon).rho(self.rows_per_group)) if self.counts else Cost()
+        for paid in range(found):
+            if not run.budget.admits(peel):
+                return paid
+            run.budget.spend(peel)
+            run.calls += 1
+            if not run.budget.admits(count):
+                return paid
+            run.budget.spend(count)
+            run.released += 1
+        if reached and run.calls < CALLS_MOST and run.budget.admits(peel):
+            run.budget.spend(peel)
+            run.calls += 1
+        return found
+
+    def _race(self, head: ExactHead, run: _Run, epsilon: Fraction) -> Race:
+        """UnkGumb's race among the items not yet released, whose histogram has head_limit less those items."""
+        cutoff = self.head_limit - run.released
+        rest = ExactHead(np.append(head.counts[run.alive], head.counts[self.head_limit :]), cutoff)
+        return UnknownGumbel(1, cutoff, epsilon, self._mass(), self.rows_per_group).race(rest, cutoff)
+
+    def _outcome(self, run: _Run) -> Outcome:
+        nothing = np.zeros(0, dtype=np.int64)
+        positions = np.concatenate([nothing, *run.positions])
+        counts, stds, low, high = None, None, None, None
+        if self.counts:
+            counts = np.concatenate([nothing, *run.counts])
+            stds = np.array([noise.std for noise in run.noises])
+            widths = np.array([noise.half_width() for noise in run.noises], dtype=np.int64)
+            low, high = np.maximum(counts - widths, 0), np.maximum(counts + widths, 0)
+        return Outcome(positions, counts, stds, low, high, ordered=True, complete=False, cost=run.budget.spent)
+
+    def _most_epsilon(self) -> Fraction:
+        """What all of the rho would buy for a single peel."""
+        return floor_sqrt(8 * self.limit.rho)
+
+    def _mass(self) -> Fraction:
+        return self.limit.delta / CALLS_MOST
+
+    def _peel(self, epsilon: Fraction) -> Cost:
+        return Cost(epsilon**2 / 8, self._mass())
+
+    def _threshold(self, epsilon: Fraction) -> float:
+        """The count that an item needs for an even chance against the threshold, when the head's tail is empty."""
+        return self.rows_per_group * (1 + math.log(self.head_limit / self._mass()) / float(epsilon))
+
+    def _noise(self, epsilon: Fraction) -> DiscreteGaussian:
+        """sigma: the relative error of the threshold, by the confidence; to 1/1024, alike on every machine."""
+        sigma = float(self.relative_error) * self._threshold(epsilon) / CONFIDENCE
+        return DiscreteGaussian(Fraction(math.ceil(sigma * 1024), 1024) ** 2)
+
+
+@dataclass(slots=True)
+class _Run:
+    """How far a run has come; noises holds one entry for each item released."""
+
+    budget: PrivacyFilter
+    alive: NDArray[np.int64]
+    calls: int = 0
+    released: int = 0
+    positions: list[NDArray[np.int64]] = field(default_factory=list)
+    counts: list[NDArray[np.int64]] = field(default_factory=list)
+    noises: list[DiscreteGaussian] = field(default_factory=list)

@@ -1,0 +1,135 @@
+"""UnkGumb: the top k of an unknown domain, in order, at most (docs/mechanisms/unknown_gumbel.md)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from discreet.accounting.calibrate import epsilon_per_unit
+from discreet.mechanisms.base import Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
+from discreet.noise import Race, Rival
+from discreet.values import Cost
+
+if TYPE_CHECKING:
+    from discreet.noise import Bits
+    from discreet.values import ExactHead, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownGumbel:
+    """A Gumbel race between the items above the cut-off and a threshold that a single user can hardly pass.
+
+    With T the count at rank cutoff + 1, the items with counts strictly above T race against a rival of weight
+    exp(epsilon (T + tau) / tau) * cutoff / delta; those that come before it are returned, at most k (Durfee & Rogers
+    2019, Algorithm 1; LinkedIn 2021, Algorithm 4, with three corrections: see the page).
+
+    PAY WHAT YOU GET: epsilon^2 / 8 for every item returned and for the threshold if it was reached, as much again for
+    every count, once more for an optimised cut-off; delta once.
+
+    Args:
+        k: how many items at most.
+        head_limit: dbar, at least k; the cut-off itself unless it is optimised.
+        epsilon: per peel, per count, and for the cut-off.
+        delta: mass that one call may lose, above 0 and below 1.
+        rows_per_group: tau.
+        counts: noise of the counts, or None for labels only.
+        optimise_cutoff: True to choose the cut-off in k..head_limit by the exponential mechanism.
+    """
+
+    k: int
+    head_limit: int
+    epsilon: Fraction
+    delta: Fraction
+    rows_per_group: int = 1
+    counts: NoiseName | None = "gaussian"
+    optimise_cutoff: bool = False
+
+    name: ClassVar[str] = "unknown-gumbel"
+    lossless: ClassVar[bool] = False
+
+    @classmethod
+    def within(cls, limit: Cost, request: Request) -> Self:
+        """See `Mechanism.within`."""
+        return cls._make(request, epsilon_per_unit(limit.rho, _units(request, Fraction(1))), limit.delta)
+
+    @classmethod
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+        """Peels are epsilon-DP, Laplace counts epsilon/2-DP; Gaussian counts have no such theorem."""
+        if request.count_noise == "gaussian":
+            return None
+        return cls._make(request, epsilon / _units(request, Fraction(1, 2)), delta)
+
+    @classmethod
+    def _make(cls, request: Request, epsilon: Fraction, delta: Fraction) -> Self:
+        return cls(
+            require_k(request, cls.name),
+            request.head_limit,
+            epsilon,
+            delta,
+            request.sensitivity.rows_per_group,
+            request.count_noise,
+            request.optimise_cutoff,
+        )
+
+    def worst_cost(self) -> Cost:
+        """K peels, k counts if they are released, and the cut-off if it is optimised."""
+        return self._cost(returned=self.k, reached=False)
+
+    def direct_epsilon(self) -> Fraction | None:
+        """See `at`."""
+        if self.counts == "gaussian":
+            return None
+        counts = Fraction(0) if self.counts is None else Fraction(self.k, 2)
+        return self.epsilon * (self.k + counts + self.optimise_cutoff)
+
+    def expectation(self) -> Expectation:
+        """The threshold, as an integer rounded up, if the head's tail is empty and the cut-off is the head limit."""
+        std = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group).std
+        scale = self.rows_per_group / self.epsilon
+        return Expectation(std, std, math.ceil(self.rows_per_group + scale * math.log(self.head_limit / self._mass())))
+
+    def release(self, head: ExactHead, bits: Bits) -> Outcome:
+        """See `Mechanism.release`."""
+        cutoff = self.head_limit
+        if self.optimise_cutoff:
+            chosen, _ = self.cutoff_race(head).run(bits, "cutoff", 1)
+            cutoff = self.k + int(chosen[0])
+        positions, reached = self.race(head, cutoff).run(bits, "race", self.k)
+        noise = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group)
+        complete = len(positions) == self.k
+        return noisy_outcome(head, positions, noise, bits, complete, self._cost(len(positions), reached))
+
+    def race(self, head: ExactHead, cutoff: int) -> Race:
+        """The race for a given *cutoff*. The strict rule: an item tied with the cut does not take part."""
+        below = head.count_at(cutoff + 1)
+        contenders = head.counts[:cutoff]
+        contenders = contenders[: np.searchsorted(-contenders, -below, side="left")]
+        rival = Rival(below + self.rows_per_group, cutoff / self._mass())
+        return Race(contenders, self.epsilon / self.rows_per_group, rival)
+
+    def cutoff_race(self, head: ExactHead) -> Race:
+        """The race between the cut-offs k..head_limit: the lower the threshold it would set, the likelier."""
+        cutoffs = np.arange(self.k, self.head_limit + 1, dtype=np.int64)
+        below = np.zeros(len(cutoffs), dtype=np.int64)
+        stored = head.counts[self.k :]
+        below[: len(stored)] = stored
+        return Race(-below, self.epsilon / self.rows_per_group, divisors=cutoffs)
+
+    def _mass(self) -> Fraction:
+        """delta, or less where the proof's condition delta <= e^epsilon (1 - e^(-epsilon/tau)) needs it."""
+        epsilon = float(self.epsilon)
+        most = -math.exp(epsilon) * math.expm1(-epsilon / self.rows_per_group)
+        return min(self.delta, Fraction(most * (1 - 1e-9)))
+
+    def _cost(self, returned: int, reached: bool) -> Cost:
+        units = returned + reached + (0 if self.counts is None else returned) + self.optimise_cutoff
+        return Cost(units * self.epsilon**2 / 8, self.delta)
+
+
+def _units(request: Request, per_count: Fraction) -> Fraction:
+    k = require_k(request, UnknownGumbel.name)
+    return Fraction(k + request.optimise_cutoff) + (k * per_count if request.counts else 0)

@@ -1,0 +1,116 @@
+"""UnkLap: noisy counts above a noisy threshold, for users who touch few items (docs/mechanisms/unknown_laplace.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from discreet.accounting.calibrate import ceil_sqrt
+from discreet.errors import InputError
+from discreet.mechanisms.base import Expectation, NoiseName, Request, noise_of
+from discreet.mechanisms.selected import largest
+from discreet.values import Cost
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from discreet.noise import Bits
+    from discreet.values import ExactHead, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownLaplace:
+    """Noise on every count of the head and on a threshold; what is above the threshold is returned with its value.
+
+    v_bot = h_(dbar+1) + tau + margin + noise, v_i = h_(i) + noise for the stored items i <= dbar; the items with
+    v_i > v_bot, sorted by value, the k largest if k is given (LinkedIn 2021, Algorithm 3). The margin is the least
+    integer with 2 min(Delta, dbar) Pr[X - Y > margin] <= delta, smaller than the published one; noise of scale s costs
+    Delta tau^2 / 2 s^2, where the paper's scale grows with Delta instead of its root.
+
+    Args:
+        k: how many of the largest to return at most, or None for all that pass.
+        head_limit: dbar.
+        groups_per_user: Delta; enforced by whoever reads the head.
+        scale: of the noise, in counts.
+        delta: mass that one call may lose, above 0 and below 1.
+        rows_per_group: tau.
+        noise: "gaussian" or "laplace".
+        counts: False to return labels only.
+    """
+
+    k: int | None
+    head_limit: int
+    groups_per_user: int
+    scale: Fraction
+    delta: Fraction
+    rows_per_group: int = 1
+    noise: NoiseName = "gaussian"
+    counts: bool = True
+
+    name: ClassVar[str] = "unknown-laplace"
+    lossless: ClassVar[bool] = False
+
+    @classmethod
+    def within(cls, limit: Cost, request: Request) -> Self:
+        """See `Mechanism.within`."""
+        moved = _groups(request) * request.sensitivity.rows_per_group**2
+        return cls._make(request, ceil_sqrt(moved / (2 * limit.rho)), limit.delta)
+
+    @classmethod
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+        """Laplace noise of scale Delta tau / epsilon is (epsilon, delta)-DP: no user moves more in l_1."""
+        if request.noise == "gaussian":
+            return None
+        return cls._make(request, _groups(request) * request.sensitivity.rows_per_group / epsilon, delta)
+
+    @classmethod
+    def _make(cls, request: Request, scale: Fraction, delta: Fraction) -> Self:
+        return cls(
+            request.k,
+            request.head_limit,
+            _groups(request),
+            scale,
+            delta,
+            request.sensitivity.rows_per_group,
+            request.noise,
+            request.counts,
+        )
+
+    def worst_cost(self) -> Cost:
+        """The only cost."""
+        return Cost(self.groups_per_user * noise_of(self.noise, self.scale).rho(self.rows_per_group), self.delta)
+
+    def direct_epsilon(self) -> Fraction | None:
+        """See `at`."""
+        return None if self.noise == "gaussian" else self.groups_per_user * self.rows_per_group / self.scale
+
+    def margin(self) -> int:
+        """What the threshold stands above the most that a user's own item can have."""
+        exposed = 2 * min(self.groups_per_user, self.head_limit)
+        return noise_of(self.noise, self.scale).difference_margin(self.delta / exposed)
+
+    def expectation(self) -> Expectation:
+        """The threshold, if the head's tail is empty."""
+        std = noise_of(self.noise, self.scale).std if self.counts else None
+        return Expectation(std, std, self.rows_per_group + self.margin())
+
+    def release(self, head: ExactHead, bits: Bits) -> Outcome:
+        """See `Mechanism.release`."""
+        noise = noise_of(self.noise, self.scale)
+        stored = head.counts[: self.head_limit]
+        stored = stored[: np.searchsorted(-stored, 0, side="left")]
+        below = head.count_at(self.head_limit + 1)
+        bottom = below + self.rows_per_group + self.margin() + int(noise.draw(bits, "threshold", 1)[0])
+        values = stored + noise.draw(bits, "counts", len(stored))
+        return largest(values, self.k, bottom, self.head_limit, noise, bits, counts=self.counts, cost=self.worst_cost())
+
+
+def _groups(request: Request) -> int:
+    groups = request.sensitivity.groups_per_user
+    if groups is None:
+        raise InputError(
+            "the laplace mechanism over an unknown domain needs a bound on the items of one user (groups_per_user)"
+        )
+    return groups

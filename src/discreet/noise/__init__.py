@@ -1,0 +1,23 @@
+"""From bits to exact distributions. Nothing is ever computed as float(count) + noise.
+
+`bits` draws uniform words, `exponential` reads them as exponential variates known to an interval, `discrete` and
+`gumbel` decide with them. Every decision is taken in fast floating point with a rigorous error bound, and where the
+bound cannot decide, with more bits and exact intervals: the result has exactly the distribution it claims.
+"""
+
+from discreet.noise.bits import Bits, Encodable, KeyedBits, SystemBits, encode
+from discreet.noise.discrete import DiscreteGaussian, DiscreteLaplace, Noise
+from discreet.noise.gumbel import Race, Rival
+
+__all__ = [
+    "Bits",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Encodable",
+    "KeyedBits",
+    "Noise",
+    "Race",
+    "Rival",
+    "SystemBits",
+    "encode",
+]

@@ -1,0 +1,126 @@
+"""Where randomness comes from: the operating system, or a secret key.
+
+Both sources have one method, `uint64(label, n)`. Bits are drawn by label, so that adding or reordering one draw changes
+no other draw, and a label used twice raises, so that no bit ever protects two things.
+
+`KeyedBits` gives equal bits for equal secret, context and label, on every machine: consistent noise (LinkedIn's
+Audience Engagements API, section 8.2). A guarantee that rests on it is computational: it holds for whoever cannot tell
+AES-256 and HMAC-SHA256 from random functions. Its context must hold everything the answer depends on except the data:
+the question, the mechanism with every parameter, and a *public* version of the data. Equal bits with two noise scales
+reveal the counts; equal bits with changed data reveal the change (docs/noise.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from fractions import Fraction
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from discreet.errors import InputError, InvariantViolated
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Encodable: TypeAlias = "str | bytes | int | bool | Fraction | tuple[Encodable, ...] | None"
+
+SECRET_BYTES_LEAST = 32
+
+
+class Bits(Protocol):
+    """A source of uniform 64-bit words."""
+
+    def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
+        """Draw *n* words for *label*.
+
+        Raises:
+            InvariantViolated: *label* was drawn before.
+        """
+        ...
+
+
+def encode(value: Encodable) -> bytes:
+    """Encode *value* so that no two different values share an encoding.
+
+    One tag byte (n None, b bool, i int, q fraction, s text, y bytes, t tuple), the payload's length as 8 bytes
+    big-endian, then the payload: decimal digits for numbers ("numerator/denominator" for fractions), UTF-8 for text,
+    the concatenated encodings of the parts for a tuple.
+
+    Raises:
+        TypeError: a value of another type; floats are refused because equal numbers may print differently.
+    """
+    match value:
+        case None:
+            tag, payload = b"n", b""
+        case bool():
+            tag, payload = b"b", b"1" if value else b"0"
+        case int():
+            tag, payload = b"i", str(value).encode()
+        case Fraction():
+            tag, payload = b"q", f"{value.numerator}/{value.denominator}".encode()
+        case str():
+            tag, payload = b"s", value.encode()
+        case bytes():
+            tag, payload = b"y", value
+        case tuple():
+            tag, payload = b"t", b"".join(encode(part) for part in value)
+        case _:
+            raise TypeError(f"a context holds text, bytes, whole numbers, fractions, not {type(value).__name__}")
+    return tag + len(payload).to_bytes(8, "big") + payload
+
+
+class _LabelledBits:
+    """Remembers the labels that were drawn."""
+
+    def __init__(self) -> None:
+        self._drawn: set[str] = set()
+
+    def _claim(self, label: str) -> None:
+        if label in self._drawn:
+            raise InvariantViolated(f"the bits labelled {label!r} were drawn before")
+        self._drawn.add(label)
+
+
+class SystemBits(_LabelledBits):
+    """Bits of the operating system's generator: different at every draw."""
+
+    def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
+        """Draw *n* words for *label*; see `Bits.uint64`."""
+        self._claim(label)
+        return np.frombuffer(os.urandom(8 * n), dtype="<u8")
+
+    def __repr__(self) -> str:
+        return "SystemBits()"
+
+
+class KeyedBits(_LabelledBits):
+    """Bits that follow from a secret and a context.
+
+    The words of a label are the AES-256-CTR key stream (counter from 0) under the key
+    HMAC-SHA256(secret, encode(("discreet-bits-1", context, label))), read as little-endian integers.
+
+    Args:
+        secret: at least 32 random bytes; whoever holds it can remove the noise.
+        context: everything the answer depends on except the data, and a public version of the data.
+    """
+
+    def __init__(self, secret: bytes, context: Encodable) -> None:
+        super().__init__()
+        if len(secret) < SECRET_BYTES_LEAST:
+            raise InputError(f"a noise secret has at least {SECRET_BYTES_LEAST} bytes")
+        self._secret = bytes(secret)
+        self._context = encode(context)
+
+    def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
+        """Draw *n* words for *label*; see `Bits.uint64`."""
+        self._claim(label)
+        key = hmac.digest(self._secret, encode(("discreet-bits-1", self._context, label)), hashlib.sha256)
+        stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        return np.frombuffer(stream.update(bytes(8 * n)), dtype="<u8")
+
+    def __repr__(self) -> str:
+        return "KeyedBits(...)"

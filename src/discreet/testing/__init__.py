@@ -1,0 +1,1 @@
+"""Suites and audits for third-party mechanisms and engines, and for ours."""

@@ -1,0 +1,171 @@
+"""The vocabulary that all rooms share: costs, sensitivities, exact heads, outcomes.
+
+Values only: nothing here reads, draws or decides. A value never changes its meaning; a new meaning gets a new name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from discreet.errors import InputError, InvariantViolated
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+RHO_QUANTUM = Fraction(1, 10**18)
+"""Costs are whole multiples of this much rho."""
+
+DELTA_QUANTUM = Fraction(1, 10**27)
+"""Costs are whole multiples of this much delta."""
+
+LARGEST_COUNT = 2**62
+"""Counts above this are refused, so that a count plus noise always fits an int64."""
+
+
+def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fraction:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number that is not negative, not {value}")
+    exact = Fraction(value)
+    if exact < 0:
+        raise InputError(f"{name} must not be negative")
+    return math.ceil(exact / quantum) * quantum
+
+
+def float_above(value: Fraction) -> float:
+    """The least float that is not below *value*."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def float_below(value: Fraction) -> float:
+    """The greatest float that is not above *value*."""
+    return -float_above(-value)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an answer spends: delta-approximate rho-zCDP (Bun & Steinke 2016), the one currency of the house.
+
+    Both parts are exact multiples of `RHO_QUANTUM` and `DELTA_QUANTUM`; whatever is given is rounded *up* to them.
+    Costs of adaptively chosen steps add.
+
+    Args:
+        rho: zCDP part, at least 0.
+        delta: probability mass that the zCDP bound does not cover, at least 0.
+    """
+
+    rho: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", _ceil_to(self.rho, RHO_QUANTUM, "rho"))
+        object.__setattr__(self, "delta", _ceil_to(self.delta, DELTA_QUANTUM, "delta"))
+
+    @classmethod
+    def at_most(cls, rho: Fraction | float, delta: Fraction | float) -> Cost:
+        """A limit: the largest cost that is nowhere above *rho* and *delta* (limits round down, costs up)."""
+        return cls(
+            math.floor(Fraction(rho) / RHO_QUANTUM) * RHO_QUANTUM,
+            math.floor(Fraction(delta) / DELTA_QUANTUM) * DELTA_QUANTUM,
+        )
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.rho + other.rho, self.delta + other.delta)
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.rho - other.rho, self.delta - other.delta)
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(self.rho * times, self.delta * times)
+
+    __rmul__ = __mul__
+
+    def within(self, limit: Cost) -> bool:
+        """True if neither part is above *limit*."""
+        return self.rho <= limit.rho and self.delta <= limit.delta
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How far one user can move the counts.
+
+    Args:
+        groups_per_user: the most items one user adds to (l_0, the papers' Delta); None where nothing bounds it.
+        rows_per_group: the most that one user adds to one item (l_infinity, tau); 1 when distinct users are counted.
+    """
+
+    groups_per_user: int | None = None
+    rows_per_group: int = 1
+
+    def __post_init__(self) -> None:
+        if self.groups_per_user is not None and self.groups_per_user < 1:
+            raise InputError("groups per user must be at least 1")
+        if not 1 <= self.rows_per_group <= 2**31:
+            raise InputError("rows per user and item must be from 1 to 2,147,483,648")
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ExactHead:
+    """The largest counts of a histogram, exactly as they are in the data: the secret that mechanisms protect.
+
+    It shows nothing of itself: no repr, no equality, no encoder.
+
+    Args:
+        counts: int64 counts of shape (n,), descending, none negative, n <= limit + 1. Ties stand in an order that
+            depends on labels only.
+        limit: how many items may be released (dbar); the engine was asked for limit + 1.
+        labels: the n labels, in whatever columnar form the engine and the release share; mechanisms never look.
+    """
+
+    counts: NDArray[np.int64]
+    limit: int
+    labels: Any = None
+
+    def __post_init__(self) -> None:
+        counts = self.counts
+        if counts.ndim != 1 or counts.dtype.str[1:] != "i8":
+            raise InvariantViolated("a head is one row of int64 counts")
+        if len(counts) > self.limit + 1:
+            raise InvariantViolated("the engine returned more items than it was asked for")
+        if len(counts) and (bool((counts[1:] > counts[:-1]).any()) or counts[-1] < 0):
+            raise InvariantViolated("a head is sorted by descending counts that are not negative")
+        if len(counts) and counts[0] > LARGEST_COUNT:
+            raise InputError("counts above 2^62 cannot be protected")
+
+    def __repr__(self) -> str:
+        return f"ExactHead(limit={self.limit})"
+
+    def count_at(self, rank: int) -> int:
+        """The count at 1-based *rank*, 0 past the end; *rank* may be limit + 1 at most."""
+        if not 1 <= rank <= self.limit + 1:
+            raise InvariantViolated("the head does not reach that far")
+        return int(self.counts[rank - 1]) if rank <= len(self.counts) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a mechanism returns: safe to publish, all of it.
+
+    Args:
+        positions: rows of the head that were released, shape (m,), in the order of release.
+        counts: released counts, shape (m,), or None where none were asked for. Unbiased, so they may be negative.
+        std_errors: standard deviation of the noise in each count, shape (m,), or None.
+        low: lower ends of 95 % intervals for the true counts, shape (m,), or None.
+        high: upper ends, likewise.
+        ordered: True if the order of release says something (a rank); False if it was shuffled.
+        complete: True if everything that was asked for was returned.
+        cost: what is charged: never above the mechanism's worst cost.
+    """
+
+    positions: NDArray[np.int64]
+    counts: NDArray[np.int64] | None
+    std_errors: NDArray[np.float64] | None
+    low: NDArray[np.int64] | None
+    high: NDArray[np.int64] | None
+    ordered: bool
+    complete: bool
+    cost: Cost
