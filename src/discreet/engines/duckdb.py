@@ -1,0 +1,220 @@
+"""DuckDB: Parquet and CSV files, DuckDB tables, Arrow tables, pandas and Polars frames. Embedded, out of core."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Waiting
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+
+from discreet.engines.duckdb_source import open_source
+from discreet.engines.sql import Conditions, quoted
+from discreet.errors import EngineError, InputError
+from discreet.question import Kind
+from discreet.values import ExactHead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+    from discreet.question import HeadRequest
+
+_WHOLE = {
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "HUGEINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+    "UHUGEINT",
+}
+_KINDS = {
+    **dict.fromkeys(_WHOLE, Kind.INTEGER),
+    "VARCHAR": Kind.TEXT,
+    "UUID": Kind.TEXT,
+    "ENUM": Kind.TEXT,
+    "BOOLEAN": Kind.BOOLEAN,
+    "DATE": Kind.DATE,
+    "TIMESTAMP": Kind.TIMESTAMP,
+    "TIMESTAMP_S": Kind.TIMESTAMP,
+    "TIMESTAMP_MS": Kind.TIMESTAMP,
+    "TIMESTAMP_NS": Kind.TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": Kind.TIMESTAMP,
+    "DECIMAL": Kind.DECIMAL,
+    "FLOAT": Kind.FLOAT,
+    "DOUBLE": Kind.FLOAT,
+}
+_POLL_SECONDS = 0.1
+
+
+class DuckDBEngine:
+    """A table that DuckDB reads; see `discreet.engines.base.Engine`.
+
+    Args:
+        source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name", an Arrow table,
+            a pandas or Polars frame.
+        table: which table of a DuckDB file; may be left out if there is only one.
+
+    Raises:
+        InputError: there is nothing there that can be read.
+    """
+
+    def __init__(self, source: Any, table: str | None = None) -> None:  # noqa: ANN401 - frames of four libraries
+        self._spill = tempfile.TemporaryDirectory(prefix="discreet-")
+        self._connection = duckdb.connect(
+            config={"temp_directory": self._spill.name, "preserve_insertion_order": "false"}
+        )
+        self._connection.execute("SET python_enable_replacements = false")
+        self._source = open_source(self._connection, source, table)
+        self._types: dict[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """What people call the table."""
+        return self._source.name
+
+    def columns(self) -> Mapping[str, Kind]:
+        """See `Engine.columns`."""
+        return {name: _KINDS.get(type_.split("(")[0], Kind.OTHER) for name, type_ in self._described().items()}
+
+    def data_version(self) -> str | None:
+        """See `Engine.data_version`: where the files are and when they were last changed."""
+        files = [path.resolve() for path in self._source.files]
+        return "\n".join(f"{path} {path.stat().st_mtime_ns}" for path in files) if files else None
+
+    def head(
+        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
+    ) -> ExactHead:
+        """See `Engine.head`."""
+        if request.domain is not None:
+            self._register_domain(request)
+        sql, parameters = self._head_sql(request, seed)
+        result = self._run(lambda: self._connection.sql(sql, params=parameters).to_arrow_table(), progress)
+        counts = np.array(result.column("n").to_numpy(), dtype=np.int64)
+        return ExactHead(counts, request.limit, result.drop_columns(["n"]).rename_columns(list(request.items)))
+
+    def close(self) -> None:
+        """Close the connection and delete what was spilled."""
+        self._connection.close()
+        self._spill.cleanup()
+
+    def _described(self) -> dict[str, str]:
+        if self._types is None:
+            try:
+                rows = self._connection.execute(f"DESCRIBE SELECT * FROM {self._source.read()}").fetchall()
+            except duckdb.Error:
+                raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
+            self._types = {name: type_ for name, type_, *_ in rows}
+        return self._types
+
+    def _head_sql(self, request: HeadRequest, seed: bytes) -> tuple[str, list[str]]:
+        """The statement, from the inside out: rows, pairs of user and item, counts."""
+        names = [f"i{n}" for n in range(len(request.items))]
+        items = ", ".join(names)
+        conditions = Conditions(partial(self._filtered, (request.user, *request.items)))
+        kept = [f"{quoted(column)} IS NOT NULL" for column in (request.user, *request.items)]
+        if request.where is not None:
+            kept.append(conditions.write(request.where))
+        labels = ", ".join(
+            f"{self._label(column)} AS {name}" for column, name in zip(request.items, names, strict=True)
+        )
+        rows = (
+            f"SELECT {labels}, {quoted(request.user)} AS u "
+            f"FROM {self._source.read((request.user, *request.items))} WHERE {' AND '.join(kept)}"
+        )
+        if request.domain is not None:
+            rows = f"SELECT {items}, u FROM ({rows}) SEMI JOIN listed USING ({items})"
+        counts = self._counts_sql(request, rows, items, seed)
+        if request.domain is not None:
+            counts = f"SELECT {items}, coalesce(n, 0) AS n FROM listed LEFT JOIN ({counts}) USING ({items})"
+        return f"{counts} ORDER BY n DESC, {items} LIMIT {request.limit + 1}", conditions.parameters
+
+    @staticmethod
+    def _counts_sql(request: HeadRequest, rows: str, items: str, seed: bytes) -> str:
+        if request.groups_per_user is None and request.rows_per_group == 1:
+            return f"SELECT {items}, count(DISTINCT u) AS n FROM ({rows}) GROUP BY {items}"
+        pairs = f"SELECT {items}, u, count(*) AS c FROM ({rows}) GROUP BY {items}, u"
+        if request.groups_per_user is not None:
+            # Each user's items in an order of her own that depends on nothing but the seed, herself and the item.
+            parts = "".join(
+                f" || strlen({part}::VARCHAR) || ':' || {part}::VARCHAR" for part in ["u", *items.split(", ")]
+            )
+            order = f"md5_number_lower('{seed.hex()}'{parts}), {items}"
+            pairs = f"{pairs} QUALIFY row_number() OVER (PARTITION BY u ORDER BY {order}) <= {request.groups_per_user}"
+        clipped = f"CAST(sum(least(c, {request.rows_per_group})) AS BIGINT)"
+        return f"SELECT {items}, {clipped} AS n FROM ({pairs}) GROUP BY {items}"
+
+    def _label(self, column: str) -> str:
+        """How a label is selected: engine types that Arrow does not keep apart become text."""
+        type_ = self._described()[column].split("(")[0]
+        return (
+            f"CAST({quoted(column)} AS VARCHAR)" if type_ in {"ENUM", "UUID", "HUGEINT", "UHUGEINT"} else quoted(column)
+        )
+
+    def _filtered(self, labels: tuple[str, ...], column: str) -> str:
+        """How a filter names a column: with the type it seems to have, also where labels are read as text."""
+        if self._source.text_labels and column in labels:
+            return f"CAST({quoted(column)} AS {self._described()[column]})"
+        return quoted(column)
+
+    def _register_domain(self, request: HeadRequest) -> None:
+        """Make the listed items the table `listed`, in the types of the labels.
+
+        Raises:
+            InputError: a label is missing, listed twice, or not of its column's type.
+        """
+        self._connection.register("domain", request.domain)
+        given = {name: type_ for name, type_, *_ in self._connection.execute("DESCRIBE domain").fetchall()}
+        casts, wrong = [], []
+        for n, column in enumerate(request.items):
+            described = self._described()[column]
+            text = self._source.text_labels or self._label(column) != quoted(column) or described == "VARCHAR"
+            type_ = "VARCHAR" if text else described
+            cast = f"TRY_CAST({quoted(column)} AS {type_})"
+            casts.append(f"{cast} AS i{n}")
+            wrong.append(f"{cast} IS NULL")
+            if given[column] == "VARCHAR" and not text:
+                wrong.append(f"CAST({cast} AS VARCHAR) <> {quoted(column)}")
+        columns = ", ".join(f"i{n}" for n in range(len(request.items)))
+        run = self._connection.execute
+        try:
+            if run(f"SELECT count(*) FROM domain WHERE {' OR '.join(wrong)}").fetchall() != [(0,)]:
+                raise InputError("the domain lists a label that is missing or not of the type of its column")
+            run(f"CREATE OR REPLACE TEMP TABLE listed AS SELECT {', '.join(casts)} FROM domain")
+            if run(f"SELECT count(*) FROM listed GROUP BY {columns} HAVING count(*) > 1 LIMIT 1").fetchall():
+                raise InputError("the domain lists an item twice")
+        finally:
+            self._connection.unregister("domain")
+
+    def _run(self, work: Callable[[], pa.Table], progress: Callable[[float], None] | None) -> pa.Table:
+        """Run a query in a thread, so that Ctrl-C stops it at once and progress can be shown."""
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(work)
+            try:
+                return self._wait(future, progress)
+            except duckdb.ConversionException:
+                raise InputError(
+                    f"{self._source.name} holds a value that is not of the type its column seems to have; "
+                    "write it as Parquet with the types you mean"
+                ) from None
+            except duckdb.Error as error:
+                raise EngineError(f"DuckDB could not count in {self._source.name} ({type(error).__name__})") from None
+            finally:
+                if not future.done():
+                    self._connection.interrupt()
+
+    def _wait(self, future: Future[pa.Table], progress: Callable[[float], None] | None) -> pa.Table:
+        while True:
+            try:
+                return future.result(timeout=_POLL_SECONDS)
+            except Waiting:
+                if progress is not None:
+                    progress(min(max(self._connection.query_progress(), 0.0), 100.0) / 100)
