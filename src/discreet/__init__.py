@@ -1,5 +1,82 @@
-"""Discreet: differentially private top-k and counts over items nobody listed in advance."""
+"""Discreet: differentially private top-k and counts over items nobody listed in advance.
+
+    import discreet
+
+    table = discreet.scan("reads.parquet", user="reader")
+    print(table.top("article", k=10, epsilon=1.0, delta=1e-8))
+
+Importing this package imports next to nothing; what you use is loaded when you use it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from discreet._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from discreet.budget import Budget
+    from discreet.errors import (
+        BudgetExceeded,
+        DiscreetError,
+        EngineError,
+        InexactHead,
+        InputError,
+        InvariantViolated,
+        UnknownColumn,
+        WhereError,
+    )
+    from discreet.noise import KeyedBits, SystemBits
+    from discreet.release import NoiseKey, Release
+    from discreet.table import Table, scan
+    from discreet.values import Cost
+
+_HOMES = {
+    "scan": "table",
+    "Table": "table",
+    "Release": "release",
+    "NoiseKey": "release",
+    "Budget": "budget",
+    "Cost": "values",
+    "KeyedBits": "noise",
+    "SystemBits": "noise",
+    "DiscreetError": "errors",
+    "InputError": "errors",
+    "UnknownColumn": "errors",
+    "WhereError": "errors",
+    "BudgetExceeded": "errors",
+    "EngineError": "errors",
+    "InexactHead": "errors",
+    "InvariantViolated": "errors",
+}
+
+__all__ = [
+    "Budget",
+    "BudgetExceeded",
+    "Cost",
+    "DiscreetError",
+    "EngineError",
+    "InexactHead",
+    "InputError",
+    "InvariantViolated",
+    "KeyedBits",
+    "NoiseKey",
+    "Release",
+    "SystemBits",
+    "Table",
+    "UnknownColumn",
+    "WhereError",
+    "__version__",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any of the names above
+    if name not in _HOMES:
+        raise AttributeError(f"module 'discreet' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"discreet.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -57,7 +57,7 @@ class CountRelease:
     rows_per_group: int = 1
     counts: bool = True
 
-    name: ClassVar[str] = "count-release"
+    name: ClassVar[str] = "pcr"
     lossless: ClassVar[bool] = False
 
     @classmethod

@@ -1,0 +1,121 @@
+"""A budget that many questions draw from, in memory: reserve the worst case, then pay for what was returned."""
+
+from __future__ import annotations
+
+import threading
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from discreet.accounting.calibrate import limit_for
+from discreet.accounting.convert import epsilon_tight
+from discreet.accounting.guarantee import guarantee_of
+from discreet.errors import BudgetExceeded, InputError, InvariantViolated
+from discreet.values import Cost, float_above, float_below
+
+if TYPE_CHECKING:
+    from discreet.accounting.guarantee import Guarantee
+
+
+class Hold:
+    """A reserved cost. It is settled, voided or forfeited, once."""
+
+    def __init__(self, cost: Cost) -> None:
+        self.cost = cost
+        self.open = True
+
+
+class Budget:
+    """(epsilon, delta) that many questions share: pay what you get (Durfee & Rogers 2019, section 5).
+
+    A question's worst case is reserved before its data is read, so that nothing overspends whoever asks at the same
+    time; when it is answered it pays for what was returned and the rest is free again. Whatever is asked, and however
+    later questions depend on earlier answers, all answers together are (epsilon, delta)-DP (the filter of Whitehouse
+    et al. 2023).
+
+    Args:
+        epsilon: above 0, finite.
+        delta: above 0, below 1. Half of it pays for the conversion, half may be lost by mechanisms.
+
+    Attributes:
+        limit: the (rho, delta) that may be spent.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        if not 0 < delta < 1:
+            raise InputError(f"delta must be above 0 and below 1, not {delta}")
+        self.delta = Fraction(str(delta))
+        self.limit = limit_for(epsilon, self.delta)
+        self._settled = Cost()
+        self._held = Cost()
+        self._lock = threading.Lock()
+
+    @property
+    def spent(self) -> Cost:
+        """What was charged so far."""
+        return self._settled
+
+    @property
+    def held(self) -> Cost:
+        """What questions under way have reserved."""
+        return self._held
+
+    @property
+    def remaining(self) -> Cost:
+        """What a new question may still reserve."""
+        with self._lock:
+            return self.limit - self._settled - self._held
+
+    def guarantee(self) -> Guarantee:
+        """What holds for all answers together, now and when all is spent."""
+        return guarantee_of(self.limit, self.delta)
+
+    def reserve(self, cost: Cost) -> Hold:
+        """Set *cost* aside.
+
+        Raises:
+            BudgetExceeded: it does not fit; nothing changed.
+        """
+        with self._lock:
+            if not (self._settled + self._held + cost).within(self.limit):
+                raise BudgetExceeded(self._refusal(cost))
+            self._held += cost
+        return Hold(cost)
+
+    def settle(self, hold: Hold, cost: Cost) -> None:
+        """Charge *cost*, at most what was held, and free the rest.
+
+        Raises:
+            InvariantViolated: more than was held, or the hold was closed before.
+        """
+        if not cost.within(hold.cost):
+            raise InvariantViolated("an answer cost more than its worst case")
+        with self._lock:
+            if not hold.open:
+                raise InvariantViolated("a hold is closed once")
+            hold.open = False
+            self._held -= hold.cost
+            self._settled += cost
+
+    def void(self, hold: Hold) -> None:
+        """Free all that was held: no data was seen."""
+        self.settle(hold, Cost())
+
+    def forfeit(self, hold: Hold) -> None:
+        """Charge all that was held: data was seen, and nobody knows what became of it."""
+        self.settle(hold, hold.cost)
+
+    def _refusal(self, cost: Cost) -> str:
+        left = self.limit - self._settled - self._held
+        fits = epsilon_tight(float_below(left.rho), float_below(self.delta / 2))
+        return (
+            f"the answer could cost rho = {float_above(cost.rho):.3g} and delta = {float_above(cost.delta):.3g}, "
+            f"but only rho = {float_below(left.rho):.3g} and delta = {float_below(left.delta):.3g} are left; "
+            f"ask with epsilon = {fits:.2g} or less, or for fewer items"
+        )
+
+    def __repr__(self) -> str:
+        share = float(self._settled.rho / self.limit.rho) if self.limit.rho else 1.0
+        return f"Budget({self.guarantee()}, {share:.0%} spent)"

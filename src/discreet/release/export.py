@@ -1,0 +1,240 @@
+"""A release in other shapes. Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import html
+import importlib
+import io
+import json
+import os
+import tempfile
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from discreet.errors import InputError
+from discreet.values import float_above
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    import pyarrow as pa
+
+    from discreet.accounting.guarantee import Guarantee
+    from discreet.query.model import Query
+    from discreet.release.result import Release
+
+_OURS = ("rank", "count", "std_error", "low", "high")
+
+
+def require(library: str, wanted: str) -> ModuleType:
+    """Import an optional *library*.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        extra = "plots" if library == "matplotlib" else library
+        raise InputError(f"{wanted} needs {library}; install it with: pip install 'discreet[{extra}]'") from None
+
+
+def write_whole(path: str | Path, write: Callable[[Path], None]) -> None:
+    """Let *write* write a file beside *path*, then move it there: nobody ever sees half a file.
+
+    Raises:
+        InputError: it cannot be written there.
+    """
+    target = Path(path)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=target.suffix)
+    except OSError as error:
+        raise InputError(f"{str(target)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+    os.close(descriptor)
+    try:
+        write(Path(name))
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(target)
+    except OSError as error:
+        raise InputError(f"{str(target)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def write_text(text: str, path: str | Path) -> None:
+    """Write *text* as UTF-8, whole or not at all; see `write_whole`."""
+
+    def write(part: Path) -> None:
+        part.write_bytes(text.encode())
+
+    write_whole(path, write)
+
+
+def to_arrow(release: Release) -> pa.Table:
+    """See `Release.to_arrow`."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {}
+    if release.query.k is not None:
+        ranks = range(1, len(release) + 1) if release.ordered else [None] * len(release)
+        columns["rank"] = pa.array(ranks, pa.int64())
+    for name in release.labels.column_names:
+        columns[f"{name}_" if name in _OURS else name] = release.labels.column(name)
+    for name, values in zip(_OURS[1:], (release.counts, release.std_errors, release.low, release.high), strict=True):
+        if values is not None:
+            columns[name] = pa.array(values)
+    return pa.table(columns)
+
+
+def to_dict(release: Release) -> dict[str, Any]:
+    """See `Release.to_dict`."""
+    return {
+        "items": [{name: _plain(value) for name, value in row.items()} for row in to_arrow(release).to_pylist()],
+        "mechanism": release.mechanism,
+        "complete": release.complete,
+        "privacy": privacy_to_dict(release.guarantee),
+        "charged": {"rho": float_above(release.charged.rho), "delta": float_above(release.charged.delta)},
+        "query": query_to_dict(release.query),
+        "seconds": round(release.seconds, 3),
+    }
+
+
+def privacy_to_dict(guarantee: Guarantee) -> dict[str, Any]:
+    """A guarantee as plain values."""
+    return {
+        "unit": guarantee.unit,
+        "neighbours": guarantee.neighbours,
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "rho": guarantee.rho,
+        "computational": guarantee.computational,
+    }
+
+
+def query_to_dict(query: Query) -> dict[str, Any]:
+    """A question as plain values."""
+    return {
+        "user": query.user,
+        "items": list(query.items),
+        "k": query.k,
+        "epsilon": query.epsilon,
+        "delta": float(query.delta),
+        "filtered": query.where is not None,
+        "known_domain": query.domain is not None,
+        "groups_per_user": query.sensitivity.groups_per_user,
+        "rows_per_user_and_item": query.sensitivity.rows_per_group,
+        "relative_error": float(query.relative_error) if query.k is None else None,
+        "counts": query.counts,
+    }
+
+
+def to_json(release: Release, path: str | Path | None) -> str:
+    """See `Release.to_json`."""
+    text = json.dumps(to_dict(release), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return _written(text, path)
+
+
+def to_csv(release: Release, path: str | Path | None) -> str:
+    """See `Release.to_csv`."""
+    import pyarrow.csv
+
+    buffer = io.BytesIO()
+    pyarrow.csv.write_csv(to_arrow(release), buffer)
+    return _written(buffer.getvalue().decode(), path)
+
+
+def to_parquet(release: Release, path: str | Path) -> None:
+    """See `Release.to_parquet`."""
+    import pyarrow.parquet
+
+    about = {key: value for key, value in to_dict(release).items() if key != "items"}
+    table = to_arrow(release)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), "discreet": json.dumps(about)})
+    write_whole(path, lambda part: pyarrow.parquet.write_table(table, part))
+
+
+def to_text(release: Release) -> str:
+    """A table for terminals: the counts with error bars, then what they cost."""
+    rows = [_cells(row, release) for row in to_arrow(release).to_pylist()]
+    lines = _aligned(_headings(release), rows)
+    return "\n".join([*lines, ""]) if rows else "nothing stands out enough to be released\n"
+
+
+def to_html(release: Release) -> str:
+    """A table for notebooks."""
+    heading = "".join(f"<th>{html.escape(text)}</th>" for text in _headings(release))
+    rows = [_cells(row, release) for row in to_arrow(release).to_pylist()]
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    note = html.escape(f"{len(release)} items by {release.mechanism}; {release.guarantee}")
+    return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>"
+
+
+def _headings(release: Release) -> list[str]:
+    names = to_arrow(release).column_names
+    return [*(name for name in names if name not in {"low", "high"}), *(["95 % interval"] if "low" in names else [])]
+
+
+def _cells(row: dict[str, Any], release: Release) -> list[str]:
+    cells = []
+    for name, value in row.items():
+        if name in {"low", "high"}:
+            continue
+        if name == "std_error":
+            cells.append(f"{value:.3g}")
+        elif name == "count" and release.counts is not None:
+            cells.append(f"{value:,}")
+        else:
+            cells.append("" if value is None else str(_plain(value)))
+    if "low" in row:
+        cells.append(f"{row['low']:,} to {row['high']:,}")
+    return cells
+
+
+def _aligned(headings: list[str], rows: list[list[str]]) -> list[str]:
+    """Columns as wide as their widest cell; numbers to the right."""
+    table = [headings, *([_shortened(cell) for cell in row] for row in rows)]
+    widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
+    right = [name in {"rank", "count", "std_error", "95 % interval"} for name in headings]
+    lines = []
+    for row in table:
+        cells = []
+        for cell, width, to_right in zip(row, widths, right, strict=True):
+            pad = " " * (width - _width(cell))
+            cells.append(pad + cell if to_right else cell + pad)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _shortened(cell: str, most: int = 60) -> str:
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cell)
+    return printable if len(printable) <= most else printable[: most - 1] + "…"
+
+
+def _width(text: str) -> int:
+    """Cells of a terminal: two for wide characters, none for combining ones."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a label may be
+    """A label as JSON has it: dates and times in ISO 8601, decimals as text (exactly)."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case datetime.date() | datetime.datetime() | datetime.time():
+            return value.isoformat()
+        case decimal.Decimal():
+            return str(value)
+        case _:
+            return str(value)
+
+
+def _written(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        write_text(text, path)
+    return text

@@ -1,0 +1,72 @@
+"""What keyed noise depends on: the question, the mechanism with every parameter, and a public version of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from discreet._version import __version__
+from discreet.noise import Encodable, KeyedBits
+
+if TYPE_CHECKING:
+    from discreet.query.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NoiseKey:
+    """Consistent noise: the same question about the same version of the data gets the same answer.
+
+    Args:
+        secret: at least 32 random bytes. Whoever holds it can remove the noise.
+        data_version: a public name of the state of the data that does not depend on its rows, such as the number or the
+            time of an ingest. Data that changes must get a new version: equal noise on changed data shows the change.
+    """
+
+    secret: bytes
+    data_version: str
+
+    def bits(self, plan: Plan) -> KeyedBits:
+        """The bits for *plan*."""
+        return KeyedBits(self.secret, release_context(plan, self.data_version))
+
+    def __repr__(self) -> str:
+        return f"NoiseKey(..., data_version={self.data_version!r})"
+
+
+def release_context(plan: Plan, data_version: str) -> Encodable:
+    """Everything an answer depends on except the data, for `KeyedBits`.
+
+    The version of the software is part of it, because a release of ours may draw its bits in another order.
+    """
+    query = plan.query
+    return (
+        "discreet-release-1",
+        __version__,
+        data_version,
+        query.user,
+        query.items,
+        query.k,
+        _encodable(query.where),
+        _encodable(query.sensitivity),
+        None if query.domain is None else _encodable(query.domain.to_pylist()),
+        plan.mechanism.name,
+        _encodable(plan.mechanism),
+    )
+
+
+def _encodable(value: Any) -> Encodable:  # noqa: ANN401 - any frozen value of ours
+    """A frozen value as nested tuples with the names of its types and fields; other labels by type and text."""
+    match value:
+        case None | bool() | int() | str() | bytes() | Fraction():
+            return value
+        case tuple() | list():
+            return tuple(map(_encodable, value))
+        case dict():
+            return tuple((str(key), _encodable(part)) for key, part in value.items())
+        case _ if dataclasses.is_dataclass(value):
+            fields = dataclasses.fields(value)
+            return (type(value).__name__, *((field.name, _encodable(getattr(value, field.name))) for field in fields))
+        case _:
+            return (type(value).__name__, str(value))

@@ -1,0 +1,76 @@
+"""A release as a picture: bars with error bars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from discreet.errors import InputError
+from discreet.release.export import require, to_arrow, write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from discreet.release.result import Release
+
+_INK, _BAR, _ERROR = "#22303c", "#4c8dae", "#c2542d"
+_LONGEST_LABEL = 36
+
+
+def plot(release: Release, path: str | Path | None = None, *, most: int = 40) -> Any:  # noqa: ANN401 - a Figure
+    """Draw the first *most* items, largest on top, with their 95 % intervals.
+
+    Args:
+        release: with counts.
+        path: where to write it too; the ending says the format (png, svg, pdf).
+        most: how many items at most.
+
+    Raises:
+        InputError: there are no counts, matplotlib is missing, or *path* cannot be written.
+    """
+    if release.counts is None or release.low is None or release.high is None:
+        raise InputError("labels without counts cannot be drawn")
+    require("matplotlib", "plotting")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    n = min(len(release), most)
+    figure = Figure(figsize=(8, 1.2 + 0.28 * max(n, 3)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    places = np.arange(n)[::-1]
+    counts = release.counts[:n]
+    bars = np.maximum(np.stack([counts - release.low[:n], release.high[:n] - counts]), 0)
+    axes.barh(places, counts, color=_BAR, height=0.72)
+    axes.errorbar(counts, places, xerr=bars, fmt="none", ecolor=_ERROR, elinewidth=1.4, capsize=2.5)
+    axes.set_yticks(places, _labels(release, n), color=_INK)
+    axes.set_ylim(-0.6, max(n, 1) - 0.4)
+    axes.set_xlabel("users" if release.query.sensitivity.rows_per_group == 1 else "rows (clipped per user)", color=_INK)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    guarantee = release.guarantee
+    shown = f"{n} of {len(release)} items" if n < len(release) else f"{n} items"
+    axes.set_title(
+        f"{shown} by {release.mechanism}, ε = {guarantee.epsilon:.3g}, δ = {guarantee.delta:.2g}; bars: 95 % intervals",
+        loc="left",
+        fontsize=10,
+        color=_INK,
+    )
+    if path is not None:
+        try:
+            write_whole(path, lambda part: figure.savefig(part, dpi=120))
+        except ValueError:
+            raise InputError(f"pictures end in .png, .svg or .pdf, not {str(path)!r}") from None
+    return figure
+
+
+def _labels(release: Release, n: int) -> list[str]:
+    names = [
+        name for name in to_arrow(release).column_names if name not in {"rank", "count", "std_error", "low", "high"}
+    ]
+    rows = to_arrow(release).select(names).slice(0, n).to_pylist()
+    texts = [" · ".join(map(str, row.values())) for row in rows]
+    # A dollar sign would start a formula.
+    return [(t if len(t) <= _LONGEST_LABEL else t[: _LONGEST_LABEL - 1] + "…").replace("$", r"\$") for t in texts]

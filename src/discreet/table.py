@@ -1,0 +1,279 @@
+"""The Python door: `scan` a table, ask it for a `top` or a `release`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from discreet.domain import listed
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.errors import InputError
+from discreet.noise import Bits, KeyedBits, SystemBits
+from discreet.query.model import MechanismChoice, Query
+from discreet.query.plan import bind, make_plan
+from discreet.query.where import bind_where, parse_where
+from discreet.question import Every
+from discreet.release import NoiseKey, Release, answer
+from discreet.values import Sensitivity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from discreet.budget import Budget
+    from discreet.engines.base import Engine
+    from discreet.mechanisms import NoiseName
+    from discreet.query.plan import Plan
+    from discreet.question import Predicate
+
+
+def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa: ANN401 - paths and frames of four libraries
+    """Look at a table in which every row belongs to one user.
+
+    Args:
+        source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name", an Arrow table,
+            a pandas or Polars frame. Labels in CSV files are read as the text they are.
+        user: the column that says whose a row is. Rows without a user are left out.
+        table: which table of a DuckDB file; may be left out if there is only one.
+
+    Raises:
+        InputError: the source cannot be read, or has no such column.
+    """
+    engine = DuckDBEngine(source, table)
+    return Table(engine, user)
+
+
+class Table:
+    """A table, perhaps filtered. Made by `scan`.
+
+    Args:
+        engine: where its rows are counted.
+        user: the column that says whose a row is.
+        where: which rows count, or None for all.
+    """
+
+    def __init__(self, engine: Engine, user: str, where: Predicate | None = None) -> None:
+        self._engine = engine
+        self._user = user
+        self._where = where
+
+    @property
+    def data_version(self) -> str | None:
+        """A public name of the state of the files behind the table, for `NoiseKey`: their paths and times of change.
+
+        None for tables that are not files: whoever fills them must say which state they are in.
+        """
+        return self._engine.data_version()
+
+    def where(self, text: str) -> Table:
+        """Only the rows for which a filter is true.
+
+        Args:
+            text: conditions on columns with AND, OR, NOT: "country = 'IN' AND year >= 2024". The grammar is in
+                `discreet.query.where`; nothing else is accepted, and the text itself never reaches an engine.
+
+        Raises:
+            WhereError: outside the grammar, or a type error.
+            UnknownColumn: a column the table does not have.
+        """
+        added = bind_where(parse_where(text), self._engine.columns())
+        return Table(self._engine, self._user, added if self._where is None else Every((self._where, added)))
+
+    def top(
+        self,
+        item: str | Sequence[str],
+        k: int = 10,
+        *,
+        epsilon: float = 1.0,
+        delta: float | str | Fraction = 1e-8,
+        counts: bool = True,
+        mechanism: MechanismChoice | None = None,
+        noise: NoiseName | None = None,
+        groups_per_user: int | None = None,
+        rows_per_user_and_item: int = 1,
+        domain: Any = None,  # noqa: ANN401 - a list, or an Arrow table
+        head_limit: int | None = None,
+        budget: Budget | None = None,
+        bits: Bits | NoiseKey | None = None,
+        force: bool = False,
+        progress: Callable[[float], None] | None = None,
+    ) -> Release:
+        """The k items that most users have, in order, with counts; fewer where the rest does not stand out.
+
+        Args:
+            item: the column that names the item, or several columns that do together.
+            k: how many items at most, at least 1.
+            epsilon: above 0; above 100 only if forced.
+            delta: above 0, below 1; far below one over the number of users. Text such as "1e-8" is taken exactly.
+            counts: False for labels only, which leaves more of epsilon for finding them.
+            mechanism: "gumbel", "laplace" or "stable" (a set, without counts); "auto" or None: what fits what was
+                declared.
+            noise: "gaussian" or "laplace" counts; by default the one with the smaller standard error.
+            groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of each
+                user, not trusted; it makes counts smaller and noise smaller.
+            rows_per_user_and_item: 1 counts distinct users; more counts rows, at most so many per user and item.
+            domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
+                table, or a path of a CSV or Parquet file with the item columns. Listed items without rows take part.
+            head_limit: how many items to read from the engine, at least k; by default max(10 k, 1000).
+            budget: a budget to draw from, pay what you get; without one the guarantee is this question's own.
+            bits: where randomness comes from: the operating system, a `KeyedBits` of your own, or a `NoiseKey` for
+                consistent noise.
+            force: True to allow epsilon above 100.
+            progress: called with the share of the counting that is done.
+
+        Raises:
+            InputError: something in the question is not allowed; the message says what is.
+            BudgetExceeded: the budget cannot cover the worst case; nothing was read.
+            EngineError: the engine failed; nothing was charged.
+        """
+        query = question(
+            self._user,
+            item,
+            k=k,
+            epsilon=epsilon,
+            delta=delta,
+            counts=counts,
+            mechanism=mechanism,
+            noise=noise,
+            groups_per_user=groups_per_user,
+            rows_per_user_and_item=rows_per_user_and_item,
+            domain=domain,
+            head_limit=head_limit,
+        )
+        return self._answer(query, budget, bits, force, progress)
+
+    def release(
+        self,
+        item: str | Sequence[str],
+        *,
+        epsilon: float = 1.0,
+        delta: float | str | Fraction = 1e-8,
+        relative_error: float | str | Fraction = Fraction(1, 10),
+        counts: bool = True,
+        mechanism: MechanismChoice | None = None,
+        noise: NoiseName | None = None,
+        groups_per_user: int | None = None,
+        rows_per_user_and_item: int = 1,
+        domain: Any = None,  # noqa: ANN401 - a list, or an Arrow table
+        head_limit: int | None = None,
+        budget: Budget | None = None,
+        bits: Bits | NoiseKey | None = None,
+        force: bool = False,
+        progress: Callable[[float], None] | None = None,
+    ) -> Release:
+        """As many accurate counts as the guarantee allows, the largest first.
+
+        Args:
+            item: the column that names the item, or several columns that do together.
+            epsilon: above 0; above 100 only if forced.
+            delta: above 0, below 1; far below one over the number of users. Text such as "1e-8" is taken exactly.
+            relative_error: what most counts should stay within, above 0 and below 1 (the pcr mechanism).
+            counts: False for labels only.
+            mechanism: "pcr" or "laplace"; by default what fits what was declared.
+            noise: as in `top`.
+            groups_per_user: as in `top`.
+            rows_per_user_and_item: as in `top`.
+            domain: as in `top`; every listed item gets a count then.
+            head_limit: how many items to read from the engine; by default 10,000.
+            budget: as in `top`.
+            bits: as in `top`.
+            force: as in `top`.
+            progress: as in `top`.
+
+        Raises:
+            InputError: something in the question is not allowed; the message says what is.
+            BudgetExceeded: the budget cannot cover the worst case; nothing was read.
+            EngineError: the engine failed; nothing was charged.
+        """
+        query = question(
+            self._user,
+            item,
+            k=None,
+            epsilon=epsilon,
+            delta=delta,
+            relative_error=relative_error,
+            counts=counts,
+            mechanism=mechanism,
+            noise=noise,
+            groups_per_user=groups_per_user,
+            rows_per_user_and_item=rows_per_user_and_item,
+            domain=domain,
+            head_limit=head_limit,
+        )
+        return self._answer(query, budget, bits, force, progress)
+
+    def _answer(
+        self,
+        query: Query,
+        budget: Budget | None,
+        bits: Bits | NoiseKey | None,
+        force: bool,
+        progress: Callable[[float], None] | None,
+    ) -> Release:
+        start = time.perf_counter()
+        bound = dataclasses.replace(bind(query, self._engine.columns()), where=self._where)
+        plan = make_plan(bound, shared_budget=budget is not None, force=force)
+        for note in plan.notes:
+            warnings.warn(note, stacklevel=3)
+        source = _source_of_bits(bits, plan)
+        keyed = isinstance(source, KeyedBits)
+        release = answer(plan, self._engine, budget, source, computational=keyed, progress=progress)
+        return release.timed(time.perf_counter() - start)
+
+
+def question(
+    user: str,
+    item: str | Sequence[str],
+    *,
+    k: int | None,
+    epsilon: float,
+    delta: float | str | Fraction,
+    relative_error: float | str | Fraction = Fraction(1, 10),
+    counts: bool = True,
+    mechanism: MechanismChoice | None = None,
+    noise: NoiseName | None = None,
+    groups_per_user: int | None = None,
+    rows_per_user_and_item: int = 1,
+    domain: Any = None,  # noqa: ANN401 - as in `Table.top`
+    head_limit: int | None = None,
+) -> Query:
+    """A question as a value, not yet held against any table; parameters as in `Table.top` and `Table.release`.
+
+    Raises:
+        InputError: something in it can be read by nobody.
+    """
+    items = (item,) if isinstance(item, str) else tuple(item)
+    return Query(
+        user,
+        items,
+        epsilon,
+        exact(delta, "delta"),
+        k=k,
+        sensitivity=Sensitivity(groups_per_user, rows_per_user_and_item),
+        head_limit=head_limit,
+        counts=counts,
+        noise=noise,
+        mechanism=mechanism,
+        relative_error=exact(relative_error, "the relative error"),
+        domain=None if domain is None else listed(domain, items),
+    )
+
+
+def exact(value: float | str | Fraction, name: str) -> Fraction:
+    """A number as it is written: 1e-8 means 1/100,000,000, not the float next to it.
+
+    Raises:
+        InputError: it is not a finite number.
+    """
+    try:
+        return Fraction(value) if isinstance(value, int | Fraction) else Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"{name} must be a finite number, not {value!r}") from None
+
+
+def _source_of_bits(bits: Bits | NoiseKey | None, plan: Plan) -> Bits:
+    if bits is None:
+        return SystemBits()
+    return bits.bits(plan) if isinstance(bits, NoiseKey) else bits
