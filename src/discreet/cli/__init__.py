@@ -1,0 +1,64 @@
+"""The command line: `discreet top`, `release`, `plan` and `convert`.
+
+Records go to standard output and nothing else does; notes and progress go to standard error. Exit codes: 0; 2 for a
+question that cannot be asked as it stands; 3 if the engine failed; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import NoReturn
+
+import click
+
+from discreet._version import __version__
+from discreet.cli.ask import release, top
+from discreet.cli.convert import convert
+from discreet.cli.plan import plan
+from discreet.errors import BudgetExceeded, DiscreetError, InputError
+
+INPUT, ENGINE, INTERRUPTED = 2, 3, 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="discreet")
+def discreet() -> None:
+    """Differentially private top-k and counts over items nobody listed in advance.
+
+    Every row of a table belongs to one user; what comes out says next to nothing about any single one.
+    """
+
+
+for _command in (top, release, plan, convert):
+    discreet.add_command(_command)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit.
+
+    Args:
+        arguments: instead of those of the process.
+    """
+    warnings.showwarning = _note
+    try:
+        sys.exit(discreet.main(arguments, prog_name="discreet", standalone_mode=False) or 0)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "discreet"
+        _fail(f"{error.format_message()} (see {command} --help)", INPUT)
+    except (InputError, BudgetExceeded) as error:
+        _fail(str(error), INPUT)
+    except DiscreetError as error:
+        _fail(str(error), ENGINE)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted; nothing was written", INTERRUPTED)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"discreet: {message}", err=True)
+    sys.exit(code)
+
+
+def _note(message: Warning | str, *_: object, **__: object) -> None:
+    """Warnings of the library, as notes for people."""
+    click.echo(f"note: {message}", err=True)

@@ -1,0 +1,145 @@
+"""What becomes of an answer: checked before anything is computed, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from discreet.release import Release
+
+_ENDINGS = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Where an answer goes.
+
+    Args:
+        form: table, csv, json or parquet.
+        output: a file, or None for standard output.
+        plot: a picture to draw too, or None.
+        force: True to overwrite.
+        quiet: True for no notes.
+    """
+
+    form: str
+    output: Path | None
+    plot: Path | None
+    force: bool
+    quiet: bool
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> Self:
+        """From the command's options."""
+        output, plot = (None if options[name] is None else Path(options[name]) for name in ("output", "plot"))
+        suggested = "table" if output is None else _ENDINGS.get(output.suffix.lower(), "table")
+        return cls(options["form"] or suggested, output, plot, options["force"], options["quiet"])
+
+    def check(self) -> None:
+        """Refuse what could not be delivered, before anything is counted.
+
+        Raises:
+            InputError: a file that exists, cannot be written, or has the wrong ending; matplotlib is missing.
+        """
+        if self.form == "parquet" and self.output is None:
+            raise InputError("parquet is not for terminals; say where to write it with --output")
+        if self.plot is not None:
+            if self.plot.suffix.lower() not in _PICTURES:
+                raise InputError(f"pictures end in .png, .svg or .pdf, not {str(self.plot)!r}")
+            from discreet.release.export import require
+
+            require("matplotlib", "--plot")
+        for path in (self.output, self.plot):
+            if path is not None:
+                self._check_writable(path)
+        if self.output is not None and self.plot is not None and self.output.resolve() == self.plot.resolve():
+            raise InputError("the output and the plot cannot be the same file")
+
+    def _check_writable(self, path: Path) -> None:
+        if path.is_dir():
+            raise InputError(f"{str(path)!r} is a folder; name a file")
+        if path.exists() and not self.force:
+            raise InputError(f"{str(path)!r} exists; --force overwrites it")
+        if not path.parent.is_dir():
+            raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name!r} into")
+        if not os.access(path.parent, os.W_OK):
+            raise InputError(f"the folder {str(path.parent)!r} does not allow writing {path.name!r}")
+
+    def deliver(self, release: Release) -> None:
+        """Write the answer, then the notes."""
+        if self.output is not None:
+            self._write(release, self.output)
+        else:
+            click.echo(self._text(release), nl=False)
+        if self.plot is not None:
+            release.plot(self.plot)
+        if not self.quiet:
+            click.echo("\n".join(notes(release)), err=True)
+
+    def _write(self, release: Release, path: Path) -> None:
+        if self.form == "parquet":
+            release.to_parquet(path)
+        else:
+            from discreet.release.export import write_text
+
+            write_text(self._text(release), path)
+
+    def _text(self, release: Release) -> str:
+        match self.form:
+            case "csv":
+                return release.to_csv()
+            case "json":
+                return release.to_json()
+            case _:
+                return str(release)
+
+
+def notes(release: Release) -> list[str]:
+    """What people should know beside the items."""
+    guarantee, wanted = release.guarantee, release.query.k
+    share = f"{len(release)} of {wanted}" if wanted is not None else f"{len(release)}"
+    spent = "" if release.charged.rho == 0 else f"; it used rho = {float(release.charged.rho):.3g}"
+    lines = [f"{share} items by {release.mechanism} in {release.seconds:.2f} s", f"{guarantee}{spent}"]
+    if wanted is not None and not release.complete:
+        lines.append("the others do not stand out enough; a larger epsilon or a smaller k finds more")
+    return lines
+
+
+class Progress:
+    """A progress bar on standard error for what takes longer than a second; called with a share from 0 to 1."""
+
+    def __init__(self, label: str, *, shown: bool) -> None:
+        self._label = label
+        self._shown = shown and sys.stderr.isatty()
+        self._start = time.monotonic()
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, share: float) -> None:
+        """Show that *share* of the work is done."""
+        if not self._shown or time.monotonic() - self._start < 1:
+            return
+        if self._bar is None:
+            self._bar = click.progressbar(length=1000, label=self._label, file=sys.stderr)
+            self._bar.__enter__()
+        self._bar.update(round(1000 * share) - self._bar.pos)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(kind, error, trace)
