@@ -105,8 +105,8 @@ class Table:
         Args:
             item: the column that names the item, or several columns that do together.
             k: how many items at most, at least 1.
-            epsilon: above 0; above 100 only if forced.
-            delta: above 0, below 1; far below one over the number of users. Text such as "1e-8" is taken exactly.
+            epsilon: at least 1e-6; above 100 only if forced.
+            delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly.
             counts: False for labels only, which leaves more of epsilon for finding them.
             mechanism: "gumbel", "laplace" or "stable" (a set, without counts); "auto" or None: what fits what was
                 declared.
@@ -167,8 +167,8 @@ class Table:
 
         Args:
             item: the column that names the item, or several columns that do together.
-            epsilon: above 0; above 100 only if forced.
-            delta: above 0, below 1; far below one over the number of users. Text such as "1e-8" is taken exactly.
+            epsilon: at least 1e-6; above 100 only if forced.
+            delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly.
             relative_error: what most counts should stay within, above 0 and below 1 (the pcr mechanism).
             counts: False for labels only.
             mechanism: "pcr" or "laplace"; by default what fits what was declared.

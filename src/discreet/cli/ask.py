@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +48,13 @@ def _ask(method: str, options: dict[str, Any]) -> None:
 
     question = question_of(options)
     delivery = Delivery.of(options)
-    delivery.check()
+    delivery.check(counts=question["counts"])
     table = scan(options["source"], user=options["user"], table=options["table"])
     if options["where"] is not None:
         table = table.where(options["where"])
     bits = _noise_key(options, table)
-    with Progress("counting", shown=not delivery.quiet) as progress:
+    with warnings.catch_warnings(), Progress("counting", shown=not delivery.quiet) as progress:
+        warnings.simplefilter("ignore" if delivery.quiet else "always")
         answer = getattr(table, method)(**question, bits=bits, force=options["force"], progress=progress)
     delivery.deliver(answer)
 

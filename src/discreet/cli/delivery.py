@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +47,11 @@ class Delivery:
         suggested = "table" if output is None else _ENDINGS.get(output.suffix.lower(), "table")
         return cls(options["form"] or suggested, output, plot, options["force"], options["quiet"])
 
-    def check(self) -> None:
+    def check(self, *, counts: bool) -> None:
         """Refuse what could not be delivered, before anything is counted.
+
+        Args:
+            counts: whether there will be counts to draw.
 
         Raises:
             InputError: a file that exists, cannot be written, or has the wrong ending; matplotlib is missing.
@@ -56,6 +59,8 @@ class Delivery:
         if self.form == "parquet" and self.output is None:
             raise InputError("parquet is not for terminals; say where to write it with --output")
         if self.plot is not None:
+            if not counts:
+                raise InputError("labels without counts cannot be drawn")
             if self.plot.suffix.lower() not in _PICTURES:
                 raise InputError(f"pictures end in .png, .svg or .pdf, not {str(self.plot)!r}")
             from discreet.release.export import require
@@ -74,8 +79,10 @@ class Delivery:
             raise InputError(f"{str(path)!r} exists; --force overwrites it")
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name!r} into")
-        if not os.access(path.parent, os.W_OK):
-            raise InputError(f"the folder {str(path.parent)!r} does not allow writing {path.name!r}")
+        try:
+            tempfile.TemporaryFile(dir=path.parent).close()
+        except OSError:
+            raise InputError(f"the folder {str(path.parent)!r} does not allow writing {path.name!r}") from None
 
     def deliver(self, release: Release) -> None:
         """Write the answer, then the notes."""

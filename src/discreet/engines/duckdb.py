@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Waiting
 from functools import partial
@@ -55,6 +57,11 @@ _KINDS = {
 _POLL_SECONDS = 0.1
 
 
+def _close(connection: duckdb.DuckDBPyConnection, spill: str) -> None:
+    connection.close()
+    shutil.rmtree(spill, ignore_errors=True)
+
+
 class DuckDBEngine:
     """A table that DuckDB reads; see `discreet.engines.base.Engine`.
 
@@ -68,10 +75,9 @@ class DuckDBEngine:
     """
 
     def __init__(self, source: Any, table: str | None = None) -> None:  # noqa: ANN401 - frames of four libraries
-        self._spill = tempfile.TemporaryDirectory(prefix="discreet-")
-        self._connection = duckdb.connect(
-            config={"temp_directory": self._spill.name, "preserve_insertion_order": "false"}
-        )
+        spill = tempfile.mkdtemp(prefix="discreet-")
+        self._connection = duckdb.connect(config={"temp_directory": spill, "preserve_insertion_order": "false"})
+        self._close = weakref.finalize(self, _close, self._connection, spill)
         self._connection.execute("SET python_enable_replacements = false")
         self._source = open_source(self._connection, source, table)
         self._types: dict[str, str] | None = None
@@ -103,8 +109,7 @@ class DuckDBEngine:
 
     def close(self) -> None:
         """Close the connection and delete what was spilled."""
-        self._connection.close()
-        self._spill.cleanup()
+        self._close()
 
     def _described(self) -> dict[str, str]:
         if self._types is None:

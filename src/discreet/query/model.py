@@ -25,8 +25,8 @@ class Query:
     Args:
         user: the column that says whose a row is.
         items: the columns that together name an item.
-        epsilon: above 0; at most 100 unless forced.
-        delta: above 0 and below 1.
+        epsilon: at least 1e-6; at most 100 unless forced.
+        delta: at least 1e-20 and below 1.
         k: how many items, or None for as many accurate counts as can be had.
         where: which rows count, or None for all.
         sensitivity: what is declared about one user.

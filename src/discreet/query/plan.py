@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from discreet.mechanisms import Expectation, NoiseName
     from discreet.values import Cost
 
+EPSILON_LEAST = 1e-6
 EPSILON_MOST = 100.0
 DELTA_LEAST = Fraction(1, 10**20)
 DELTA_WARNED = Fraction(1, 10_000)
@@ -130,8 +131,8 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
 
 def _check(query: Query, force: bool) -> tuple[str, ...]:
     """Refuse what is out of range; return notes on what is unwise."""
-    if not (math.isfinite(query.epsilon) and query.epsilon > 0):
-        raise InputError(f"epsilon must be a number above 0, not {query.epsilon}")
+    if not EPSILON_LEAST <= query.epsilon < math.inf:
+        raise InputError(f"epsilon must be a number of at least {EPSILON_LEAST:g}, not {query.epsilon:g}")
     if query.epsilon > EPSILON_MOST and not force:
         raise InputError(
             f"epsilon must be at most {EPSILON_MOST:g}: above that nothing is protected; force it if you must"

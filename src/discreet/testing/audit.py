@@ -1,0 +1,368 @@
+"""Audits: how much the outcomes of a mechanism tell about one user, on heads small enough to compute all of them.
+
+*Exact*: from the public structure of a mechanism (its races, gaps, margins and noise) the probability of every outcome
+follows, and from two of those the hockey-stick divergence, which is at most delta at epsilon if and only if the pair is
+(epsilon, delta)-indistinguishable. What is computed is never less than what is published: the cut-off, whether the
+threshold was reached, the threshold's value are part of the outcome here. Everything is labelled, since a user sees
+labels, not ranks.
+
+*Statistical*: many releases on two neighbouring heads give a lower confidence bound for delta at epsilon, which tests
+the code that samples.
+
+Probabilities are floats with relative errors far below 1e-13; divergences are rounded up by `ROUNDING`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from discreet.errors import InputError
+from discreet.mechanisms import KnownGumbel, KnownLaplace, TopStable, UnknownGumbel, UnknownLaplace
+from discreet.mechanisms.base import noise_of
+from discreet.noise import DiscreteLaplace, KeyedBits
+from discreet.values import ExactHead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from fractions import Fraction
+
+    from numpy.typing import NDArray
+
+    from discreet.mechanisms import Mechanism
+    from discreet.noise import Noise, Race
+    from discreet.values import Outcome
+
+Distribution: TypeAlias = "Mapping[Hashable, float]"
+"""Probabilities by outcome. They may add up to less than 1: what is missing counts against privacy."""
+
+ROUNDING = 1e-12
+"""More than all floating-point errors of a divergence."""
+
+_TAIL_LAPLACE, _TAIL_GAUSSIAN = 37, 9  # in scales: less than 1e-16 of noise is farther out
+
+
+def hockey_stick(one: Distribution, other: Distribution, epsilon: float) -> float:
+    """Delta at *epsilon*, in one direction: the sum over outcomes of max(one - e^epsilon * other, 0), never too small.
+
+    Args:
+        one: the distribution that is to be covered.
+        other: the one that covers it.
+        epsilon: at least 0.
+    """
+    factor = math.exp(min(epsilon, 700.0))
+    missing = max(0.0, 1 - math.fsum(one.values()))
+    return math.fsum(max(p - factor * other.get(o, 0.0), 0.0) for o, p in one.items()) + missing + ROUNDING
+
+
+def divergence(one: Distribution, other: Distribution, epsilon: float) -> float:
+    """The larger `hockey_stick` of the two directions: delta at *epsilon* of this pair."""
+    return max(hockey_stick(one, other, epsilon), hockey_stick(other, one, epsilon))
+
+
+def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
+    """The Rényi divergence of order *alpha* in one direction; rho-zCDP says that it is at most alpha * rho.
+
+    Args:
+        one: probabilities that add up to 1.
+        other: likewise.
+        alpha: above 1; infinity gives the logarithm of the largest ratio.
+
+    Returns:
+        infinity if *one* can have an outcome that *other* cannot.
+    """
+    pairs = [(p, other.get(outcome, 0.0)) for outcome, p in one.items() if p > 0]
+    if any(q <= 0 for _, q in pairs):
+        return math.inf
+    if math.isinf(alpha):
+        return max(math.log(p / q) for p, q in pairs)
+    return math.log(math.fsum(p * math.exp((alpha - 1) * math.log(p / q)) for p, q in pairs)) / (alpha - 1)
+
+
+def head_of(counts: Mapping[str, int], limit: int, *, known_domain: bool = False) -> ExactHead:
+    """The head that an engine would return for a histogram: descending counts, ties by label, limit + 1 items at most.
+
+    Args:
+        counts: by label, none negative. Without *known_domain*, items that nobody has are not in the table.
+        limit: dbar.
+        known_domain: True to keep items of count 0.
+    """
+    items = sorted((-count, label) for label, count in counts.items() if count > 0 or known_domain)[: limit + 1]
+    labels = tuple(label for _, label in items)
+    return ExactHead(np.array([-count for count, _ in items], dtype=np.int64), limit, labels)
+
+
+def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], bool], float]:
+    """All outcomes of `Race.run`: the first *limit* items before the rival, in order, and whether it was reached."""
+    rival = len(race.scores)
+    scores = [int(score) for score in race.scores] + ([] if race.rival is None else [race.rival.score])
+    if not scores:
+        return {((), False): 1.0}
+    factors: list[int | Fraction] = [1] * rival if race.divisors is None else [int(d) for d in race.divisors]
+    logs = [float(race.scale * (score - max(scores))) for score in scores]
+    for i, divisor in enumerate(factors):
+        logs[i] -= math.log(divisor)
+    if race.rival is not None:
+        logs[rival] += math.log(race.rival.factor.numerator) - math.log(race.rival.factor.denominator)
+    weights = [math.exp(log - max(logs)) for log in logs]
+    found: dict[tuple[tuple[int, ...], bool], float] = {}
+
+    def walk(order: tuple[int, ...], rest: list[int], probability: float) -> None:
+        if len(order) == limit or not rest:
+            found[order, False] = probability
+            return
+        total = math.fsum(weights[i] for i in rest)
+        for i in rest:
+            here = probability * weights[i] / total
+            if i == rival:
+                found[order, True] = here
+            else:
+                walk((*order, i), [j for j in rest if j != i], here)
+
+    walk((), list(range(len(weights))), 1.0)
+    return found
+
+
+def distribution(mechanism: Mechanism, head: ExactHead) -> dict[Hashable, float]:
+    """The distribution of the labels that *mechanism* releases, with everything its proof reveals beside them.
+
+    Counts that a Gumbel mechanism releases are a step of their own, after the labels, and not part of this.
+
+    Args:
+        mechanism: KnownGumbel or UnknownGumbel: outcomes are (cut-off, labels in order, whether the threshold was
+            reached); TopStable: outcomes are sets of labels.
+        head: with labels, as from `head_of`; the number of outcomes grows like n^k.
+
+    Raises:
+        InputError: another mechanism; see `values_divergence`.
+    """
+    if isinstance(mechanism, KnownGumbel):
+        return _labelled(head, [(0, 1.0, race_distribution(mechanism.race(head), mechanism.k))])
+    if isinstance(mechanism, UnknownGumbel):
+        cutoffs = {mechanism.head_limit: 1.0}
+        if mechanism.optimise_cutoff:
+            chosen = race_distribution(mechanism.cutoff_race(head), 1)
+            cutoffs = {mechanism.k + order[0]: p for (order, _), p in chosen.items()}
+        return _labelled(
+            head,
+            [(c, p, race_distribution(mechanism.race(head, c), mechanism.k)) for c, p in cutoffs.items()],
+        )
+    if isinstance(mechanism, TopStable):
+        return _stable(mechanism, head)
+    raise InputError(f"the outcomes of {mechanism.name} are not enumerated")
+
+
+def _labelled(
+    head: ExactHead, parts: list[tuple[int, float, dict[tuple[tuple[int, ...], bool], float]]]
+) -> dict[Hashable, float]:
+    labels = head.labels
+    return {
+        (cutoff, tuple(labels[i] for i in order), reached): share * p
+        for cutoff, share, orders in parts
+        for (order, reached), p in orders.items()
+    }
+
+
+def _stable(mechanism: TopStable, head: ExactHead) -> dict[Hashable, float]:
+    noise = mechanism.threshold_noise()
+    bar = np.arange(-radius(noise), radius(noise) + 1)
+    undecided = pmf(noise, bar)
+    found: dict[Hashable, float] = {frozenset(): 0.0}
+    bar += mechanism.threshold()
+    for i, gap in reversed(list(enumerate(mechanism.gaps(head).tolist()))):
+        passes = _laplace_tail(mechanism.gap_noise(), bar - gap + 1)
+        fails = _laplace_tail(mechanism.gap_noise(), gap - bar)
+        stored = min(i + 1, int(np.count_nonzero(head.counts)))
+        result = frozenset(head.labels[:stored])
+        found[result] = found.get(result, 0.0) + float((undecided * passes).sum())
+        undecided = undecided * fails
+    found[frozenset()] += float(undecided.sum())
+    return found
+
+
+def _laplace_tail(noise: DiscreteLaplace, least: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Pr[noise >= least]."""
+    decay = math.exp(-1 / float(noise.scale))
+    far = decay ** np.where(least > 0, least, 1 - least) / (1 + decay)
+    return np.where(least > 0, far, 1 - far)
+
+
+def radius(noise: Noise) -> int:
+    """How far from 0 the noise can be; all but 1e-16 of its mass is inside."""
+    return math.ceil(_TAIL_LAPLACE * noise.scale if isinstance(noise, DiscreteLaplace) else _TAIL_GAUSSIAN * noise.std)
+
+
+def pmf(noise: Noise, values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Probabilities of *values*, for discrete Laplace and discrete Gaussian noise."""
+    if isinstance(noise, DiscreteLaplace):
+        rate = float(1 / noise.scale)
+        return np.exp(-rate * np.abs(values)) * math.tanh(rate / 2)
+
+    def weight(z: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.exp(-0.5 * (z / noise.std) ** 2)
+
+    reach = 5 * radius(noise)
+    return weight(values) / math.fsum(weight(np.arange(-reach, reach + 1)))
+
+
+def values_divergence(
+    mechanism: KnownLaplace | UnknownLaplace, head: ExactHead, neighbour: ExactHead, epsilon: float
+) -> float:
+    """Delta at *epsilon*, both directions, of all noisy values above the noisy threshold, and the threshold itself.
+
+    Given the threshold the values are independent, so items with the same count in both heads tell nothing and drop
+    out, and adjacent values with the same likelihood ratio are one outcome: nothing is approximated but noise farther
+    out than `radius`, which is counted as lost. Outcomes grow with the number of items that differ, exponentially.
+
+    Args:
+        mechanism: a KnownLaplace (whose threshold is below everything) or an UnknownLaplace, with any k.
+        head: with labels, as from `head_of`.
+        neighbour: likewise.
+        epsilon: at least 0.
+    """
+    return max(
+        _values_hockey_stick(mechanism, head, neighbour, epsilon),
+        _values_hockey_stick(mechanism, neighbour, head, epsilon),
+    )
+
+
+def _values_hockey_stick(
+    mechanism: KnownLaplace | UnknownLaplace, head: ExactHead, other: ExactHead, epsilon: float
+) -> float:
+    noise = noise_of(mechanism.noise, mechanism.scale)
+    here, there = _stored(mechanism, head), _stored(mechanism, other)
+    centres = [*here.values(), *there.values()]
+    if isinstance(mechanism, UnknownLaplace):
+        lift = mechanism.rows_per_group + mechanism.margin()
+        bottoms = [h.count_at(mechanism.head_limit + 1) + lift for h in (head, other)]
+        centres += bottoms
+        grid = np.arange(min(centres) - radius(noise), max(centres) + radius(noise) + 1)
+        bars = grid
+        p, q = (pmf(noise, bars - bottom)[:, None] for bottom in bottoms)
+    else:
+        grid = np.arange(min(centres) - radius(noise), max(centres) + radius(noise) + 1)
+        bars = grid[:1] - 1
+        p = q = np.ones((1, 1))
+    for label in here.keys() | there.keys():
+        if here.get(label) != there.get(label):
+            cells_p, cells_q = _cells(noise, grid, bars, here.get(label), there.get(label))
+            p = (p[:, :, None] * cells_p[:, None, :]).reshape(len(bars), -1)
+            q = (q[:, :, None] * cells_q[:, None, :]).reshape(len(bars), -1)
+    missing = max(0.0, 1 - float(p.sum()))
+    return float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) + missing + ROUNDING
+
+
+def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[str, int]:
+    """The counts that get noise, by label."""
+    counts = head.counts[: mechanism.head_limit].tolist()
+    items = zip(head.labels, counts, strict=False)
+    return {label: count for label, count in items if count > 0 or isinstance(mechanism, KnownLaplace)}
+
+
+def _cells(
+    noise: Noise, grid: NDArray[np.int64], bars: NDArray[np.int64], one: int | None, other: int | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What one item shows for each bar: [not above it, then runs of values with equal likelihood ratios], twice.
+
+    A count of None is an item outside the head, which never shows.
+    """
+    edges = grid[[0, -1]] + [0, 1]
+    if one is not None and other is not None:
+        logs = np.log(pmf(noise, grid - one)) - np.log(pmf(noise, grid - other))
+        edges = np.concatenate((grid[:1], grid[1:][np.abs(np.diff(logs)) > 1e-11], grid[-1:] + 1))
+
+    def shown(count: int | None) -> NDArray[np.float64]:
+        if count is None:
+            cells = np.zeros((len(bars), len(edges)))
+            cells[:, 0] = 1
+            return cells
+        below = np.concatenate(([0.0], np.cumsum(pmf(noise, grid - count))))  # Pr[value < grid[0] + index]
+        places = np.maximum(edges[None, :], bars[:, None] + 1) - grid[0]
+        at_edges = below[np.minimum(places, len(grid))]
+        return np.concatenate((below[np.clip(bars + 1 - grid[0], 0, None)][:, None], np.diff(at_edges, axis=1)), axis=1)
+
+    return shown(one), shown(other)
+
+
+def released(labels: tuple[str, ...], outcome: Outcome) -> Hashable:
+    """What a user sees of an outcome: the labels (in order, if the order says something), and the counts, if any."""
+    seen = tuple(labels[i] for i in outcome.positions)
+    if outcome.counts is not None:
+        return tuple(zip(seen, outcome.counts.tolist(), strict=True))
+    return seen if outcome.ordered else frozenset(seen)
+
+
+def sample(
+    mechanism: Mechanism,
+    head: ExactHead,
+    trials: int,
+    secret: bytes,
+    view: Callable[[tuple[str, ...], Outcome], Hashable] = released,
+) -> list[Hashable]:
+    """*trials* independent releases, as *view* sees them; the same *secret* gives the same ones.
+
+    Args:
+        mechanism: what releases.
+        head: with labels, as from `head_of`.
+        trials: how many.
+        secret: at least 32 bytes.
+        view: from the labels of the head and an outcome to what is compared.
+    """
+    return [view(head.labels, mechanism.release(head, KeyedBits(secret, trial))) for trial in range(trials)]
+
+
+def statistical_audit(one: Iterable[Hashable], other: Iterable[Hashable], epsilon: float, miss: float = 1e-6) -> float:
+    """A lower bound for delta at *epsilon*, from what was sampled on two neighbouring heads; both directions.
+
+    One half of each sample chooses the outcomes that look likelier than e^epsilon times under the other head; the other
+    half bounds their probabilities (Clopper & Pearson 1934).
+
+    Args:
+        one: independent views of releases on one head, as from `sample`.
+        other: likewise on its neighbour, with another secret.
+        epsilon: at least 0.
+        miss: with this probability at most the bound is above the truth.
+
+    Returns:
+        0 if nothing is shown. A bound above the claimed delta disproves the claim.
+    """
+    samples = [list(one), list(other)]
+    halves = [(Counter(s[: len(s) // 2]), Counter(s[len(s) // 2 :])) for s in samples]
+    factor = math.exp(epsilon)
+    bounds = [0.0]
+    for (choose_p, test_p), (choose_q, test_q) in (halves, halves[::-1]):
+        scale = factor * choose_p.total() / max(choose_q.total(), 1)
+        event = [outcome for outcome, n in choose_p.items() if n > scale * choose_q[outcome]]
+        least, _ = binomial_bounds(sum(test_p[o] for o in event), test_p.total(), miss / 4)
+        _, most = binomial_bounds(sum(test_q[o] for o in event), test_q.total(), miss / 4)
+        bounds.append(least - factor * most)
+    return max(bounds)
+
+
+def binomial_bounds(successes: int, trials: int, miss: float) -> tuple[float, float]:
+    """Exact one-sided bounds for a probability (Clopper & Pearson 1934): each is wrong with probability *miss* at most.
+
+    Args:
+        successes: from 0 to *trials*.
+        trials: at least 0.
+        miss: above 0, below 1/2.
+    """
+    logs = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, trials + 1)))))
+    choose = logs[-1] - logs - logs[::-1]
+
+    def least(n: int) -> float:
+        """The largest p with Pr[X >= n] <= miss, rounded down."""
+        if n == 0:
+            return 0.0
+        x = np.arange(n, trials + 1)
+        low, high = 0.0, 1.0
+        for _ in range(50):
+            p = (low + high) / 2
+            tail = np.exp(choose[n:] + x * math.log(p) + (trials - x) * math.log1p(-p)).sum()
+            low, high = (p, high) if tail <= miss else (low, p)
+        return low * (1 - 1e-9)
+
+    return least(successes), 1 - least(trials - successes)

@@ -1,0 +1,363 @@
+"""A suite for engines: exact heads, held against a count in plain Python. Needs pytest and hypothesis.
+
+class TestMyEngine(EngineSuite):
+    @contextlib.contextmanager
+    def opened(self, table):
+        engine = MyEngine(load(table))
+        yield engine
+        engine.close()
+"""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from discreet.errors import InputError
+from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from discreet.engines.base import Engine
+    from discreet.question import Operator, Predicate
+
+Row: TypeAlias = "tuple[tuple[Any, ...], int]"
+"""An item's labels and its count."""
+
+OPERATORS: dict[Operator, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_POOLS: dict[str, tuple[Kind, pa.DataType, list[Any]]] = {
+    "who": (Kind.TEXT, pa.string(), ["ann", "bob", "cy", "d'e"]),
+    "word": (Kind.TEXT, pa.string(), ["", "B", "a", "a ", "b'", '"', "é", "e\u0301", "ﬀ", "😀", "%", "NULL", "\\"]),
+    "size": (Kind.INTEGER, pa.int64(), [-(2**63), -7, 0, 1, 7, 2**53 + 1, 2**63 - 1]),
+    "price": (Kind.DECIMAL, pa.decimal128(9, 2), [Decimal(t) for t in ("-0.01", "0.10", "7.00", "9999999.99")]),
+    "day": (Kind.DATE, pa.date32(), [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29)]),
+    "at": (
+        Kind.TIMESTAMP,
+        pa.timestamp("us"),
+        [datetime.datetime(2024, 2, 29), datetime.datetime(1960, 1, 1, 1, 2, 3, 4)],
+    ),
+    "open": (Kind.BOOLEAN, pa.bool_(), [False, True]),
+    "share": (Kind.FLOAT, pa.float64(), [-0.5, 0.1, 7.0]),
+}
+KINDS = {name: kind for name, (kind, _, _) in _POOLS.items()}
+"""The columns of `tables`."""
+
+_LABELS = [name for name, kind in KINDS.items() if kind is not Kind.FLOAT and name != "who"]
+_CONSTANTS: dict[Kind, list[Constant]] = {
+    kind: [Constant(kind, str(value).lower() if kind is Kind.BOOLEAN else str(value)) for value in values]
+    for kind, _, values in _POOLS.values()
+    if kind is not Kind.FLOAT
+}
+_CONSTANTS[Kind.INTEGER] = [*_CONSTANTS[Kind.INTEGER], Constant(Kind.DECIMAL, "0.5"), Constant(Kind.DECIMAL, "-7.25")]
+_CONSTANTS[Kind.DECIMAL] = [Constant(Kind.DECIMAL, "0.1"), Constant(Kind.INTEGER, "7"), Constant(Kind.DECIMAL, "0.105")]
+_CONSTANTS[Kind.FLOAT] = [Constant(Kind.DECIMAL, "-0.5"), Constant(Kind.DECIMAL, "0.1"), Constant(Kind.INTEGER, "7")]
+_CONSTANTS[Kind.TIMESTAMP] = [*_CONSTANTS[Kind.TIMESTAMP], *_CONSTANTS[Kind.DATE]]
+_SETTINGS = settings(
+    max_examples=150,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+)
+
+
+def tables() -> st.SearchStrategy[pa.Table]:
+    """Tables of up to 25 rows with the columns of `KINDS`: few values, so that there are duplicates, ties and NULLs."""
+    row = st.tuples(*(st.sampled_from([None, *values]) for _, _, values in _POOLS.values()))
+    return st.lists(row, max_size=25).map(
+        lambda rows: pa.table(
+            [pa.array([row[n] for row in rows], type_) for n, (_, type_, _) in enumerate(_POOLS.values())],
+            names=list(_POOLS),
+        )
+    )
+
+
+def predicates(columns: Mapping[str, Kind] = KINDS) -> st.SearchStrategy[Predicate]:
+    """Filters on *columns* with every operator, up to eight conditions, nested."""
+
+    def leaf(name: str) -> st.SearchStrategy[Predicate]:
+        constants = st.sampled_from(_CONSTANTS[columns[name]])
+        operators: list[Operator] = ["=", "<>"] if columns[name] is Kind.BOOLEAN else list(OPERATORS)
+        return (
+            st.builds(Comparison, st.just(name), st.sampled_from(operators), constants)
+            | st.builds(Membership, st.just(name), st.lists(constants, min_size=1, max_size=3).map(tuple))
+            | st.just(Missing(name))
+        )
+
+    def compound(inner: st.SearchStrategy[Predicate]) -> st.SearchStrategy[Predicate]:
+        several = st.lists(inner, min_size=2, max_size=3).map(tuple)
+        return st.builds(Not, inner) | st.builds(Every, several) | st.builds(Some, several)
+
+    return st.recursive(st.sampled_from(sorted(columns)).flatmap(leaf), compound, max_leaves=8)
+
+
+def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
+    """What *predicate* is for *row* in SQL's three-valued logic; None is unknown."""
+    match predicate:
+        case Missing(column):
+            return row[column] is None
+        case Comparison(column, sign, constant):
+            return None if row[column] is None else OPERATORS[sign](*_comparable(row[column], constant))
+        case Membership(column, constants):
+            return None if row[column] is None else any(operator.eq(*_comparable(row[column], c)) for c in constants)
+        case Not(inner):
+            value = truth(inner, row)
+            return None if value is None else not value
+        case Every(parts):
+            values = {truth(part, row) for part in parts}
+            return False if False in values else None if None in values else True
+        case Some(parts):
+            values = {truth(part, row) for part in parts}
+            return True if True in values else None if None in values else False
+
+
+def _comparable(value: Any, constant: Constant) -> tuple[Any, Any]:  # noqa: ANN401 - whatever a cell holds
+    match value:
+        case str():
+            return value.encode(), constant.text.encode()
+        case bool():
+            return value, constant.text == "true"
+        case float():
+            return value, float(constant.text)
+        case datetime.datetime() | datetime.date():
+            return value, type(value).fromisoformat(constant.text)
+    return Fraction(value), Fraction(constant.text)
+
+
+def reference_head(table: pa.Table, request: HeadRequest) -> list[Row]:
+    """The head of *table* by counting in plain Python; `groups_per_user` is not looked at."""
+    times: Counter[tuple[tuple[Any, ...], Any]] = Counter()
+    for row in table.to_pylist():
+        labels = tuple(row[item] for item in request.items)
+        known = row[request.user] is not None and all(label is not None for label in labels)
+        if known and (request.where is None or truth(request.where, row) is True):
+            times[labels, row[request.user]] += 1
+    counts: dict[tuple[Any, ...], int] = {}
+    if request.domain is not None:
+        counts = {tuple(row[item] for item in request.items): 0 for row in request.domain.to_pylist()}
+    for (labels, _), rows in times.items():
+        if request.domain is None or labels in counts:
+            counts[labels] = counts.get(labels, 0) + min(rows, request.rows_per_group)
+    return sorted(counts.items(), key=lambda item: (-item[1], *map(_sorted_by, item[0])))[: request.limit + 1]
+
+
+def _sorted_by(label: Any) -> Any:  # noqa: ANN401 - whatever a label may be
+    return label.encode() if isinstance(label, str) else label
+
+
+def rows_of(engine: Engine, request: HeadRequest, seed: bytes = b"") -> list[Row]:
+    """The head that *engine* returns, as plain values."""
+    head = engine.head(request, seed=seed)
+    assert head.limit == request.limit
+    assert head.labels.column_names == list(request.items)
+    labels = zip(*(column.to_pylist() for column in head.labels.columns), strict=True)
+    return list(zip(labels, head.counts.tolist(), strict=True))
+
+
+class EngineSuite:
+    """What every engine must pass. Subclass it, and say how an Arrow table gets into the engine."""
+
+    def opened(self, table: pa.Table) -> AbstractContextManager[Engine]:
+        """An engine that reads *table*, closed when the context ends."""
+        raise NotImplementedError
+
+    def head(self, table: pa.Table, *items: str, limit: int = 1000, seed: bytes = b"", **parts: Any) -> list[Row]:  # noqa: ANN401
+        """The head of *table* by the engine; the user column is the first."""
+        with self.opened(table) as engine:
+            return rows_of(engine, HeadRequest(table.column_names[0], items, limit, **parts), seed)
+
+    @_SETTINGS
+    @given(data=st.data(), table=tables())
+    def test_random_questions_get_the_head_that_plain_counting_gives(
+        self, data: st.DataObject, table: pa.Table
+    ) -> None:
+        """Items, limit, filter, clipping: duplicates, NULLs, ties and all, the head is exact."""
+        items = st.lists(st.sampled_from(_LABELS), min_size=1, max_size=3, unique=True).map(tuple)
+        with self.opened(table) as engine:
+            for _ in range(3):
+                request = HeadRequest(
+                    "who",
+                    data.draw(items),
+                    data.draw(st.sampled_from([1, 2, 5, 1000])),
+                    data.draw(st.none() | predicates()),
+                    data.draw(st.sampled_from([1, 2, 3, 2**31])),
+                )
+                assert rows_of(engine, request) == reference_head(table, request)
+
+    @_SETTINGS
+    @given(table=tables(), listed=tables(), where=st.none() | predicates(), tau=st.sampled_from([1, 2]))
+    def test_a_listed_domain_gets_all_its_counts_and_no_others(
+        self, table: pa.Table, listed: pa.Table, where: Predicate | None, tau: int
+    ) -> None:
+        """Listed items without rows count 0; items that were not listed are left out."""
+        domain = listed.select(["word", "size"]).drop_null()
+        domain = domain.group_by(["word", "size"]).aggregate([])
+        request = HeadRequest("who", ("word", "size"), max(len(domain), 1), where, tau, domain=domain)
+        with self.opened(table) as engine:
+            assert rows_of(engine, request) == reference_head(table, request)
+
+    @pytest.mark.parametrize("sign", OPERATORS)
+    def test_every_operator_compares_every_kind(self, sign: Operator) -> None:
+        """Filters mean what SQL means, for values below, at and above the constant; NULL passes neither it nor its NOT."""
+        longest = max(len(values) for _, _, values in _POOLS.values())
+        cells = {name: [None, *values, *[None] * (longest - len(values))] for name, (_, _, values) in _POOLS.items()}
+        table = pa.table({name: pa.array(cells[name], type_) for name, (_, type_, _) in _POOLS.items()})
+        table = table.add_column(0, "row", pa.array(range(len(table)))).add_column(
+            1, "item", pa.array(range(len(table)))
+        )
+        with self.opened(table) as engine:
+            for name, kind in KINDS.items():
+                for constant in _CONSTANTS[kind] if kind is not Kind.BOOLEAN or sign in {"=", "<>"} else []:
+                    for where in (Comparison(name, sign, constant), Not(Comparison(name, sign, constant))):
+                        request = HeadRequest("row", ("item",), 1000, where)
+                        assert rows_of(engine, request) == reference_head(table, request), where
+
+    def test_an_empty_table_has_an_empty_head(self) -> None:
+        """No rows, no items, no error."""
+        table = pa.table({"who": pa.array([], pa.int64()), "item": pa.array([], pa.string())})
+        assert self.head(table, "item") == []
+        assert self.head(table, "item", groups_per_user=2) == []
+        assert self.head(table, "item", domain=pa.table({"item": ["a"]}), limit=1) == [(("a",), 0)]
+
+    def test_rows_without_a_user_or_a_label_are_left_out(self) -> None:
+        """NULL is neither a user nor an item."""
+        table = pa.table({"who": [1, None, 2, None], "item": ["a", "a", None, None]})
+        assert self.head(table, "item") == [(("a",), 1)]
+
+    def test_duplicated_rows_count_once(self) -> None:
+        """Counts are of users, unless rows are asked for, and then of so many per user at most."""
+        table = pa.table({"who": [1] * 1000 + [2] * 3, "item": ["a"] * 1003})
+        assert [self.head(table, "item", rows_per_group=tau) for tau in (1, 2, 5, 2**31)] == [
+            [(("a",), count)] for count in (2, 4, 8, 1003)
+        ]
+
+    def test_the_item_below_the_cut_is_returned_too(self) -> None:
+        """limit + 1 rows if there are as many; ties at the cut stand in ascending order of the labels."""
+        words = ["ﬀ", "😀", "b", "a", "é", "Z"]
+        table = pa.table({"who": [0] * 6 + [1], "item": [*words, "😀"]})
+        ranked = [(("😀",), 2), *(((word,), 1) for word in ("Z", "a", "b", "é", "ﬀ"))]
+        assert [self.head(table, "item", limit=limit) for limit in range(1, 8)] == [
+            ranked[: n + 1] for n in range(1, 8)
+        ]
+
+    @pytest.mark.parametrize("name", _LABELS)
+    def test_labels_of_every_kind_come_back_in_ascending_order(self, name: str) -> None:
+        """Text by UTF-8 bytes, False before True, numbers and moments by value; the values are unchanged."""
+        _, type_, values = _POOLS[name]
+        table = pa.table({"who": range(len(values)), "item": pa.array(values[::-1], type_)})
+        assert self.head(table, "item") == [((label,), 1) for label in sorted(values, key=_sorted_by)]
+
+    def test_labels_of_100_kB_stay_apart(self) -> None:
+        """Labels that differ in their last character only are different items, whole."""
+        labels = ["x" * 100_000 + end for end in "bac"]
+        table = pa.table({"who": [1, 1, 1, 2], "item": [*labels, labels[2]]})
+        assert self.head(table, "item") == [((labels[n],), count) for n, count in ((2, 2), (1, 1), (0, 1))]
+
+    @pytest.mark.parametrize(
+        "name",
+        ["order", "a b", 'it"em', "it'em", "n", "u", "i0", "i1", "c", "domain", "Größe", "{x}", "%s", "?", "a--b"],
+    )
+    def test_columns_may_have_any_name(self, name: str) -> None:
+        """Reserved words, quotes, and whatever an engine might call things itself."""
+        table = pa.table({f"{name}'s": [1, 2, 3], name: ["a", "b", "b"], f"{name}2": [7, 7, 8]})
+        where = Comparison(f"{name}2", "<>", Constant(Kind.INTEGER, "8"))
+        request = {"where": where, "rows_per_group": 2, "groups_per_user": 5}
+        assert self.head(table, f"{name}2", name, **request) == [((7, "a"), 1), ((7, "b"), 1)]
+        assert self.head(table, name, domain=pa.table({name: ["b", "z"]}), limit=2) == [(("b",), 2), (("z",), 0)]
+
+    def test_hostile_text_is_only_text(self) -> None:
+        """Quotes, placeholders and SQL in labels, users and constants are characters like others."""
+        hostile = ["'", '"', "' OR 1=1 --", "'; DROP TABLE t; --", "$1", "?", "{}", "%s", "\n", "\\'", "NULL"]
+        table = pa.table({"who": hostile, "item": hostile})
+        for text in hostile:
+            constant = Constant(Kind.TEXT, text)
+            assert self.head(table, "item", where=Comparison("item", "=", constant)) == [((text,), 1)]
+            assert self.head(table, "item", where=Membership("who", (constant,))) == [((text,), 1)]
+
+    def test_each_user_keeps_exactly_the_bound_or_all_she_has(self) -> None:
+        """User u owns u items, twice each: min(groups, u) are kept, with their rows."""
+        pairs = [(user, f"{user}/{n}") for user in range(1, 8) for n in range(user)] * 2
+        table = pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs]})
+        for groups in (1, 3, 5, 100):
+            kept = self.head(table, "item", seed=b"s" * 32, groups_per_user=groups, rows_per_group=2)
+            assert {count for _, count in kept} == {2}
+            owners = Counter(int(label.split("/")[0]) for (label,), _ in kept)
+            assert owners == {user: min(groups, user) for user in range(1, 8)}
+
+    def test_what_a_user_keeps_depends_on_the_seed_and_herself_alone(self) -> None:
+        """The same seed keeps the same items, whoever else is there and however often; another seed keeps others."""
+        pairs = [(user, f"{user}/{n}") for user in range(30) for n in range(9)]
+        together = pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs]})
+        crowded = pa.concat_tables([together.take([*range(269, -1, -1)]), together.slice(0, 50)])
+        alone = together.filter(pa.array([user == 7 for user, _ in pairs]))
+
+        def kept(table: pa.Table, seed: bytes) -> set[str]:
+            return {label for (label,), _ in self.head(table, "item", seed=seed, groups_per_user=3)}
+
+        seeds = [bytes([n]) * 32 for n in range(5)]
+        whole = [kept(together, seed) for seed in seeds]
+        assert whole == [kept(crowded, seed) for seed in seeds]
+        assert [{label for label in labels if label.startswith("7/")} for labels in whole] == [
+            kept(alone, seed) for seed in seeds
+        ]
+        assert len(set(map(frozenset, whole))) == len(seeds)
+
+    @pytest.mark.parametrize("groups", [1, 3])
+    def test_what_users_keep_is_uniform(self, groups: int) -> None:
+        """3,000 users with the same 6 items: chi-square with 5 degrees of freedom, 44 is passed once in 4e7."""
+        table = pa.table({"who": [n // 6 for n in range(18_000)], "item": [n % 6 for n in range(18_000)]})
+        counts = [count for _, count in self.head(table, "item", seed=b"u" * 32, groups_per_user=groups)]
+        expected = 3000 * groups / 6
+        assert sum(counts) == 3000 * groups
+        assert sum((count - expected) ** 2 / (expected * (1 - groups / 6)) for count in counts) * 5 / 6 < 44
+
+    @pytest.mark.parametrize(
+        ("type_", "labels"),
+        [
+            (pa.int64(), [1, None]),
+            (pa.int64(), [1, 2, 1]),
+            (pa.int64(), ["x"]),
+            (pa.int64(), ["07"]),
+            (pa.int64(), [1.5]),
+            (pa.date32(), [datetime.datetime(2024, 1, 1, 13)]),
+            (pa.decimal128(9, 2), [Decimal("1.255")]),
+            (pa.string(), ["a", "a"]),
+        ],
+    )
+    def test_a_domain_with_labels_that_cannot_be_meant_is_refused(self, type_: pa.DataType, labels: list[Any]) -> None:
+        """Missing, listed twice, or not a value that the column can hold: never read as another label."""
+        table = pa.table({"who": pa.array([], pa.int64()), "item": pa.array([], type_)})
+        with pytest.raises(InputError, match="domain"):
+            self.head(table, "item", domain=pa.table({"item": labels}), limit=len(labels))
+
+    def test_progress_is_a_share(self) -> None:
+        """Whatever progress is reported lies between 0 and 1."""
+        shares: list[float] = []
+        table = pa.table({"who": range(100_000), "item": range(100_000)})
+        with self.opened(table) as engine:
+            engine.head(HeadRequest("who", ("item",), 10), progress=shares.append)
+        assert all(0 <= share <= 1 for share in shares)
+
+    def test_columns_are_told_in_order_with_their_kinds(self) -> None:
+        """Filters and labels are checked against them."""
+        table = pa.table({name: pa.array([], type_) for name, (_, type_, _) in _POOLS.items()})
+        with self.opened(table) as engine:
+            assert list(engine.columns().items()) == list(KINDS.items())

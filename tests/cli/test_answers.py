@@ -1,0 +1,198 @@
+"""`discreet top` and `discreet release`: what comes out, where, and in what shape."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from discreet.noise import KeyedBits
+from discreet.release import NoiseKey
+from discreet.table import scan
+from tests.cli.conftest import READERS
+
+
+@pytest.fixture
+def key(tmp_path):
+    """A file with a secret that only its owner can read."""
+    path = tmp_path / "noise.key"
+    path.write_bytes(bytes(range(32)))
+    path.chmod(0o600)
+    return path
+
+
+def test_top_prints_records_to_stdout_and_notes_to_stderr(ask):
+    """A table of the items alone on one stream; how it was made and what it promises on the other."""
+    ran = ask("top", "-k", 3, "--epsilon", 5)
+    lines = ran.out.splitlines()
+    assert (ran.code, lines[0].split()) == (0, ["rank", "article", "count", "std_error", "95", "%", "interval"])
+    assert {line.split()[1] for line in lines[1:]} == {"bees", "tides", "moss"}
+    assert "3 of 3 items by unknown-gumbel" in ran.err
+    assert "-differential privacy for every user" in ran.err
+
+
+def test_quiet_prints_nothing_but_records(ask):
+    """--quiet leaves standard error empty, even of warnings."""
+    assert ask("top", "--quiet", "--delta", "1e-3").err == ""
+
+
+def test_a_large_delta_is_a_warning(ask):
+    """Delta above 1e-4 is allowed and said to be unwise."""
+    ran = ask("top", "--delta", "2e-4")
+    assert ran.code == 0
+    assert "note: delta = 0.0002 is large" in ran.err
+
+
+def test_json_has_the_promised_shape(ask):
+    """Every field of the issue's contract, and no others; counts whole, rank only for a top k."""
+    told = json.loads(ask("top", "-k", 3, "--epsilon", 5, "--format", "json").out)
+    assert set(told) == {"items", "mechanism", "complete", "privacy", "charged", "query", "seconds"}
+    assert [set(item) for item in told["items"]] == [{"rank", "article", "count", "std_error", "low", "high"}] * 3
+    assert all(isinstance(item["count"], int) for item in told["items"])
+    assert [item["rank"] for item in told["items"]] == [1, 2, 3]
+    assert told["complete"] is True
+    assert told["privacy"]["unit"] == "user"
+    assert told["privacy"]["epsilon"] <= 5
+    assert told["privacy"]["delta"] <= 1e-8
+    released = json.loads(ask("release", "--epsilon", 5, "--format", "json").out)
+    assert all("rank" not in item for item in released["items"])
+    assert released["mechanism"] == "pcr"
+
+
+def test_csv_is_csv(ask):
+    """A header and a row an item."""
+    rows = list(csv.DictReader(io.StringIO(ask("release", "--epsilon", 8, "--format", "csv").out)))
+    assert {row["article"] for row in rows} <= set(READERS)
+    assert list(rows[0]) == ["article", "count", "std_error", "low", "high"]
+
+
+def test_the_ending_of_the_output_says_the_format(ask, tmp_path):
+    """--output x.parquet, x.json, x.csv need no --format, and nothing goes to standard output."""
+    for ending in ("parquet", "json", "csv", "txt"):
+        assert ask("top", "-k", 3, "--epsilon", 5, "--output", tmp_path / f"x.{ending}").out == ""
+    assert pq.read_table(tmp_path / "x.parquet").num_rows == 3
+    assert len(json.loads((tmp_path / "x.json").read_text())["items"]) == 3
+    assert (tmp_path / "x.csv").read_text().startswith('"rank","article"')
+    assert (tmp_path / "x.txt").read_text().startswith("rank  article")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.csv", "x.json", "x.parquet", "x.txt"]
+
+
+def test_a_plot_is_written_beside_the_records(ask, tmp_path):
+    """--plot draws what is printed."""
+    ran = ask("top", "-k", 3, "--epsilon", 5, "--plot", tmp_path / "x.png")
+    assert "bees" in ran.out
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_key_gives_the_same_answer_and_says_it_is_computational(ask, key):
+    """Consistent noise: byte for byte but for the clock; another data version is another answer."""
+    arguments = ("top", "-k", 3, "--epsilon", 5, "--format", "json", "--key", key)
+    one, same, other = (json.loads(ask(*arguments, *more).out) for more in ((), (), ("--data-version", "2")))
+    assert one["items"] == same["items"]
+    assert one["items"] != other["items"]
+    assert one["privacy"]["computational"] is True
+
+
+def test_the_default_data_version_changes_with_the_file(reads, tmp_path, run, key):
+    """A file that was written again gets other noise, although nothing in it changed."""
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(reads.read_bytes())
+    arguments = ("top", copy, "--user", "reader", "--item", "article", "--epsilon", 5, "--format", "json", "--key", key)
+    before = json.loads(run(*arguments).out)["items"]
+    os.utime(copy, ns=(0, copy.stat().st_mtime_ns + 1))
+    assert json.loads(run(*arguments).out)["items"] != before
+
+
+def test_a_key_that_others_can_read_is_noted(ask, key):
+    """The noise is as secret as its key."""
+    key.chmod(0o644)
+    assert "chmod 600" in ask("top", "--key", key).err
+
+
+def test_the_command_line_asks_what_python_asks(ask, key, reads):
+    """Same question, same key, same answer through both doors, whatever the options."""
+    cases = [
+        (("top", "-k", 2, "--no-counts"), ("top", {"k": 2, "counts": False})),
+        (("top", "-k", 2, "--noise", "laplace"), ("top", {"k": 2, "noise": "laplace"})),
+        (("release", "--relative-error", "0.2"), ("release", {"relative_error": "0.2"})),
+        (("release", "--groups-per-user", 2), ("release", {"groups_per_user": 2})),
+        (
+            ("release", "--groups-per-user", 2, "--rows-per-user-and-item", 3),
+            ("release", {"groups_per_user": 2, "rows_per_user_and_item": 3}),
+        ),
+        (("top", "-k", 2, "--head-limit", 3), ("top", {"k": 2, "head_limit": 3})),
+        (("top", "-k", 2, "--mechanism", "gumbel"), ("top", {"k": 2, "mechanism": "gumbel"})),
+        (("top", "-k", 2, "--mechanism", "auto"), ("top", {"k": 2})),
+    ]
+    for arguments, (method, options) in cases:
+        told = ask(*arguments, "--epsilon", 8, "--key", key, "--data-version", "1", "--format", "json").out
+        table = scan(reads, user="reader")
+        release = getattr(table, method)("article", epsilon=8, bits=NoiseKey(key.read_bytes(), "1"), **options)
+        assert json.loads(told)["items"] == release.to_dict()["items"]
+        assert len(release) > 0
+
+
+def test_filters_domains_and_tables_reach_the_engine(run, reads, tmp_path):
+    """--where, --domain and --table do what their names say."""
+    database = tmp_path / "reads.db"
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("CREATE TABLE other (x INTEGER)")
+        connection.execute(f"CREATE TABLE reads AS FROM '{reads}'")
+    domain = tmp_path / "domain.csv"
+    domain.write_text("article\nbees\nfern\n")
+    arguments = ("--user", "reader", "--item", "article", "--epsilon", 20, "--domain", domain, "--format", "json")
+    told = json.loads(run("release", database, "--table", "reads", "--where", "year = 2021", *arguments).out)
+    counts = {item["article"]: item["count"] for item in told["items"]}
+    assert set(counts) == {"bees", "fern"}
+    assert abs(counts["bees"] - 180) < 20
+    assert abs(counts["fern"]) < 20
+
+
+def test_several_items_are_several_columns(run, reads):
+    """--item may be repeated."""
+    ran = run(
+        "top", reads, "--user", "reader", "--item", "article", "--item", "year", "--epsilon", 20, "--format", "csv"
+    )
+    assert ran.out.splitlines()[0] == '"rank","article","year","count","std_error","low","high"'
+
+
+def test_ctrl_c_leaves_no_file(tmp_path):
+    """Interrupted while it counts: exit 130, one sentence, no partial file."""
+    slow = tmp_path / "slow.db"
+    with duckdb.connect(str(slow)) as connection:
+        connection.execute(
+            "CREATE VIEW slow AS SELECT hash(a.range * 7919 + b.range) AS reader, hash(b.range) AS article "
+            "FROM range(200000) a, range(200000) b"
+        )
+    command = [sys.executable, "-m", "discreet", "release", slow, "--user", "reader", "--item", "article"]
+    process = subprocess.Popen(
+        [*map(str, command), "--output", str(tmp_path / "out.csv")], stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not _counting(process.pid):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1].strip() == "discreet: interrupted; nothing was written"
+    assert process.returncode == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["slow.db"]
+
+
+def _counting(pid: int) -> bool:
+    """True once the process has begun to count: it has opened the database and burns time in threads."""
+    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - not a file that pathlib knows better
+        return int(file.read().rpartition(")")[2].split()[11]) > 150
+
+
+def test_a_key_is_not_a_bits_object_by_chance(key):
+    """Keyed answers come from the key's own context, not from the bare secret."""
+    assert repr(KeyedBits(key.read_bytes(), "x")) == "KeyedBits(...)"

@@ -1,0 +1,180 @@
+"""Bad input: one clear sentence on standard error, exit code 2, nothing on standard output, nothing written."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+CASES = [
+    # arguments added to `discreet top reads.parquet --user reader --item article`, and what the sentence says
+    (["--user", "readr"], "there is no user column 'readr'; did you mean 'reader'?"),
+    (["--item", "artcle"], "there is no item column 'artcle'; did you mean 'article'?"),
+    (["--item", "article"], "an item column is named twice"),
+    (["--item", "reader"], "column 'reader' cannot be both the user and an item"),
+    (["--item", "score"], "column 'score' holds floating-point numbers"),
+    (["--user", "score"], "column 'score' holds floating-point numbers"),
+    (["--epsilon", "0"], "epsilon must be a number of at least 1e-06, not 0"),
+    (["--epsilon", "-1"], "epsilon must be a number of at least 1e-06, not -1"),
+    (["--epsilon", "nan"], "epsilon must be a number of at least 1e-06, not nan"),
+    (["--epsilon", "inf"], "epsilon must be a number of at least 1e-06, not inf"),
+    (["--epsilon", "101"], "epsilon must be at most 100"),
+    (["--epsilon", "much"], "'much' is not a valid float"),
+    (["--delta", "0"], "delta must be below 1 and at least 1e-20, not 0"),
+    (["--delta", "1"], "delta must be below 1 and at least 1e-20, not 1"),
+    (["--delta", "-1e-8"], "delta must be below 1 and at least 1e-20, not -1e-08"),
+    (["--delta", "nan"], "delta must be a finite number, not 'nan'"),
+    (["-k", "0"], "k must be at least 1, not 0"),
+    (["-k", "ten"], "'ten' is not a valid integer"),
+    (["-k", "5", "--head-limit", "4"], "k must be at most the head limit, 4, not 5"),
+    (["--head-limit", "0"], "the head limit must be from 1 to 10,000,000, not 0"),
+    (["--groups-per-user", "0"], "groups per user must be at least 1"),
+    (["--rows-per-user-and-item", "0"], "rows per user and item must be from 1"),
+    (["--mechanism", "magic"], "there is no mechanism 'magic'; choose from"),
+    (["--mechanism", "pcr"], "the pcr mechanism releases as many counts as it can"),
+    (["--mechanism", "laplace"], "needs a bound on the items of one user"),
+    (["--mechanism", "stable"], "returns a set without counts"),
+    (["--where", "reader IN (SELECT 1)"], "at character 12: subqueries are not allowed"),
+    (["--where", "upper(article) = 'A'"], "at character 1: functions are not allowed"),
+    (["--where", "year = 1; DROP TABLE x"], "at character 9: only comparisons"),
+    (["--where", "year = 1 -- x"], "at character 10: comments are not allowed"),
+    (["--where", "year = 'x'"], "column 'year' holds whole numbers and cannot be compared with text"),
+    (["--where", "yaer = 1"], "there is no column 'yaer'; did you mean 'year'?"),
+    (["--where", ""], "it is empty"),
+    (["--domain", "nowhere.csv"], "there is no domain file 'nowhere.csv'"),
+    (["--key", "nowhere.key"], "the key 'nowhere.key' cannot be read: no such file or directory"),
+    (["--data-version", "1"], "a data version says something only with a key"),
+    (["--table", "reads"], "is not a DuckDB database"),
+    (["--format", "xml"], "'xml' is not one of"),
+    (["--format", "parquet"], "say where to write it with --output"),
+    (["--output", "nowhere/x.csv"], "there is no folder 'nowhere'"),
+    (["--output", "."], "'.' is a folder; name a file"),
+    (["--plot", "x.gif"], "pictures end in .png, .svg or .pdf, not 'x.gif'"),
+    (["--output", "x.png", "--plot", "x.png"], "the output and the plot cannot be the same file"),
+    (["--no-counts", "--plot", "x.png"], "labels without counts cannot be drawn"),
+]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """An empty folder to run in; it must stay empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), CASES, ids=[" ".join(arguments) for arguments, _ in CASES])
+def test_what_is_wrong_is_one_sentence(ask, elsewhere, arguments, sentence):
+    """Exit 2, a sentence that says what was wrong, no traceback, no record, no file."""
+    ran = ask("top", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("discreet: ")
+    assert sentence in ran.err
+    assert ran.err.count("\n") == 1
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", ["0", "1", "-0.1", "2", "nan", "some"])
+def test_a_relative_error_is_between_0_and_1(ask, error):
+    """The bounds themselves are refused too."""
+    ran = ask("release", "--relative-error", error)
+    assert ran.code == 2
+    assert "the relative error must be" in ran.err
+
+
+def test_auto_is_reserved_for_releases(ask):
+    """`release --mechanism auto` is refused with what to do instead."""
+    ran = ask("release", "--mechanism", "auto")
+    assert ran.code == 2
+    assert "the name auto is reserved" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("no.parquet", None, "there is no file 'no.parquet'"),
+        ("empty.parquet", b"", "the file 'empty.parquet' is empty"),
+        ("notes.txt", b"some notes", "the file 'notes.txt' is neither Parquet nor named as CSV"),
+        ("half.parquet", b"PAR1 and no more", "half.parquet cannot be read as the table it should be"),
+        ("wild.csv", b'\xff\xfe\x00,"\n"', "wild.csv cannot be read as the table it should be"),
+        (".", None, "'.' is a folder; name its files"),
+        ("*.parquet", None, "no file matches '*.parquet'"),
+        ("duckdb:x", None, "a DuckDB URL looks like duckdb:///file.db?table=name"),
+    ],
+)
+def test_a_source_that_is_no_table_is_refused(run, elsewhere, name, content, sentence):
+    """Whatever the file holds, the sentence names the file and shows nothing of it."""
+    if content is not None:
+        (elsewhere / name).write_bytes(content)
+    ran = run("top", name, "--user", "u", "--item", "i")
+    assert (ran.code, ran.out) == (2, "")
+    assert sentence in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--output", "--plot"])
+def test_an_existing_file_is_kept_unless_forced(ask, elsewhere, option):
+    """Refused before anything is counted; --force replaces it."""
+    target = elsewhere / "kept.svg"
+    target.write_text("kept")
+    assert "'kept.svg' exists; --force overwrites it" in ask("top", option, "kept.svg").err
+    assert target.read_text() == "kept"
+    assert ask("top", option, "kept.svg", "--force").code == 0
+    assert target.read_text() != "kept"
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_counting(ask):
+    """No permission to write is found out first; nobody pays for an answer that is lost."""
+    ran = ask("top", "--output", "/proc/out.csv")
+    assert ran.code == 2
+    assert "does not allow writing 'out.csv'" in ran.err
+
+
+def test_epsilon_above_100_can_be_forced(ask):
+    """Whoever insists."""
+    assert ask("top", "--epsilon", "101", "--force").code == 0
+
+
+def test_a_short_key_is_refused(ask, elsewhere):
+    """A secret has 32 bytes or more; the sentence does not show it."""
+    (elsewhere / "short.key").write_bytes(b"hunter2")
+    ran = ask("top", "--key", "short.key", "--quiet")
+    assert ran.code == 2
+    assert "at least 32 bytes" in ran.err
+    assert "hunter2" not in ran.err
+
+
+def test_a_csv_label_is_the_text_it_is(run, elsewhere):
+    """007 and 7 are two items, however a reader of numbers would see them."""
+    rows = [f"{reader},{label}" for reader in range(300) for label in ("007", "7")]
+    (elsewhere / "agents.csv").write_text("\n".join(["reader,agent", *rows]))
+    ran = run("top", "agents.csv", "--user", "reader", "--item", "agent", "-k", 2, "--epsilon", 20, "--format", "csv")
+    assert {line.split(",")[1] for line in ran.out.splitlines()[1:]} == {'"007"', '"7"'}
+
+
+def test_a_label_of_another_type_is_refused_in_a_filter(run, elsewhere):
+    """A column that reads as numbers is not compared with text by guessing."""
+    (elsewhere / "agents.csv").write_text("reader,agent\n1,11\n2,7\n")
+    ran = run("top", "agents.csv", "--user", "reader", "--item", "agent", "--where", "agent = '11'")
+    assert ran.code == 2
+    assert "column 'agent' holds whole numbers and cannot be compared with text" in ran.err
+
+
+def test_an_engine_failure_is_exit_3_without_its_words(run, elsewhere):
+    """What an engine says about the data stays inside."""
+    pq.write_table(
+        pa.table({"u": range(100_000), "i": [f"secret {n}" for n in range(100_000)]}), elsewhere / "cut.parquet"
+    )
+    whole = (elsewhere / "cut.parquet").read_bytes()
+    (elsewhere / "cut.parquet").write_bytes(whole[:2000] + bytes(len(whole) - 4000) + whole[-2000:])
+    ran = run("top", "cut.parquet", "--user", "u", "--item", "i")
+    assert (ran.code, ran.out) == (3, "")
+    assert "secret" not in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["top"], ["top", "--nonsense"]])
+def test_a_line_that_is_no_command_is_refused(run, arguments):
+    """Usage errors are one sentence too, with where to read more; nothing at all shows the help."""
+    ran = run(*arguments)
+    assert ran.code == 2
+    assert "--help" in ran.err
