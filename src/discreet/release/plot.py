@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from discreet.release.result import Release
 
 _INK, _BAR, _ERROR = "#22303c", "#4c8dae", "#c2542d"
-_LONGEST_LABEL = 36
+_LONGEST_LABEL = 44
 
 
 def plot(release: Release, path: str | Path | None = None, *, most: int = 40) -> Any:  # noqa: ANN401 - a Figure

@@ -1,0 +1,32 @@
+"""Run the benchmarks named on the command line, or all of them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+from benchmarks import accuracy, mechanisms, noise, processes
+
+BENCHMARKS = {
+    "noise": noise.run,
+    "mechanisms": mechanisms.run,
+    "processes": processes.run,
+    "accuracy": accuracy.run,
+}
+
+
+def main() -> None:
+    """Print a table for each benchmark."""
+    wanted = sys.argv[1:] or list(BENCHMARKS)
+    unknown = [name for name in wanted if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
+    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}")
+    for name in wanted:
+        print(f"\n{name}: {BENCHMARKS[name].__doc__.splitlines()[0]}\n", flush=True)
+        print("\n".join(BENCHMARKS[name]()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The whole command against the engine alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import duckdb
+
+from benchmarks.timing import processes_in_turns, table
+
+ROWS = 10_000_000
+TABLE = Path(__file__).resolve().parent.parent / "build" / "benchmarks" / "pairs.parquet"
+
+
+def make_table() -> None:
+    """Ten million rows of users and items, heavy-tailed both ways, some of them twice."""
+    if TABLE.exists():
+        return
+    TABLE.parent.mkdir(parents=True, exist_ok=True)
+    part = TABLE.with_suffix(".part")
+    duckdb.sql("SELECT setseed(0.5)")
+    duckdb.sql(
+        f"COPY (SELECT CAST(2000000 * pow(random(), 2) AS INTEGER) AS user_id, "
+        f"'item ' || CAST(exp(random() * 13) AS INTEGER) AS item FROM range({ROWS})) TO '{part}' (FORMAT parquet)"
+    )
+    part.rename(TABLE)
+
+
+def run() -> list[str]:
+    """Whole processes in turns, on ten million made-up rows: `discreet release` against DuckDB's exact head alone."""
+    make_table()
+    python = sys.executable
+    head = f"SELECT item, count(DISTINCT user_id) AS n FROM '{TABLE}' GROUP BY item ORDER BY n DESC, item LIMIT 10001"
+    release = [python, "-m", "discreet", "release", str(TABLE), "--user", "user_id", "--item", "item", "--epsilon", "1"]
+    floor = [python, "-c", f'import duckdb; duckdb.sql("{head}").to_arrow_table()']
+    ours, engine = processes_in_turns([release, floor], 5)
+    bare, imported, helped = processes_in_turns(
+        [[python, "-c", "pass"], [python, "-c", "import discreet"], [python, "-m", "discreet", "--help"]], 11
+    )
+    rows = [
+        ["discreet release, 10M rows", f"{ours.seconds:.2f} s", f"{ours.mib:.0f} MiB"],
+        ["DuckDB's exact head alone", f"{engine.seconds:.2f} s", f"{engine.mib:.0f} MiB"],
+        ["ratio", f"{ours.seconds / engine.seconds:.2f}x", f"{ours.mib / engine.mib:.2f}x"],
+        ["python -c pass", f"{1e3 * bare.seconds:.0f} ms", ""],
+        ["import discreet, beyond that", f"{1e3 * (imported.seconds - bare.seconds):.0f} ms", ""],
+        ["discreet --help", f"{1e3 * helped.seconds:.0f} ms", ""],
+    ]
+    return table(["process", "time", "peak memory"], rows)

@@ -1,0 +1,63 @@
+"""Paired timing: what is compared runs in turns, so that a noisy machine is noisy for both."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def in_turns(runs: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """Median seconds of each run; they take turns, after one round that is not counted."""
+    taken: list[list[float]] = [[] for _ in runs]
+    for counted in range(rounds + 1):
+        for run, times in zip(runs, taken, strict=True):
+            start = time.perf_counter()
+            run()
+            if counted:
+                times.append(time.perf_counter() - start)
+    return [statistics.median(times) for times in taken]
+
+
+@dataclass(frozen=True)
+class Process:
+    """What a process took: wall-clock seconds and peak resident MiB."""
+
+    seconds: float
+    mib: float
+
+
+def processes_in_turns(commands: Sequence[list[str]], rounds: int) -> list[Process]:
+    """Medians over whole processes, which take turns, after one round that is not counted."""
+    taken: list[list[Process]] = [[] for _ in commands]
+    for counted in range(rounds + 1):
+        for command, runs in zip(commands, taken, strict=True):
+            start = time.perf_counter()
+            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            if child.returncode:
+                raise RuntimeError(f"{command} failed with {child.returncode}")
+            if counted:
+                runs.append(Process(time.perf_counter() - start, usage.ru_maxrss / 1024))
+    return [
+        Process(statistics.median(run.seconds for run in runs), statistics.median(run.mib for run in runs))
+        for runs in taken
+    ]
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Markdown, aligned."""
+    cells = [list(headings), *map(list, rows)]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(headings))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells
+    ]
+    rule = "| " + " | ".join("-" * width for width in widths) + " |"
+    return [lines[0], rule, *lines[1:]]
