@@ -30,8 +30,10 @@ def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fra
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name} must be a finite number that is not negative, not {value}")
     exact = Fraction(value)
-    if exact < 0:
+    if exact.numerator < 0:
         raise InputError(f"{name} must not be negative")
+    if quantum.denominator % exact.denominator == 0:  # a multiple of the quantum already, as all sums of costs are
+        return exact
     return math.ceil(exact / quantum) * quantum
 
 

@@ -1,0 +1,78 @@
+"""Running experiments, resumably, and turning what they find into pages of the documentation."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import inspect
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from papers.experiment import as_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from papers.experiment import Experiment, Row, Setting
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "build" / "papers"
+PAGES = ROOT / "docs" / "papers"
+PAPERS = {
+    "dr19": "Durfee & Rogers 2019: practical top-k selection, pay what you get",
+    "linkedin": "Rogers et al. 2021: LinkedIn's Audience Engagements API",
+    "pcr": "Rogers 2024: Private Count Release",
+    "ts": "Carvalho et al. 2020: Top Stable",
+}
+
+
+def run(experiment: Experiment, setting: Setting, work: Path = WORK) -> list[Row]:
+    """All rows of *experiment*. Cells that an earlier run finished are read back, if the file has not changed since.
+
+    Args:
+        experiment: what to run.
+        setting: with which tables, how much of it.
+        work: where finished cells are kept.
+    """
+    version = hashlib.sha256(Path(inspect.getfile(experiment.measure)).read_bytes()).hexdigest()[:12]
+    folder = work / experiment.name / (f"{version}-smoke" if setting.smoke else version)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    with click.progressbar(
+        experiment.cells(setting), label=f"{experiment.name:<24}", file=click.get_text_stream("stderr")
+    ) as bar:
+        for cell in bar:
+            done = folder / f"{hashlib.sha256(as_key(cell).encode()).hexdigest()[:16]}.json"
+            if not done.exists():
+                part = done.with_suffix(".part")
+                part.write_text(json.dumps(experiment.measure(setting, cell)))
+                part.replace(done)
+            rows += json.loads(done.read_text())
+    return rows
+
+
+def write_results(experiment: Experiment, rows: Sequence[Row], pages: Path = PAGES) -> None:
+    """The rows as CSV, the picture as PNG, title and paragraph as a part of a page."""
+    pages.mkdir(parents=True, exist_ok=True)
+    with (pages / f"{experiment.name}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    figure = experiment.draw(rows)
+    figure.savefig(pages / f"{experiment.name}.png", dpi=110, metadata={"Software": None})
+    (pages / f"{experiment.name}.part.md").write_text(
+        f"## {experiment.title}\n\n*{experiment.source}*\n\n![{experiment.title}]({experiment.name}.png)\n\n"
+        f"{experiment.say(rows).strip()}\n\n"
+        f"[The numbers]({experiment.name}.csv), by `python -m papers {experiment.name}`.\n"
+    )
+
+
+def write_pages(experiments: Iterable[Experiment], pages: Path = PAGES) -> None:
+    """A page for each paper, of the parts that are there."""
+    for paper, title in PAPERS.items():
+        parts = [pages / f"{experiment.name}.part.md" for experiment in experiments if experiment.paper == paper]
+        texts = [part.read_text() for part in parts if part.exists()]
+        (pages / f"{paper}.md").write_text("\n".join([f"# {title}\n", *texts]))
