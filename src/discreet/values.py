@@ -6,6 +6,7 @@ Values only: nothing here reads, draws or decides. A value never changes its mea
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,18 @@ def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fra
     return math.ceil(exact / quantum) * quantum
 
 
+def whole(value: int, name: str) -> int:
+    """*value* as an int, whatever kind of whole number it is.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} must be a whole number, not {value!r}") from None
+
+
 def float_above(value: Fraction) -> float:
     """The least float that is not below *value*."""
     nearest = float(value)
@@ -45,7 +58,7 @@ def float_above(value: Fraction) -> float:
 
 def float_below(value: Fraction) -> float:
     """The greatest float that is not above *value*."""
-    return -float_above(-value)
+    return -float_above(-value) + 0.0  # not -0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,9 @@ class Sensitivity:
     rows_per_group: int = 1
 
     def __post_init__(self) -> None:
+        if self.groups_per_user is not None:
+            object.__setattr__(self, "groups_per_user", whole(self.groups_per_user, "groups per user"))
+        object.__setattr__(self, "rows_per_group", whole(self.rows_per_group, "rows per user and item"))
         if self.groups_per_user is not None and self.groups_per_user < 1:
             raise InputError("groups per user must be at least 1")
         if not 1 <= self.rows_per_group <= 2**31:

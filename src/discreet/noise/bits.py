@@ -101,7 +101,7 @@ class KeyedBits(_LabelledBits):
     """Bits that follow from a secret and a context.
 
     The words of a label are the AES-256-CTR key stream (counter from 0) under the key
-    HMAC-SHA256(secret, encode(("discreet-bits-1", context, label))), read as little-endian integers.
+    HMAC-SHA256(secret, encode(("discreet-bits-1", encode(context), label))), read as little-endian integers.
 
     Args:
         secret: at least 32 random bytes; whoever holds it can remove the noise.

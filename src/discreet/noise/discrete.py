@@ -80,8 +80,7 @@ class DiscreteLaplace:
 
     def draw(self, bits: Bits, label: str, n: int) -> NDArray[np.int64]:
         """See `Noise.draw`."""
-        up = _geometric(Exponentials(bits, f"{label}/up", n), self.scale)
-        return up - _geometric(Exponentials(bits, f"{label}/down", n), self.scale)
+        return _laplace(bits, label, n, self.scale)
 
     def rho(self, sensitivity: int = 1) -> Fraction:
         """(s/b)-DP, so (s/b)^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
@@ -122,7 +121,7 @@ class DiscreteGaussian:
         missing, batch = n, 0
         while missing > 0:
             size = missing + missing // 2 + 16
-            proposals = DiscreteLaplace(scale).draw(bits, f"{label}/{batch}/proposal", size)
+            proposals = _laplace(bits, f"{label}/{batch}/proposal", size, scale)
             tests = Exponentials(bits, f"{label}/{batch}/test", size)
             found.append(proposals[_accepted(proposals, tests, self.variance, scale)][:missing])
             missing -= len(found[-1])
@@ -145,6 +144,11 @@ class DiscreteGaussian:
 def _check_scale(scale: Fraction, largest: int = LARGEST_SCALE) -> None:
     if not 0 < scale <= largest:
         raise InputError("the noise would have to be wider than 2^40 counts; epsilon is too small for an answer")
+
+
+def _laplace(bits: Bits, label: str, n: int, scale: Fraction) -> NDArray[np.int64]:
+    up = _geometric(Exponentials(bits, f"{label}/up", n), scale)
+    return up - _geometric(Exponentials(bits, f"{label}/down", n), scale)
 
 
 def _geometric(variates: Exponentials, scale: Fraction) -> NDArray[np.int64]:
@@ -202,20 +206,17 @@ def _exceeds(variates: Exponentials, i: int, hurdle: Fraction) -> bool:
 def laplace_difference_tail(scale: Fraction, other: Fraction, n: int) -> float:
     """Pr[X - Y >= n] for n >= 0, with X and Y independent discrete Laplace of the two scales.
 
-    With p = e^(-1/scale) and r = e^(-1/other) the convolution of p^|x| and r^|y| sums in closed form (checked against
-    direct summation in the tests). Rounded up by far more than its floating-point error.
+    With p = e^(-1/scale) and r = e^(-1/other) the convolution of p^|x| and r^|y| sums in closed form (docs/noise.md),
+    written here without differences of nearly equal numbers. Rounded up by far more than its floating-point error.
     """
-    a, b = float(1 / scale), float(1 / other)
-    p, r = math.exp(-a), math.exp(-b)
-    one_p, one_r = -math.expm1(-a), -math.expm1(-b)
-    if scale == other:
-        tail = one_p / (1 + p) ** 2 * p**n * (n + p / one_p + (1 + p * p) / -math.expm1(-2 * a))
-    else:
-        both = p * r / -math.expm1(-a - b)
-        apart = math.exp(-b) * math.expm1(b - a)  # p - r
-        tails = both * (r**n / one_r + p**n / one_p) + (p ** (n + 1) / one_p - r ** (n + 1) / one_r) / apart
-        tail = one_p / (1 + p) * one_r / (1 + r) * tails
-    return tail * (1 + 1e-9)
+    wide, narrow = max(scale, other), min(scale, other)
+    a, b, apart = float(1 / wide), float(1 / narrow), float(1 / narrow - 1 / wide)
+    p, r, one_p, one_r = math.exp(-a), math.exp(-b), -math.expm1(-a), -math.expm1(-b)
+    both = p * r / -math.expm1(-a - b)
+    steps = math.expm1(-n * apart) / math.expm1(-apart) if apart else n
+    beside = both * (math.exp(-b * n) / one_r + math.exp(-a * n) / one_p)
+    between = math.exp(-a * n) * (steps * one_r + math.exp(-apart * n)) / (one_p * one_r)
+    return one_p / (1 + p) * one_r / (1 + r) * (beside + between) * (1 + 1e-9)
 
 
 def smallest_margin(tail: Callable[[int], float], probability: Fraction) -> int:

@@ -71,7 +71,8 @@ class Exponentials:
     def irregular(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         """Where `values` may be off by more than 2^-19 of itself (one in a billion)."""
         return np.flatnonzero(
-            (values < 2.0**-30) | (self._words < np.uint64(min(2**30 << (64 - self._known), 2**64 - 1)))
+            (values < max(2.0**-30, 2.0 ** (21 - self._known)))
+            | (self._words < np.uint64(min(2**30 << (64 - self._known), 2**64 - 1)))
         )
 
     def gumbel_bounds(self, index: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -90,8 +90,7 @@ class Race:
             base -= np.log(self.divisors.astype(np.float64))
         if rival is None:
             return base
-        log_factor = math.log(rival.factor.numerator) - math.log(rival.factor.denominator)
-        return np.append(base, float(self.scale * (rival.score - best)) + log_factor)
+        return np.append(base, float(self.scale * (rival.score - best)) + _log(rival.factor))
 
     def exact_exponent(self, i: int, digits: int) -> tuple[Fraction, Fraction]:
         """Enclose scale * score + ln(factor) of competitor *i*, the rival having the last index."""
@@ -102,6 +101,12 @@ class Race:
             factor = Fraction(1) if self.divisors is None else Fraction(1, int(self.divisors[i]))
         low, high = (Fraction(0), Fraction(0)) if factor == 1 else log_bounds(factor, digits)
         return self.scale * score + low, self.scale * score + high
+
+
+def _log(value: Fraction) -> float:
+    """ln(*value*), also of what is too large or too small for a float, off by 2^-51 of it and of 1 at most."""
+    shift = value.numerator.bit_length() - value.denominator.bit_length()
+    return math.log(value / Fraction(2) ** shift) + shift * math.log(2)
 
 
 def _first_places(race: Race, noise: Exponentials, limit: int) -> NDArray[np.int64]:

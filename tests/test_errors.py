@@ -1,0 +1,107 @@
+"""The tree of errors, and what their messages say."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from discreet import errors
+from discreet.errors import DiscreetError, InputError, UnknownColumn, WhereError
+
+TREE = {
+    "DiscreetError": Exception,
+    "InputError": DiscreetError,
+    "UnknownColumn": InputError,
+    "WhereError": InputError,
+    "BudgetExceeded": DiscreetError,
+    "EngineError": DiscreetError,
+    "InexactHead": errors.EngineError,
+    "InvariantViolated": DiscreetError,
+}
+
+COLUMNS = ["user_id", "Book", "rating", "read at", "Straße"]
+
+
+def defined():
+    """The error classes of the module, by name."""
+    classes = inspect.getmembers(errors, inspect.isclass)
+    return {name: found for name, found in classes if found.__module__ == errors.__name__}
+
+
+def test_the_errors_are_the_tree_that_is_drawn():
+    """Every class once, under its parent, with a line in the drawing; none besides."""
+    assert defined().keys() == TREE.keys()
+    for name, found in defined().items():
+        assert found.__bases__[0] is TREE[name]
+        assert f"─ {name} " in errors.__doc__ or f"    {name}\n" in errors.__doc__
+
+
+def depth(found):
+    """How many steps an error is below `DiscreetError`."""
+    return 0 if found is DiscreetError else 1 + depth(found.__bases__[0])
+
+
+def test_the_drawing_indents_every_error_under_its_parent():
+    """Four columns a step."""
+    lines = {line.split("─ ")[-1].split()[0]: line for line in errors.__doc__.splitlines() if line.startswith("    ")}
+    assert lines.keys() == TREE.keys()
+    for name, line in lines.items():
+        assert line.index(name) == 4 + 4 * depth(defined()[name])
+
+
+def test_input_errors_are_value_errors_and_broken_invariants_assertion_errors():
+    """So that code which knows nothing of this library handles them as it should."""
+    assert issubclass(InputError, ValueError)
+    assert issubclass(errors.InvariantViolated, AssertionError)
+    assert not issubclass(errors.EngineError, ValueError)
+    assert not issubclass(errors.BudgetExceeded, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [
+        ("user-id", "user_id"),
+        ("userid", "user_id"),
+        ("book", "Book"),
+        ("BOKK", "Book"),
+        ("Ratings", "rating"),
+        ("read_at", "read at"),
+        ("strasse", "Straße"),
+        ("zzz", None),
+        ("", None),
+    ],
+)
+def test_an_unknown_column_names_the_nearest_one(asked, nearest):
+    """In its own spelling, whatever the case; and if none is near, all of them."""
+    error = UnknownColumn(asked, COLUMNS)
+    assert (error.name, error.nearest) == (asked, nearest)
+    hint = (
+        f"did you mean {nearest!r}?" if nearest else "the columns are 'user_id', 'Book', 'rating', 'read at', 'Straße'"
+    )
+    assert str(error) == f"there is no column {asked!r}; {hint}"
+
+
+def test_an_unknown_column_says_what_it_was_for():
+    """The role takes the place of "column"; the columns may come one by one."""
+    error = UnknownColumn("usr", iter(["id", "name"]), role="user column")
+    assert str(error) == "there is no user column 'usr'; the columns are 'id', 'name'"
+
+
+def test_of_two_spellings_one_is_named():
+    """Columns that differ in case only."""
+    assert UnknownColumn("BOOK", ["book", "Book"]).nearest in ("book", "Book")
+
+
+def test_a_where_error_counts_characters_from_one():
+    """The attribute is a 0-based offset, the text is for people."""
+    error = WhereError("a number is missing", 4)
+    assert error.position == 4
+    assert str(error) == "the filter cannot be used at character 5: a number is missing"
+
+
+def test_a_where_error_without_a_place_names_none():
+    """Where the fault is not in one place; and offset 0 is a place."""
+    assert str(WhereError("it is too long")) == "the filter cannot be used: it is too long"
+    assert WhereError("it is too long").position is None
+    assert "at character 1:" in str(WhereError("no", 0))
