@@ -13,6 +13,7 @@ epsilon and delta up, rho down. delta is always the part spent on the conversion
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 from discreet.errors import InputError
@@ -71,9 +72,9 @@ def delta_tight(rho: float, epsilon: float) -> float:
 
     def log_delta(u: float) -> float:
         above = math.exp(u)
-        return above * (_order(u) * rho - epsilon) + above * math.log1p(-1 / _order(u)) - math.log(_order(u))
+        return above * (_order(u) * rho - epsilon) - above * math.log1p(math.exp(-u)) - math.log1p(above)
 
-    return min(1.0, math.exp(_minimise(log_delta)) * (1 + 1e-9))
+    return min(1.0, max(math.exp(_minimise(log_delta)) * (1 + 1e-9), sys.float_info.min))
 
 
 def rho_simple(epsilon: float, delta: float) -> float:
@@ -109,8 +110,7 @@ def _order(u: float) -> float:
 
 def _offset(u: float, log_delta: float) -> float:
     """The part of the tight bound that does not depend on rho."""
-    order = _order(u)
-    return (-log_delta - math.log(order)) / math.exp(u) + (u - math.log(order))
+    return (-log_delta - math.log1p(math.exp(u))) / math.exp(u) - math.log1p(math.exp(-u))
 
 
 def _minimise(function: Callable[[float], float]) -> float:
