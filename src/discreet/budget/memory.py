@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -16,12 +18,11 @@ if TYPE_CHECKING:
     from discreet.accounting.guarantee import Guarantee
 
 
+@dataclass(frozen=True, eq=False)
 class Hold:
-    """A reserved cost. It is settled, voided or forfeited, once."""
+    """A reserved cost. It is settled, voided or forfeited, once, by the budget that it was reserved in."""
 
-    def __init__(self, cost: Cost) -> None:
-        self.cost = cost
-        self.open = True
+    cost: Cost
 
 
 class Budget:
@@ -50,6 +51,7 @@ class Budget:
         self.limit = limit_for(epsilon, self.delta)
         self._settled = Cost()
         self._held = Cost()
+        self._open: set[Hold] = set()
         self._lock = threading.Lock()
 
     @property
@@ -82,20 +84,22 @@ class Budget:
             if not (self._settled + self._held + cost).within(self.limit):
                 raise BudgetExceeded(self._refusal(cost))
             self._held += cost
-        return Hold(cost)
+            hold = Hold(cost)
+            self._open.add(hold)
+        return hold
 
     def settle(self, hold: Hold, cost: Cost) -> None:
         """Charge *cost*, at most what was held, and free the rest.
 
         Raises:
-            InvariantViolated: more than was held, or the hold was closed before.
+            InvariantViolated: more than was held, or the hold was closed before, or is another budget's.
         """
         if not cost.within(hold.cost):
             raise InvariantViolated("an answer cost more than its worst case")
         with self._lock:
-            if not hold.open:
-                raise InvariantViolated("a hold is closed once")
-            hold.open = False
+            if hold not in self._open:
+                raise InvariantViolated("a hold is closed once, by the budget that it was reserved in")
+            self._open.remove(hold)
             self._held -= hold.cost
             self._settled += cost
 
@@ -109,13 +113,26 @@ class Budget:
 
     def _refusal(self, cost: Cost) -> str:
         left = self.limit - self._settled - self._held
-        fits = epsilon_tight(float_below(left.rho), float_below(self.delta / 2))
-        return (
-            f"the answer could cost rho = {float_above(cost.rho):.3g} and delta = {float_above(cost.delta):.3g}, "
-            f"but only rho = {float_below(left.rho):.3g} and delta = {float_below(left.delta):.3g} are left; "
-            f"ask with epsilon = {fits:.2g} or less, or for fewer items"
-        )
+        if cost.delta > left.delta:
+            needed = f"the answer could lose delta = {float_above(cost.delta):.3g}"
+            fits = _rounded_down(2 * left.delta)
+            advice = (
+                f"{float_below(left.delta):.3g} is left; ask with delta = {fits} or less, half of which may be lost"
+            )
+        else:
+            needed = f"the answer could cost rho = {float_above(cost.rho):.3g}"
+            fits = _rounded_down(Fraction(epsilon_tight(float_below(left.rho), float_below(self.delta / 2))))
+            advice = f"{float_below(left.rho):.3g} is left; ask with epsilon = {fits} or less"
+        return f"{needed}, but only {advice}" if fits != "0" else f"{needed}, but nothing is left"
 
     def __repr__(self) -> str:
         share = float(self._settled.rho / self.limit.rho) if self.limit.rho else 1.0
         return f"Budget({self.guarantee()}, {share:.0%} spent)"
+
+
+def _rounded_down(value: Fraction) -> str:
+    """*value* with two significant digits, never more than it is."""
+    if value <= 0:
+        return "0"
+    digits = Fraction(10) ** (1 - math.floor(math.log10(value)))
+    return f"{float(math.floor(value * digits) / digits):.2g}"
