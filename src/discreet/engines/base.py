@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """A table in some engine, and how to count in it exactly."""
 
+    @property
+    def name(self) -> str:
+        """What people call the table. Part of what keyed noise depends on."""
+        ...
+
     def columns(self) -> Mapping[str, Kind]:
         """The table's columns, in order.
 

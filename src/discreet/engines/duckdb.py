@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
-from discreet.engines.duckdb_source import open_source
+from discreet.engines.duckdb_source import open_source, original_names
 from discreet.engines.sql import Conditions, quoted
 from discreet.errors import EngineError, InputError
 from discreet.question import Kind
@@ -57,6 +57,11 @@ _KINDS = {
 _POLL_SECONDS = 0.1
 
 
+def _base(type_: str) -> str:
+    """The name of a type without its parameters; lists and other nested types keep theirs."""
+    return type_ if type_.endswith("]") else type_.split("(", maxsplit=1)[0]
+
+
 def _close(connection: duckdb.DuckDBPyConnection, spill: str) -> None:
     connection.close()
     shutil.rmtree(spill, ignore_errors=True)
@@ -84,12 +89,12 @@ class DuckDBEngine:
 
     @property
     def name(self) -> str:
-        """What people call the table."""
+        """See `Engine.name`: the path or URL as given, or the kind of frame."""
         return self._source.name
 
     def columns(self) -> Mapping[str, Kind]:
         """See `Engine.columns`."""
-        return {name: _KINDS.get(type_.split("(")[0], Kind.OTHER) for name, type_ in self._described().items()}
+        return {name: _KINDS.get(_base(type_), Kind.OTHER) for name, type_ in self._described().items()}
 
     def data_version(self) -> str | None:
         """See `Engine.data_version`: where the files are and when they were last changed."""
@@ -117,7 +122,10 @@ class DuckDBEngine:
                 rows = self._connection.execute(f"DESCRIBE SELECT * FROM {self._source.read()}").fetchall()
             except duckdb.Error:
                 raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
-            self._types = {name: type_ for name, type_, *_ in rows}
+            types = {name: type_ for name, type_, *_ in rows}
+            if not types.keys() <= original_names(self._connection, self._source, types):
+                raise InputError(f"{self._source.name} has columns whose names differ in case only, or not at all")
+            self._types = types
         return self._types
 
     def _head_sql(self, request: HeadRequest, seed: bytes) -> tuple[str, list[str]]:
@@ -132,7 +140,7 @@ class DuckDBEngine:
             f"{self._label(column)} AS {name}" for column, name in zip(request.items, names, strict=True)
         )
         rows = (
-            f"SELECT {labels}, {quoted(request.user)} AS u "
+            f"SELECT {labels}, {self._written(request.user)} AS u "
             f"FROM {self._source.read((request.user, *request.items))} WHERE {' AND '.join(kept)}"
         )
         if request.domain is not None:
@@ -159,16 +167,23 @@ class DuckDBEngine:
 
     def _label(self, column: str) -> str:
         """How a label is selected: engine types that Arrow does not keep apart become text."""
-        type_ = self._described()[column].split("(")[0]
-        return (
-            f"CAST({quoted(column)} AS VARCHAR)" if type_ in {"ENUM", "UUID", "HUGEINT", "UHUGEINT"} else quoted(column)
-        )
+        type_ = _base(self._described()[column])
+        as_text = type_ in {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
+        return f"CAST({quoted(column)} AS VARCHAR)" if as_text else self._written(column)
+
+    def _written(self, column: str) -> str:
+        """The column as it is written: a collation of its table must not make one text of two."""
+        collated = self._source.database and self._described()[column] == "VARCHAR"
+        return f"{quoted(column)} COLLATE C" if collated else quoted(column)
 
     def _filtered(self, labels: tuple[str, ...], column: str) -> str:
-        """How a filter names a column: with the type it seems to have, also where labels are read as text."""
+        """How a filter names a column: with the type it seems to have, also where labels are read as text.
+
+        A label that is not of that type is no error, which would tell of it, but is missing.
+        """
         if self._source.text_labels and column in labels:
-            return f"CAST({quoted(column)} AS {self._described()[column]})"
-        return quoted(column)
+            return f"TRY_CAST({quoted(column)} AS {self._described()[column]})"
+        return self._written(column)
 
     def _register_domain(self, request: HeadRequest) -> None:
         """Make the listed items the table `listed`, in the types of the labels.
@@ -181,13 +196,13 @@ class DuckDBEngine:
         casts, wrong = [], []
         for n, column in enumerate(request.items):
             described = self._described()[column]
-            text = self._source.text_labels or self._label(column) != quoted(column) or described == "VARCHAR"
+            text = self._source.text_labels or self._label(column).startswith("CAST") or described == "VARCHAR"
             type_ = "VARCHAR" if text else described
             cast = f"TRY_CAST({quoted(column)} AS {type_})"
             casts.append(f"{cast} AS i{n}")
             wrong.append(f"{cast} IS NULL")
-            if given[column] == "VARCHAR" and not text:
-                wrong.append(f"CAST({cast} AS VARCHAR) <> {quoted(column)}")
+            # A label that changes on the way there and back (1.5 as a whole number, '07') is not of that type.
+            wrong.append(f"TRY_CAST({cast} AS {given[column]}) IS DISTINCT FROM {quoted(column)}")
         columns = ", ".join(f"i{n}" for n in range(len(request.items)))
         run = self._connection.execute
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import duckdb
@@ -13,6 +13,10 @@ import duckdb
 from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 
 
@@ -24,12 +28,16 @@ class Source:
         relation: what stands behind FROM; for CSV files a template with a place for the columns to read as text.
         name: what people call it.
         files: what is read, if it is files.
+        names: the columns of a frame, as it calls them.
+        database: True for a table of a DuckDB file.
         text_labels: True for CSV files, whose labels are read as the text they are: 007 is not 7.
     """
 
     relation: str
     name: str
     files: tuple[Path, ...] = ()
+    names: tuple[str, ...] = ()
+    database: bool = False
     text_labels: bool = False
 
     def read(self, labels: tuple[str, ...] = ()) -> str:
@@ -53,28 +61,46 @@ def open_source(connection: duckdb.DuckDBPyConnection, source: Any, table: str |
     """
     if isinstance(source, str | Path):
         text = str(source)
-        if text.startswith("duckdb:"):
+        if isinstance(source, str) and text.startswith("duckdb:"):
             text, table = _parse_url(text, table)
             return _attached(connection, Path(text), table)
-        if _looks_like_duckdb(Path(text)) or table is not None:
+        if table is not None or _begins_with(Path(text), b"DUCK", 8):
             return _attached(connection, Path(text), table)
-        return _files(text)
-    library = type(source).__module__.partition(".")[0]
-    if library not in {"pyarrow", "pandas", "polars"} or not hasattr(
-        source, "columns" if library != "pyarrow" else "schema"
-    ):
+        is_pattern = glob.has_magic(text) and not Path(text).exists()
+        return _files(text, sorted(glob.glob(text, recursive=True)) if is_pattern else [text])
+    kind = (type(source).__module__.partition(".")[0], type(source).__name__)
+    if kind == ("polars", "LazyFrame"):
+        raise InputError("the source is lazy; collect() it first")
+    if kind not in _FRAMES:
         raise InputError(
             "the source must be a path or glob of Parquet or CSV files, a DuckDB file, an Arrow table, a pandas or a "
             f"Polars frame, not {type(source).__name__}"
         )
-    if hasattr(source, "collect"):
-        raise InputError("the source is lazy; collect() it first")
     connection.register("frame", source)
-    return Source("frame", f"the {type(source).__name__}")
+    names = source.column_names if kind[0] == "pyarrow" else source.columns
+    return Source("frame", f"the {kind[0]} {kind[1]}", names=tuple(map(str, names)))
 
 
-def _files(pattern: str) -> Source:
-    paths = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else [pattern]
+def original_names(connection: duckdb.DuckDBPyConnection, source: Source, described: Collection[str]) -> set[str]:
+    """What the columns are called where they come from: DuckDB renames one of two whose names differ in case only.
+
+    Args:
+        connection: on which the source is readable.
+        source: whose columns.
+        described: what DuckDB calls them.
+    """
+    if source.names:
+        return set(source.names)
+    if source.database:
+        return set(described)
+    files = f"[{text_literal(glob.escape(str(source.files[0])))}]"
+    if source.text_labels:
+        rows = connection.execute(f"SELECT * FROM read_csv({files}, header=false, all_varchar=true) LIMIT 1").fetchall()
+        return {name for row in rows for name in row}
+    return {name for (name,) in connection.execute(f"SELECT name FROM parquet_schema({files})").fetchall()}
+
+
+def _files(pattern: str, paths: list[str]) -> Source:
     if not paths:
         raise InputError(f"no file matches {pattern!r}")
     files = tuple(map(Path, paths))
@@ -85,14 +111,13 @@ def _files(pattern: str) -> Source:
             raise InputError(f"{str(path)!r} is a folder; name its files, for example {str(path / '*.parquet')!r}")
         if path.stat().st_size == 0:
             raise InputError(f"the file {str(path)!r} is empty")
-    names = "[" + ", ".join(map(text_literal, paths)) + "]"
+    names = "[" + ", ".join(text_literal(glob.escape(path)) for path in paths) + "]"
     if all(path.lower().endswith(_CSV) for path in paths):
         escaped = names.replace("{", "{{").replace("}", "}}")
         return Source(f"read_csv({escaped}, header=true{{types}})", pattern, files, text_labels=True)
     for path in files:
-        with path.open("rb") as file:
-            if file.read(4) not in {b"PAR1", b"PARE"}:
-                raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
+        if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
+            raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
     return Source(f"read_parquet({names})", pattern, files)
 
 
@@ -100,16 +125,26 @@ def _parse_url(url: str, table: str | None) -> tuple[str, str | None]:
     """The path and table of "duckdb:///folder/file.db?table=name" (three slashes: relative, four: absolute)."""
     parts = urlsplit(url)
     options = parse_qs(parts.query, keep_blank_values=True)
-    if parts.netloc or len(parts.path) < 2 or set(options) - {"table"}:
+    known = url.startswith("duckdb:///") and not parts.fragment and not set(options) - {"table"}
+    if not known or len(parts.path) < 2:
         raise InputError("a DuckDB URL looks like duckdb:///file.db?table=name")
     return unquote(parts.path[1:]), options.get("table", [table])[-1]
 
 
-def _looks_like_duckdb(path: Path) -> bool:
+def _begins_with(path: Path, magic: bytes, offset: int = 0) -> bool:
+    """True if the file has *magic* at *offset*; False if there is no such file.
+
+    Raises:
+        InputError: it may not be read.
+    """
     if not path.is_file():
         return False
-    with path.open("rb") as file:
-        return file.read(12)[8:12] == b"DUCK"
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(len(magic)) == magic
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be read: {(error.strerror or 'no access').lower()}") from None
 
 
 def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | None) -> Source:
@@ -130,4 +165,4 @@ def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | No
         raise InputError(f"{wanted}; the tables of {str(path)!r} are {', '.join(map(repr, known)) or 'none'}")
     schema, name = rows[known.index(table)]
     files = (path, *(log for log in [path.with_name(f"{path.name}.wal")] if log.exists()))
-    return Source(f"source.{quoted(schema)}.{quoted(name)}", f"{path}, table {table}", files)
+    return Source(f"source.{quoted(schema)}.{quoted(name)}", f"{path}, table {table}", files, database=True)

@@ -71,7 +71,7 @@ _CONSTANTS[Kind.DECIMAL] = [Constant(Kind.DECIMAL, "0.1"), Constant(Kind.INTEGER
 _CONSTANTS[Kind.FLOAT] = [Constant(Kind.DECIMAL, "-0.5"), Constant(Kind.DECIMAL, "0.1"), Constant(Kind.INTEGER, "7")]
 _CONSTANTS[Kind.TIMESTAMP] = [*_CONSTANTS[Kind.TIMESTAMP], *_CONSTANTS[Kind.DATE]]
 _SETTINGS = settings(
-    max_examples=150,
+    max_examples=40,
     derandomize=True,
     deadline=None,
     database=None,
@@ -179,7 +179,7 @@ class EngineSuite:
         """An engine that reads *table*, closed when the context ends."""
         raise NotImplementedError
 
-    def head(self, table: pa.Table, *items: str, limit: int = 1000, seed: bytes = b"", **parts: Any) -> list[Row]:  # noqa: ANN401
+    def head(self, table: pa.Table, *items: str, limit: int = 1000, seed: bytes = b"", **parts: Any) -> list[Row]:
         """The head of *table* by the engine; the user column is the first."""
         with self.opened(table) as engine:
             return rows_of(engine, HeadRequest(table.column_names[0], items, limit, **parts), seed)
@@ -216,7 +216,7 @@ class EngineSuite:
 
     @pytest.mark.parametrize("sign", OPERATORS)
     def test_every_operator_compares_every_kind(self, sign: Operator) -> None:
-        """Filters mean what SQL means, for values below, at and above the constant; NULL passes neither it nor its NOT."""
+        """Below, at and above the constant, and NULL, which passes neither the filter nor its NOT."""
         longest = max(len(values) for _, _, values in _POOLS.values())
         cells = {name: [None, *values, *[None] * (longest - len(values))] for name, (_, _, values) in _POOLS.items()}
         table = pa.table({name: pa.array(cells[name], type_) for name, (_, type_, _) in _POOLS.items()})
@@ -250,10 +250,10 @@ class EngineSuite:
         ]
 
     def test_the_item_below_the_cut_is_returned_too(self) -> None:
-        """limit + 1 rows if there are as many; ties at the cut stand in ascending order of the labels."""
+        """One more than the limit if there are as many; ties at the cut stand in ascending order of the labels."""
         words = ["ﬀ", "😀", "b", "a", "é", "Z"]
-        table = pa.table({"who": [0] * 6 + [1], "item": [*words, "😀"]})
-        ranked = [(("😀",), 2), *(((word,), 1) for word in ("Z", "a", "b", "é", "ﬀ"))]
+        table = pa.table({"who": [0] * 6 + [1], "item": [*words, "b"]})
+        ranked = [(("b",), 2), *(((word,), 1) for word in ("Z", "a", "é", "ﬀ", "😀"))]
         assert [self.head(table, "item", limit=limit) for limit in range(1, 8)] == [
             ranked[: n + 1] for n in range(1, 8)
         ]
@@ -265,8 +265,8 @@ class EngineSuite:
         table = pa.table({"who": range(len(values)), "item": pa.array(values[::-1], type_)})
         assert self.head(table, "item") == [((label,), 1) for label in sorted(values, key=_sorted_by)]
 
-    def test_labels_of_100_kB_stay_apart(self) -> None:
-        """Labels that differ in their last character only are different items, whole."""
+    def test_very_long_labels_stay_apart(self) -> None:
+        """Labels of 100 kB that differ in their last character only are different items, whole."""
         labels = ["x" * 100_000 + end for end in "bac"]
         table = pa.table({"who": [1, 1, 1, 2], "item": [*labels, labels[2]]})
         assert self.head(table, "item") == [((labels[n],), count) for n, count in ((2, 2), (1, 1), (0, 1))]
@@ -279,8 +279,8 @@ class EngineSuite:
         """Reserved words, quotes, and whatever an engine might call things itself."""
         table = pa.table({f"{name}'s": [1, 2, 3], name: ["a", "b", "b"], f"{name}2": [7, 7, 8]})
         where = Comparison(f"{name}2", "<>", Constant(Kind.INTEGER, "8"))
-        request = {"where": where, "rows_per_group": 2, "groups_per_user": 5}
-        assert self.head(table, f"{name}2", name, **request) == [((7, "a"), 1), ((7, "b"), 1)]
+        rows = self.head(table, f"{name}2", name, where=where, rows_per_group=2, groups_per_user=5)
+        assert rows == [((7, "a"), 1), ((7, "b"), 1)]
         assert self.head(table, name, domain=pa.table({name: ["b", "z"]}), limit=2) == [(("b",), 2), (("z",), 0)]
 
     def test_hostile_text_is_only_text(self) -> None:

@@ -1,0 +1,222 @@
+"""An engine in plain Python: right, and wrong in the ways that engines get it wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from discreet.errors import InputError
+from discreet.question import Kind, Not
+from discreet.testing import engines
+from discreet.testing.engines import reference_head
+from discreet.values import ExactHead
+
+_KINDS = [
+    (pa.types.is_string, Kind.TEXT),
+    (pa.types.is_integer, Kind.INTEGER),
+    (pa.types.is_decimal, Kind.DECIMAL),
+    (pa.types.is_floating, Kind.FLOAT),
+    (pa.types.is_boolean, Kind.BOOLEAN),
+    (pa.types.is_date, Kind.DATE),
+    (pa.types.is_timestamp, Kind.TIMESTAMP),
+]
+
+
+class PlainEngine:
+    """Counts with `reference_head`, and bounds what users keep by hashing."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def columns(self):
+        """See `Engine.columns`."""
+        return {f.name: next(kind for matches, kind in _KINDS if matches(f.type)) for f in self.table.schema}
+
+    def data_version(self):
+        """See `Engine.data_version`."""
+
+    def head(self, request, *, seed=b"", progress=None):
+        """See `Engine.head`."""
+        if request.domain is not None:
+            request = replace(request, domain=self._checked(request))
+        if request.groups_per_user is not None:
+            rows = self._bounded(request, seed)
+            request = replace(request, where=None)
+        else:
+            rows = self.table
+        if progress is not None:
+            progress(1.0)
+        counted = self._counted(rows, request)
+        labels = {item: [label[n] for label, _ in counted] for n, item in enumerate(request.items)}
+        types = [self.table.schema.field(item).type for item in request.items]
+        table = pa.table(
+            [pa.array(labels[item], t) for item, t in zip(request.items, types, strict=True)], request.items
+        )
+        return ExactHead(np.array([count for _, count in counted], dtype=np.int64), request.limit, table)
+
+    def _counted(self, rows, request):
+        """The head."""
+        return reference_head(rows, request)
+
+    def _checked(self, request):
+        """The domain in the types of the labels."""
+        try:
+            columns = []
+            for item in request.items:
+                given = request.domain.column(item)
+                columns.append(given.cast(self.table.schema.field(item).type))
+                if columns[-1].cast(given.type) != given:
+                    raise InputError("the domain lists a label that its column would change")
+            domain = pa.table(columns, request.items)
+        except pa.ArrowInvalid:
+            raise InputError("the domain lists a label of another type") from None
+        rows = [tuple(row.values()) for row in domain.to_pylist()]
+        if any(None in row for row in rows) or len(set(rows)) < len(rows):
+            raise InputError("the domain lists an item twice, or a missing label")
+        return domain
+
+    def _bounded(self, request, seed):
+        """The rows that count, of the items that each user keeps."""
+        eligible = replace(request, groups_per_user=None, limit=10**9)
+        owned = {}
+        rows = self.table.to_pylist()
+        for n, row in enumerate(rows):
+            if reference_head(self.table.slice(n, 1), replace(eligible, domain=None)):
+                labels = tuple(row[item] for item in request.items)
+                owned.setdefault(row[request.user], {}).setdefault(labels, []).append(n)
+        kept = []
+        for user, items in owned.items():
+            order = sorted(items, key=lambda labels: self._place(seed, user, labels, len(owned)))
+            kept += [n for labels in order[: self._most(request)] for n in items[labels]]
+        return self.table.take(pa.array(sorted(kept), pa.int64()))
+
+    def _most(self, request):
+        """How many items a user keeps."""
+        return request.groups_per_user
+
+    def _place(self, seed, user, labels, users):
+        """Where an item stands in the order of a user."""
+        del users
+        return hashlib.sha256(repr((seed, user, labels)).encode()).digest()
+
+
+class RowsAsUsers(PlainEngine):
+    """Counts rows."""
+
+    def _counted(self, rows, request):
+        return super()._counted(rows, replace(request, rows_per_group=2**31))
+
+
+class UnclippedAtTwo(PlainEngine):
+    """Looks only at whether rows were asked for, not how many."""
+
+    def _counted(self, rows, request):
+        return super()._counted(rows, replace(request, rows_per_group=min(request.rows_per_group, 2)))
+
+
+class TiesByAppearance(PlainEngine):
+    """Leaves ties in the order of the rows."""
+
+    def _counted(self, rows, request):
+        whole = super()._counted(rows, replace(request, limit=10**9))
+        seen = [tuple(row[item] for item in request.items) for row in rows.to_pylist()]
+        return sorted(whole, key=lambda item: (-item[1], seen.index(item[0])))[: request.limit + 1]
+
+
+class Utf16Ties(PlainEngine):
+    """Sorts text by UTF-16 units, as the JVM does."""
+
+    def _counted(self, rows, request):
+        whole = super()._counted(rows, replace(request, limit=10**9))
+        return sorted(whole, key=lambda item: (-item[1], *(str(part).encode("utf-16-be") for part in item[0])))[
+            : request.limit + 1
+        ]
+
+
+class NothingBelowTheCut(PlainEngine):
+    """Returns no more than may be released."""
+
+    def _counted(self, rows, request):
+        return super()._counted(rows, request)[: request.limit]
+
+
+class UnknownUsers(PlainEngine):
+    """Takes rows without a user for one user's."""
+
+    def _counted(self, rows, request):
+        place = rows.column_names.index(request.user)
+        return super()._counted(rows.set_column(place, request.user, rows.column(request.user).fill_null(-1)), request)
+
+
+class TwoValuedNot(PlainEngine):
+    """Takes what is unknown for false, so that NOT makes it true."""
+
+    def _counted(self, rows, request):
+        three = engines.truth
+        engines.truth = lambda p, row: three(p.predicate, row) is not True if isinstance(p, Not) else three(p, row)
+        try:
+            return super()._counted(rows, request)
+        finally:
+            engines.truth = three
+
+
+class OneTooMany(PlainEngine):
+    """Keeps one item more than it should."""
+
+    def _most(self, request):
+        return request.groups_per_user + 1
+
+
+class FirstItems(PlainEngine):
+    """Keeps the first items by label."""
+
+    def _place(self, *facts):
+        return facts[2]
+
+
+class CommonOrder(PlainEngine):
+    """Keeps items in an order that all users share."""
+
+    def _place(self, seed, _, labels, users):
+        return super()._place(seed, None, labels, users)
+
+
+class DeafToTheSeed(PlainEngine):
+    """Keeps the same items whatever the seed."""
+
+    def _place(self, _, user, labels, users):
+        return super()._place(b"", user, labels, users)
+
+
+class CrowdDependent(PlainEngine):
+    """Lets what a user keeps depend on how many users there are."""
+
+    def _place(self, seed, user, labels, users):
+        return super()._place(seed + bytes(users), user, labels, users)
+
+
+class OnlyStored(PlainEngine):
+    """Leaves out listed items that nobody has."""
+
+    def _counted(self, rows, request):
+        return [(labels, count) for labels, count in super()._counted(rows, request) if count]
+
+
+class LossyDomain(PlainEngine):
+    """Casts listed labels to whatever the column holds."""
+
+    def _checked(self, request):
+        types = [self.table.schema.field(item).type for item in request.items]
+        columns = [request.domain.column(i).cast(t, safe=False) for i, t in zip(request.items, types, strict=True)]
+        return pa.table(columns, request.items)
+
+
+class CutLabels(PlainEngine):
+    """Cuts long labels, as a VARCHAR(65535) does."""
+
+    def __init__(self, table):
+        cut = pa.array([None if label is None else str(label)[:65_535] for label in table.column("item").to_pylist()])
+        super().__init__(table.set_column(table.column_names.index("item"), "item", cut))

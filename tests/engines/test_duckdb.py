@@ -1,0 +1,136 @@
+"""DuckDB passes the suite for engines, and counts exactly what only DuckDB can hold."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import uuid
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.question import HeadRequest, Kind
+from discreet.testing.engines import EngineSuite, rows_of
+
+
+class TestDuckDB(EngineSuite):
+    """Every test of the suite, on Arrow tables."""
+
+    @contextlib.contextmanager
+    def opened(self, table):
+        """See `EngineSuite.opened`."""
+        engine = DuckDBEngine(table)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+@pytest.fixture
+def database(tmp_path):
+    """Runs statements in a new DuckDB file; returns its path."""
+
+    def make(*statements):
+        path = tmp_path / "made.db"
+        with duckdb.connect(str(path)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        return path
+
+    return make
+
+
+def test_sums_pass_two_to_the_31(database, head):
+    """A user with 2.2 billion rows of one item counts for tau = 2^31 of them, exactly, and another user adds to it."""
+    path = database(  # of truth values, which DuckDB counts ten times faster than numbers
+        """CREATE VIEW rows AS SELECT TRUE AS "user", TRUE AS item FROM range(2_150_000_000)
+           UNION ALL SELECT FALSE, TRUE FROM range(50_000_000)"""
+    )
+    assert head(path, rows_per_group=2**31) == [((True,), 2**31 + 50_000_000)]
+
+
+@pytest.mark.parametrize("type_", ["int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"])
+def test_whole_numbers_of_every_width_are_labels_and_filters(head, engine, type_):
+    """Also against constants that the width cannot hold."""
+    table = pa.table({"user": [1, 2, 3], "item": pa.array([100, 9, 100], type_)})
+    assert engine(table).columns()["item"] is Kind.INTEGER
+    assert head(table, where=f"item > -1 AND item < {10**37}") == [((100,), 2), ((9,), 1)]
+    assert head(table, where="item IN (100, -5, 70000)") == [((100,), 2)]
+    assert head(table, where="item >= 8.999999999999999999999999999999") == [((100,), 2), ((9,), 1)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "labels"),
+    [
+        ("HUGEINT", ["9", f"{2**127 - 1}", "10"], ["10", f"{2**127 - 1}", "9"]),
+        ("UUID", [str(uuid.UUID(int=n)) for n in (2, 2**127)], [str(uuid.UUID(int=n)) for n in (2, 2**127)]),
+        ("ENUM ('z', 'a')", ["z", "a"], ["a", "z"]),
+    ],
+)
+def test_types_that_arrow_does_not_keep_apart_become_text(database, head, type_, values, labels):
+    """Huge numbers, UUIDs and enumerations are released as text, and ties stand in the order of that text."""
+    rows = ", ".join(f"({n}, '{value}'::{type_})" for n, value in enumerate(values))
+    path = database(f'CREATE TABLE t AS SELECT * FROM (VALUES {rows}) AS rows("user", item)')
+    assert head(path) == [((label,), 1) for label in labels]
+    assert head(path, domain=pa.table({"item": [*labels, "0"]}), limit=4)[-1] == (("0",), 0)
+    assert head(path, groups_per_user=1) == head(path)
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us", "UTC")])
+def test_timestamps_of_every_unit_are_labels_and_filters(head, type_):
+    """Their unit and zone are kept."""
+    at = datetime.datetime(2024, 5, 6, 7, 8, 9)
+    table = pa.table({"user": [1, 2], "item": pa.array([at, None], type_)})
+    ((label,), count), *rest = head(table, where="item > '2024-05-05' AND item < TIMESTAMP '2024-05-08 00:00:00'")
+    assert (label.replace(tzinfo=None), count, rest) == (at, 1, [])
+
+
+def test_dictionary_columns_are_their_values(head):
+    """Arrow dictionaries, whatever the order of their codes."""
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, None]), pa.array(["z", "a"]))
+    assert head(pa.table({"user": [1, 2, 3, 4], "item": codes})) == [(("z",), 2), (("a",), 1)]
+
+
+def test_a_collation_of_the_table_merges_no_items(database, head):
+    """Which of 'a' and 'A' a merged item is called would depend on the order of the rows."""
+    path = database(
+        'CREATE TABLE t ("user" INTEGER, item VARCHAR COLLATE NOCASE)',
+        "INSERT INTO t VALUES (1, 'b'), (2, 'A'), (3, 'a')",
+    )
+    assert head(path) == [(("A",), 1), (("a",), 1), (("b",), 1)]
+
+
+@pytest.mark.parametrize("names", [["user", "Item", "item"], ["user", "item", "item"]])
+def test_columns_that_differ_in_case_only_are_never_mistaken(engine, names):
+    """DuckDB renames one of them; what was asked for is counted or refused, never the other one."""
+    table = pa.table([[1, 2], ["no", "no"], ["yes", "yes"]], names)
+    try:
+        columns = engine(table).columns()
+    except ValueError:
+        return
+    assert "item" not in columns or rows_of(engine(table), HeadRequest("user", ("item",), 5)) == [(("yes",), 2)]
+    assert set(columns) == set(names)
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.list_(pa.decimal128(5, 2)), pa.list_(pa.int32()), pa.struct([("a", pa.int32())]), pa.binary()]
+)
+def test_nested_columns_name_neither_users_nor_items(engine, type_):
+    """Their kind is OTHER, also where a list's type begins like a number's."""
+    table = pa.table({"user": [1], "item": pa.array([None], type_)})
+    assert engine(table).columns()["item"] is Kind.OTHER
+
+
+def test_files_have_a_version_and_frames_have_none(engine, database):
+    """It changes when the file does, and is told by nothing inside."""
+    path = database('CREATE TABLE t AS SELECT 1 AS "user", 2 AS item')
+    versions = []
+    for _ in range(2):
+        with contextlib.closing(DuckDBEngine(path)) as opened:
+            versions += [opened.data_version(), opened.data_version()]
+        database("INSERT INTO t VALUES (2, 2)")
+    assert versions[0] == versions[1] != versions[2] == versions[3]
+    assert str(path) in versions[0]
+    assert engine(pa.table({"user": [1]})).data_version() is None

@@ -1,0 +1,249 @@
+"""What DuckDB cannot read or count is refused in one clear sentence, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.errors import EngineError, InputError
+from discreet.question import HeadRequest
+
+REQUEST = HeadRequest("user", ("item",), 10)
+SLOW = """
+import os, signal, sys, threading
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.question import Comparison, Constant, Every, HeadRequest, Kind
+
+engine = DuckDBEngine(sys.argv[1])
+shares = []
+
+def progress(share):
+    shares.append(share)
+    if len(shares) == 2:
+        os.kill(os.getpid(), signal.SIGINT) if sys.argv[2] == "signal" else raises()
+
+def raises():
+    raise KeyboardInterrupt
+
+try:
+    engine.head(HeadRequest("user", ("item",), 10), progress=progress)
+except KeyboardInterrupt:
+    print("stopped", threading.active_count(), all(0 <= share <= 1 for share in shares))
+where = Every(tuple(Comparison(column, "=", Constant(Kind.INTEGER, "0")) for column in "abcd"))
+print(engine.head(HeadRequest("user", ("item",), 10, where)).counts)
+engine.close()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """An empty folder in which temporary files are made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with files that cannot be read, each wrong in its own way."""
+    folder = tmp_path / "files"
+    (folder / "folder.parquet").mkdir(parents=True)
+    table = pa.table({"user": [1], "item": ["a"]})
+    pyarrow.parquet.write_table(table, folder / "good.parquet")
+    whole = (folder / "good.parquet").read_bytes()
+    (folder / "cut.parquet").write_bytes(whole[:-9])
+    (folder / "text.parquet").write_text("user,item\n1,a\n")
+    (folder / "empty.parquet").touch()
+    (folder / "empty.csv").touch()
+    (folder / "latin.csv").write_bytes("user,item\n1,é\n".encode("latin-1"))
+    (folder / "not.csv.gz").write_text("user,item\n1,a\n")
+    (folder / "bad.db").write_bytes(b"01234567DUCK" + bytes(5000))
+    for name, tables in (("none.db", []), ("two.db", ["b'", 'a"'])):
+        with duckdb.connect(str(folder / name)) as connection:
+            for each in tables:
+                connection.register("given", table)
+                connection.execute(f'CREATE TABLE "{each.replace(chr(34), chr(34) * 2)}" AS SELECT * FROM given')
+    return folder
+
+
+def _one_sentence(error, *parts):
+    message = str(error.value)
+    assert "\n" not in message
+    assert len(message) < 300
+    for part in parts:
+        assert part in message
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "part"),
+    [
+        ("missing.parquet", None, "no file"),
+        ("*.orc", None, "no file matches"),
+        ("folder.parquet", None, "folder"),
+        ("fold*.parquet", None, "folder.parquet"),
+        ("empty.parquet", None, "empty"),
+        ("empty.csv", None, "empty"),
+        ("text.parquet", None, "Parquet"),
+        ("cut.parquet", None, "cannot be read"),
+        ("latin.csv", None, "cannot be read"),
+        ("not.csv.gz", None, "cannot be read"),
+        ("bad.db", None, "DuckDB"),
+        ("missing.db", "t", "no file"),
+        ("good.parquet", "t", "DuckDB"),
+        ("none.db", None, "none"),
+        ("two.db", None, "name one"),
+        ("two.db", "c", "no table 'c'"),
+    ],
+)
+def test_files_that_cannot_be_read_are_refused(files, temporary, name, table, part):
+    """The sentence names the file and says what is wrong; no temporary file outlives the error."""
+    with pytest.raises(InputError) as error:
+        DuckDBEngine(files / name, table).columns()
+    _one_sentence(error, part, "fold" if name.startswith("fold") else name)
+    del error
+    gc.collect()
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["duckdb:", "duckdb:file.db", "duckdb://host/x.db", "duckdb:///x.db?tabel=a", "duckdb:///", "duckdb:///x#y.db"],
+)
+def test_urls_that_are_not_understood_are_refused(url):
+    """A host, an unknown option, a fragment: nothing is silently left out."""
+    with pytest.raises(InputError, match="duckdb:///") as error:
+        DuckDBEngine(url)
+    _one_sentence(error)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        None,
+        3,
+        b"t.parquet",
+        {"user": [1]},
+        [("user", 1)],
+        pa.array([1]),
+        pa.schema([("user", pa.int64())]),
+        pa.table({"user": [1]}).to_reader(),
+        pd.Series([1]),
+        pl.Series([1]),
+        pl.LazyFrame({"user": [1]}),
+    ],
+    ids=lambda source: type(source).__name__,
+)
+def test_other_objects_are_refused(source):
+    """Also lazy frames, which say how to be had, and readers, which could be counted once only."""
+    with pytest.raises(
+        InputError, match=r"lazy; collect\(\)" if isinstance(source, pl.LazyFrame) else "source"
+    ) as error:
+        DuckDBEngine(source)
+    _one_sentence(error)
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv", "db"])
+def test_files_without_permission_are_refused(end):
+    """Whoever may not read a file is told so, and which file."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / f"t.{end}").write_bytes(b"PAR1" * 100)
+        (folder / f"t.{end}").chmod(0)
+        DuckDBEngine(pa.table({"user": [1]})).close()  # imports what it needs while it may
+        me = os.geteuid()
+        if me == 0:
+            os.seteuid(65_534)
+        try:
+            with pytest.raises(InputError) as error:
+                DuckDBEngine(folder / f"t.{end}").columns()
+        finally:
+            os.seteuid(me)
+        _one_sentence(error, f"t.{end}")
+
+
+def test_a_file_that_vanishes_is_an_engine_error(files, temporary):
+    """Between looking and counting; the file is named, nothing else."""
+    engine = DuckDBEngine(files / "good.parquet")
+    assert list(engine.columns()) == ["user", "item"]
+    (files / "good.parquet").unlink()
+    with pytest.raises(EngineError) as error:
+        engine.head(REQUEST)
+    _one_sentence(error, "good.parquet")
+    engine.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_messages_hold_no_data(tmp_path, engine):
+    """DuckDB's own words quote the row it failed at; ours do not, neither does what hangs on the error."""
+    with duckdb.connect(str(tmp_path / "t.db")) as connection:
+        connection.execute("CREATE TABLE t AS SELECT 1 AS \"user\", 'secret label' AS item")
+        connection.execute("CREATE VIEW fails AS SELECT \"user\", error('failed at ' || item)::VARCHAR AS item FROM t")
+        connection.execute('CREATE VIEW casts AS SELECT "user", CAST(item AS INTEGER) AS item FROM t')
+    for table, kind in (("fails", EngineError), ("casts", InputError)):
+        with pytest.raises(kind) as error:
+            engine(tmp_path / "t.db", table).head(REQUEST)
+        _one_sentence(error, "t.db")
+        assert "secret" not in str(error.value)
+        assert "secret" not in repr(error.value)
+
+
+def test_a_late_value_of_another_type_in_a_csv_file_is_told_without_the_value(tmp_path, head):
+    """DuckDB guesses types from the first rows. In a label it is text, and missing for a filter on numbers."""
+    (tmp_path / "t.csv").write_text("user,item,x\n" + "1,5,5\n" * 30_000 + "2,secret,secret\n")
+    assert head(tmp_path / "t.csv") == [(("5",), 1), (("secret",), 1)]
+    assert head(tmp_path / "t.csv", where="item = 5") == [(("5",), 1)]
+    assert head(tmp_path / "t.csv", where="NOT item = 5") == []
+    assert head(tmp_path / "t.csv", where="item IS NULL") == [(("secret",), 1)]
+    with pytest.raises(InputError) as error:
+        head(tmp_path / "t.csv", where="x = 5")
+    _one_sentence(error, "t.csv")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("how", ["signal", "callback"])
+def test_an_interrupt_stops_the_count_and_leaves_nothing(tmp_path, how):
+    """Ctrl-C in a count that would take days: it ends, no thread and no file stays, the engine still answers."""
+    (tmp_path / "temporary").mkdir()
+    with duckdb.connect(str(tmp_path / "t.db")) as connection:
+        connection.execute("CREATE TABLE r AS SELECT range AS n FROM range(3000)")
+        connection.execute(
+            """CREATE VIEW slow AS SELECT r.n AS a, s.n AS b, t.n AS c, u.n AS d, a % 10 AS "user", b % 10 AS item
+               FROM r, r AS s, r AS t, r AS u"""
+        )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SLOW, f"duckdb:///{tmp_path / 't.db'}?table=slow", how],
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["stopped 1 True", "[1]"]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_closing_deletes_what_was_spilled(temporary, engine):
+    """While it is open there is one folder, afterwards none."""
+    opened = engine(pa.table({"user": [1], "item": ["a"]}))
+    opened.head(REQUEST)
+    assert len(list(temporary.iterdir())) <= 1
+    opened.close()
+    assert list(temporary.iterdir()) == []

@@ -1,0 +1,189 @@
+"""Everything DuckDB is told to read gives the same head."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+TABLE = pa.table({"user": ["u1", "u2", "u3", "u1", None], "item": ["007", "007", "7", "é'", "7"], "n": [1, 2, 3, 4, 5]})
+HEAD = [(("007",), 2), (("7",), 1), (("é'",), 1)]
+FILTERED = [(("007",), 1), (("7",), 1), (("é'",), 1)]
+
+
+def _as_parquet(folder):
+    pyarrow.parquet.write_table(TABLE, folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+def _as_glob(folder):
+    for n in range(5):
+        pyarrow.parquet.write_table(TABLE.slice(n, 1), folder / f"t{n}.parquet")
+    return str(folder / "t*.parquet")
+
+
+def _as_recursive_glob(folder):
+    (folder / "a" / "b").mkdir(parents=True)
+    pyarrow.parquet.write_table(TABLE.slice(0, 2), folder / "a" / "x.parquet")
+    pyarrow.parquet.write_table(TABLE.slice(2), folder / "a" / "b" / "y.parquet")
+    return str(folder / "**" / "*.parquet")
+
+
+def _as_csv(folder, name="t.csv"):
+    pyarrow.csv.write_csv(TABLE, folder / name)
+    return folder / name
+
+
+def _as_csv_glob(folder):
+    for n in range(5):
+        pyarrow.csv.write_csv(TABLE.slice(n, 1), folder / f"t{n}.csv")
+    return str(folder / "*.csv")
+
+
+def _as_csv_in_braces(folder):
+    return _as_csv(folder, "t{types}.csv")
+
+
+def _as_tsv(folder):
+    (folder / "t.tsv").write_bytes(_as_csv(folder).read_bytes().replace(b",", b"\t"))
+    return folder / "t.tsv"
+
+
+def _as_gz(folder):
+    (folder / "t.csv.gz").write_bytes(gzip.compress(_as_csv(folder).read_bytes()))
+    return folder / "t.csv.gz"
+
+
+def _as_database(folder):
+    with duckdb.connect(str(folder / "t.db")) as connection:
+        connection.register("given", TABLE)
+        connection.execute("CREATE TABLE t AS SELECT * FROM given")
+    return folder / "t.db"
+
+
+def _as_url(folder):
+    return f"duckdb:///{_as_database(folder)}?table=t"
+
+
+def _as_pandas(_):
+    return TABLE.to_pandas()
+
+
+def _as_arrow_pandas(_):
+    return TABLE.to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def _as_polars(_):
+    return pl.from_arrow(TABLE)
+
+
+def _as_arrow(_):
+    return TABLE
+
+
+SOURCES = [
+    _as_parquet,
+    _as_glob,
+    _as_recursive_glob,
+    _as_csv,
+    _as_csv_glob,
+    _as_csv_in_braces,
+    _as_tsv,
+    _as_gz,
+    _as_database,
+    _as_url,
+    _as_arrow,
+    _as_pandas,
+    _as_arrow_pandas,
+    _as_polars,
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__[4:])
+def test_every_source_gives_the_same_head(tmp_path, head, source):
+    """Files, globs, databases, frames: NULLs are left out, 007 is not 7, filters work."""
+    given = source(tmp_path)
+    assert head(given) == HEAD
+    assert head(given, where="n >= 2") == FILTERED
+    assert head(given, domain=pa.table({"item": ["7", "8"]}), limit=2) == [(("7",), 1), (("8",), 0)]
+
+
+def test_labels_of_a_csv_file_are_text_but_filters_see_their_type(tmp_path, head):
+    """Items and users that look like numbers are compared as numbers and released as they are written."""
+    (tmp_path / "t.csv").write_text("user,item,day\n1,7,2024-01-01\n2,10,2024-01-02\n03,9,\n")
+    path = tmp_path / "t.csv"
+    assert head(path, where="item < 10") == [(("7",), 1), (("9",), 1)]
+    assert head(path, "day", where="day > '2024-01-01'") == [(("2024-01-02",), 1)]
+    assert head(path) == [(("10",), 1), (("7",), 1), (("9",), 1)]
+
+
+def test_csv_labels_are_what_stands_between_the_separators(tmp_path, head):
+    """Quotes, separators, line breaks and blanks are kept; nothing is made a truth value or a number."""
+    text = 'user,item\n1,"a,b"\n2,"q""uote"\n3,"line\nbreak"\n4, a\n5,true\n6,NaN\n7,1e3\n8,1000.0\n9,\n'
+    (tmp_path / "t.csv").write_text(text)
+    labels = [" a", "1000.0", "1e3", "NaN", "a,b", "line\nbreak", 'q"uote', "true"]
+    assert head(tmp_path / "t.csv") == [((label,), 1) for label in labels]
+
+
+def test_csv_columns_may_be_named_with_quotes(tmp_path, head):
+    """A column's name goes into SQL as a literal too."""
+    (tmp_path / "t.csv").write_text('user,"it\'e""m}"\n1,007\n')
+    assert head(tmp_path / "t.csv", "it'e\"m}") == [(("007",), 1)]
+
+
+def test_a_table_of_a_schema_is_named_with_its_schema(tmp_path, head):
+    """Tables of the main schema go by their name alone, views are tables too."""
+    with duckdb.connect(str(tmp_path / "t.db")) as connection:
+        connection.execute('CREATE SCHEMA "s\'x"; CREATE TABLE "s\'x"."t""1" AS SELECT 1 AS "user", 2 AS item')
+        connection.execute('CREATE VIEW v AS SELECT 1 AS "user", 3 AS item')
+    assert head(tmp_path / "t.db", table="s'x.t\"1") == [((2,), 1)]
+    assert head(tmp_path / "t.db", table="v") == [((3,), 1)]
+
+
+def test_a_url_may_be_relative_and_quoted(tmp_path, head, monkeypatch):
+    """Three slashes: from here; percent signs are decoded."""
+    monkeypatch.chdir(tmp_path)
+    _as_database(tmp_path).rename(tmp_path / "a b.db")
+    assert head("duckdb:///a%20b.db") == HEAD
+
+
+def test_a_database_is_opened_for_reading_only(tmp_path, head):
+    """The file is byte for byte what it was, and nothing lies beside it."""
+    path = _as_database(tmp_path)
+    before = path.read_bytes()
+    assert head(path, groups_per_user=1, domain=pa.table({"item": ["7"]}), limit=1) == [(("7",), 1)]
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("writes", [pyarrow.parquet.write_table, pyarrow.csv.write_csv], ids=["parquet", "csv"])
+def test_brackets_in_a_files_name_are_no_pattern(tmp_path, head, writes):
+    """a[1] matches a1 for whoever reads it as a glob; the file that was named, or that a glob found, is read."""
+    end = "parquet" if writes is pyarrow.parquet.write_table else "csv"
+    writes(pa.table({"user": ["1"], "item": ["plain"]}), tmp_path / f"a1.{end}")
+    writes(pa.table({"user": ["2"], "item": ["bracket"]}), tmp_path / f"a[1].{end}")
+    assert head(str(tmp_path / f"*.{end}")) == [(("bracket",), 1), (("plain",), 1)]
+    assert head(Path(tmp_path / f"a[1].{end}")) == [(("bracket",), 1)]
+
+
+def test_categories_are_their_values(head):
+    """Both pandas and Polars categories, whatever the order of their codes."""
+    pandas = pd.DataFrame({"user": [1, 2, 3], "item": pd.Categorical(["z", "a", "z"], ["z", "a"])})
+    polars = pl.DataFrame({"user": [1, 2, 3], "item": ["z", "a", "z"]}, schema_overrides={"item": pl.Enum(["z", "a"])})
+    assert head(pandas) == head(polars) == [(("z",), 2), (("a",), 1)]
+
+
+def test_objects_that_look_like_variables_are_not_read(tmp_path, head):
+    """A table named like a Python variable of ours is a table of the file, not the variable."""
+    frame = pa.table({"user": [9], "item": ["wrong"]})
+    assert frame.num_rows == 1
+    with duckdb.connect(str(tmp_path / "t.db")) as connection:
+        connection.execute("CREATE TABLE frame AS SELECT 1 AS \"user\", 'right' AS item")
+    assert head(tmp_path / "t.db", table="frame") == [(("right",), 1)]
