@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from discreet.values import Sensitivity
+from discreet.values import Sensitivity, whole
 
 if TYPE_CHECKING:
     from discreet.mechanisms import NoiseName
@@ -52,3 +52,14 @@ class Query:
     mechanism: MechanismChoice | None = None
     relative_error: Fraction = Fraction(1, 10)
     domain: Any = None
+
+    def __post_init__(self) -> None:
+        """Numbers of other libraries become Python's, so that equal questions are equal.
+
+        Raises:
+            InputError: k or the head limit is no whole number.
+        """
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        for name in ("k", "head_limit"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole(getattr(self, name), name.replace("_", " ")))

@@ -24,12 +24,12 @@ from discreet.mechanisms import (
 from discreet.query.model import RELEASE_HEAD_LIMIT, TOP_HEAD_LIMIT, Query
 from discreet.query.where import bind_where, find_column
 from discreet.question import HeadRequest, Kind
+from discreet.values import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.mechanisms import Expectation, NoiseName
-    from discreet.values import Cost
 
 EPSILON_LEAST = 1e-6
 EPSILON_MOST = 100.0
@@ -94,6 +94,7 @@ def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False)
     notes = _check(query, force)
     request = _request(query)
     mechanism = _most_accurate(_mechanism(query, request), query, request, shared_budget)
+    mechanism.expectation()  # refuses noise that cannot be drawn, before anything is read
     guarantee = guarantee_of(mechanism.worst_cost(), query.delta, mechanism.direct_epsilon())
     if guarantee.epsilon > query.epsilon * (1 + 1e-9) or Fraction(guarantee.delta) > query.delta * (
         1 + Fraction(1, 10**15)
@@ -138,15 +139,25 @@ def _check(query: Query, force: bool) -> tuple[str, ...]:
             f"epsilon must be at most {EPSILON_MOST:g}: above that nothing is protected; force it if you must"
         )
     if not DELTA_LEAST <= query.delta < 1:
-        raise InputError(f"delta must be below 1 and at least 1e-20, not {float(query.delta):g}")
+        raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(query.delta)}")
     if query.k is not None and query.k < 1:
         raise InputError(f"k must be at least 1, not {query.k}")
     if not 0 < query.relative_error < 1:
-        raise InputError(f"the relative error must be above 0 and below 1, not {float(query.relative_error):g}")
+        raise InputError(f"the relative error must be above 0 and below 1, not {_shown(query.relative_error)}")
+    if query.noise not in {None, "gaussian", "laplace"}:
+        raise InputError(f"there is no noise {query.noise!r}; choose from gaussian and laplace")
     _check_columns(query.user, query.items)
     if query.delta > DELTA_WARNED:
         return (f"delta = {float(query.delta):g} is large: it should be far below one over the number of users",)
     return ()
+
+
+def _shown(value: Fraction) -> str:
+    """*value* in a few characters."""
+    try:
+        return f"{float(value):g}"
+    except OverflowError:
+        return "a number of hundreds of digits"
 
 
 def _check_columns(user: str, items: tuple[str, ...]) -> None:
@@ -210,7 +221,7 @@ def _most_accurate(kind: type[Mechanism], query: Query, request: Request, shared
         return best
     noises: tuple[NoiseName, ...] = ("gaussian", "laplace") if query.noise is None else (query.noise,)
     for noise in noises:
-        own = kind.at(epsilon, query.delta, replace(request, noise=noise))
+        own = kind.at(epsilon, Cost.at_most(0, query.delta).delta, replace(request, noise=noise))
         if own is not None and _error(own) < _error(best):
             best = own
     return best

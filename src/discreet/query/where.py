@@ -14,6 +14,7 @@ arithmetic, LIKE, comments, semicolons.
 
 from __future__ import annotations
 
+import calendar
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -50,7 +51,7 @@ _TOKENS = re.compile(
   | (?P<comment>--|/\*)
   | (?P<text>'(?:[^']|'')*')
   | (?P<quoted>"(?:[^"]|"")+")
-  | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?![\w.]))
+  | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?![\w.]))
   | (?P<name>[^\W\d]\w*)
   | (?P<operator><>|!=|<=|>=|=|<|>)
   | (?P<mark>[(),])
@@ -61,8 +62,8 @@ _TOKENS = re.compile(
 )
 _RESERVED = {"AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "LIKE", "ILIKE", "SELECT", "CASE"}
 _MIRRORED: dict[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_TIMESTAMP = re.compile(r"(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)")
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIMESTAMP = re.compile(r"([-0-9]{10})[ T]((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?)")
 _REFUSED = {
     "comment": "comments are not allowed",
     "other": "only comparisons, IN, BETWEEN, IS NULL, AND, OR, NOT and parentheses are allowed",
@@ -89,6 +90,8 @@ def parse_where(text: str) -> Predicate:
     """
     if len(text) > LONGEST:
         raise WhereError(f"it may have {LONGEST:,} characters at most")
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise WhereError("it holds half a character")
     if not text.strip():
         raise WhereError("it is empty; leave it out to count all rows")
     return _Parser(_tokens(text), len(text)).parse()
@@ -147,10 +150,18 @@ def _bound(constant: Constant, column: str, kind: Kind) -> Constant:
 
 def _moment(text: str) -> Constant | None:
     """The date or timestamp that *text* is, if it is one."""
-    if _DATE.fullmatch(text):
+    if _is_day(text):
         return Constant(Kind.DATE, text)
     found = _TIMESTAMP.fullmatch(text)
-    return Constant(Kind.TIMESTAMP, f"{found[1]} {found[2]}") if found else None
+    return Constant(Kind.TIMESTAMP, f"{found[1]} {found[2]}") if found and _is_day(found[1]) else None
+
+
+def _is_day(text: str) -> bool:
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return False
+    year, month, day = map(int, found.groups())
+    return year > 0 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,22 +216,20 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Every(tuple(parts))
 
     def _factor(self) -> Predicate:
+        negated = self._accept("NOT")
+        if not negated and not self._accept("("):
+            return self._condition()
         self._depth += 1
         if self._depth > DEEPEST:
             raise self._refuse(f"parentheses and NOT may be nested {DEEPEST} deep at most")
-        try:
-            if self._accept("NOT"):
-                return Not(self._factor())
-            if self._accept("("):
-                inner = self._filter()
-                self._expect(")")
-                return inner
-            return self._condition()
-        finally:
-            self._depth -= 1
+        inner = Not(self._factor()) if negated else self._filter()
+        if not negated:
+            self._expect(")")
+        self._depth -= 1
+        return inner
 
     def _condition(self) -> Predicate:
-        if self._peek().kind in {"text", "number", "minus"} or self._peek().word in {"TRUE", "FALSE", "NULL"}:
+        if self._at_constant():
             constant = self._constant()
             operator = self._operator()
             return Comparison(self._column(), _MIRRORED[operator], constant)
@@ -241,6 +250,12 @@ class _Parser:
         if negated:
             raise self._refuse("expected IN or BETWEEN")
         return Comparison(column, self._operator(), self._constant())
+
+    def _at_constant(self) -> bool:
+        token, behind = self._peek(), self._tokens[self._next + 1 : self._next + 2]
+        if token.word in {"DATE", "TIMESTAMP"}:
+            return bool(behind) and behind[0].kind == "text"
+        return token.kind in {"text", "number", "minus"} or token.word in {"TRUE", "FALSE", "NULL"}
 
     def _constants(self) -> tuple[Constant, ...]:
         self._expect("(")
@@ -275,8 +290,8 @@ class _Parser:
     def _constant(self) -> Constant:
         token = self._peek()
         if self._accept("-"):
-            number = self._constant()
-            if number.kind not in {Kind.INTEGER, Kind.DECIMAL} or number.text.startswith("-"):
+            number = None if self._peek().kind == "minus" else self._constant()
+            if number is None or number.kind not in {Kind.INTEGER, Kind.DECIMAL} or number.text.startswith("-"):
                 raise WhereError("expected a number behind the minus", token.position)
             return number if number.text == "0" else replace(number, text=f"-{number.text}")
         if token.word == "NULL":

@@ -1,0 +1,163 @@
+"""Questions held against a table's columns: names, types."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+
+from discreet.errors import InputError, UnknownColumn, WhereError
+from discreet.query.model import Query
+from discreet.query.plan import bind
+from discreet.query.where import bind_where, parse_where
+from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
+
+COLUMNS = {
+    "User": Kind.TEXT,
+    "country": Kind.TEXT,
+    "Country": Kind.TEXT,
+    "size": Kind.INTEGER,
+    "price": Kind.DECIMAL,
+    "share": Kind.FLOAT,
+    "open": Kind.BOOLEAN,
+    "day": Kind.DATE,
+    "at": Kind.TIMESTAMP,
+    "blob": Kind.OTHER,
+    "Straße": Kind.TEXT,
+}
+_CONSTANTS = {
+    "text": "'a'",
+    "whole": "1",
+    "decimal": "0.5",
+    "truth": "TRUE",
+    "date": "DATE '2024-01-01'",
+    "moment": "TIMESTAMP '2024-01-01 00:00:00'",
+    "text of a date": "'2024-01-01'",
+    "text of a moment": "'2024-01-01 00:00:00'",
+}
+_COMPARABLE = {
+    "country": {"text", "text of a date", "text of a moment"},
+    "size": {"whole", "decimal"},
+    "price": {"whole", "decimal"},
+    "share": {"whole", "decimal"},
+    "open": {"truth"},
+    "day": {"date", "text of a date"},
+    "at": {"date", "moment", "text of a date", "text of a moment"},
+    "blob": set(),
+}
+
+
+def _bound(text):
+    return bind_where(parse_where(text), COLUMNS)
+
+
+def _query(user="User", items=("country",), **parts):
+    return Query(user, items, 1.0, Fraction(1, 10**8), **parts)
+
+
+@pytest.mark.parametrize("constant", _CONSTANTS)
+@pytest.mark.parametrize("column", _COMPARABLE)
+def test_columns_are_compared_with_what_they_hold(column, constant):
+    """Every kind of column against every kind of constant, in comparisons, lists and under NOT."""
+    for text in (f"{column} = {_CONSTANTS[constant]}", f"NOT ({column} IN ({_CONSTANTS[constant]}))"):
+        if constant in _COMPARABLE[column]:
+            _bound(text)
+        else:
+            with pytest.raises(WhereError, match=f"column '{column}' holds {COLUMNS[column].value}"):
+                _bound(text)
+
+
+def test_text_that_is_a_moment_becomes_one_for_columns_of_moments_only():
+    """'2024-01-01' is text for a text column and a date for a date column."""
+    day = Constant(Kind.DATE, "2024-01-01")
+    at = Constant(Kind.TIMESTAMP, "2024-01-01 01:02:03")
+    text = "country = '2024-01-01' AND day > '2024-01-01' AND at IN ('2024-01-01', '2024-01-01T01:02:03')"
+    assert _bound(text) == Every(
+        (
+            Comparison("country", "=", Constant(Kind.TEXT, "2024-01-01")),
+            Comparison("day", ">", day),
+            Membership("at", (day, at)),
+        )
+    )
+    for wrong in ("day = '2024-13-01'", "day = '2023-02-29'", "at = '2024-01-01 24:00:01'", "day = 'today'"):
+        with pytest.raises(WhereError):
+            _bound(wrong)
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
+def test_truth_values_have_no_order(sign):
+    """Engines disagree on which is less."""
+    assert _bound("open <> TRUE") == Comparison("open", "<>", Constant(Kind.BOOLEAN, "true"))
+    with pytest.raises(WhereError, match="no order"):
+        _bound(f"open {sign} TRUE")
+
+
+def test_whether_something_is_missing_may_be_asked_of_every_column():
+    """Also of those whose values nothing is compared with."""
+    assert _bound("blob IS NULL OR NOT share IS NULL") == Some((Missing("blob"), Not(Missing("share"))))
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("SIZE", "size"), ("Size", "size"), ("country", "country"), ("Country", "Country"), ("STRASSE", "Straße")],
+)
+def test_names_are_found_exactly_or_else_without_regard_to_case(name, column):
+    """The table's own spelling goes on."""
+    assert _bound(f"{name} IS NULL") == Missing(column)
+    assert bind(_query("user", (name,)), COLUMNS).items == (column,)
+
+
+def test_a_name_that_two_columns_share_but_for_case_is_refused():
+    """Nobody guesses which."""
+    with pytest.raises(UnknownColumn):
+        _bound("COUNTRY IS NULL")
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("sizes", "size"), ("Pirce", "price"), ("COUNTY", "country"), ("zzz", None)]
+)
+def test_an_unknown_name_is_told_the_nearest(name, nearest):
+    """Or all the columns, if none is near."""
+    for ask in (lambda: _bound(f"{name} = 1"), lambda: bind(_query(items=(name,)), COLUMNS)):
+        with pytest.raises(UnknownColumn) as error:
+            ask()
+        assert error.value.name == name
+        assert nearest is None or error.value.nearest.casefold() == nearest
+        hints = [f"'{column}'" for column in COLUMNS] if nearest is None else [f"did you mean '{error.value.nearest}'"]
+        assert all(hint in str(error.value) for hint in [repr(name), *hints])
+
+
+def test_binding_changes_names_and_nothing_else():
+    """Every field of the question is kept; user, items, filter and domain get the table's names."""
+    query = _query("USER", ("SIZE", "Day"), k=3, where=parse_where("PRICE > 1"), counts=False, head_limit=7)
+    query = Query(
+        **{**{f: getattr(query, f) for f in query.__slots__}, "domain": pa.table({"SIZE": [1], "Day": ["x"]})}
+    )
+    bound = bind(query, COLUMNS)
+    assert (bound.user, bound.items, bound.where) == ("User", ("size", "day"), _bound("price > 1"))
+    assert bound.domain.column_names == ["size", "day"]
+    changed = {"user", "items", "where", "domain"}
+    assert all(getattr(bound, f) == getattr(query, f) for f in query.__slots__ if f not in changed)
+
+
+@pytest.mark.parametrize(
+    ("user", "items", "part"),
+    [
+        ("share", ("size",), "floating-point"),
+        ("User", ("share",), "floating-point"),
+        ("User", ("size", "share"), "floating-point"),
+        ("blob", ("size",), "cast it to text"),
+        ("User", ("blob",), "cast it to text"),
+        ("User", ("User",), "both the user and an item"),
+        ("size", ("SIZE",), "both the user and an item"),
+        ("User", ("size", "SIZE"), "twice"),
+        ("User", (), "at least one item"),
+        ("nobody", ("size",), "no user column 'nobody'"),
+        ("User", ("nothing",), "no item column 'nothing'"),
+    ],
+)
+def test_columns_that_cannot_serve_are_refused(user, items, part):
+    """Floating point, nested types, the user as an item, an item twice under two spellings, unknown columns."""
+    with pytest.raises(InputError, match=part):
+        bind(_query(user, items), COLUMNS)
