@@ -87,7 +87,7 @@ class Table:
         k: int = 10,
         *,
         epsilon: float = 1.0,
-        delta: float | str | Fraction = 1e-8,
+        delta: float | str | Fraction | None = None,
         counts: bool = True,
         mechanism: MechanismChoice | None = None,
         noise: NoiseName | None = None,
@@ -106,7 +106,8 @@ class Table:
             item: the column that names the item, or several columns that do together.
             k: how many items at most, at least 1.
             epsilon: at least 1e-6; above 100 only if forced.
-            delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly.
+            delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
+                default 1e-8, or a hundredth of the budget's if there is one.
             counts: False for labels only, which leaves more of epsilon for finding them.
             mechanism: "gumbel", "laplace" or "stable" (a set, without counts); "auto" or None: what fits what was
                 declared.
@@ -133,7 +134,7 @@ class Table:
             item,
             k=k,
             epsilon=epsilon,
-            delta=delta,
+            delta=_delta(delta, budget),
             counts=counts,
             mechanism=mechanism,
             noise=noise,
@@ -149,7 +150,7 @@ class Table:
         item: str | Sequence[str],
         *,
         epsilon: float = 1.0,
-        delta: float | str | Fraction = 1e-8,
+        delta: float | str | Fraction | None = None,
         relative_error: float | str | Fraction = Fraction(1, 10),
         counts: bool = True,
         mechanism: MechanismChoice | None = None,
@@ -168,7 +169,8 @@ class Table:
         Args:
             item: the column that names the item, or several columns that do together.
             epsilon: at least 1e-6; above 100 only if forced.
-            delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly.
+            delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
+                default 1e-8, or a hundredth of the budget's if there is one.
             relative_error: what most counts should stay within, above 0 and below 1 (the pcr mechanism).
             counts: False for labels only.
             mechanism: "pcr" or "laplace"; by default what fits what was declared.
@@ -192,7 +194,7 @@ class Table:
             item,
             k=None,
             epsilon=epsilon,
-            delta=delta,
+            delta=_delta(delta, budget),
             relative_error=relative_error,
             counts=counts,
             mechanism=mechanism,
@@ -217,10 +219,15 @@ class Table:
         plan = make_plan(bound, shared_budget=budget is not None, force=force)
         for note in plan.notes:
             warnings.warn(note, stacklevel=3)
-        source = _source_of_bits(bits, plan)
+        source = self._source_of_bits(bits, plan)
         keyed = isinstance(source, KeyedBits)
         release = answer(plan, self._engine, budget, source, computational=keyed, progress=progress)
         return release.timed(time.perf_counter() - start)
+
+    def _source_of_bits(self, bits: Bits | NoiseKey | None, plan: Plan) -> Bits:
+        if bits is None:
+            return SystemBits()
+        return bits.bits(plan, self._engine.name) if isinstance(bits, NoiseKey) else bits
 
 
 def question(
@@ -261,6 +268,13 @@ def question(
     )
 
 
+def _delta(delta: float | str | Fraction | None, budget: Budget | None) -> float | str | Fraction:
+    """What delta is by default: with a budget, so little that many questions fit."""
+    if delta is not None:
+        return delta
+    return "1e-8" if budget is None else budget.delta / 100
+
+
 def exact(value: float | str | Fraction, name: str) -> Fraction:
     """A number as it is written: 1e-8 means 1/100,000,000, not the float next to it.
 
@@ -271,9 +285,3 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
         return Fraction(value) if isinstance(value, int | Fraction) else Fraction(str(value))
     except (ValueError, ZeroDivisionError):
         raise InputError(f"{name} must be a finite number, not {value!r}") from None
-
-
-def _source_of_bits(bits: Bits | NoiseKey | None, plan: Plan) -> Bits:
-    if bits is None:
-        return SystemBits()
-    return bits.bits(plan) if isinstance(bits, NoiseKey) else bits

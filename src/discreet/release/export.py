@@ -85,11 +85,20 @@ def to_arrow(release: Release) -> pa.Table:
         ranks = range(1, len(release) + 1) if release.ordered else [None] * len(release)
         columns["rank"] = pa.array(ranks, pa.int64())
     for name in release.labels.column_names:
-        columns[f"{name}_" if name in _OURS else name] = release.labels.column(name)
+        columns[_free_name(name, release.labels.column_names)] = release.labels.column(name)
     for name, values in zip(_OURS[1:], (release.counts, release.std_errors, release.low, release.high), strict=True):
         if values is not None:
             columns[name] = pa.array(values)
     return pa.table(columns)
+
+
+def _free_name(name: str, items: list[str]) -> str:
+    """*name*, with underscores behind it where it would collide with one of our columns."""
+    while name in _OURS:
+        name += "_"
+        while name in items:
+            name += "_"
+    return name
 
 
 def to_dict(release: Release) -> dict[str, Any]:

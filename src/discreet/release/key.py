@@ -20,22 +20,23 @@ class NoiseKey:
 
     Args:
         secret: at least 32 random bytes. Whoever holds it can remove the noise.
-        data_version: a public name of the state of the data that does not depend on its rows, such as the number or the
-            time of an ingest. Data that changes must get a new version: equal noise on changed data shows the change.
+        data_version: a public name of the data and its state that does not depend on its rows, such as the name of a
+            table with the number or the time of its ingest. Data that changes must get a new version, and two tables
+            two: equal noise on different data shows the difference.
     """
 
     secret: bytes
     data_version: str
 
-    def bits(self, plan: Plan) -> KeyedBits:
-        """The bits for *plan*."""
-        return KeyedBits(self.secret, release_context(plan, self.data_version))
+    def bits(self, plan: Plan, table: str) -> KeyedBits:
+        """The bits for *plan* on the table of that name."""
+        return KeyedBits(self.secret, release_context(plan, table, self.data_version))
 
     def __repr__(self) -> str:
         return f"NoiseKey(..., data_version={self.data_version!r})"
 
 
-def release_context(plan: Plan, data_version: str) -> Encodable:
+def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
     """Everything an answer depends on except the data, for `KeyedBits`.
 
     The version of the software is part of it, because a release of ours may draw its bits in another order.
@@ -44,6 +45,7 @@ def release_context(plan: Plan, data_version: str) -> Encodable:
     return (
         "discreet-release-1",
         __version__,
+        table,
         data_version,
         query.user,
         query.items,

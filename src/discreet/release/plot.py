@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.errors import InputError
-from discreet.release.export import require, to_arrow, write_whole
+from discreet.release.export import require, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,10 +67,7 @@ def plot(release: Release, path: str | Path | None = None, *, most: int = 40) ->
 
 
 def _labels(release: Release, n: int) -> list[str]:
-    names = [
-        name for name in to_arrow(release).column_names if name not in {"rank", "count", "std_error", "low", "high"}
-    ]
-    rows = to_arrow(release).select(names).slice(0, n).to_pylist()
-    texts = [" · ".join(map(str, row.values())) for row in rows]
+    rows = zip(*(column.to_pylist() for column in release.labels.slice(0, n).columns), strict=True)
+    texts = [" · ".join(map(str, row)) for row in rows]
     # A dollar sign would start a formula.
     return [(t if len(t) <= _LONGEST_LABEL else t[: _LONGEST_LABEL - 1] + "…").replace("$", r"\$") for t in texts]

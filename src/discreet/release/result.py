@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Release:
-    """Private counts, safe to publish with everything in here.
+    """Private counts, safe to publish with everything in here but how long they took, which depends on the data.
 
     Attributes:
         labels: Arrow table of the items, a column for each item column, shape (m,), in order of release.
