@@ -29,7 +29,7 @@ check: $(READY)   ## format, lint, types, layers, docs
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 
 format: $(READY)  ## rewrite the files as `make check` wants them
 	@$(BIN)/ruff format .
@@ -39,7 +39,7 @@ bench: $(READY)   ## speed and memory as ratios, printed as tables
 	@$(BIN)/python -m benchmarks
 
 docs: $(READY)    ## build the documentation into build/site
-	@DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --site-dir build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 
 docs-serve: $(READY)  ## read the documentation while you write it
 	@$(BIN)/mkdocs serve
