@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 from discreet.accounting.convert import rho_tight
+from discreet.errors import InputError
 from discreet.values import Cost, float_below
 
 PRECISION_BITS = 28
@@ -23,7 +24,12 @@ def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:
         epsilon: above 0.
         delta: above 0, below 1.
         lossless: True if no mass will be lost.
+
+    Raises:
+        InputError: a value outside its range.
     """
+    if not 0 < delta < 1:
+        raise InputError(f"delta must be above 0 and below 1, not {delta}")
     lost = Fraction(0) if lossless else delta / 2
     return Cost.at_most(floor_bits(Fraction(rho_tight(epsilon, float_below(delta - lost)))), lost)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SLACK = 1e-12
-# ln(alpha - 1) of the optimum is near ln(1/delta)/2 - ln(rho)/2: this covers rho from 1e-30 to 1e8.
+# ln(alpha - 1) of the optimum is near ln(ln(1/delta) / rho) / 2: this covers rho from 1e-30 to 1e8.
 _LEAST, _MOST = -12.0, 45.0
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -89,7 +89,7 @@ def rho_simple(epsilon: float, delta: float) -> float:
     """
     _check(epsilon=epsilon, delta=delta)
     log = -math.log(delta)
-    return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - _SLACK)
+    return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2 * (1 - 3 * _SLACK)
 
 
 def rho_tight(epsilon: float, delta: float) -> float:
@@ -100,7 +100,7 @@ def rho_tight(epsilon: float, delta: float) -> float:
     _check(epsilon=epsilon, delta=delta)
     log_delta = math.log(delta)
     found = -_minimise(lambda u: (_offset(u, log_delta) - epsilon) / _order(u))
-    return max(found * (1 - _SLACK), rho_simple(epsilon, delta))
+    return max(found * (1 - 3 * _SLACK), rho_simple(epsilon, delta))
 
 
 def _order(u: float) -> float:

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from discreet.errors import InputError
-from discreet.values import Cost
+from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -39,7 +39,12 @@ def units_of_cost(cost: Cost, epsilon_per: Fraction, delta_per: Fraction) -> tup
     _check(epsilon_per, delta_per)
     if delta_per == 0:
         raise InputError("delta per call must be above 0")
-    return math.ceil(cost.rho / (epsilon_per**2 / 8)), math.ceil(cost.delta / delta_per)
+    return _least(cost.rho, epsilon_per**2 / 8, RHO_QUANTUM), _least(cost.delta, delta_per, DELTA_QUANTUM)
+
+
+def _least(spent: Fraction, unit: Fraction, quantum: Fraction) -> int:
+    """The least number of units whose cost, rounded up to the quantum, covers what was spent."""
+    return math.floor((spent - quantum) / unit) + 1 if spent else 0
 
 
 def _check(epsilon_per: Fraction, delta_per: Fraction) -> None:

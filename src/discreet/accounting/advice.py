@@ -1,0 +1,306 @@
+"""How to choose parameters: by attacks that should fail (LinkedIn's Audience Engagements API, section 8.3).
+
+An epsilon of tens promises little by itself; the paper sets each parameter so that one concrete attack is unlikely:
+epsilon_per by averaging answers of many days, k* by differencing two top-k results, delta and l* by the chance that an
+item of a single user is shown. `advise` does the same for a use. Noise is taken as continuous, as in the paper; the
+integer noise of the mechanisms differs from it by a relative epsilon^2. None of this replaces the guarantee, which is
+in `Advice.guarantee`. All functions raise `InputError` for a value outside the range that they give, and name it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from discreet.accounting.bounds import SystemBound, demand, linkedin_system
+from discreet.accounting.guarantee import guarantee_of
+from discreet.accounting.units import cost_of_units
+
+if TYPE_CHECKING:
+    from discreet.accounting.guarantee import Guarantee
+
+CountNoise: TypeAlias = Literal["gaussian", "laplace"]
+"""Noise of a released count at the price of one step: sigma or b = 2 / epsilon_per."""
+
+MOST_ANSWERS = 4_000
+LARGEST_EPSILON = 10.0
+
+
+def averaging_published(epsilon_per: float, answers: int, tolerance: float = 0.5) -> float:
+    """Chance that the mean of independent noisy answers is within *tolerance* of the count (8.3.1), as published.
+
+    The paper puts a normal law in the place of the mean of Laplace noise; `averaging` does not.
+
+    Args:
+        epsilon_per: above 0, at most `LARGEST_EPSILON`.
+        answers: how many, on data that did not change; from 1 to `MOST_ANSWERS`.
+        tolerance: in counts, above 0; at 1/2 rounding the mean reveals the count.
+    """
+    _check(epsilon_per, answers, tolerance, "laplace")
+    return math.erf(tolerance * epsilon_per * math.sqrt(answers) / 4)
+
+
+def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: CountNoise = "laplace") -> float:
+    """Chance that the mean of independent noisy answers is within *tolerance* of the count, exactly.
+
+    The sum of m Laplace variables of scale b is in size a Gamma(m - j) variable of scale b with probability
+    C(m - 1 + j, j) / 2^(m - 1 + j), j = 0..m-1, and Gamma(r) is below z as often as Poisson(z) is at least r.
+
+    Args:
+        epsilon_per: see `averaging_published`.
+        answers: see `averaging_published`.
+        tolerance: see `averaging_published`.
+        noise: of the counts, "gaussian" or "laplace".
+    """
+    _check(epsilon_per, answers, tolerance, noise)
+    if noise == "gaussian":
+        return math.erf(tolerance * epsilon_per * math.sqrt(answers / 8))
+    z = tolerance * answers * epsilon_per / 2
+    found, log_weight, below = 0.0, (1 - answers) * math.log(2), _poisson_below(z, answers)
+    for j in range(answers):
+        found += math.exp(log_weight) * (1 - below[answers - j])
+        log_weight += math.log((answers + j) / (2 * (j + 1)))
+    return min(found, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Differencing:
+    """What a difference of two top-k results with a single user between them gives away (8.3.2).
+
+    Args:
+        chance: that one released count is within the tolerance of the truth.
+        items: the largest k for which two results are expected to share less than one such count: below 1 / chance^2.
+        information: what two such results cost: 2 (2 items + 1) steps for labels, counts and cut-offs.
+    """
+
+    chance: float
+    items: int
+    information: int
+
+
+def differencing(epsilon_per: float, tolerance: float = 0.5, noise: CountNoise = "laplace") -> Differencing:
+    """The differencing attack of 8.3.2, and the information budget that makes it fail.
+
+    Args:
+        epsilon_per: see `averaging_published`.
+        tolerance: see `averaging_published`.
+        noise: see `averaging`.
+    """
+    chance = averaging(epsilon_per, 1, tolerance, noise)
+    items = max(math.ceil(chance**-2) - 1, 0)
+    return Differencing(chance, items, 4 * items + 2)
+
+
+def unique_count(epsilon_per: float, delta_per: float, calls: int) -> float:
+    """Bound on the chance that any call shows an item of a single user, as published (8.3.3): l* delta e^-epsilon.
+
+    The paper takes a histogram of single-user items *only* for the worst case, where the count at the cut is 1 too. If
+    fewer items are stored than the cut-off has places, that count is 0 and the factor e^-epsilon is lost: use
+    calls * delta_per for a bound in all cases.
+
+    Args:
+        epsilon_per: above 0, at most `LARGEST_EPSILON`.
+        delta_per: of one call, at least 0 and below 1.
+        calls: l*, at least 0.
+    """
+    _check(epsilon_per, 1, 0.5, "laplace")
+    demand(0 <= delta_per < 1, "delta_per", "at least 0 and below 1", delta_per)
+    demand(calls >= 0, "calls", "at least 0", calls)
+    return min(calls * delta_per * math.exp(-epsilon_per), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A row of the paper's Table 2: what a deployed system said of itself when the paper was written.
+
+    Args:
+        name: of the system.
+        local: True if noise is added on the users' devices (a stronger model).
+        epsilon: of one report.
+        reports_per_day: about one user, or None where nothing was published.
+    """
+
+    name: str
+    local: bool
+    epsilon: Fraction
+    reports_per_day: int | None
+
+    def epsilon_of(self, days: int) -> Fraction | None:
+        """Epsilon of so many days, by basic composition; all rows have delta = 0 where this is known."""
+        return None if self.reports_per_day is None else self.epsilon * self.reports_per_day * days
+
+
+DEPLOYMENTS = (
+    Deployment("Google - RAPPOR, Chrome homepages", True, Fraction("0.534"), 48),
+    Deployment("Apple - Safari domains", True, Fraction(4), 2),
+    Deployment("Apple - emojis", True, Fraction(4), 1),
+    Deployment("Microsoft - telemetry collection, per app", True, Fraction("0.686"), 4),
+    Deployment("Google - mobility reports", False, Fraction("0.22"), 12),
+    Deployment("Microsoft - assistive AI", False, Fraction(4), None),
+)
+"""Table 2, without its last row, which is `linkedin_deployment`."""
+
+
+def linkedin_deployment() -> SystemBound:
+    """What the paper's own parameters promise per month: the (34.9, 7e-9) of section 8.4 (Table 2, last row)."""
+    return linkedin_system(3000, 30, 0.15, Fraction(1, 10**10), Fraction(1, 10**9))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a system of private counts is for. All of it is public.
+
+    Args:
+        period_days: how long the same data can be asked about, and the budget's period; from 1 to `MOST_ANSWERS`.
+        queries_per_day: at least 1.
+        results_per_query: items per answer, each with a count; at least 1.
+        tolerance: an estimate this close to a count reveals it; above 0.
+        noise: of the counts, "gaussian" or "laplace".
+        averaging_chance: how likely averaging may succeed; above 0 and below 1. The paper accepts "about" 11 %.
+        leak_chance: how likely a period may show an item of a single user; above 0 and below 1.
+    """
+
+    period_days: int
+    queries_per_day: int
+    results_per_query: int
+    tolerance: float = 0.5
+    noise: CountNoise = "gaussian"
+    averaging_chance: float = 0.12
+    leak_chance: float = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a parameter is what it is.
+
+    Args:
+        parameter: its name in `Advice`.
+        sentence: one sentence for people.
+    """
+
+    parameter: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Parameters for a use.
+
+    Args:
+        epsilon_per: of each step, rounded down to two digits.
+        information: k*, steps per period.
+        calls: l*, calls per period.
+        delta_per: of each call, rounded down to one digit.
+        guarantee: what all answers of a period promise together.
+        reasons: one for each of the above, in this order.
+    """
+
+    epsilon_per: Fraction
+    information: int
+    calls: int
+    delta_per: Fraction
+    guarantee: Guarantee
+    reasons: tuple[Reason, ...]
+
+
+def advise(use: Use) -> Advice:
+    """Choose parameters for *use*.
+
+    Raises:
+        InputError: a value outside its range, or a tolerance so wide that any useful noise stays within it.
+    """
+    days, results = use.period_days, use.results_per_query
+    demand(1 <= days <= MOST_ANSWERS, "period_days", f"from 1 to {MOST_ANSWERS:,}", days)
+    demand(use.queries_per_day >= 1, "queries_per_day", "at least 1", use.queries_per_day)
+    demand(results >= 1, "results_per_query", "at least 1", results)
+    demand(0 < use.averaging_chance < 1, "averaging_chance", "above 0 and below 1", use.averaging_chance)
+    demand(0 < use.leak_chance < 1, "leak_chance", "above 0 and below 1", use.leak_chance)
+    epsilon_per = _round_down(_largest_epsilon(use), 2)
+    attack = differencing(float(epsilon_per), use.tolerance, use.noise)
+    calls = days * use.queries_per_day
+    per_answer = 2 * results + 1
+    wanted = calls * per_answer
+    demand(per_answer <= attack.information, "results_per_query", f"at most {attack.items * 2}", results)
+    information = min(wanted, attack.information)
+    delta_per = _round_down(use.leak_chance / calls, 1)
+    guarantee = guarantee_of(cost_of_units(information, calls, epsilon_per, delta_per), 2 * calls * delta_per)
+    return Advice(
+        epsilon_per,
+        information,
+        calls,
+        delta_per,
+        guarantee,
+        (
+            Reason("epsilon_per", _why_epsilon(use, epsilon_per)),
+            Reason("information", _why_information(wanted, per_answer, attack)),
+            Reason("calls", _why_calls(use, calls)),
+            Reason("delta_per", _why_delta(calls, delta_per)),
+            Reason("guarantee", f"All answers of a period together satisfy {guarantee}."),
+        ),
+    )
+
+
+def _largest_epsilon(use: Use) -> float:
+    """The largest epsilon_per at which averaging over the period is unlikely enough."""
+    low, high = 0.0, LARGEST_EPSILON
+    for _ in range(40):
+        middle = (low + high) / 2
+        likely = averaging(middle, use.period_days, use.tolerance, use.noise) > use.averaging_chance
+        low, high = (low, middle) if likely else (middle, high)
+    demand(low > 1e-9, "tolerance", "narrower, or averaging_chance larger", use.tolerance)
+    return low
+
+
+def _why_epsilon(use: Use, epsilon_per: Fraction) -> str:
+    chance = averaging(float(epsilon_per), use.period_days, use.tolerance, use.noise)
+    return (
+        f"Averaging one question's daily answers ({use.period_days:,} in a period) comes within {use.tolerance:g} of "
+        f"the true count with probability {chance:.1%}, at most the {use.averaging_chance:.1%} allowed."
+    )
+
+
+def _why_information(wanted: int, per_answer: int, attack: Differencing) -> str:
+    betrayed = "count precise enough to betray a user by their difference"
+    if wanted <= attack.information:
+        return (
+            f"All answers of a period cost {wanted:,} steps at most, within the {attack.information:,} steps up to "
+            f"which two results share less than one {betrayed}."
+        )
+    return (
+        f"All answers of a period could cost {wanted:,} steps, but beyond {attack.information:,} steps (full answers: "
+        f"{attack.information // per_answer:,}) two results would share a {betrayed}."
+    )
+
+
+def _why_calls(use: Use, calls: int) -> str:
+    return f"There are {calls:,} calls in a period (days: {use.period_days:,}, queries a day: {use.queries_per_day:,})."
+
+
+def _why_delta(calls: int, delta_per: Fraction) -> str:
+    odds = math.floor(1 / (calls * delta_per))
+    return f"The chance that any answer of a period shows an item of a single user is at most 1 in {odds:,}."
+
+
+def _round_down(value: float, digits: int) -> Fraction:
+    """*value* > 0, rounded down to *digits* significant decimal digits."""
+    exact = Fraction(value)
+    unit = Fraction(10) ** (math.floor(math.log10(value)) - digits + 1)
+    return math.floor(exact / unit) * unit
+
+
+def _poisson_below(z: float, most: int) -> list[float]:
+    """Pr[Poisson(z) < r], r = 0..most."""
+    below, log_mass = [0.0], -z
+    for r in range(most):
+        below.append(min(below[-1] + math.exp(log_mass), 1.0))
+        log_mass += math.log(z / (r + 1))
+    return below
+
+
+def _check(epsilon_per: float, answers: int, tolerance: float, noise: str) -> None:
+    demand(0 < epsilon_per <= LARGEST_EPSILON, "epsilon_per", f"above 0 and at most {LARGEST_EPSILON:g}", epsilon_per)
+    demand(1 <= answers <= MOST_ANSWERS, "answers", f"from 1 to {MOST_ANSWERS:,}", answers)
+    demand(0 < tolerance < math.inf, "tolerance", "above 0 and finite", tolerance)
+    demand(noise in ("gaussian", "laplace"), "noise", '"gaussian" or "laplace"', noise)

@@ -1,0 +1,328 @@
+"""What published theorems say about many steps together: epsilon from epsilons, for reports and comparisons.
+
+All functions are pure, take and return floats, and lean to the safe side: epsilon and delta are rounded up, by far more
+than their rounding errors. All raise `InputError` for a value outside the range that they give, and name it.
+
+A "step" is one differentially private answer. Two kinds occur:
+
+- epsilon-DP: the privacy loss stays in [-epsilon, epsilon];
+- epsilon-bounded-range (BR; Durfee & Rogers 2019, section 4.2): the loss stays in an interval of *length* epsilon, as
+  it does for the exponential mechanism on counts and for Laplace noise of scale 2 tau / epsilon on one count.
+
+epsilon-BR implies epsilon-DP, and epsilon-DP implies 2 epsilon-BR: that is how to use one kind of bound for the other.
+Every bound but `nonadaptive_br` allows steps that are chosen after seeing earlier answers, as long as their epsilons
+were fixed before. What the house itself promises is counted in zCDP (`filter`); the sharpest statement for equal BR
+steps is in `adaptive`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from discreet.accounting.convert import epsilon_simple, epsilon_tight
+from discreet.errors import InputError
+from discreet.values import float_above
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+MOST_STEPS = 10_000
+"""Most steps of the exact optima: up to here their rounding errors are known to be below `_OPTIMUM_SLACK`."""
+
+LARGEST_EPSILON = 50.0
+"""Largest epsilon of a step, in the exact optima."""
+
+_SLACK = 1e-12
+_OPTIMUM_SLACK = 1e-9  # ln k! is good to 3e-11 and k epsilon to 6e-11; a mass has a handful of each
+_LEAST_DELTA = 1e-280  # below, masses underflow: nothing is claimed but the sum of the epsilons
+
+
+def demand(fulfilled: bool, name: str, allowed: str, value: object) -> None:
+    """Raise unless *fulfilled*; NaN never fulfils a comparison.
+
+    Raises:
+        InputError: "*name* must be *allowed*, not *value*".
+    """
+    if not fulfilled:
+        raise InputError(f"{name} must be {allowed}, not {value}")
+
+
+def basic(epsilons: Iterable[float]) -> float:
+    """Basic composition (Dwork et al. 2006): the epsilons add, at delta = 0.
+
+    Args:
+        epsilons: shape (t,), of epsilon-DP steps, each above 0 and finite.
+    """
+    return math.fsum(_checked(epsilons)) * (1 + _SLACK)
+
+
+def advanced(epsilons: Iterable[float], delta: float) -> float:
+    """Advanced composition of epsilon-DP steps (Durfee & Rogers 2019, Theorem 3; never above `basic`).
+
+    Args:
+        epsilons: shape (t,), each above 0 and finite.
+        delta: what the theorem may fail by (deltas of the steps come on top); at least 0, below 1.
+    """
+    steps = _checked(epsilons)
+    drift = math.fsum(e * math.tanh(e / 2) for e in steps)
+    return min(math.fsum(steps), drift + math.sqrt(2 * _squares(steps) * _log_inverse(delta))) * (1 + _SLACK)
+
+
+def bounded_range(epsilons: Iterable[float], delta: float) -> float:
+    """Composition of epsilon-BR steps (Durfee & Rogers 2019, Lemma 4.4; never above `advanced`).
+
+    Valid but loose: its mean term, the sum of epsilon^2 / 2, is four times what it need be (`zcdp_simple`).
+
+    Args:
+        epsilons: shape (t,), of BR steps, each above 0 and finite.
+        delta: at least 0, below 1.
+    """
+    steps = _checked(epsilons)
+    ranged = _squares(steps) / 2 + math.sqrt(_squares(steps) * _log_inverse(delta) / 2)
+    return min(advanced(steps, delta), ranged * (1 + _SLACK))
+
+
+def zcdp_simple(epsilons: Iterable[float], delta: float) -> float:
+    """Epsilon of BR steps through zCDP (epsilon^2 / 8 each) and the simple conversion, at most their sum.
+
+    For equal steps this is LinkedIn's Lemma 2.1.
+
+    Args:
+        epsilons: shape (t,), of BR steps, each above 0 and finite.
+        delta: above 0, below 1.
+    """
+    steps = _checked(epsilons)
+    return min(basic(steps), epsilon_simple(_squares(steps) / 8, delta))
+
+
+def zcdp_tight(epsilons: Iterable[float], delta: float) -> float:
+    """As `zcdp_simple`, with the tight conversion (Canonne, Kamath & Steinke 2020); never above it."""
+    steps = _checked(epsilons)
+    return min(basic(steps), epsilon_tight(_squares(steps) / 8, delta))
+
+
+def linkedin(k: int, epsilon: float, delta: float) -> float:
+    """LinkedIn's Lemma 2.1 (Rogers et al. 2021): k epsilon-BR steps.
+
+    Args:
+        k: steps, at least 1.
+        epsilon: of each, above 0 and finite.
+        delta: at least 0, below 1.
+    """
+    demand(k >= 1, "k", "at least 1", k)
+    _checked([epsilon])
+    concentrated = k * epsilon**2 / 8 + epsilon * math.sqrt(k * _log_inverse(delta) / 2)
+    return min(k * epsilon, concentrated) * (1 + _SLACK)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemBound:
+    """What Theorem 2 promises for a whole budget.
+
+    Args:
+        epsilon: by Lemma 2.1.
+        delta_published: 2 l* delta + delta', as the theorem has it.
+        delta: l* delta + delta', which holds too: lost masses simply add.
+    """
+
+    epsilon: float
+    delta_published: float
+    delta: float
+
+
+def linkedin_system(
+    information: int, calls: int, epsilon_per: float, delta_per: Fraction, delta: Fraction
+) -> SystemBound:
+    """LinkedIn's Theorem 2 (Rogers et al. 2021, section 6.2): an information budget k* and a call budget l*.
+
+    The published delta counts every call's delta twice. A call is dominated by bounded-range steps on all but a mass of
+    delta of each of two neighbouring outcomes; such masses add without a factor, so l* delta + delta' suffices.
+
+    Args:
+        information: k*, in bounded-range steps, at least 1.
+        calls: l*, calls over unknown domains, at least 0.
+        epsilon_per: of each step, above 0 and finite.
+        delta_per: mass one call may lose, at least 0, below 1.
+        delta: delta', what the composition may fail by; above 0, below 1.
+    """
+    demand(calls >= 0, "calls", "at least 0", calls)
+    demand(0 <= delta_per < 1, "delta_per", "at least 0 and below 1", delta_per)
+    demand(0 < delta < 1, "delta", "above 0 and below 1", delta)
+    epsilon = linkedin(information, epsilon_per, float(delta))
+    lost = calls * Fraction(delta_per)
+    return SystemBound(epsilon, float_above(2 * lost + delta), float_above(lost + delta))
+
+
+def optimal_dp_delta(k: int, epsilon: float, total: float) -> float:
+    """Least delta for which k adaptive epsilon-DP steps are always (*total*, delta)-DP.
+
+    Kairouz, Oh & Viswanath 2015, Theorem 3.3 (Durfee & Rogers 2019, Lemma 4.5, has its values at k - 2i epsilons): the
+    worst steps are k randomised responses, whose loss is (k - 2l) epsilon where l of them lie.
+
+    Args:
+        k: from 1 to `MOST_STEPS`.
+        epsilon: above 0, at most `LARGEST_EPSILON`.
+        total: epsilon of the whole, at least 0.
+    """
+    _check_optimum(k, epsilon)
+    demand(0 <= total < math.inf, "total", "at least 0 and finite", total)
+    lies = np.arange(k // 2 + 1)  # more lies than truths: no loss above 0
+    loss = (k - 2 * lies) * epsilon
+    mass = np.exp(_log_binomials(k)[: k // 2 + 1] - lies * epsilon - k * math.log1p(math.exp(-epsilon)))
+    excess = np.maximum(loss * (1 + 1e-15) - total, 0.0)
+    return min(1.0, float(np.sum(mass * -np.expm1(-excess))) * (1 + _OPTIMUM_SLACK))
+
+
+def optimal_dp(k: int, epsilon: float, delta: float) -> float:
+    """Least epsilon for which k adaptive epsilon-DP steps are always (epsilon, *delta*)-DP; see `optimal_dp_delta`.
+
+    Args:
+        k: from 1 to `MOST_STEPS`.
+        epsilon: of each step, above 0, at most `LARGEST_EPSILON`.
+        delta: at least 0, below 1; what is below 1e-280 counts as 0.
+    """
+    _check_optimum(k, epsilon)
+    return _least_epsilon(lambda total: optimal_dp_delta(k, epsilon, total), delta, k * epsilon)
+
+
+def optimal_dp_lattice(k: int, epsilon: float, delta: float) -> tuple[float, float]:
+    """Durfee & Rogers 2019, Lemma 4.5, read as their Figure 1 does.
+
+    Args:
+        k: from 1 to `MOST_STEPS`.
+        epsilon: of each step, above 0, at most `LARGEST_EPSILON`.
+        delta: at least 0, below 1.
+
+    Returns:
+        ((k - 2i) epsilon, delta_i) for the largest i with delta_i at most *delta*.
+    """
+    _log_inverse(delta)
+    low, high = 0, k // 2 + 1  # delta_0 = 0, and delta_i grows with i
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _lattice_delta(k, epsilon, middle) <= delta else (low, middle)
+    return (k - 2 * low) * epsilon, _lattice_delta(k, epsilon, low)
+
+
+def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
+    """Least delta for which k epsilon-BR steps fixed *in advance* are always (*total*, delta)-DP.
+
+    Dong, Durfee & Rogers 2020, Theorem 3: the worst steps are k equal ones, each with losses t and t - epsilon only,
+    and the worst t is one of (total + (l + 1) epsilon) / (k + 1), l = 0..k-1. Steps chosen after seeing earlier answers
+    can be worse: use `adaptive` for those.
+
+    Args:
+        k: from 1 to `MOST_STEPS`.
+        epsilon: above 0, at most `LARGEST_EPSILON`.
+        total: epsilon of the whole, at least 0.
+    """
+    _check_optimum(k, epsilon)
+    demand(0 <= total < math.inf, "total", "at least 0 and finite", total)
+    lows = np.arange(k, dtype=np.float64)  # l: at most so many steps may have the low loss
+    loss = (total + (lows + 1) * epsilon) / (k + 1)
+    lows, loss = lows[loss < epsilon], loss[loss < epsilon]
+    if len(lows) == 0:
+        return 0.0
+    high = np.expm1(loss - epsilon) / math.expm1(-epsilon)  # probability of the loss t
+    low = np.expm1(loss) / math.expm1(epsilon)
+    peak = np.minimum(lows, np.floor((k + 1) * low))
+    mass = np.exp(_log_binomials(k)[peak.astype(np.int64)] + (k - peak) * np.log(high) + peak * np.log(low))
+    excess = epsilon - loss + (lows - peak) * epsilon
+    found = mass * -np.expm1(-excess)
+    found += _side(mass, excess, epsilon, lambda i: (peak - i) / (k - peak + i + 1) * (high / low), peak)
+    found += _side(mass, excess, -epsilon, lambda i: (k - peak - i) / (peak + i + 1) * (low / high), lows - peak)
+    return min(1.0, float(found.max()) * (1 + _OPTIMUM_SLACK))
+
+
+def nonadaptive_br(k: int, epsilon: float, delta: float) -> float:
+    """Least epsilon for which k epsilon-BR steps fixed in advance are always (epsilon, *delta*)-DP.
+
+    See `nonadaptive_br_delta`; ranges as in `optimal_dp`.
+    """
+    _check_optimum(k, epsilon)
+    return _least_epsilon(lambda total: nonadaptive_br_delta(k, epsilon, total), delta, k * epsilon)
+
+
+def _side(
+    mass: NDArray[np.float64],
+    excess: NDArray[np.float64],
+    step: float,
+    ratio: Callable[[int], NDArray[np.float64]],
+    most: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Sum of mass * (1 - e^-excess) on one side of the peak, where masses fall ever faster.
+
+    Args:
+        mass: at the peak.
+        excess: of the loss over the total, at the peak.
+        step: what the excess gains per place.
+        ratio: mass at place i + 1 over mass at place i.
+        most: how many places there are.
+    """
+    found = np.zeros_like(mass)
+    for i in range(int(most.max())):
+        falls = ratio(i)
+        mass = np.where(i < most, mass * falls, 0.0)
+        excess = excess + step
+        found += mass * -np.expm1(-np.maximum(excess, 0.0))
+        # what is left is below a geometric series; it counts for nothing in the largest sum
+        if np.all((falls < 1) & (mass * falls <= 1e-14 * (1 - falls) * found.max())):
+            break
+    return found
+
+
+def _lattice_delta(k: int, epsilon: float, i: int) -> float:
+    """delta_i of Lemma 4.5; exactly 0 for i = 0."""
+    return optimal_dp_delta(k, epsilon, (k - 2 * i) * epsilon) if i else 0.0
+
+
+def _least_epsilon(delta_of: Callable[[float], float], delta: float, most: float) -> float:
+    """The least epsilon in [0, *most*] with delta_of(epsilon) <= *delta*, from above; delta_of never rises."""
+    _log_inverse(delta)
+    if delta < _LEAST_DELTA:
+        return most
+    if delta_of(0.0) <= delta:
+        return 0.0
+    low, high = 0.0, most
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if delta_of(middle) <= delta else (middle, high)
+    return high * (1 + _SLACK)
+
+
+@lru_cache(maxsize=4)
+def _log_binomials(k: int) -> NDArray[np.float64]:
+    """Logarithms of k over i, i = 0..k."""
+    logs = np.array([math.lgamma(i + 1) for i in range(k + 1)])
+    return logs[k] - logs - logs[::-1]  # type: ignore[no-any-return]
+
+
+def _squares(epsilons: list[float]) -> float:
+    return math.fsum(e * e for e in epsilons)
+
+
+def _log_inverse(delta: float) -> float:
+    """ln(1 / delta), infinite for 0."""
+    demand(0 <= delta < 1, "delta", "at least 0 and below 1", delta)
+    return -math.log(delta) if delta else math.inf
+
+
+def _checked(epsilons: Iterable[float]) -> list[float]:
+    steps = [float(e) for e in epsilons]
+    for e in steps:
+        demand(0 < e < math.inf, "epsilon", "above 0 and finite", e)
+    demand(len(steps) > 0, "epsilons", "one or more numbers", "empty")
+    return steps
+
+
+def _check_optimum(k: int, epsilon: float) -> None:
+    demand(1 <= k <= MOST_STEPS, "k", f"from 1 to {MOST_STEPS:,}", k)
+    demand(0 < epsilon <= LARGEST_EPSILON, "epsilon", f"above 0 and at most {LARGEST_EPSILON:g}", epsilon)

@@ -1,0 +1,106 @@
+"""Parameters from a promise: LinkedIn's (epsilon_per, delta) from (epsilon*, delta*, k*, l*), and k* from the rest.
+
+Rogers et al. 2021, section 6 and Theorem 2. Two rules:
+
+- "published": delta = delta* / (6 l*), delta' = delta* / 2, the simple conversion. It leaves a sixth of delta* unused,
+  since Theorem 2 asks for 2 l* delta + delta' only.
+- "tight": lost masses add without a factor (`bounds.linkedin_system`), so delta = delta* / (2 l*), delta' = delta* / 2,
+  and the tight conversion. Its epsilon_per is 10 to 20 % larger for the same promise.
+
+The largest rho for (epsilon, delta) is `convert.rho_tight`. Everything here rounds down, to the 28 bits of `calibrate`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from discreet.accounting.bounds import demand
+from discreet.accounting.calibrate import epsilon_per_unit, floor_bits
+from discreet.accounting.convert import rho_simple, rho_tight
+from discreet.accounting.units import cost_of_units
+from discreet.values import DELTA_QUANTUM, float_below
+
+if TYPE_CHECKING:
+    from discreet.values import Cost
+
+Rule: TypeAlias = Literal["published", "tight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a budget service is run with.
+
+    Args:
+        information: k*, in bounded-range steps.
+        calls: l*, over unknown domains.
+        epsilon_per: of each step.
+        delta_per: mass that each call may lose; 0 without calls.
+        delta: delta', what the conversion may fail by.
+    """
+
+    information: int
+    calls: int
+    epsilon_per: Fraction
+    delta_per: Fraction
+    delta: Fraction
+
+    def cost(self) -> Cost:
+        """What all of it costs in zCDP."""
+        return cost_of_units(self.information, self.calls, self.epsilon_per, self.delta_per)
+
+
+def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, rule: Rule = "tight") -> Settings:
+    """The largest epsilon_per and delta_per that keep a budget's promise.
+
+    For a handful of steps (about eight, at usual deltas) their plain sum is the better bound; epsilon_per is then
+    epsilon / k*, and the cost in zCDP is above what the promise converts to.
+
+    Args:
+        epsilon: epsilon*, promised for the whole budget, above 0 and finite.
+        delta: delta*, above 0, below 1.
+        information: k*, at least 1.
+        calls: l*, at least 0. Without calls nothing is lost, and the tight rule gives all of delta to the conversion.
+        rule: see the module.
+
+    Raises:
+        InputError: a value outside its range, or so many calls that none could lose as much as 1e-27.
+    """
+    demand(information >= 1, "information", "at least 1", information)
+    rho, delta_per, conversion = _split(epsilon, delta, calls, rule)
+    summed = floor_bits(Fraction(epsilon) / information)
+    return Settings(information, calls, max(epsilon_per_unit(rho, information), summed), delta_per, conversion)
+
+
+def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, calls: int, rule: Rule = "tight") -> int:
+    """The largest information budget k* that keeps a promise, for a given epsilon_per; it may be 0.
+
+    Args:
+        epsilon: see `settings_for`.
+        delta: see `settings_for`.
+        epsilon_per: of each step, above 0.
+        calls: see `settings_for`.
+        rule: see the module.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+    demand(epsilon_per > 0, "epsilon_per", "above 0", epsilon_per)
+    rho, _, _ = _split(epsilon, delta, calls, rule)
+    return max(math.floor(8 * rho / epsilon_per**2), math.floor(Fraction(epsilon) / epsilon_per))
+
+
+def _split(epsilon: float, delta: Fraction, calls: int, rule: Rule) -> tuple[Fraction, Fraction, Fraction]:
+    """(rho, delta_per, delta')."""
+    demand(0 < epsilon < math.inf, "epsilon", "above 0 and finite", epsilon)
+    demand(0 < delta < 1, "delta", "above 0 and below 1", delta)
+    demand(calls >= 0, "calls", "at least 0", calls)
+    demand(rule in ("published", "tight"), "rule", '"published" or "tight"', rule)
+    conversion = delta if calls == 0 and rule == "tight" else delta / 2
+    share = delta / (max(calls, 1) * (6 if rule == "published" else 2))
+    delta_per = math.floor(share / DELTA_QUANTUM) * DELTA_QUANTUM if calls else Fraction(0)
+    demand(calls == 0 or delta_per > 0, "delta", f"at least {float(delta / share * DELTA_QUANTUM):.2g}", delta)
+    largest_rho = rho_simple if rule == "published" else rho_tight
+    return floor_bits(Fraction(largest_rho(epsilon, float_below(conversion)))), delta_per, conversion

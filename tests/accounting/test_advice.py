@@ -1,0 +1,204 @@
+"""The attacks of section 8.3 against the paper's numbers and exact probabilities, and advice that follows from them."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from discreet.accounting import advice
+from discreet.accounting.advice import Use, advise
+from discreet.errors import InputError
+
+
+def laplace_mean_within(epsilon_per, answers, tolerance):
+    """Pr[|mean of Laplace(2 / epsilon_per)| < tolerance] by inverting the characteristic function (Gil-Pelaez)."""
+    b, s = 2 / epsilon_per, tolerance * answers
+    with mp.workdps(20):
+        places = [n * mp.pi / s for n in range(41)] + [mp.inf]
+        return float(2 / mp.pi * mp.quad(lambda t: mp.sin(t * s) / t * (1 + (b * t) ** 2) ** -answers, places))
+
+
+def test_averaging_reproduces_the_published_eleven_percent():
+    """8.3.1: epsilon_per = 0.15, 30 days, tolerance 1/2, the normal approximation as printed."""
+    found = advice.averaging_published(0.15, 30)
+    assert found == pytest.approx(2 * norm.cdf(0.15 * math.sqrt(30) / (4 * math.sqrt(2))) - 1, rel=1e-12)
+    assert round(100 * found, 2) == 11.55
+
+
+@pytest.mark.parametrize(("epsilon_per", "answers", "tolerance"), [(0.15, 30, 0.5), (1.0, 3, 0.5), (0.4, 12, 2.0)])
+def test_averaging_laplace_noise_is_exact(epsilon_per, answers, tolerance):
+    """The mixture of gammas against an integral of the characteristic function."""
+    truth = laplace_mean_within(epsilon_per, answers, tolerance)
+    assert advice.averaging(epsilon_per, answers, tolerance) == pytest.approx(truth, abs=1e-9)
+
+
+def test_the_normal_law_understates_the_averaging_attack():
+    """Means of Laplace noise are more often close to 0 than the paper's normal law says, less so with more answers."""
+    excesses = [advice.averaging(0.15, m) / advice.averaging_published(0.15, m) - 1 for m in (1, 5, 30, 365, 4000)]
+    assert all(excess > 0 for excess in excesses)
+    assert excesses == sorted(excesses, reverse=True)
+    assert excesses[2] == pytest.approx(0.0125, abs=5e-4)
+
+
+def test_averaging_gaussian_noise_is_a_normal_law():
+    """A mean of m Gaussians of sigma = 2 / epsilon_per; at the same price it succeeds more often than with Laplace."""
+    sigma = 2 / 0.15 / math.sqrt(30)
+    truth = norm.cdf(0.5 / sigma) - norm.cdf(-0.5 / sigma)
+    assert advice.averaging(0.15, 30, noise="gaussian") == pytest.approx(truth, rel=1e-12)
+    assert truth > advice.averaging(0.15, 30)
+
+
+def test_one_answer_is_averaged_as_one_laplace_variable():
+    """For one answer the probability is 1 - e^(-epsilon tolerance / 2)."""
+    for tolerance in (0.1, 0.5, 40.0, 1e5):
+        assert advice.averaging(0.3, 1, tolerance) == pytest.approx(-math.expm1(-0.15 * tolerance), rel=1e-12)
+
+
+def test_differencing_reproduces_p_k_and_the_information_budget():
+    """8.3.2: p = 0.0368, k = 738, and 4 k + 2 = 2954, which the paper rounds to 3000."""
+    found = advice.differencing(0.15)
+    assert found.chance == pytest.approx(-math.expm1(-0.15 / 4), rel=1e-12)
+    assert round(found.chance, 4) == 0.0368
+    assert (found.items, found.information) == (738, 2954)
+    assert round(found.information, -3) == 3000
+
+
+@given(st.floats(0.01, 5.0), st.floats(0.05, 5.0), st.sampled_from(["laplace", "gaussian"]))
+@settings(max_examples=60)
+def test_differencing_gives_the_largest_k_that_shares_less_than_one(epsilon_per, tolerance, noise):
+    """The hypergeometric mean p^2 k is below 1 for k items and not for k + 1."""
+    found = advice.differencing(epsilon_per, tolerance, noise)
+    assert found.chance**2 * found.items < 1
+    assert found.chance**2 * (found.items + 1) >= 1 - 1e-12
+    assert found.information == 2 * (2 * found.items + 1)
+
+
+def test_unique_counts_reproduce_one_in_four_hundred_million():
+    """8.3.3: 30 calls at delta = 1e-10 and epsilon_per = 0.15; the exact union over 1,000 items is just below."""
+    found = advice.unique_count(0.15, 1e-10, 30)
+    assert math.floor(1 / found) == 387_278_080
+    with mp.workdps(40):
+        one = 1 - 1 / (1 + mp.exp(mp.mpf("-0.15")) * mp.mpf("1e-10") / 1000)
+        assert 30 * 1000 * one <= found <= 30 * 1000 * one * (1 + mp.mpf("1e-12"))
+
+
+def test_the_published_worst_case_of_unique_counts_is_not_the_worst():
+    """With fewer items than places the count at the cut is 0: the chance is delta / (1 + delta), above delta e^-eps."""
+    epsilon, delta, cutoff = 0.5, 0.01, 8
+    # a race: items of count 1 against a rival of count 0 + 1 and weight cutoff / delta
+    weights = np.full(cutoff, math.exp(epsilon))
+    rival = math.exp(epsilon) * cutoff / delta
+    shown = weights.sum() / (weights.sum() + rival)
+    assert shown == pytest.approx(delta / (1 + delta))
+    assert advice.unique_count(epsilon, delta, 1) < shown <= delta
+
+
+def test_the_overall_guarantee_is_the_published_pair():
+    """8.4: (34.9, 7e-9) per month."""
+    found = advice.linkedin_deployment()
+    assert round(found.epsilon, 1) == 34.9
+    assert found.delta_published == pytest.approx(7e-9, rel=1e-12)
+
+
+def test_table_2_follows_from_reports_per_day():
+    """Daily and monthly epsilons as printed; the paper rounds Microsoft's day before multiplying."""
+    printed = [("25.63", "769"), ("8", "240"), ("4", "120"), ("2.74", "82.2"), ("2.64", "79.2"), None]
+    for row, numbers in zip(advice.DEPLOYMENTS, printed, strict=True):
+        if numbers is None:
+            assert row.epsilon_of(1) is None
+            continue
+        daily, monthly = (Fraction(number) for number in numbers)
+        assert abs(row.epsilon_of(1) - daily) <= Fraction(1, 200)
+        assert abs(row.epsilon_of(30) - monthly) <= Fraction(1, 2) * (monthly > 100) + Fraction(13, 100)
+    assert [row.local for row in advice.DEPLOYMENTS] == [True] * 4 + [False] * 2
+
+
+def test_advice_for_the_papers_use_is_the_papers_choice():
+    """30 days, one large query a day, Laplace counts: epsilon_per = 0.15 and the differencing budget."""
+    found = advise(Use(period_days=30, queries_per_day=1, results_per_query=100, noise="laplace"))
+    assert found.epsilon_per == Fraction("0.15")
+    assert found.information == 2954
+    assert found.calls == 30
+    assert found.delta_per == Fraction("3e-10")
+    assert found.guarantee.rho == pytest.approx(2954 * 0.15**2 / 8)
+    assert found.guarantee.delta == pytest.approx(1.8e-8)
+
+
+@given(st.integers(1, 400), st.integers(1, 500), st.integers(1, 40), st.sampled_from(["laplace", "gaussian"]))
+@settings(max_examples=40)
+def test_advice_makes_every_attack_as_unlikely_as_asked(days, queries, results, noise):
+    """Averaging, differencing and unique counts all stay within the use's limits, and epsilon_per is not timid."""
+    use = Use(days, queries, results, noise=noise)
+    found = advise(use)
+    epsilon_per = float(found.epsilon_per)
+    assert advice.averaging(epsilon_per, days, 0.5, noise) <= use.averaging_chance
+    assert advice.averaging(epsilon_per * 1.12, days, 0.5, noise) > use.averaging_chance
+    attack = advice.differencing(epsilon_per, 0.5, noise)
+    assert found.calls == days * queries
+    assert found.information == min(attack.information, found.calls * (2 * results + 1))
+    assert found.calls * found.delta_per <= Fraction(use.leak_chance)
+    assert 2 * found.calls * found.delta_per > Fraction(use.leak_chance) * Fraction(9, 10)
+    assert found.guarantee.rho == pytest.approx(found.information * epsilon_per**2 / 8, rel=1e-9)
+
+
+def test_every_parameter_has_one_sentence_of_reason_with_its_numbers():
+    """Reasons are in the order of the parameters, single sentences, and say what a person needs."""
+    within = advise(Use(30, 1, 10, noise="laplace"))
+    names = ["epsilon_per", "information", "calls", "delta_per", "guarantee"]
+    assert [reason.parameter for reason in within.reasons] == names
+    for reason in within.reasons:
+        assert reason.sentence[0].isupper()
+        assert reason.sentence.endswith(".")
+        assert ". " not in reason.sentence
+    sentences = {reason.parameter: reason.sentence for reason in within.reasons}
+    assert "30 in a period" in sentences["epsilon_per"]
+    assert "11.7%" in sentences["epsilon_per"]
+    assert "630 steps at most" in sentences["information"]
+    assert "1 in 111,111,111" in sentences["delta_per"]
+    assert str(within.guarantee) in sentences["guarantee"]
+
+    beyond = advise(Use(30, 100, 10, noise="laplace"))
+    sentence = beyond.reasons[1].sentence
+    assert "could cost 63,000 steps" in sentence
+    assert "full answers: 140" in sentence
+
+
+def test_a_longer_period_or_a_wider_tolerance_asks_for_a_smaller_epsilon_per():
+    """More answers to average, or a coarser idea of what reveals a count, need more noise."""
+    base = advise(Use(30, 1, 10)).epsilon_per
+    assert advise(Use(60, 1, 10)).epsilon_per < base
+    assert advise(Use(30, 1, 10, tolerance=1.0)).epsilon_per < base
+    assert advise(Use(30, 1, 10, averaging_chance=0.3)).epsilon_per > base
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: advice.averaging(0.0, 1), "epsilon_per must be above 0 and at most 10, not 0.0"),
+        (lambda: advice.averaging(math.nan, 1), "epsilon_per must be above 0"),
+        (lambda: advice.averaging(0.1, 0), "answers must be from 1 to 4,000, not 0"),
+        (lambda: advice.averaging_published(0.1, 4001), "answers must be from 1 to 4,000, not 4001"),
+        (lambda: advice.averaging(0.1, 1, 0.0), "tolerance must be above 0 and finite, not 0.0"),
+        (lambda: advice.averaging(0.1, 1, 0.5, "uniform"), 'noise must be "gaussian" or "laplace", not uniform'),
+        (lambda: advice.unique_count(0.1, 1.0, 1), "delta_per must be at least 0 and below 1, not 1.0"),
+        (lambda: advice.unique_count(0.1, 0.1, -1), "calls must be at least 0, not -1"),
+        (lambda: advise(Use(0, 1, 1)), "period_days must be from 1 to 4,000, not 0"),
+        (lambda: advise(Use(1, 0, 1)), "queries_per_day must be at least 1, not 0"),
+        (lambda: advise(Use(1, 1, 0)), "results_per_query must be at least 1, not 0"),
+        (lambda: advise(Use(1, 1, 10_000)), "results_per_query must be at most"),
+        (lambda: advise(Use(1, 1, 1, averaging_chance=1.0)), "averaging_chance must be above 0 and below 1"),
+        (lambda: advise(Use(1, 1, 1, leak_chance=0.0)), "leak_chance must be above 0 and below 1"),
+        (lambda: advise(Use(30, 1, 1, tolerance=1e12)), "tolerance must be narrower"),
+    ],
+)
+def test_a_value_outside_its_range_raises_and_says_the_range(call, words):
+    """InputError with the name, the range and the value."""
+    with pytest.raises(InputError, match=words):
+        call()
