@@ -60,6 +60,8 @@ def _columns(domain: pa.Table, items: tuple[str, ...]) -> pa.Table:
 def _rows(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - whatever was passed
     import pyarrow as pa
 
+    if hasattr(domain, "columns"):  # a frame is no list of its column names
+        raise InputError("the domain must be an Arrow table, not another frame; use its to_arrow()")
     rows = list(domain) if isinstance(domain, Iterable) and not isinstance(domain, bytes) else None
     if rows is None:
         raise InputError("the domain must be a list of labels, an Arrow table, or a path")
@@ -68,5 +70,5 @@ def _rows(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - wh
     parts = [rows] if len(items) == 1 else [[row[n] for row in rows] for n in range(len(items))]
     try:
         return pa.table(dict(zip(items, map(pa.array, parts), strict=True)))
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
         raise InputError("the domain must list labels of one type") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import time
 import warnings
 from fractions import Fraction
@@ -14,7 +15,7 @@ from discreet.errors import InputError
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.model import MechanismChoice, Query
 from discreet.query.plan import bind, make_plan
-from discreet.query.where import bind_where, parse_where
+from discreet.query.where import bind_where, find_column, parse_where
 from discreet.question import Every
 from discreet.release import NoiseKey, Release, answer
 from discreet.values import Sensitivity
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from discreet.mechanisms import NoiseName
     from discreet.query.plan import Plan
     from discreet.question import Predicate
+
+
+LARGEST_EXPONENT = 1_000
+"""Powers of ten in a number that is written as text: beyond, reading it exactly would take forever."""
 
 
 def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa: ANN401 - paths and frames of four libraries
@@ -42,7 +47,7 @@ def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa:
         InputError: the source cannot be read, or has no such column.
     """
     engine = DuckDBEngine(source, table)
-    return Table(engine, user)
+    return Table(engine, find_column(user, engine.columns(), "user column"))
 
 
 class Table:
@@ -281,7 +286,20 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
     Raises:
         InputError: it is not a finite number.
     """
+    if isinstance(value, int | Fraction):
+        return Fraction(value)
+    above, _, below = str(value).partition("/")
+    if below:
+        try:
+            return exact(above, name) / exact(below, name)
+        except ZeroDivisionError:
+            raise InputError(f"{name} must be a finite number, not {value!r}") from None
     try:
-        return Fraction(value) if isinstance(value, int | Fraction) else Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        raise InputError(f"{name} must be a finite number, not {value!r}") from None
+        number = decimal.Decimal(above)
+    except decimal.InvalidOperation:
+        number = decimal.Decimal("nan")
+    if not number.is_finite():
+        raise InputError(f"{name} must be a finite number, not {value!r}")
+    if abs(number.adjusted()) > LARGEST_EXPONENT:
+        raise InputError(f"{name} must be a number of ordinary size, not {value!r}")
+    return Fraction(number)

@@ -61,28 +61,11 @@ class Delivery:
         if self.plot is not None:
             if not counts:
                 raise InputError("labels without counts cannot be drawn")
-            if self.plot.suffix.lower() not in _PICTURES:
-                raise InputError(f"pictures end in .png, .svg or .pdf, not {str(self.plot)!r}")
-            from discreet.release.export import require
-
-            require("matplotlib", "--plot")
-        for path in (self.output, self.plot):
-            if path is not None:
-                self._check_writable(path)
+            check_picture(self.plot, force=self.force)
+        if self.output is not None:
+            check_writable(self.output, force=self.force)
         if self.output is not None and self.plot is not None and self.output.resolve() == self.plot.resolve():
             raise InputError("the output and the plot cannot be the same file")
-
-    def _check_writable(self, path: Path) -> None:
-        if path.is_dir():
-            raise InputError(f"{str(path)!r} is a folder; name a file")
-        if path.exists() and not self.force:
-            raise InputError(f"{str(path)!r} exists; --force overwrites it")
-        if not path.parent.is_dir():
-            raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name!r} into")
-        try:
-            tempfile.TemporaryFile(dir=path.parent).close()
-        except OSError:
-            raise InputError(f"the folder {str(path.parent)!r} does not allow writing {path.name!r}") from None
 
     def deliver(self, release: Release) -> None:
         """Write the answer, then the notes."""
@@ -111,6 +94,38 @@ class Delivery:
                 return release.to_json()
             case _:
                 return str(release)
+
+
+def check_picture(path: Path, *, force: bool) -> None:
+    """Refuse what no picture could be written to.
+
+    Raises:
+        InputError: as in `check_writable`; another ending; matplotlib is missing.
+    """
+    if path.suffix.lower() not in _PICTURES:
+        raise InputError(f"pictures end in .png, .svg or .pdf, not {str(path)!r}")
+    from discreet.release.export import require
+
+    require("matplotlib", "--plot")
+    check_writable(path, force=force)
+
+
+def check_writable(path: Path, *, force: bool) -> None:
+    """Refuse what could not be written.
+
+    Raises:
+        InputError: a file that exists (unless *force*), a folder, a folder that is missing or allows no writing.
+    """
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder; name a file")
+    if path.exists() and not force:
+        raise InputError(f"{str(path)!r} exists; --force overwrites it")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name!r} into")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError:
+        raise InputError(f"the folder {str(path.parent)!r} does not allow writing {path.name!r}") from None
 
 
 def notes(release: Release) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Waiting
@@ -86,6 +87,7 @@ class DuckDBEngine:
         self._connection.execute("SET python_enable_replacements = false")
         self._source = open_source(self._connection, source, table)
         self._types: dict[str, str] | None = None
+        self._lock = threading.Lock()  # a connection answers one question at a time
 
     @property
     def name(self) -> str:
@@ -94,7 +96,8 @@ class DuckDBEngine:
 
     def columns(self) -> Mapping[str, Kind]:
         """See `Engine.columns`."""
-        return {name: _KINDS.get(_base(type_), Kind.OTHER) for name, type_ in self._described().items()}
+        with self._lock:
+            return {name: _KINDS.get(_base(type_), Kind.OTHER) for name, type_ in self._described().items()}
 
     def data_version(self) -> str | None:
         """See `Engine.data_version`: where the files are and when they were last changed."""
@@ -105,12 +108,16 @@ class DuckDBEngine:
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
         """See `Engine.head`."""
-        if request.domain is not None:
-            self._register_domain(request)
-        sql, parameters = self._head_sql(request, seed)
-        result = self._run(lambda: self._connection.sql(sql, params=parameters).to_arrow_table(), progress)
+        with self._lock:
+            result = self._run(lambda: self._count(request, seed), progress)
         counts = np.array(result.column("n").to_numpy(), dtype=np.int64)
         return ExactHead(counts, request.limit, result.drop_columns(["n"]).rename_columns(list(request.items)))
+
+    def _count(self, request: HeadRequest, seed: bytes) -> pa.Table:
+        sql, parameters = self._head_sql(request, seed)
+        if request.domain is not None:
+            self._register_domain(request)
+        return self._connection.sql(sql, params=parameters).to_arrow_table()
 
     def close(self) -> None:
         """Close the connection and delete what was spilled."""
@@ -123,7 +130,8 @@ class DuckDBEngine:
             except duckdb.Error:
                 raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
             types = {name: type_ for name, type_, *_ in rows}
-            if not types.keys() <= original_names(self._connection, self._source, types):
+            names = [name.casefold() for name in original_names(self._connection, self._source)]
+            if len(set(names)) < len(names):
                 raise InputError(f"{self._source.name} has columns whose names differ in case only, or not at all")
             self._types = types
         return self._types

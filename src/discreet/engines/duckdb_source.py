@@ -5,16 +5,13 @@ from __future__ import annotations
 import glob
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import duckdb
 
 from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
@@ -81,23 +78,28 @@ def open_source(connection: duckdb.DuckDBPyConnection, source: Any, table: str |
     return Source("frame", f"the {kind[0]} {kind[1]}", names=tuple(map(str, names)))
 
 
-def original_names(connection: duckdb.DuckDBPyConnection, source: Source, described: Collection[str]) -> set[str]:
-    """What the columns are called where they come from: DuckDB renames one of two whose names differ in case only.
-
-    Args:
-        connection: on which the source is readable.
-        source: whose columns.
-        described: what DuckDB calls them.
-    """
-    if source.names:
-        return set(source.names)
-    if source.database:
-        return set(described)
+def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
+    """What the columns are called where they come from: DuckDB renames one of two whose names differ in case only."""
+    if source.names or source.database:
+        return list(source.names)
     files = f"[{text_literal(glob.escape(str(source.files[0])))}]"
     if source.text_labels:
         rows = connection.execute(f"SELECT * FROM read_csv({files}, header=false, all_varchar=true) LIMIT 1").fetchall()
-        return {name for row in rows for name in row}
-    return {name for (name,) in connection.execute(f"SELECT name FROM parquet_schema({files})").fetchall()}
+        return [name.strip() for row in rows for name in row if name and name.strip()]
+    schema = connection.execute(f"SELECT name, num_children FROM parquet_schema({files})").fetchall()
+    return _top_level([(name, children or 0) for name, children in schema])
+
+
+def _top_level(schema: list[tuple[str, int]]) -> list[str]:
+    """The columns of a Parquet schema, which is a tree in pre-order, the root first."""
+    names, inside = [], 0
+    for name, children in schema[1:]:
+        if inside == 0:
+            names.append(name)
+        else:
+            inside -= 1
+        inside += children
+    return names
 
 
 def _files(pattern: str, paths: list[str]) -> Source:

@@ -63,7 +63,7 @@ def encode(value: Encodable) -> bytes:
         case Fraction():
             tag, payload = b"q", f"{value.numerator}/{value.denominator}".encode()
         case str():
-            tag, payload = b"s", value.encode()
+            tag, payload = b"s", value.encode(errors="surrogatepass")
         case bytes():
             tag, payload = b"y", value
         case tuple():

@@ -51,7 +51,7 @@ def write_whole(path: str | Path, write: Callable[[Path], None]) -> None:
     """
     target = Path(path)
     try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=target.suffix)
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=target.suffix)
     except OSError as error:
         raise InputError(f"{str(target)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
     os.close(descriptor)
@@ -104,7 +104,7 @@ def _free_name(name: str, items: list[str]) -> str:
 def to_dict(release: Release) -> dict[str, Any]:
     """See `Release.to_dict`."""
     return {
-        "items": [{name: _plain(value) for name, value in row.items()} for row in to_arrow(release).to_pylist()],
+        "items": [{name: _plain(value) for name, value in row.items()} for row in _rows(to_arrow(release))],
         "mechanism": release.mechanism,
         "complete": release.complete,
         "privacy": privacy_to_dict(release.guarantee),
@@ -170,7 +170,7 @@ def to_parquet(release: Release, path: str | Path) -> None:
 
 def to_text(release: Release) -> str:
     """A table for terminals: the counts with error bars, then what they cost."""
-    rows = [_cells(row, release) for row in to_arrow(release).to_pylist()]
+    rows = [_cells(row, release) for row in _rows(to_arrow(release))]
     lines = _aligned(_headings(release), rows)
     return "\n".join([*lines, ""]) if rows else "nothing stands out enough to be released\n"
 
@@ -178,10 +178,25 @@ def to_text(release: Release) -> str:
 def to_html(release: Release) -> str:
     """A table for notebooks."""
     heading = "".join(f"<th>{html.escape(text)}</th>" for text in _headings(release))
-    rows = [_cells(row, release) for row in to_arrow(release).to_pylist()]
+    rows = [_cells(row, release) for row in _rows(to_arrow(release))]
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     note = html.escape(f"{len(release)} items by {release.mechanism}; {release.guarantee}")
     return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table><p>{note}</p>"
+
+
+def python_values(column: pa.ChunkedArray) -> list[Any]:
+    """A column as Python's values; as text where Python has none, such as days before the year 1."""
+    import pyarrow as pa
+
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError, ImportError):
+        return list(column.cast(pa.string()).to_pylist())
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    columns = [python_values(column) for column in table.columns]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _headings(release: Release) -> list[str]:
@@ -207,7 +222,7 @@ def _cells(row: dict[str, Any], release: Release) -> list[str]:
 
 def _aligned(headings: list[str], rows: list[list[str]]) -> list[str]:
     """Columns as wide as their widest cell; numbers to the right."""
-    table = [headings, *([_shortened(cell) for cell in row] for row in rows)]
+    table = [[shortened(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
     right = [name in {"rank", "count", "std_error", "95 % interval"} for name in headings]
     lines = []
@@ -220,14 +235,18 @@ def _aligned(headings: list[str], rows: list[list[str]]) -> list[str]:
     return lines
 
 
-def _shortened(cell: str, most: int = 60) -> str:
+def shortened(cell: str, most: int = 60) -> str:
+    """*cell* for people: at most so many characters, none that moves a cursor."""
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cell)
     return printable if len(printable) <= most else printable[: most - 1] + "…"
 
 
 def _width(text: str) -> int:
     """Cells of a terminal: two for wide characters, none for combining ones."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(
+        0 if unicodedata.category(c) in {"Mn", "Me"} else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a label may be

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from discreet.errors import InputError
-from discreet.release.export import require, write_whole
+from discreet.release.export import python_values, require, shortened, write_whole
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from discreet.release.result import Release
 
 _INK, _BAR, _ERROR = "#22303c", "#4c8dae", "#c2542d"
 _LONGEST_LABEL = 44
+MOST_BARS = 1_000
 
 
 def plot(release: Release, path: str | Path | None = None, *, most: int = 40) -> Any:  # noqa: ANN401 - a Figure
@@ -32,6 +32,10 @@ def plot(release: Release, path: str | Path | None = None, *, most: int = 40) ->
     if release.counts is None or release.low is None or release.high is None:
         raise InputError("labels without counts cannot be drawn")
     require("matplotlib", "plotting")
+    if path is not None and Path(path).suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise InputError(f"pictures end in .png, .svg or .pdf, not {str(path)!r}")
+    if most > MOST_BARS:
+        raise InputError(f"a picture has at most {MOST_BARS:,} bars, not {most:,}")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -59,15 +63,12 @@ def plot(release: Release, path: str | Path | None = None, *, most: int = 40) ->
         color=_INK,
     )
     if path is not None:
-        try:
-            write_whole(path, lambda part: figure.savefig(part, dpi=120))
-        except ValueError:
-            raise InputError(f"pictures end in .png, .svg or .pdf, not {str(path)!r}") from None
+        write_whole(path, lambda part: figure.savefig(part, dpi=120))
     return figure
 
 
 def _labels(release: Release, n: int) -> list[str]:
-    rows = zip(*(column.to_pylist() for column in release.labels.slice(0, n).columns), strict=True)
+    rows = zip(*map(python_values, release.labels.slice(0, n).columns), strict=True)
     texts = [" · ".join(map(str, row)) for row in rows]
     # A dollar sign would start a formula.
-    return [(t if len(t) <= _LONGEST_LABEL else t[: _LONGEST_LABEL - 1] + "…").replace("$", r"\$") for t in texts]
+    return [shortened(text, _LONGEST_LABEL).replace("$", r"\$") for text in texts]

@@ -1,0 +1,160 @@
+"""The main path: what is charged whatever happens, and in which order things happen."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from fractions import Fraction
+
+import pytest
+
+from discreet.budget import Budget
+from discreet.errors import BudgetExceeded, EngineError, InexactHead, InputError, InvariantViolated
+from discreet.mechanisms import UnknownGumbel
+from discreet.noise import KeyedBits
+from discreet.query.model import Query
+from discreet.query.plan import make_plan
+from discreet.release import answer
+from discreet.values import Cost, Sensitivity
+
+from .made import TinyEngine
+
+
+def _bits(context="answer"):
+    return KeyedBits(bytes(range(32)), context)
+
+
+def _plan(k=3, **parts):
+    return make_plan(Query("user", ("item",), 4.0, Fraction(1, 10**9), k=k, **parts), shared_budget=True)
+
+
+def _replaced(plan, release):
+    """*plan* with a mechanism whose release is *release*."""
+
+    class Replaced(UnknownGumbel):
+        pass
+
+    Replaced.release = release
+    fields = {field.name: getattr(plan.mechanism, field.name) for field in dataclasses.fields(plan.mechanism)}
+    return dataclasses.replace(plan, mechanism=Replaced(**fields))
+
+
+def test_the_worst_case_is_held_while_data_is_read_and_the_cost_is_charged_after():
+    """Pay what you get: two items of five are above the threshold, and of five peels and counts that many are paid."""
+    budget, plan = Budget(5, 1e-8), _plan(k=5)
+    held = []
+    engine = TinyEngine((10_000, 9_000, 1, 1), before=lambda: held.append((budget.held, budget.spent)))
+    release = answer(plan, engine, budget, _bits())
+    assert held == [(plan.worst_cost, Cost())]
+    assert len(release) == 2
+    peel = plan.mechanism.epsilon**2 / 8
+    assert budget.spent == release.charged == Cost(5 * peel, plan.worst_cost.delta)
+    assert budget.held == Cost()
+    assert release.charged.rho < plan.worst_cost.rho
+
+
+@pytest.mark.parametrize(
+    "error", [EngineError("no"), InexactHead("no"), InputError("no"), KeyboardInterrupt(), RuntimeError("no")], ids=repr
+)
+def test_an_engine_that_fails_costs_nothing(error):
+    """Whatever it raises, Ctrl-C too, comes out unchanged."""
+    budget = Budget(5, 1e-8)
+    with pytest.raises(type(error)) as raised:
+        answer(_plan(), TinyEngine(error=error), budget, _bits())
+    assert raised.value is error
+    assert (budget.spent, budget.held) == (Cost(), Cost())
+
+
+@pytest.mark.parametrize("error", [InvariantViolated("no"), KeyboardInterrupt(), MemoryError()], ids=repr)
+def test_a_mechanism_that_fails_costs_all_that_was_held(error):
+    """It has seen the head, and nobody knows what became of it."""
+
+    def fails(*_):
+        raise error
+
+    budget, plan = Budget(5, 1e-8), _plan()
+    with pytest.raises(type(error)) as raised:
+        answer(_replaced(plan, fails), TinyEngine(), budget, _bits())
+    assert raised.value is error
+    assert (budget.spent, budget.held) == (plan.worst_cost, Cost())
+
+
+def test_a_mechanism_that_costs_more_than_its_worst_case_is_stopped():
+    """The promise is checked at the end again; the answer does not come out, the hold stays."""
+
+    def dearer(self, head, bits):
+        outcome = UnknownGumbel.release(self, head, bits)
+        return dataclasses.replace(outcome, cost=self.worst_cost() + Cost(Fraction(1, 10**18)))
+
+    budget, plan = Budget(5, 1e-8), _plan()
+    with pytest.raises(InvariantViolated):
+        answer(_replaced(plan, dearer), TinyEngine(), budget, _bits())
+    assert budget.held + budget.spent == plan.worst_cost
+
+
+def test_a_budget_that_is_too_small_is_told_before_anything_is_read():
+    """The engine is not asked, no bit is drawn, nothing is charged."""
+    budget, engine, bits = Budget(1, 1e-8), TinyEngine(), _bits()
+    with pytest.raises(BudgetExceeded):
+        answer(_plan(), engine, budget, bits)
+    assert engine.asked == []
+    assert (budget.spent, budget.held) == (Cost(), Cost())
+    bits.uint64("race", 1)
+    bits.uint64("groups", 1)
+
+
+def test_without_a_budget_the_guarantee_is_the_plans_own():
+    """Nothing is held, everything else is the same."""
+    alone = answer(_plan(), TinyEngine(), None, _bits())
+    shared = answer(_plan(), TinyEngine(), Budget(5, 1e-8), _bits())
+    assert alone.to_dict() == shared.to_dict()
+    assert alone.guarantee == _plan().guarantee
+
+
+def test_the_engine_gets_the_plans_request_and_the_callers_progress():
+    """And a seed of 256 bits only where it bounds what users keep, another for other bits."""
+    engine, progress = TinyEngine(), [].append
+    plans = [_plan(), _plan(sensitivity=Sensitivity(2)), _plan(sensitivity=Sensitivity(2))]
+    for n, plan in enumerate(plans):
+        answer(plan, engine, None, _bits(n), progress=progress)
+    assert [request for request, _, _ in engine.asked] == [plan.request for plan in plans]
+    assert all(given is progress for _, _, given in engine.asked)
+    seeds = [seed for _, seed, _ in engine.asked]
+    assert [len(seed) for seed in seeds] == [0, 32, 32]
+    assert seeds[1] != seeds[2]
+
+
+def test_the_same_bits_give_the_same_release():
+    """Byte for byte, and other bits another one."""
+    releases = [answer(_plan(), TinyEngine(), None, _bits(context)).to_json() for context in ("a", "a", "b")]
+    assert releases[0] == releases[1] != releases[2]
+
+
+@pytest.mark.parametrize("computational", [False, True])
+def test_keyed_noise_is_called_computational(computational):
+    """In the guarantee, in its sentence, in what is exported."""
+    release = answer(_plan(), TinyEngine(), None, _bits(), computational=computational)
+    assert release.guarantee == dataclasses.replace(_plan().guarantee, computational=computational)
+    assert release.to_dict()["privacy"]["computational"] is computational
+    assert ("computational differential privacy" in str(release.guarantee)) == computational
+
+
+def test_labels_stand_with_their_counts():
+    """Far apart and with little noise, the release is the head."""
+    release = answer(_plan(k=3), TinyEngine((90_000, 60_000, 30_000, 2)), None, _bits())
+    assert release.labels.column("item").to_pylist() == ["label-0", "label-1", "label-2"]
+    assert [round(int(count), -3) for count in release.counts] == [90_000, 60_000, 30_000]
+    assert (release.complete, release.ordered) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("counts", "error"),
+    [((1000, 777_777), InvariantViolated), ((2**62 + 777_777,), InputError), ((777_777,) * 5000, InvariantViolated)],
+)
+def test_messages_about_a_wrong_head_hold_no_data(counts, error):
+    """An engine that returns nonsense costs nothing, and what is said does not quote it."""
+    budget = Budget(5, 1e-8)
+    with pytest.raises(error) as raised:
+        answer(_plan(), TinyEngine(counts, whole=True), budget, _bits())
+    assert not re.search("label|777", str(raised.value) + repr(raised.value))
+    assert (budget.spent, budget.held) == (Cost(), Cost())

@@ -1,0 +1,179 @@
+"""Consistent noise: equal questions get equal answers, and no two different ones ever share their bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from decimal import Decimal
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+
+from discreet.errors import InputError
+from discreet.noise import encode
+from discreet.query.model import Query
+from discreet.query.plan import make_plan
+from discreet.query.where import parse_where
+from discreet.question import HeadRequest
+from discreet.release import NoiseKey, answer, key
+from discreet.release.key import release_context
+from discreet.values import Cost, Sensitivity
+
+from .made import TinyEngine
+
+SECRET = bytes(range(32))
+DOMAIN = pa.table({"item": [1, 2, 3, 4]})
+BOUNDED = Sensitivity(2, 3)
+QUERY = Query("user", ("item",), 1.0, Fraction(1, 10**8), k=3)
+PLANS = {
+    "unknown-gumbel": make_plan(QUERY),
+    "unknown-laplace": make_plan(dataclasses.replace(QUERY, sensitivity=BOUNDED)),
+    "known-gumbel": make_plan(dataclasses.replace(QUERY, domain=DOMAIN)),
+    "known-laplace": make_plan(dataclasses.replace(QUERY, domain=DOMAIN, sensitivity=BOUNDED)),
+    "top-stable": make_plan(dataclasses.replace(QUERY, mechanism="stable", counts=False)),
+    "pcr": make_plan(dataclasses.replace(QUERY, k=None)),
+}
+
+
+def _context(plan, table="t", version="v"):
+    return encode(release_context(plan, table, version))
+
+
+def _others(value):
+    """Values of the same type, near and far."""
+    match value:
+        case None:
+            return [1, "laplace"]
+        case bool():
+            return [not value]
+        case int():
+            return [value + 1, value + 2**31]
+        case Fraction():
+            return [value * (1 + Fraction(1, 10**9)), value / 2]
+        case Cost():
+            return [Cost(value.rho + Fraction(1, 10**18), value.delta), Cost(value.rho, value.delta * 2)]
+        case "gaussian":
+            return ["laplace", None]
+        case "laplace":
+            return ["gaussian", None]
+    raise AssertionError(f"no other value for {value!r}")
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_parameter_of_every_mechanism_changes_the_context(name):
+    """The same stream with two noise scales would give back the true counts (Rogers et al. 2021, section 8.2)."""
+    plan = PLANS[name]
+    assert plan.mechanism.name == name
+    seen = {_context(plan)}
+    for field in dataclasses.fields(plan.mechanism):
+        for other in _others(getattr(plan.mechanism, field.name)):
+            changed = dataclasses.replace(plan, mechanism=dataclasses.replace(plan.mechanism, **{field.name: other}))
+            seen.add(_context(changed))
+    assert len(seen) == 1 + sum(
+        len(_others(getattr(plan.mechanism, field.name))) for field in dataclasses.fields(plan.mechanism)
+    )
+
+
+def test_the_kind_of_mechanism_changes_the_context():
+    """Also where two have the same parameters."""
+    assert len({_context(plan) for plan in PLANS.values()}) == len(PLANS)
+
+
+WHERES = [
+    "x = 1",
+    "x = 2",
+    "x = '1'",
+    "x = TRUE",
+    "x <> 1",
+    "y = 1",
+    "x IN (1)",
+    "x IN (1, 1)",
+    "x IS NULL",
+    "NOT x IS NULL",
+    "NOT NOT x = 1",
+    "x = 1 AND y = 1",
+    "x = 1 OR y = 1",
+    "y = 1 AND x = 1",
+    "(x = 1 AND y = 1) AND y = 2",
+    "x = 1 AND y = 1 AND y = 2",
+    "x = '2024-01-01'",
+    "x = DATE '2024-01-01'",
+    "x = TIMESTAMP '2024-01-01 00:00:00'",
+]
+_DATE = datetime.date(2024, 1, 1)
+DOMAINS = [[1], [2], [1, 2], [12], ["1"], [True], [Decimal(1)], [_DATE], [datetime.datetime(2024, 1, 1)], [str(_DATE)]]
+ASKED = {
+    "user": ["u2"],
+    "items": [("item2",), ("item", "item2"), ("item2", "item")],
+    "where": [parse_where(text) for text in WHERES],
+    "rows_per_group": [2],
+    "groups_per_user": [1, 2],
+    "domain": [pa.table({"item": labels}) for labels in DOMAINS],
+    "limit": [50],
+}
+
+
+def _asked(**parts):
+    sensitivity = Sensitivity(parts.pop("groups_per_user", None), parts.pop("rows_per_group", 1))
+    limit = parts.pop("limit", None)
+    return make_plan(dataclasses.replace(QUERY, k=1, sensitivity=sensitivity, head_limit=limit, **parts))
+
+
+def test_whatever_the_engine_is_asked_changes_the_context():
+    """Every field of its request, in every way: the same noise on other counts shows how they differ."""
+    assert set(ASKED) == {field.name for field in dataclasses.fields(HeadRequest)}
+    plans = [_asked(), *(_asked(**{name: value}) for name, values in ASKED.items() for value in values)]
+    assert len({_context(plan) for plan in plans}) == len(plans)
+
+
+def test_table_version_and_software_change_the_context(monkeypatch):
+    """And no two texts run into each other."""
+    plan = PLANS["pcr"]
+    seen = [
+        _context(plan, *names) for names in (("t", "v"), ("t", "w"), ("s", "v"), ("tv", ""), ("", "tv"), ("v", "t"))
+    ]
+    monkeypatch.setattr(key, "__version__", "0.0.0+another")
+    assert len({*seen, _context(plan)}) == len(seen) + 1
+
+
+def test_a_question_that_is_only_written_differently_keeps_its_answer():
+    """The same mechanism on the same rows: spaces, case of keywords, leading zeros are not in the context."""
+    plans = [
+        _asked(where=parse_where(text))
+        for text in ("x = 7 AND y IN ('a')", "x=007 and y in('a')", "7.0 = x AND y IN ('a')")
+    ]
+    assert len({_context(plan) for plan in plans}) == 1
+
+
+def _answer(plan, noise, table="t", counts=(1000, 900, 800, 1)):
+    return answer(plan, TinyEngine(counts), None, noise.bits(plan, table), computational=True)
+
+
+def test_equal_questions_about_a_version_get_equal_bytes():
+    """Also from another key object of the same secret; another version, table or secret gives other bytes."""
+    plan = PLANS["unknown-gumbel"]
+    one = _answer(plan, NoiseKey(SECRET, "2024-01")).to_json()
+    assert _answer(make_plan(QUERY), NoiseKey(bytes(range(32)), "2024-01")).to_json() == one
+    others = [
+        _answer(plan, NoiseKey(SECRET, "2024-02")),
+        _answer(plan, NoiseKey(SECRET[::-1], "2024-01")),
+        _answer(plan, NoiseKey(SECRET, "2024-01"), table="s"),
+    ]
+    assert len({one, *(other.to_json() for other in others)}) == 4
+
+
+def test_the_secret_is_shown_nowhere():
+    """Neither by the key nor by what it is made of."""
+    noise = NoiseKey(b"\xabhidden secret of 32 bytes or more", "2024-01")
+    for shown in (repr(noise), str(noise), repr(noise.bits(PLANS["pcr"], "t"))):
+        assert "hidden" not in shown
+        assert "abhidden" not in shown
+    assert repr(noise) == "NoiseKey(..., data_version='2024-01')"
+
+
+@pytest.mark.parametrize("secret", [b"", bytes(31)])
+def test_a_short_secret_is_refused(secret):
+    """256 bits, or the noise can be guessed."""
+    with pytest.raises(InputError, match="32 bytes"):
+        NoiseKey(secret, "v").bits(PLANS["pcr"], "t")

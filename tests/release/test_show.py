@@ -1,0 +1,191 @@
+"""A release as people see it: in terminals, in notebooks, as a picture."""
+
+from __future__ import annotations
+
+import unicodedata
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from matplotlib.figure import Figure
+
+from discreet.errors import InputError
+
+from .made import release_of
+
+
+def _columns_of(text):
+    """Where each line's fields end, in the cells of a terminal: the widths of the table, if it is aligned."""
+    wide = {"W": 2, "F": 2}
+    return [
+        sum(
+            0 if unicodedata.category(c) in {"Mn", "Me"} else wide.get(unicodedata.east_asian_width(c), 1) for c in line
+        )
+        for line in text.splitlines()
+    ]
+
+
+def test_text_is_a_table_with_numbers_to_the_right():
+    """Thousands are separated, errors rounded, the interval is one column."""
+    counts = np.array([1_234_567, -12])
+    release = release_of(
+        ["long label", "b"], k=2, std_errors=np.array([1234.5, 0.0342]), low=counts - 1000, high=counts + 1000
+    )
+    lines = str(release).splitlines()
+    assert lines == [
+        "rank  item        count  std_error           95 % interval",
+        "   1  long label  1,000   1.23e+03  1,233,567 to 1,235,567",
+        "   2  b             999     0.0342           -1,012 to 988",
+    ]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["日本語", "abc"],
+        ["ｆｕｌｌ", "é", "e\u0301"],
+        ["กำลัง", "हिन्दी", "x"],
+        ["a\u20dd", "👍", "Ω"],
+    ],
+    ids=["wide", "combining", "vowels", "enclosing"],
+)
+def test_text_is_aligned_whatever_the_script(labels):
+    """Wide characters take two cells of a terminal, marks on others none: all lines end at one place."""
+    assert len(set(_columns_of(str(release_of(labels, k=len(labels)))))) == 1
+
+
+HOSTILE = ["\x1b[2J", "a\nb", "a\rb", "a\tb", "\x00", "\x7f", "\x9b31m", "\u202eabc", "\u200b", "\u2028", "\ue000"]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_text_shows_no_control_characters(text):
+    """Neither of labels nor of column names: nobody's label clears a screen, breaks a line or turns it round."""
+    for release in (release_of([text, "b"]), release_of(pa.table({f"{text}.": ["a", "b"]}))):
+        shown = str(release)
+        assert len(shown.split("\n")) == 4
+        assert all(line.isprintable() for line in shown.split("\n"))
+        assert "\N{REPLACEMENT CHARACTER}" in shown
+
+
+def test_text_cuts_long_labels():
+    """Their beginning is shown; the other shapes hold all of it."""
+    release = release_of(["x" * 100_000, "b"])
+    assert max(map(len, str(release).splitlines())) < 120
+    assert "x" * 40 + "x" in str(release)
+    assert "…" in str(release)
+    assert release.to_dict()["items"][0]["item"] == "x" * 100_000
+
+
+class _Cells(HTMLParser):
+    """The texts of the cells, and all tags there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.texts = set(), []
+
+    def handle_starttag(self, tag, attrs):
+        """See `HTMLParser`."""
+        self.tags.add((tag, bool(attrs)))
+        self.texts.append("")
+
+    def handle_data(self, data):
+        """See `HTMLParser`."""
+        self.texts[-1] += data
+
+
+@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "a & b", '"><img src=x onerror=y>', "</td>", "&lt;"])
+def test_html_escapes_labels_and_column_names(text):
+    """Only our own tags, without attributes; what was text is text."""
+    release = release_of(pa.table({text: [text]}), mechanism=text)
+    cells = _Cells()
+    cells.feed(release._repr_html_())
+    tags = {tag for tag, _ in cells.tags}
+    assert not any(attributes for _, attributes in cells.tags)
+    assert tags == {"table", "thead", "tr", "th", "tbody", "td", "p"}
+    assert cells.texts.count(text) == 2
+    assert any(shown.startswith(f"1 items by {text}; (1, 1e-08)-differential privacy") for shown in cells.texts)
+
+
+@pytest.mark.parametrize(
+    ("end", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
+)
+def test_pictures_are_written_by_their_ending(tmp_path, end, magic):
+    """In one of three formats, whole; the figure comes back too."""
+    figure = release_of(["a", "b", "c"]).plot(tmp_path / f"p.{end}")
+    assert (tmp_path / f"p.{end}").read_bytes().startswith(magic)
+    assert [path.name for path in tmp_path.iterdir()] == [f"p.{end}"]
+    assert len(figure.axes[0].patches) == 3
+
+
+def test_a_picture_shows_counts_and_intervals_of_the_first_items():
+    """Largest on top; the title says how many of how many, by what, at what price."""
+    figure = release_of([f"item {n}" for n in range(50)], k=50).plot(most=10)
+    (axes,) = figure.axes
+    ticks = {
+        round(place): label.get_text() for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+    }
+    bars = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in axes.patches}
+    assert ticks == {9 - n: f"item {n}" for n in range(10)}
+    assert bars == {9 - n: 1000 - n for n in range(10)}
+    (ranges,) = axes.collections
+    assert {round(path[0][1]): (path[0][0], path[1][0]) for path in ranges.get_segments()} == {
+        9 - n: (995 - n, 1005 - n) for n in range(10)
+    }
+    assert "10 of 50 items by unknown-gumbel, ε = 1, δ = 1e-08" in axes.get_title(loc="left")
+    assert axes.get_xlabel() == "users"
+
+
+@pytest.mark.parametrize("label", ["$x^2$", "$", "a$b$c", "\\$x$", "$\\frac{1}{", "{}", "%s", "<&>", "#", "_a_"])
+def test_labels_in_pictures_are_no_formulas(tmp_path, label):
+    """A dollar sign is a dollar sign; the text in the picture is the label."""
+    release_of([label, "b"]).plot(tmp_path / "p.svg")
+    text = (tmp_path / "p.svg").read_text("utf-8")
+    escaped = label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert f"<!-- {escaped} -->" in text or f"<!-- {label} -->" in text or escaped in text
+
+
+@pytest.mark.parametrize("label", ["a\nb", "a\tb", "\x1b[2J", "\x00", "\u202ea"], ids=ascii)
+def test_pictures_show_no_control_characters(tmp_path, label):
+    """They stand for themselves in no font, and an SVG with some of them is no XML."""
+    figure = release_of([label, "b"]).plot(tmp_path / "p.svg")
+    figure.savefig(tmp_path / "p.png")
+    assert all(tick.get_text().isprintable() for tick in figure.axes[0].get_yticklabels())
+    ElementTree.parse(tmp_path / "p.svg")  # noqa: S314 - we have just written it
+
+
+def test_an_empty_release_is_an_empty_picture(tmp_path):
+    """No items, no bars, a title."""
+    figure = release_of(pa.table({"item": pa.array([], pa.string())})).plot(tmp_path / "p.png")
+    assert len(figure.axes[0].patches) == 0
+    assert "0 items" in figure.axes[0].get_title(loc="left")
+
+
+def test_a_picture_that_is_too_long_is_not_blamed_on_the_ending(tmp_path, monkeypatch):
+    """Matplotlib refuses more than 2^16 pixels, some 1,900 items, with the kind of error it has for unknown endings."""
+
+    def too_long(*_, **__):
+        raise ValueError("Image size of 960x100944 pixels is too large. It must be less than 2^16 in each direction.")
+
+    monkeypatch.setattr(Figure, "savefig", too_long)
+    with pytest.raises(ValueError, match=r"large|most|many") as error:
+        release_of(["a", "b"]).plot(tmp_path / "p.png")
+    assert ".svg" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["p.xyz", "p", "p.csv", ".png"])
+def test_other_endings_are_refused(tmp_path, name):
+    """Nothing is written; a file that has the name stays."""
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=r"\.png, \.svg or \.pdf"):
+        release_of(["a"]).plot(tmp_path / name)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
+
+
+def test_labels_without_counts_cannot_be_drawn(tmp_path):
+    """There is nothing to draw; nothing is written."""
+    with pytest.raises(InputError, match="without counts"):
+        release_of(["a"], counts=False).plot(tmp_path / "p.png")
+    assert list(tmp_path.iterdir()) == []

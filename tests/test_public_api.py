@@ -1,0 +1,156 @@
+"""What people import, and what that costs them."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import discreet
+
+SOURCE = Path(discreet.__file__).parent
+NAMES = [
+    "Budget",
+    "BudgetExceeded",
+    "Cost",
+    "DiscreetError",
+    "EngineError",
+    "InexactHead",
+    "InputError",
+    "InvariantViolated",
+    "KeyedBits",
+    "NoiseKey",
+    "Release",
+    "SystemBits",
+    "Table",
+    "UnknownColumn",
+    "WhereError",
+    "__version__",
+    "scan",
+]
+
+
+def test_the_public_names_are_these():
+    """A name that is added or taken away is a decision; they are what `dir` shows and what a star imports."""
+    assert discreet.__all__ == NAMES == sorted(NAMES)
+    assert dir(discreet) == NAMES
+    everything: dict[str, object] = {}
+    exec("from discreet import *", everything)  # noqa: S102 - the only place where a star may stand
+    assert set(NAMES) == set(everything) - {"__builtins__"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_is_there_and_documented(name):
+    """It is the object of that name, from this package, and says what it is."""
+    found = getattr(discreet, name)
+    if name == "__version__":
+        assert found == importlib.metadata.version("discreet")
+        return
+    assert found.__name__ == name
+    assert found.__module__.startswith("discreet.")
+    assert found.__doc__
+    assert found.__doc__.strip().endswith((".", "later.")) or "\n" in found.__doc__
+
+
+def test_every_error_is_a_discreet_error():
+    """One except clause catches them all; questions that cannot be asked are ValueErrors too."""
+    errors = [getattr(discreet, name) for name in NAMES if isinstance(getattr(discreet, name), type)]
+    errors = [error for error in errors if issubclass(error, Exception)]
+    assert len(errors) == 8
+    assert all(issubclass(error, discreet.DiscreetError) for error in errors)
+    assert {error.__name__ for error in errors if issubclass(error, ValueError)} == {
+        "InputError",
+        "UnknownColumn",
+        "WhereError",
+    }
+
+
+def test_other_names_are_not_there():
+    """And are told as Python tells them."""
+    with pytest.raises(AttributeError, match="module 'discreet' has no attribute 'sacn'"):
+        discreet.sacn  # noqa: B018 - reading it is the test
+
+
+HEAVY = {
+    "numpy",
+    "duckdb",
+    "pyarrow",
+    "pandas",
+    "polars",
+    "matplotlib",
+    "cryptography",
+    "click",
+    "pytest",
+    "hypothesis",
+}
+
+
+def _imported_by(statement):
+    script = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in json.loads(done.stdout)}
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    """Neither do its errors and its version."""
+    imported = _imported_by("import discreet; discreet.InputError, discreet.__version__, dir(discreet)")
+    assert "discreet" in imported
+    assert imported & HEAVY == set()
+
+
+def test_asking_imports_no_optional_library():
+    """A question is answered and exported without pandas, Polars, matplotlib, pytest, or the command line."""
+    script = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"pandas", "polars", "matplotlib", "click", "pytest", "hypothesis"}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+import discreet, pyarrow
+table = discreet.scan(pyarrow.table({"user": range(900), "item": ["a"] * 900}), user="user")
+release = table.where("item = 'a'").top("item", k=1, epsilon=5)
+assert len(release) == 1
+str(release), release.to_json(), release.to_csv(), release._repr_html_()
+"""
+    assert "pyarrow" in _imported_by(script)
+
+
+def _undocumented(tree, where):
+    """Public modules, classes, functions and methods without a docstring; what stands inside a function is private."""
+    if not ast.get_docstring(tree):
+        yield where
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            if isinstance(node, ast.ClassDef):
+                yield from _undocumented(node, f"{where}.{node.name}")
+            elif not ast.get_docstring(node):
+                yield f"{where}.{node.name}"
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=p.relative_to(SOURCE).as_posix()) for p in sorted(SOURCE.rglob("*.py"))]
+)
+def test_everything_public_is_documented(path):
+    """Every public module, class, function and method of the source."""
+    assert list(_undocumented(ast.parse(path.read_text("utf-8")), path.stem)) == []
+
+
+def test_what_is_not_documented_is_found():
+    """The test above can fail: in a module, a class, a method, a function."""
+    tree = ast.parse(
+        "class A:\n  def f(self): 1\n  def _g(self): 1\nclass _B: 1\ndef h():\n  'x'\n  def i(): 1\ndef j(): 1"
+    )
+    assert list(_undocumented(tree, "m")) == ["m", "m.A", "m.A.f", "m.j"]
+
+
+def test_the_package_is_typed():
+    """Type checkers read our annotations only if this file is there."""
+    assert (SOURCE / "py.typed").exists()

@@ -1,0 +1,359 @@
+"""The Python door: scan, where, top, release, budgets, keys."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+import discreet
+from discreet.errors import BudgetExceeded, DiscreetError, InputError, UnknownColumn, WhereError
+from discreet.noise import KeyedBits
+from discreet.query.model import Query
+from discreet.query.plan import make_plan
+from discreet.table import Table, exact
+from discreet.values import Cost
+
+from .release.made import TinyEngine
+
+SECRET = bytes(range(32))
+COUNTS = {"a": 4000, "b": 3000, "c": 2000, "d": 1000}
+
+
+def _rows():
+    """User u reads a if u < 4000, b if u < 3000, ..., once in country u % 2, and everybody reads an item of her own."""
+    pairs = [(user, item) for item, users in COUNTS.items() for user in range(users)]
+    pairs += [(user, f"own-{user}") for user in range(4000)]
+    return pa.table(
+        {
+            "user": [user for user, _ in pairs],
+            "item": [item for _, item in pairs],
+            "country": ["AT" if user % 2 else "IN" for user, _ in pairs],
+            "year": [2020 + user % 5 for user, _ in pairs],
+        }
+    )
+
+
+ROWS = _rows()
+
+
+@pytest.fixture
+def table():
+    """The table above."""
+    return discreet.scan(ROWS, user="user")
+
+
+def _bits(context="table"):
+    return KeyedBits(SECRET, context)
+
+
+def _found(release):
+    """Labels in order, and counts to the nearest hundred."""
+    labels = [tuple(row.values()) for row in release.labels.to_pylist()]
+    return [(*label, round(int(count), -2)) for label, count in zip(labels, release.counts, strict=True)]
+
+
+def test_top_returns_the_largest_in_order(table):
+    """With counts; own items, which one user has, do not stand out."""
+    release = table.top("item", k=3, epsilon=4, bits=_bits())
+    assert _found(release) == [("a", 4000), ("b", 3000), ("c", 2000)]
+    assert (release.complete, release.ordered, release.mechanism) == (True, True, "unknown-gumbel")
+    assert (release.query.k, release.query.epsilon, release.query.delta) == (3, 4, Fraction(1, 10**8))
+    assert release.seconds > 0
+    fewer = table.top("item", k=10, epsilon=4, bits=_bits("fewer"))
+    assert [label for label, _ in _found(fewer)] == ["a", "b", "c", "d"]
+    assert not fewer.complete
+
+
+def test_release_returns_the_counts_that_can_be_had(table):
+    """With their errors, and without anybody's own item."""
+    release = table.release("item", epsilon=4, bits=_bits())
+    truth = [COUNTS[label] for label in release.labels.column("item").to_pylist()]
+    assert sorted(truth) == [1000, 2000, 3000, 4000]
+    assert all(abs(release.counts - truth) < 4 * release.std_errors)
+    assert all(release.std_errors < 0.1 * np.array(truth))
+    assert (release.complete, release.mechanism, release.query.k) == (False, "pcr", None)
+
+
+def test_filters_are_chained(table):
+    """Each where narrows; the table itself stays what it was."""
+    at = table.where("country = 'AT'")
+    both = at.where("YEAR BETWEEN 2020 AND 2021 OR year = 2024")
+    found = [_found(t.top("item", k=1, epsilon=8, bits=_bits(n))) for n, t in enumerate((table, at, both))]
+    assert found == [[("a", 4000)], [("a", 2000)], [("a", 1200)]]
+    nothing = table.where("year = 2020 AND NOT year = 2020").release("item", bits=_bits())
+    assert len(nothing) == 0
+
+
+def test_several_columns_name_an_item(table):
+    """A sequence of columns; labels come back in their order."""
+    release = table.top(["country", "item"], k=2, epsilon=8, bits=_bits())
+    assert release.labels.column_names == ["country", "item"]
+    assert sorted(_found(release)) == [("AT", "a", 2000), ("IN", "a", 2000)]
+
+
+def test_a_domain_may_be_a_list_a_table_or_a_file(table, tmp_path):
+    """Listed items without rows take part; items that were not listed do not."""
+    listed = pa.table({"item": ["a", "z"]})
+    pyarrow.csv.write_csv(listed, tmp_path / "d.csv")
+    pyarrow.parquet.write_table(listed, tmp_path / "d.parquet")
+    domains = [["a", "z"], ("a", "z"), iter(["a", "z"]), listed, tmp_path / "d.csv", str(tmp_path / "d.parquet")]
+    for domain in domains:
+        release = table.release("item", epsilon=1, domain=domain, bits=_bits())
+        assert (_found(release), release.complete) == ([("a", 4000), ("z", 0)], True)
+        assert release.guarantee.delta == 0
+    pairs = table.top(["country", "item"], k=1, epsilon=4, domain=[("AT", "b"), ("XX", "b")], bits=_bits())
+    assert _found(pairs) == [("AT", "b", 1500)]
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        [],
+        ["a", "a"],
+        ["a", None],
+        [1, "a"],
+        [object()],
+        [2**70],
+        ["\ud800"],
+        5,
+        b"a",
+        "missing.csv",
+        pa.table({"other": ["a"]}),
+        pa.table([["a"], ["b"]], ["item", "item"]),
+        pa.table({"item": pa.array([], pa.string())}),
+        pd.DataFrame({"item": ["a", "b"]}),
+    ],
+    ids=lambda domain: type(domain).__name__,
+)
+def test_a_domain_that_lists_nothing_clear_is_refused(table, domain):
+    """Empty, twice, missing, of two types, not to be read: one sentence, whatever it was."""
+    with pytest.raises(InputError, match="domain") as error:
+        table.release("item", domain=domain)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("tau", [1, 3])
+def test_rows_are_clipped_per_user_and_item(tau):
+    """One user with a million rows counts for tau."""
+    rows = pa.table({"user": [n % 2000 for n in range(10_000)] + [1] * 90_000, "item": ["a"] * 100_000})
+    release = discreet.scan(rows, user="user").top("item", k=1, epsilon=8, rows_per_user_and_item=tau, bits=_bits())
+    assert _found(release) == [("a", 2000 * tau)]
+
+
+def test_a_bound_on_the_items_of_a_user_is_enforced(table):
+    """A user with m shared items and her own keeps one: a shared one with probability m / (m + 1), 2717 in all."""
+    release = table.release("item", epsilon=8, groups_per_user=1, bits=_bits())
+    assert release.mechanism == "unknown-laplace"
+    assert sum(count for _, count in _found(release)) == pytest.approx(1000 * (1 / 2 + 2 / 3 + 3 / 4 + 4 / 5), abs=150)
+    whole = table.release("item", epsilon=8, groups_per_user=5, bits=_bits())
+    assert _found(whole) == [("a", 4000), ("b", 3000), ("c", 2000), ("d", 1000)]
+
+
+def test_a_large_delta_is_warned_of_where_it_was_asked(table):
+    """Once, in the caller's line; the answer comes all the same."""
+    for ask in (table.top, table.release):
+        with pytest.warns(UserWarning, match=r"delta = 0\.01 is large") as warned:
+            ask("item", delta=0.01, bits=_bits())
+        assert [warning.filename for warning in warned] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table.top("item", bits=_bits())
+
+
+@pytest.mark.parametrize(
+    ("ask", "error"),
+    [
+        (lambda _: discreet.scan(ROWS, user="reader"), UnknownColumn),
+        (lambda t: t.top("itme"), UnknownColumn),
+        (lambda t: t.top(["item", "itme"]), UnknownColumn),
+        (lambda t: t.top([]), InputError),
+        (lambda t: t.top("user"), InputError),
+        (lambda t: t.top(["item", "ITEM"]), InputError),
+        (lambda t: t.where("itme = 'a'"), UnknownColumn),
+        (lambda t: t.where("item = 1"), WhereError),
+        (lambda t: t.where("item = 'a'; DROP TABLE t"), WhereError),
+        (lambda t: t.top("item", k=0), InputError),
+        (lambda t: t.top("item", epsilon=0), InputError),
+        (lambda t: t.top("item", epsilon=101), InputError),
+        (lambda t: t.top("item", delta="tiny"), InputError),
+        (lambda t: t.top("item", delta="1/0"), InputError),
+        (lambda t: t.top("item", delta=float("nan")), InputError),
+        (lambda t: t.top("item", delta="1e400"), InputError),
+        (lambda t: t.top("item", groups_per_user=0), InputError),
+        (lambda t: t.top("item", rows_per_user_and_item=0), InputError),
+        (lambda t: t.top("item", rows_per_user_and_item=1.5), InputError),
+        (lambda t: t.top("item", noise="uniform"), InputError),
+        (lambda t: t.top("item", mechanism="magic"), InputError),
+        (lambda t: t.release("item", mechanism="auto"), InputError),
+        (lambda t: t.release("item", relative_error=2), InputError),
+        (lambda t: t.release("item", relative_error="much"), InputError),
+        (lambda t: t.top("item", bits=discreet.NoiseKey(b"short", "v")), InputError),
+    ],
+)
+def test_what_cannot_be_asked_is_told_in_one_sentence(table, ask, error):
+    """Before anything is counted."""
+    with pytest.raises(error) as raised:
+        ask(table)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (1e-8, Fraction(1, 10**8)),
+        ("1e-8", Fraction(1, 10**8)),
+        (Decimal("1e-8"), Fraction(1, 10**8)),
+        (np.float64(1e-8), Fraction(1, 10**8)),
+        (0.1, Fraction(1, 10)),
+        ("1/3", Fraction(1, 3)),
+        (Fraction(1, 3), Fraction(1, 3)),
+        (0, Fraction(0)),
+    ],
+)
+def test_numbers_are_taken_as_they_are_written(given, meant):
+    """1e-8 is one over a hundred million, not the float next to it."""
+    assert exact(given, "delta") == meant
+
+
+def test_a_budget_pays_for_what_was_returned_and_no_more(table):
+    """Few stand out, little is charged; the answers' own guarantees say what each could have cost."""
+    budget = discreet.Budget(4, 1e-8)
+    releases = [table.top("item", k=k, epsilon=1, budget=budget, bits=_bits(k)) for k in (2, 50)]
+    assert budget.spent == releases[0].charged + releases[1].charged
+    assert budget.held == Cost()
+    peel = make_plan(releases[1].query, shared_budget=True).mechanism.epsilon ** 2 / 8
+    assert releases[1].charged.rho == Cost(peel * (2 * len(releases[1]) + 1)).rho
+    assert releases[1].query.delta == Fraction(1, 10**10)
+    assert table.top("item", k=2, epsilon=1, delta="1e-9", budget=budget, bits=_bits("d")).query.delta == Fraction(
+        1, 10**9
+    )
+
+
+def test_many_questions_fit_a_budget_and_the_last_is_refused_before_it_reads():
+    """The refused question touches no data, and what is left can still be spent."""
+    engine, budget = TinyEngine((90_000, 80_000, 1)), discreet.Budget(1, 1e-8)
+    table = Table(engine, "user")
+    most = make_plan(Query("user", ("item",), 0.3, budget.delta / 100, k=2), shared_budget=True).worst_cost.rho
+    asked = int(budget.limit.rho / most)
+    for n in range(asked):
+        table.top("item", k=2, epsilon=0.3, budget=budget, bits=_bits(n))
+    with pytest.raises(BudgetExceeded):
+        table.top("item", k=2, epsilon=0.3, budget=budget, bits=_bits("refused"))
+    assert len(engine.asked) == asked > 5
+    before = budget.spent
+    table.top("item", k=2, epsilon=0.05, budget=budget, bits=_bits("small"))
+    assert len(engine.asked) == asked + 1
+    assert before.rho < budget.spent.rho <= budget.limit.rho
+
+
+def test_a_table_answers_several_threads_at_once(table):
+    """With one budget: everybody gets the answer to her own question, and everything is charged."""
+    budget, found, faults = discreet.Budget(20, 1e-8), {}, []
+    domains = [["a", "b"], ["b", "c"], ["c", "d"], ["d", "a"]]
+    start = threading.Barrier(4)
+
+    def ask(n):
+        try:
+            start.wait()
+            for _ in range(3):
+                found[n] = table.release("item", epsilon=2, domain=domains[n], budget=budget)
+        except Exception as fault:  # noqa: BLE001 - whatever it was, it is shown
+            faults.append(repr(fault))
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert {n: sorted(_found(release)) for n, release in found.items()} == {
+        n: sorted((item, COUNTS[item]) for item in domain) for n, domain in enumerate(domains)
+    }
+    assert budget.spent.rho == Cost(sum(3 * release.charged.rho for release in found.values())).rho
+
+
+def test_a_noise_key_gives_equal_questions_equal_answers(table):
+    """Whoever asks again gets the same bytes and a computational guarantee; a changed question gets other noise."""
+    noise = discreet.NoiseKey(SECRET, "2024-01")
+
+    def asked(ask, **parts):
+        return ask("item", bits=noise, **parts).timed(0).to_json()
+
+    again = discreet.scan(ROWS, user="user")
+    assert asked(table.top) == asked(again.top)
+    assert asked(table.release) == asked(again.release)
+    assert table.top("item", bits=noise).guarantee.computational
+    assert not table.top("item").guarantee.computational
+    others = [asked(table.top, k=9), asked(table.top, epsilon=1.01), asked(table.where("year > 0").top)]
+    assert len({asked(table.top), *others}) == 4
+
+
+def test_text_that_is_no_text_is_told(table):
+    """Half a character, as from a command line that was not UTF-8: an error of ours, with a key and without."""
+    for bits in (None, discreet.NoiseKey(SECRET, "v")):
+        with pytest.raises(DiscreetError):
+            table.where("item = '\udcff'").top("item", bits=bits)
+    with contextlib.suppress(DiscreetError):  # a version may also be taken as it is
+        table.top("item", bits=discreet.NoiseKey(SECRET, "\udcff"))
+
+
+def test_files_tell_their_version_and_frames_do_not(table, tmp_path):
+    """For a noise key; it changes with the file."""
+    pyarrow.parquet.write_table(ROWS.slice(0, 10), tmp_path / "t.parquet")
+    before = discreet.scan(tmp_path / "t.parquet", user="user").data_version
+    os.utime(tmp_path / "t.parquet", (1, 1))
+    after = discreet.scan(tmp_path / "t.parquet", user="user").data_version
+    assert before != after
+    assert str(tmp_path / "t.parquet") in before
+    assert table.data_version is None
+
+
+def test_progress_is_passed_on():
+    """To the engine, which calls it with shares."""
+    engine, progress = TinyEngine(), [].append
+    Table(engine, "user").top("item", progress=progress, bits=_bits())
+    assert [given for _, _, given in engine.asked] == [progress]
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    """Neither files nor warnings, when a table is forgotten and when the program ends without a word."""
+    pyarrow.parquet.write_table(ROWS, tmp_path / "t.parquet")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    discreet.scan(tmp_path / "t.parquet", user="user").top("item")
+    gc.collect()
+    assert list(temporary.iterdir()) == []
+    script = (
+        f"import discreet; t = discreet.scan({str(tmp_path / 't.parquet')!r}, user='user'); print(len(t.top('item')))"
+    )
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_question_is_kept_with_the_release(table):
+    """As it was bound: the table's own names, the filter, what was declared."""
+    release = table.where("YEAR = 2020").top("ITEM", k=2, groups_per_user=3, rows_per_user_and_item=2, bits=_bits())
+    assert isinstance(release.query, Query)
+    assert (release.query.user, release.query.items, release.query.k) == ("user", ("item",), 2)
+    assert (release.query.sensitivity.groups_per_user, release.query.sensitivity.rows_per_group) == (3, 2)
+    assert release.to_dict()["query"]["filtered"] is True
