@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check format bench docs docs-serve lock clean
+.PHONY: help setup demo test check format bench papers parameters docs docs-serve lock clean
 help:             ## list the recipes
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
@@ -37,6 +37,12 @@ format: $(READY)  ## rewrite the files as `make check` wants them
 
 bench: $(READY)   ## speed and memory as ratios, printed as tables
 	@$(BIN)/python -m benchmarks
+
+papers: $(READY)  ## every table and figure of the papers again, into docs/papers
+	@$(BIN)/python -m papers
+
+parameters: $(READY)  ## the curves and numbers behind the page about choosing parameters
+	@$(BIN)/python -m papers parameters-bounds parameters-accuracy dr19-figure-1 linkedin-section-8-3 linkedin-table-2
 
 docs: $(READY)    ## build the documentation into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
