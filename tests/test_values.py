@@ -115,6 +115,7 @@ def test_float_above_is_the_least_float_not_below(value):
     above, below = float_above(value), float_below(value)
     assert Fraction(below) <= value <= Fraction(above)
     before, after = math.nextafter(above, -math.inf), math.nextafter(below, math.inf)
+    assert value != 0 or (math.copysign(1, above), math.copysign(1, below)) == (1, 1)
     assert before == -math.inf or Fraction(before) < value
     assert after == math.inf or Fraction(after) > value
 
@@ -131,6 +132,17 @@ def test_a_sensitivity_outside_its_range_is_refused(groups, rows):
     """Nobody adds to less than one item, or more rows than an int32 holds."""
     with pytest.raises(InputError):
         Sensitivity(groups, rows)
+
+
+@pytest.mark.parametrize("value", [1.0, 2.5, "2", Fraction(2), np.float64(3), [1]])
+def test_a_sensitivity_that_is_no_whole_number_is_refused(value):
+    """Also one that equals a whole number; numpy's whole numbers are whole numbers and become ints."""
+    for arguments in ({"groups_per_user": value}, {"rows_per_group": value}):
+        with pytest.raises(InputError, match="must be a whole number"):
+            Sensitivity(**arguments)
+    kept = Sensitivity(np.int32(4), np.uint8(3))
+    assert [type(part) for part in dataclasses.astuple(kept)] == [int, int]
+    assert kept == Sensitivity(4, 3)
 
 
 def head(counts, limit=5, labels=None):

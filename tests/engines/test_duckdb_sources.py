@@ -187,3 +187,30 @@ def test_objects_that_look_like_variables_are_not_read(tmp_path, head):
     with duckdb.connect(str(tmp_path / "t.db")) as connection:
         connection.execute("CREATE TABLE frame AS SELECT 1 AS \"user\", 'right' AS item")
     assert head(tmp_path / "t.db", table="frame") == [(("right",), 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("user, item\nu1, a\n", ["user", "item"]),
+        (",user,item\n0,u1,a\n", ["user", "item"]),
+        ("# made on Monday\nuser,item\nu1,a\nu2,a\n", ["user", "item"]),
+        ("\ufeffuser,item\nu1,a\n", ["user", "item"]),
+        ("user;item\r\nu1;a\r\n", ["user", "item"]),
+        ('"us""er","it,em"\nu1,a\n', ['us"er', "it,em"]),
+    ],
+    ids=["spaces", "index", "comment", "mark", "semicolons", "quotes"],
+)
+def test_headers_of_csv_files_are_read_as_people_write_them(tmp_path, engine, text, columns):
+    """Spaces behind commas, the nameless index that pandas writes, a comment on top, a byte order mark."""
+    (tmp_path / "t.csv").write_text(text, "utf-8", newline="")
+    assert [name for name in engine(tmp_path / "t.csv").columns() if name in columns] == columns
+
+
+def test_folders_may_be_named_after_values(tmp_path, head):
+    """year=2024/t.parquet has a column year, as Hive, Spark and Arrow write it."""
+    for year, user in (("2023", "u1"), ("2024", "u2")):
+        (tmp_path / f"year={year}").mkdir()
+        pyarrow.parquet.write_table(pa.table({"user": [user], "item": ["a"]}), tmp_path / f"year={year}" / "t.parquet")
+    assert head(str(tmp_path / "year=*" / "*.parquet")) == [(("a",), 2)]
+    assert head(str(tmp_path / "year=*" / "*.parquet"), where="year > 2023") == [(("a",), 1)]

@@ -66,6 +66,15 @@ def test_log_bounds_enclose_next_to_one(shift, side):
         assert real(low) < log(value) < real(high)
 
 
+@pytest.mark.parametrize("power", [-2000, -600, -300, 300, 600, 2000])
+def test_log_bounds_enclose_for_values_that_are_no_floats(power):
+    """A rival's factor may be as small or as large as it likes."""
+    value = Fraction(7, 3) * Fraction(10) ** power
+    low, high = log_bounds(value, 60)
+    assert real(low) < log(value) < real(high)
+    assert high - low < Fraction(1, 10**50)
+
+
 @pytest.mark.parametrize(
     "call",
     [

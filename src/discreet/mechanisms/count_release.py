@@ -41,7 +41,8 @@ class CountRelease:
     Algorithm 2, under the filter of its Theorem 5). No contribution bound is needed: one user may touch every count.
 
     Tries at one epsilon are successive peels of one Gumbel race, so each level runs one race and walks down its order
-    for as long as the filter admits the next step: the same distribution as fresh noise for every try.
+    for as long as the filter admits the next step: the same distribution as fresh noise for every try, with the
+    threshold's log factor of the level's beginning.
 
     Args:
         limit: what the run may spend: it usually spends nearly all of the rho.
@@ -91,8 +92,13 @@ class CountRelease:
         return None
 
     def expectation(self) -> Expectation:
-        """From the last level the budget can pay for one item to the first."""
-        last, first = self._most_epsilon(), self._most_epsilon() / LADDER
+        """From the first level to the last that can still pay for one item, if none was found before."""
+        first = last = epsilon = self._most_epsilon() / LADDER
+        spent = Cost()
+        while (spent + self._peel(epsilon) + self._count(epsilon)).within(self.limit):
+            last = epsilon
+            spent += self._peel(epsilon)
+            epsilon *= 2
         least, most = (self._noise(last).std, self._noise(first).std) if self.counts else (None, None)
         return Expectation(least, most, math.ceil(self._threshold(last)))
 
@@ -118,7 +124,7 @@ class CountRelease:
     def _pay(self, run: _Run, epsilon: Fraction, found: int, reached: bool) -> int:
         """Pay for the items of one level in order, then for the threshold; returns how many items were paid for."""
         peel = self._peel(epsilon)
-        count = Cost(self._noise(epsilon).rho(self.rows_per_group)) if self.counts else Cost()
+        count = self._count(epsilon)
         for paid in range(found):
             if not run.budget.admits(peel):
                 return paid
@@ -128,7 +134,8 @@ class CountRelease:
                 return paid
             run.budget.spend(count)
             run.released += 1
-        if reached and run.calls < CALLS_MOST and run.budget.admits(peel):
+        more = run.released < self.head_limit and run.calls < CALLS_MOST
+        if reached and more and run.budget.admits(peel):
             run.budget.spend(peel)
             run.calls += 1
         return found
@@ -159,6 +166,9 @@ class CountRelease:
 
     def _peel(self, epsilon: Fraction) -> Cost:
         return Cost(epsilon**2 / 8, self._mass())
+
+    def _count(self, epsilon: Fraction) -> Cost:
+        return Cost(self._noise(epsilon).rho(self.rows_per_group)) if self.counts else Cost()
 
     def _threshold(self, epsilon: Fraction) -> float:
         """The count that an item needs for an even chance against the threshold, when the head's tail is empty."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from discreet.accounting.calibrate import epsilon_per_unit
+from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
 from discreet.noise import Race, Rival
 from discreet.values import Cost
@@ -50,6 +51,10 @@ class UnknownGumbel:
 
     name: ClassVar[str] = "unknown-gumbel"
     lossless: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= self.head_limit:
+            raise InputError(f"k must be from 1 to the head limit, {self.head_limit:,}, not {self.k:,}")
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:

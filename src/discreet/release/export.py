@@ -169,7 +169,7 @@ def to_parquet(release: Release, path: str | Path) -> None:
 
 
 def to_text(release: Release) -> str:
-    """A table for terminals: the counts with error bars, then what they cost."""
+    """A table for terminals: the counts with their error bars."""
     rows = [_cells(row, release) for row in _rows(to_arrow(release))]
     lines = _aligned(_headings(release), rows)
     return "\n".join([*lines, ""]) if rows else "nothing stands out enough to be released\n"

@@ -74,12 +74,15 @@ def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
     Returns:
         infinity if *one* can have an outcome that *other* cannot.
     """
-    pairs = [(p, other.get(outcome, 0.0)) for outcome, p in one.items() if p > 0]
-    if any(q <= 0 for _, q in pairs):
+    masses = [(p, other.get(outcome, 0.0)) for outcome, p in one.items() if p > 0]
+    if any(q <= 0 for _, q in masses):
         return math.inf
+    losses = [math.log(p / q) for p, q in masses]
+    most = max(losses)
     if math.isinf(alpha):
-        return max(math.log(p / q) for p, q in pairs)
-    return math.log(math.fsum(p * math.exp((alpha - 1) * math.log(p / q)) for p, q in pairs)) / (alpha - 1)
+        return most
+    scaled = [p * math.exp((alpha - 1) * (loss - most)) for (p, _), loss in zip(masses, losses, strict=True)]
+    return most + math.log(math.fsum(scaled)) / (alpha - 1)
 
 
 def head_of(counts: Mapping[str, int], limit: int, *, known_domain: bool = False) -> ExactHead:

@@ -1,0 +1,242 @@
+"""The suite that every mechanism passes: ours, and anybody's. Needs pytest.
+
+    class TestMyMechanism(MechanismSuite):
+        mechanism = MyMechanism
+        request = Request(k=3, head_limit=8, counts=False)
+
+It tests the promises of `Mechanism` and `Outcome` that can be seen from outside; that a mechanism is private, it cannot
+tell: see `discreet.testing.audit` for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+import numpy as np
+import pytest
+
+from discreet.errors import InvariantViolated
+from discreet.noise import KeyedBits
+from discreet.values import LARGEST_COUNT, Cost, ExactHead, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from discreet.mechanisms import Mechanism, Request
+
+HEADS: dict[str, Callable[[int], list[int]]] = {
+    "empty": lambda _: [],
+    "one user": lambda _: [1],
+    "one item": lambda _: [100_000],
+    "all zero": lambda n: [0] * n,
+    "short": lambda n: [100_000 - 7 * i for i in range(n // 2)],
+    "just full": lambda n: [100_000 - 7 * i for i in range(n)],
+    "one below the cut": lambda n: [100_000 - 7 * i for i in range(n + 1)],
+    "steep": lambda n: [10**9 >> 3 * i for i in range(n + 1)],
+    "tied with the cut": lambda n: [100_000] * (n + 1),
+    "largest counts": lambda n: [LARGEST_COUNT] * (n - 1) + [1],
+}
+"""Counts by the head's limit; a known domain is cut or filled up with zeros to its size."""
+
+RUNS = range(3)
+
+on_every_head = pytest.mark.parametrize("head", HEADS)
+
+
+class _Unseen:
+    """Labels that fail whoever looks at them."""
+
+    def __getattribute__(self, name: str) -> NoReturn:
+        raise AssertionError("a mechanism looked at the labels")
+
+    __len__ = __iter__ = __getitem__ = __eq__ = __hash__ = lambda self, *_: self.looked  # type: ignore[assignment]
+
+
+class MechanismSuite:
+    """What a mechanism promises, as tests; subclass it and set the attributes.
+
+    Attributes:
+        mechanism: the class under test.
+        request: what is asked of it; k and the head limit best between 2 and 10.
+        limit: what a release may cost.
+    """
+
+    mechanism: ClassVar[type[Mechanism]]
+    request: ClassVar[Request]
+    limit: ClassVar[Cost] = Cost(Fraction(1, 2), Fraction(1, 10**6))
+
+    def make(self) -> Mechanism:
+        """The instance under test; override it for mechanisms that are made in another way."""
+        return self.mechanism.within(self.limit, self.request)
+
+    def counts(self, head: str) -> NDArray[np.int64]:
+        """The counts of a head of `HEADS`, read-only, as the engine would give them to this mechanism."""
+        limit = self.make().head_limit
+        listed = HEADS[head](limit)
+        return self._frozen((listed + [0] * limit)[:limit] if self.request.known_domain else listed)
+
+    def release(self, counts: NDArray[np.int64], run: int) -> Outcome:
+        """One release with bits that follow from *run*, from a head whose labels must not be looked at."""
+        mechanism = self.make()
+        return mechanism.release(ExactHead(counts, mechanism.head_limit, _Unseen()), self._bits(run))
+
+    @staticmethod
+    def _frozen(counts: list[int]) -> NDArray[np.int64]:
+        array = np.array(counts, dtype=np.int64)
+        array.flags.writeable = False
+        return array
+
+    @staticmethod
+    def _bits(run: int) -> KeyedBits:
+        return KeyedBits(b"a secret of thirty-two bytes....", run)
+
+    @staticmethod
+    def _seen(outcome: Outcome) -> tuple[object, ...]:
+        arrays = (outcome.positions, outcome.counts, outcome.std_errors, outcome.low, outcome.high)
+        return (
+            *(None if a is None else tuple(a.tolist()) for a in arrays),
+            outcome.ordered,
+            outcome.complete,
+            outcome.cost,
+        )
+
+    def test_it_has_a_name(self) -> None:
+        """People can call it something."""
+        assert self.make().name
+
+    def test_the_worst_cost_is_within_the_limit(self) -> None:
+        """`within` makes what the limit can pay for."""
+        assert self.make().worst_cost().within(self.limit)
+
+    def test_only_a_lossless_mechanism_costs_no_delta(self) -> None:
+        """Who says that no mass is lost costs no delta, and the other way round."""
+        assert self.make().lossless == (self.make().worst_cost().delta == 0)
+
+    def test_its_parameters_are_a_frozen_value(self) -> None:
+        """Parameters, a frozen dataclass, cannot change after they were paid for, and equal ones are equal."""
+        made = self.make()
+        assert made == self.make()
+        assert hash(made) == hash(self.make())
+        for field in fields(made):  # type: ignore[arg-type]
+            with pytest.raises(AttributeError):
+                setattr(made, field.name, None)
+
+    @on_every_head
+    def test_the_charge_is_within_the_worst_cost(self, head: str) -> None:
+        """Nobody is charged more than was reserved."""
+        for run in RUNS:
+            assert self.release(self.counts(head), run).cost.within(self.make().worst_cost())
+
+    @on_every_head
+    def test_equal_bits_give_equal_outcomes(self, head: str) -> None:
+        """All randomness comes from the bits."""
+        for run in RUNS:
+            one, other = (self._seen(self.release(self.counts(head), run)) for _ in range(2))
+            assert one == other
+
+    def test_other_bits_give_other_outcomes(self) -> None:
+        """Bits are used."""
+        counts, _ = self._tied()
+        assert len({self._seen(self.release(counts, run)) for run in range(20)}) > 1
+
+    @on_every_head
+    def test_labels_are_never_looked_at(self, head: str) -> None:
+        """Nothing depends on labels: a head without any gives the same outcome."""
+        made, counts = self.make(), self.counts(head)
+        bare = made.release(ExactHead(counts, made.head_limit), self._bits(0))
+        assert self._seen(self.release(counts, 0)) == self._seen(bare)
+
+    def test_no_bits_are_drawn_twice(self) -> None:
+        """A second release from the same bits is refused: no noise protects two things."""
+        made, counts, bits = self.make(), self._tied()[0], self._bits(0)
+        made.release(ExactHead(counts, made.head_limit), bits)
+        with pytest.raises(InvariantViolated):
+            made.release(ExactHead(counts, made.head_limit), bits)
+
+    @on_every_head
+    def test_positions_are_different_rows_above_the_cut(self, head: str) -> None:
+        """What is released is in the head, once, and never the item that is only read for the threshold."""
+        counts = self.counts(head)
+        for run in RUNS:
+            positions = self.release(counts, run).positions
+            assert positions.dtype == np.int64
+            assert positions.ndim == 1
+            assert len(set(positions.tolist())) == len(positions)
+            assert all(0 <= p < min(len(counts), self.make().head_limit) for p in positions.tolist())
+
+    @on_every_head
+    def test_an_item_that_nobody_has_appears_only_in_a_known_domain(self, head: str) -> None:
+        """A count of 0 is as good as not being in the table."""
+        counts = self.counts(head)
+        for run in RUNS:
+            assert self.request.known_domain or (counts[self.release(counts, run).positions] > 0).all()
+
+    @on_every_head
+    def test_complete_means_that_all_was_returned(self, head: str) -> None:
+        """At most k items; complete if there are k, or, without a k, only if there is nothing else."""
+        counts = self.counts(head)
+        for run in RUNS:
+            outcome, k = self.release(counts, run), self.request.k
+            if k is None:
+                assert not outcome.complete or len(outcome.positions) == len(counts)
+            else:
+                assert len(outcome.positions) <= k
+                assert outcome.complete == (len(outcome.positions) == k)
+
+    @on_every_head
+    def test_counts_come_if_and_only_if_they_were_asked_for(self, head: str) -> None:
+        """Counts, errors and intervals are all there, one for each position, or none of them is."""
+        outcome = self.release(self.counts(head), 0)
+        parts = (outcome.counts, outcome.std_errors, outcome.low, outcome.high)
+        for part, kind in zip(parts, (np.int64, np.float64, np.int64, np.int64), strict=True):
+            assert (part is not None) == self.request.counts
+            assert part is None or (part.shape == outcome.positions.shape and part.dtype == kind)
+
+    @on_every_head
+    def test_intervals_are_sane(self, head: str) -> None:
+        """0 <= low <= high, and the released count is between them unless it is negative."""
+        for run in RUNS:
+            outcome = self.release(self.counts(head), run)
+            if outcome.counts is None or outcome.low is None or outcome.high is None:
+                return
+            shown = np.maximum(outcome.counts, 0)
+            assert (outcome.low >= 0).all()
+            assert ((outcome.low <= shown) & (shown <= outcome.high)).all()
+
+    @on_every_head
+    def test_standard_errors_are_as_expected(self, head: str) -> None:
+        """Every standard error is within what was said before any data was read."""
+        expected = self.make().expectation()
+        least, most = expected.std_error_least, expected.std_error_most
+        assert (least is None) == (most is None) == (not self.request.counts)
+        errors = self.release(self.counts(head), 0).std_errors
+        if errors is not None and least is not None and most is not None:
+            assert ((least <= errors) & (errors <= most)).all()
+            assert 0 < least <= most < np.inf
+
+    def test_ties_follow_no_order(self) -> None:
+        """Equal counts come in random order, not in the head's: each of them comes first now and then."""
+        counts, tied = self._tied()
+        first = [self.release(counts, run).positions[:1].tolist() for run in range(80)]
+        assert {row for rows in first for row in rows} == set(range(tied))
+
+    @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(3)])
+    def test_its_own_theorem_stays_within_what_was_asked(self, epsilon: Fraction) -> None:
+        """What `at` makes, if it makes something, is (epsilon, delta)-DP by its own account."""
+        made = self.mechanism.at(epsilon, self.limit.delta, self.request)
+        if made is not None:
+            direct = made.direct_epsilon()
+            assert direct is not None
+            assert direct <= epsilon
+            assert made.worst_cost().delta <= self.limit.delta
+
+    def _tied(self) -> tuple[NDArray[np.int64], int]:
+        """A head of equal, large counts with nothing below them, and how many: as many as can be returned."""
+        limit = self.make().head_limit
+        tied = min(self.request.k or limit, limit)
+        rest = limit - tied if self.request.known_domain else 0
+        return self._frozen([10**7] * tied + [0] * rest), tied

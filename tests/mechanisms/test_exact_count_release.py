@@ -1,0 +1,56 @@
+"""Exact audit of PCR: every run of a naive reference, on all neighbouring pairs; `test_sampled` ties the code to it."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cache
+
+import pytest
+
+from discreet.testing.audit import divergence
+
+from .pcr_reference import Pcr, transcripts
+from .worlds import named, pairs, shapes, worst
+
+pytestmark = pytest.mark.exact
+
+
+class Spendthrift(Pcr):
+    """Each try may lose as much as ten should."""
+
+    @property
+    def mass(self):
+        """What a try may lose."""
+        return self.delta / 200
+
+
+def lost_by(pcr, tau):
+    """Of all pairs, the largest delta at the largest epsilon that a run's tries can add up to; and the allowed mass.
+
+    Every try is epsilon-DP but for a mass of delta / 2,000, and no run makes more tries than the longest one found.
+    """
+
+    @cache
+    def runs(counts):
+        return {tries: p for (tries, _), p in transcripts(pcr, named(counts), 1e-10).items()}
+
+    worlds = list(pairs(shapes(3, 4 - tau), tau))
+    tries = {t for pair in worlds for counts in pair for t in runs(counts)}
+    epsilon = max(math.fsum(e for e, _ in t) for t in tries)
+    found, _ = worst(lambda one, other: divergence(runs(one), runs(other), epsilon), iter(worlds))
+    return found, max(map(len, tries)) * float(pcr.delta) / 2000
+
+
+@pytest.mark.parametrize(("cutoff", "tau"), [(1, 1), (2, 1), (2, 2)])
+def test_count_release_is_private(cutoff, tau):
+    """Labels, levels and the end of the run: each try costs its epsilon, and loses delta / 2,000 at most."""
+    pcr = Pcr(Fraction(8), Fraction(9, 10), cutoff, Fraction(1, 2), tau, counts=False)
+    found, allowed = lost_by(pcr, tau)
+    assert 0.9 * allowed < found <= allowed
+
+
+def test_tries_that_lose_more_are_rejected():
+    """The audit has an edge: ten times the mass a try is seen."""
+    found, allowed = lost_by(Spendthrift(Fraction(8), Fraction(9, 10), 2, Fraction(1, 2), 1, counts=False), 1)
+    assert found > allowed

@@ -1,0 +1,56 @@
+"""Exact audits of TopStable: the probability of every set, on all neighbouring pairs of small histograms."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from discreet.mechanisms import TopStable
+from discreet.testing.audit import divergence
+
+from .worlds import LEEWAY, delta_of, distributions, histograms, pairs
+
+pytestmark = pytest.mark.exact
+
+PRICES = [(Fraction(1), Fraction(1, 20)), (Fraction(4), Fraction(1, 100)), (Fraction(3), Fraction(1, 2))]
+
+
+@pytest.mark.parametrize("tau", [1, 2])
+@pytest.mark.parametrize(("epsilon", "delta"), PRICES)
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
+def test_top_stable_is_private(k, epsilon, delta, tau):
+    """Theorem 3.2 of the paper, with discrete noise, tau, and the threshold of the exact tail: (epsilon, delta)-DP."""
+    mechanism = TopStable(k, epsilon, delta, tau)
+    assert mechanism.direct_epsilon() == epsilon
+    assert mechanism.worst_cost().delta == delta
+    assert mechanism.worst_cost().rho == epsilon**2 / 2
+    found, where = delta_of(mechanism, float(epsilon), pairs(histograms(4 if tau == 1 else 3, 3), tau))
+    assert found <= float(delta) + LEEWAY, where
+    assert found > float(delta) / 8
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_top_stable_is_private_among_large_counts(k):
+    """Gaps near the threshold, where a set is as likely as not: every neighbour of heads with one wide gap."""
+    mechanism = TopStable(k, Fraction(1), Fraction(1, 20))
+    wide = mechanism.threshold() + 1
+    second = wide if k > 1 else 0
+    of = distributions(mechanism)
+    tops = [(wide + a, second + b, c, d) for a in (0, 1, 2) for b in (0, 1) for c in (0, 1, 2) for d in (0, 1)]
+    shown = 0.0
+    for one, other in pairs(iter(tops)):
+        assert divergence(of(one), of(other), 1.0) <= 0.05 + LEEWAY
+        shown = max(shown, 1 - of(one)[frozenset()])
+    assert shown > 0.3
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "k"), [(1, Fraction(1, 20), 1), (2, Fraction(1, 5), 2)])
+def test_a_top_stable_threshold_one_lower_is_rejected_for_one_item(epsilon, delta, k):
+    """The audit has an edge: the least threshold that the exact tail allows is nearly the least that is private."""
+
+    class Low(TopStable):
+        def threshold(self):
+            return TopStable.threshold(self) - k
+
+    assert delta_of(Low(k, Fraction(epsilon), delta), epsilon, pairs(histograms(3, 2)))[0] > delta

@@ -1,0 +1,313 @@
+"""What is made within a limit, or by a theorem: pinned against numbers computed elsewhere; and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import optimize
+
+from discreet.errors import InputError
+from discreet.mechanisms import (
+    MECHANISMS,
+    CountRelease,
+    KnownGumbel,
+    KnownLaplace,
+    Request,
+    TopStable,
+    UnknownGumbel,
+    UnknownLaplace,
+    choose,
+)
+from discreet.mechanisms.base import noise_of
+from discreet.testing.audit import distribution, head_of, pmf, radius, sample
+from discreet.values import Cost, Sensitivity
+
+LIMIT = Cost(Fraction(84375, 10**4), Fraction(3, 10**9))
+"""LinkedIn's 3,000 units of epsilon_per = .15 and 30 calls of 1e-10."""
+
+
+def asked(k=10, limit=100, groups=None, tau=1, **more):
+    """A request."""
+    return Request(k, limit, Sensitivity(groups, tau), **more)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "request_", "parameter", "squared"),
+    [
+        (KnownLaplace, asked(groups=5, tau=3, known_domain=True), "scale", Fraction(45, 2) / LIMIT.rho),
+        (KnownLaplace, asked(None, 100, known_domain=True, noise="laplace"), "scale", Fraction(100, 2) / LIMIT.rho),
+        (KnownLaplace, asked(groups=500, known_domain=True), "scale", Fraction(100, 2) / LIMIT.rho),
+        (KnownGumbel, asked(known_domain=True), "epsilon", 8 * LIMIT.rho / 20),
+        (KnownGumbel, asked(known_domain=True, counts=False), "epsilon", 8 * LIMIT.rho / 10),
+        (UnknownLaplace, asked(groups=5, tau=3), "scale", Fraction(45, 2) / LIMIT.rho),
+        (UnknownGumbel, asked(1500, 3000), "epsilon", Fraction(15, 100) ** 2),
+        (UnknownGumbel, asked(1499, 3000, counts=False, optimise_cutoff=True), "epsilon", Fraction(15, 100) ** 2 * 2),
+        (UnknownGumbel, asked(1499, 3000, optimise_cutoff=True), "epsilon", Fraction(15, 100) ** 2 * 3000 / 2999),
+        (TopStable, asked(counts=False), "epsilon", 2 * LIMIT.rho),
+    ],
+)
+def test_all_of_the_limit_is_used_and_nothing_above(mechanism, request_, parameter, squared):
+    """The parameter is the published function of rho, to 28 bits, rounded to the side that costs less."""
+    made = mechanism.within(LIMIT, request_)
+    value = getattr(made, parameter)
+    ratio = float(value) / math.sqrt(squared)
+    assert 0 <= (ratio - 1 if parameter == "scale" else 1 - ratio) < 2**-26
+    assert made.worst_cost().within(LIMIT)
+    assert made.worst_cost().rho > LIMIT.rho * (1 - Fraction(1, 2**25))
+    assert made.worst_cost().delta == (0 if made.lossless else LIMIT.delta)
+
+
+def test_count_release_gets_the_whole_limit():
+    """PCR spends what it is given."""
+    made = CountRelease.within(LIMIT, asked(None, 1000, relative_error=Fraction(1, 5), counts=False))
+    assert made == CountRelease(LIMIT, 1000, Fraction(1, 5), 1, counts=False)
+    assert made.worst_cost() == LIMIT
+
+
+LAPLACE = {"noise": "laplace"}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "request_", "parameter", "value"),
+    [
+        (KnownLaplace, asked(groups=5, tau=3, known_domain=True, **LAPLACE), "scale", Fraction(15)),
+        (KnownGumbel, asked(known_domain=True, counts=False), "epsilon", Fraction(1, 10)),
+        (KnownGumbel, asked(known_domain=True, **LAPLACE), "epsilon", Fraction(1, 15)),
+        (UnknownLaplace, asked(groups=5, tau=3, **LAPLACE), "scale", Fraction(15)),
+        (UnknownGumbel, asked(counts=False), "epsilon", Fraction(1, 10)),
+        (UnknownGumbel, asked(optimise_cutoff=True, **LAPLACE), "epsilon", Fraction(1, 16)),
+        (TopStable, asked(counts=False), "epsilon", Fraction(1)),
+        (KnownLaplace, asked(groups=5, known_domain=True), None, None),
+        (KnownGumbel, asked(known_domain=True), None, None),
+        (UnknownLaplace, asked(groups=5), None, None),
+        (UnknownGumbel, asked(), None, None),
+        (CountRelease, asked(None), None, None),
+    ],
+)
+def test_a_theorem_gives_all_of_epsilon(mechanism, request_, parameter, value):
+    """`at` epsilon = 1; Gaussian counts have no such theorem."""
+    made = mechanism.at(Fraction(1), Fraction(1, 10**6), request_)
+    if parameter is None:
+        assert made is None
+        assert mechanism.within(LIMIT, request_).direct_epsilon() is None
+    else:
+        assert getattr(made, parameter) == value
+        assert made.direct_epsilon() == 1
+        assert made.worst_cost().delta == (0 if made.lossless else Fraction(1, 10**6))
+
+
+TABLE = [
+    (True, 3, 10, KnownLaplace),
+    (True, 3, None, KnownLaplace),
+    (True, None, 10, KnownGumbel),
+    (True, None, None, KnownLaplace),
+    (False, 3, 10, UnknownLaplace),
+    (False, 3, None, UnknownLaplace),
+    (False, None, 10, UnknownGumbel),
+    (False, None, None, CountRelease),
+]
+
+
+@pytest.mark.parametrize(("known", "groups", "k", "expected"), TABLE)
+def test_the_mechanism_follows_from_what_is_declared(known, groups, k, expected):
+    """LinkedIn 2021, Table 1, with PCR for all counts; and the one chosen can be made."""
+    request = asked(k, 10, groups, known_domain=known)
+    assert choose(request) is expected
+    assert isinstance(expected.within(LIMIT, request), expected)
+
+
+def test_mechanisms_are_registered_by_their_names():
+    """Six, each under its own name."""
+    assert len(MECHANISMS) == 6
+    assert all(name == mechanism.name for name, mechanism in MECHANISMS.items())
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "request_", "message"),
+    [
+        (KnownLaplace, asked(groups=2), "needs the domain"),
+        (KnownGumbel, asked(), "needs the domain"),
+        (KnownGumbel, asked(None, known_domain=True), "how many items"),
+        (UnknownLaplace, asked(), "groups_per_user"),
+        (UnknownGumbel, asked(None), "how many items"),
+        (TopStable, asked(None, counts=False), "how many items"),
+        (TopStable, asked(), "without counts"),
+        (CountRelease, asked(), "not a top k"),
+        (CountRelease, asked(None, **LAPLACE), "gaussian noise only"),
+        (CountRelease, asked(None, relative_error=Fraction(0)), "above 0 and below 1"),
+        (CountRelease, asked(None, relative_error=Fraction(1)), "above 0 and below 1"),
+    ],
+)
+def test_what_a_mechanism_cannot_do_is_refused(mechanism, request_, message):
+    """An InputError that says what is allowed, from `within`; and from `at`, where that could make something."""
+    with pytest.raises(InputError, match=message):
+        mechanism.within(LIMIT, request_)
+    if mechanism is not CountRelease:
+        with pytest.raises(InputError, match=message):
+            mechanism.at(Fraction(1), Fraction(1, 10**6), replace(request_, noise="laplace"))
+
+
+STABLE = [  # n, k, epsilon, published threshold; delta = 1/n
+    (107_092, 10, Fraction(4, 5), 57.5),
+    (107_092, 50, Fraction(2, 5), 128.0),
+    (51_406, 10, Fraction(1), 43.7),
+    (2_293, 3, Fraction(1), 29.8),
+    (100_000, 50, Fraction(4, 5), 63.672861),
+]
+
+
+def difference_tail(scale, other, least):
+    """Pr[X - Y >= least] of discrete Laplace X and Y, by direct summation at 40 digits."""
+    with mpmath.workdps(40):
+        a, b = (mpmath.mpf(1) / mpmath.mpf(s.numerator) * s.denominator for s in (scale, other))
+        q, total = mpmath.exp(-a), mpmath.mpf(0)
+        for y in range(-int(45 * float(other)) - 5, int(45 * float(other)) + 6):
+            n = least + y
+            above = q**n / (1 + q) if n > 0 else 1 - q ** (1 - n) / (1 + q)
+            total += mpmath.tanh(b / 2) * mpmath.exp(-b * abs(y)) * above
+        return total
+
+
+@pytest.mark.parametrize(("n", "k", "epsilon", "published"), STABLE)
+def test_top_stable_thresholds_are_the_least_and_below_the_published(n, k, epsilon, published):
+    """T is the least integer with Pr[Lap - Lap > T] <= delta / k; the paper's Lemma 3.1 asks for more."""
+    mechanism = TopStable(k, epsilon, Fraction(1, n))
+    gap, bar = Fraction(200, 63) / epsilon, Fraction(100, 37) / epsilon
+    assert (mechanism.gap_noise().scale, mechanism.threshold_noise().scale) == (gap, bar)
+    assert published - 1.5 < mechanism.threshold() <= published
+    allowed = mpmath.mpf(1) / n / k
+    assert difference_tail(gap, bar, mechanism.threshold() + 1) <= allowed
+    assert difference_tail(gap, bar, mechanism.threshold()) > allowed
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "epsilon", "published"),
+    [(107_092, 10, ".0917", 152.4), (51_406, 10, ".1161", 114.3), (2_293, 3, ".25", 36.3)],
+)
+def test_unknown_gumbel_thresholds_are_the_published_ones(n, k, epsilon, published):
+    """1 + ln(k/delta)/epsilon, delta = 1/n, rounded up to a whole count."""
+    mechanism = UnknownGumbel(k, k, Fraction(epsilon), Fraction(1, n), counts=None)
+    assert mechanism.expectation().smallest_count == math.ceil(published)
+
+
+@pytest.mark.parametrize("epsilon", [0.15, 0.5, 2.0])
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("delta", [Fraction(1, 10**10), Fraction(1, 10**6)])
+def test_the_unknown_laplace_margin_is_below_the_published(epsilon, groups, delta):
+    """At the paper's scale 2 Delta / epsilon ours is smaller, the least its tail allows, and the same theorem holds."""
+    scale = 2 * groups / Fraction(epsilon)
+    mechanism = UnknownLaplace(None, 100, groups, scale, delta, noise="laplace")
+    assert mechanism.direct_epsilon() == Fraction(epsilon) / 2
+    hat = optimize.brentq(
+        lambda x: x / 4 * (math.exp(epsilon / 2) + 1) * (3 + math.log(groups / x)) / float(delta) - 1, 1e-30, 1e-3
+    )
+    assert 0.9 < (mechanism.margin()) / (scale * math.log(groups / hat)) < 1
+    allowed = mpmath.mpf(delta.numerator) / delta.denominator / 2 / groups
+    assert (
+        difference_tail(scale, scale, mechanism.margin() + 1)
+        <= allowed
+        < difference_tail(scale, scale, mechanism.margin())
+    )
+
+
+def test_the_unknown_laplace_margin_at_the_papers_parameters():
+    """At epsilon .15, Delta 1, delta 1e-10: 343.96 above the cut is published, 343 is ours."""
+    mechanism = UnknownLaplace(None, 1000, 1, Fraction(40, 3), Fraction(1, 10**10), noise="laplace")
+    assert mechanism.margin() + mechanism.rows_per_group == 343
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3), Fraction(40, 3)])
+@pytest.mark.parametrize("groups", [1, 30])
+def test_the_gaussian_margin_is_enough_and_not_much_more(scale, groups):
+    """2 min(Delta, dbar) Pr[X - Y > m] <= delta by convolution; m is within a sixth of the least."""
+    mechanism = UnknownLaplace(None, 10, groups, scale, Fraction(1, 10**6))
+    noise = noise_of("gaussian", scale)
+    law = pmf(noise, np.arange(-radius(noise), radius(noise) + 1))
+    tail = np.cumsum(np.convolve(law, law))[: 2 * radius(noise) + 1][::-1]  # Pr[X - Y >= m] from below, by symmetry
+    allowed = 1e-6 / 2 / min(groups, 10)
+    least = next(m for m in range(len(tail)) if tail[m + 1] <= allowed)
+    assert least <= mechanism.margin() <= least * 7 / 6 + 1
+
+
+@pytest.mark.parametrize("tau", [1, 2, 5])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(4)])
+def test_unknown_gumbel_caps_the_mass_it_uses(epsilon, tau):
+    """The threshold's weight is cutoff / min(delta, e^epsilon (1 - e^(-epsilon/tau))); delta is charged as it was."""
+    for delta in (Fraction(1, 10**6), Fraction(9, 10)):
+        mechanism = UnknownGumbel(2, 7, epsilon, delta, tau, None)
+        race = mechanism.race(head_of({"a": 3}, 7), 7)
+        cap = mpmath.exp(float(epsilon)) * -mpmath.expm1(-float(epsilon) / tau)
+        used = 7 / race.rival.factor
+        assert 0 <= 1 - float(used) / min(float(delta), float(cap)) < 2e-9
+        assert mechanism.worst_cost().delta == delta
+        assert race.rival.score == tau
+        assert race.scale == epsilon / tau
+
+
+def chance(mechanism, count):
+    """Of an item with *count* and nothing else, the chance that it is returned."""
+    head = head_of({"a": count}, mechanism.head_limit)
+    if isinstance(mechanism, (UnknownGumbel, TopStable)):
+        return sum(p for seen, p in distribution(mechanism, head).items() if "a" in str(seen))
+    outcomes = sample(mechanism, head, 300, bytes(32))
+    return sum(len(outcome) > 0 for outcome in outcomes) / 300 + 0.09  # three standard errors
+
+
+SMALL = Cost(Fraction(1, 2), Fraction(1, 10**6))
+
+
+@pytest.mark.parametrize("tau", [1, 3])
+@pytest.mark.parametrize(
+    ("mechanism", "request_"),
+    [
+        (UnknownGumbel, asked()),
+        (UnknownGumbel, asked(optimise_cutoff=True, counts=False)),
+        (UnknownLaplace, asked(groups=2)),
+        (UnknownLaplace, asked(groups=2, **LAPLACE)),
+        (TopStable, asked(counts=False)),
+        (CountRelease, asked(None, 1000)),
+        (CountRelease, asked(None, 1000, relative_error=Fraction(1, 50))),
+        (CountRelease, asked(None, 1000, counts=False)),
+    ],
+)
+def test_an_item_above_the_smallest_count_is_returned_more_often_than_not(mechanism, request_, tau):
+    """What is said before any data is read is honest: above it likely, far below it hardly ever."""
+    made = mechanism.within(SMALL, replace(request_, sensitivity=replace(request_.sensitivity, rows_per_group=tau)))
+    smallest = made.expectation().smallest_count
+    assert chance(made, smallest + 1) >= 0.5
+    assert chance(made, smallest // 4) <= 0.1
+
+
+def test_the_smallest_count_is_no_overstatement():
+    """Half way below it, an item is returned less often than not."""
+    for mechanism, request_ in (
+        (UnknownGumbel, asked()),
+        (TopStable, asked(counts=False)),
+        (UnknownLaplace, asked(groups=2)),
+    ):
+        made = mechanism.within(SMALL, request_)
+        assert chance(made, made.expectation().smallest_count * 3 // 4) < 0.5
+
+
+@pytest.mark.parametrize("mechanism", [KnownLaplace, KnownGumbel])
+def test_in_a_known_domain_every_item_can_appear(mechanism):
+    """No smallest count is named, and items that nobody has are returned now and then."""
+    made = mechanism.within(SMALL, asked(2, 5, 5, known_domain=True))
+    assert made.expectation().smallest_count is None
+    head = head_of({"a": 2, "b": 1, "c": 0, "d": 0, "e": 0}, 5, known_domain=True)
+    shown = {label for outcome in sample(made, head, 100, bytes(32)) for label, _ in outcome}
+    assert shown == set("abcde")
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("at_cost", [Fraction(1, 2), Fraction(15, 100)])
+def test_a_count_costs_as_much_as_a_label(noise, at_cost):
+    """Scale 2 tau / epsilon: the standard error of a Gaussian count, or sqrt 2 of it for Laplace, nearly."""
+    expected = UnknownGumbel(3, 9, at_cost, Fraction(1, 10**6), 2, noise).expectation()
+    factor = 1 if noise == "gaussian" else math.sqrt(2)
+    assert expected.std_error_least == expected.std_error_most == pytest.approx(4 / at_cost * factor, rel=0.01)

@@ -1,0 +1,132 @@
+"""All six mechanisms, in all their variants, pass the public suite."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from discreet.mechanisms import (
+    CountRelease,
+    KnownGumbel,
+    KnownLaplace,
+    Request,
+    TopStable,
+    UnknownGumbel,
+    UnknownLaplace,
+)
+from discreet.testing.mechanisms import MechanismSuite
+from discreet.values import Cost, Sensitivity
+
+LOSSLESS = Cost(Fraction(1, 2))
+TWO_ITEMS = Sensitivity(groups_per_user=2)
+
+
+class TestKnownLaplace(MechanismSuite):
+    """Gaussian counts of a whole domain."""
+
+    mechanism, limit = KnownLaplace, LOSSLESS
+    request = Request(None, 6, TWO_ITEMS, known_domain=True)
+
+
+class TestKnownLaplaceTop(MechanismSuite):
+    """The largest Laplace counts of a domain; a user may be in all of them, with three rows each."""
+
+    mechanism, limit = KnownLaplace, LOSSLESS
+    request = Request(3, 6, Sensitivity(None, 3), noise="laplace", known_domain=True)
+
+
+class TestKnownLaplaceLabels(MechanismSuite):
+    """Labels only."""
+
+    mechanism, limit = KnownLaplace, LOSSLESS
+    request = Request(3, 6, TWO_ITEMS, counts=False, known_domain=True)
+
+
+class TestKnownGumbel(MechanismSuite):
+    """Top k with Gaussian counts."""
+
+    mechanism, limit = KnownGumbel, LOSSLESS
+    request = Request(3, 6, known_domain=True)
+
+
+class TestKnownGumbelLaplace(MechanismSuite):
+    """Top k with Laplace counts, asked for more than the domain has."""
+
+    mechanism, limit = KnownGumbel, LOSSLESS
+    request = Request(5, 4, Sensitivity(None, 2), noise="laplace", known_domain=True)
+
+
+class TestKnownGumbelLabels(MechanismSuite):
+    """Labels only."""
+
+    mechanism, limit = KnownGumbel, LOSSLESS
+    request = Request(3, 6, counts=False, known_domain=True)
+
+
+class TestUnknownLaplace(MechanismSuite):
+    """Everything above the threshold."""
+
+    mechanism = UnknownLaplace
+    request = Request(None, 6, TWO_ITEMS)
+
+
+class TestUnknownLaplaceTop(MechanismSuite):
+    """The largest Laplace counts above the threshold, rows counted up to three."""
+
+    mechanism = UnknownLaplace
+    request = Request(3, 6, Sensitivity(2, 3), noise="laplace")
+
+
+class TestUnknownLaplaceLabels(MechanismSuite):
+    """Labels only."""
+
+    mechanism = UnknownLaplace
+    request = Request(3, 6, TWO_ITEMS, counts=False)
+
+
+class TestUnknownGumbel(MechanismSuite):
+    """Top k with Gaussian counts."""
+
+    mechanism = UnknownGumbel
+    request = Request(3, 6)
+
+
+class TestUnknownGumbelAtTheCut(MechanismSuite):
+    """The cut-off is k itself; Laplace counts of rows."""
+
+    mechanism = UnknownGumbel
+    request = Request(4, 4, Sensitivity(None, 3), noise="laplace")
+
+
+class TestUnknownGumbelCutoff(MechanismSuite):
+    """Labels only, behind an optimised cut-off."""
+
+    mechanism = UnknownGumbel
+    request = Request(3, 8, counts=False, optimise_cutoff=True)
+
+
+class TestTopStable(MechanismSuite):
+    """A set."""
+
+    mechanism = TopStable
+    request = Request(4, 6, counts=False)
+
+
+class TestTopStableRows(MechanismSuite):
+    """A set, rows counted up to three."""
+
+    mechanism = TopStable
+    request = Request(2, 2, Sensitivity(None, 3), counts=False)
+
+
+class TestCountRelease(MechanismSuite):
+    """As many counts as can be had."""
+
+    mechanism = CountRelease
+    request = Request(None, 6)
+
+
+class TestCountReleaseLabels(MechanismSuite):
+    """As many labels as can be had, rows counted up to two."""
+
+    mechanism = CountRelease
+    request = Request(None, 6, Sensitivity(None, 2), counts=False)
