@@ -110,7 +110,8 @@ class DuckDBEngine:
         """See `Engine.head`."""
         with self._lock:
             result = self._run(lambda: self._count(request, seed), progress)
-        counts = np.array(result.column("n").to_numpy(), dtype=np.int64)
+        # Not to_numpy(), which imports pandas where it is installed: a quarter of a second.
+        counts = np.array(np.from_dlpack(result.column("n").combine_chunks()), dtype=np.int64)
         return ExactHead(counts, request.limit, result.drop_columns(["n"]).rename_columns(list(request.items)))
 
     def _count(self, request: HeadRequest, seed: bytes) -> pa.Table:

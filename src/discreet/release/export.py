@@ -14,6 +14,8 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from discreet.errors import InputError
 from discreet.values import float_above
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from discreet.accounting.guarantee import Guarantee
     from discreet.query.model import Query
@@ -76,19 +79,27 @@ def write_text(text: str, path: str | Path) -> None:
     write_whole(path, write)
 
 
+def arrow_array(values: NDArray[Any]) -> pa.Array:
+    """Numbers as an Arrow array, without pa.array(), which imports pandas where it is installed."""
+    import pyarrow as pa
+
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
 def to_arrow(release: Release) -> pa.Table:
     """See `Release.to_arrow`."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {}
     if release.query.k is not None:
-        ranks = range(1, len(release) + 1) if release.ordered else [None] * len(release)
-        columns["rank"] = pa.array(ranks, pa.int64())
+        ranks = np.arange(1, len(release) + 1)
+        columns["rank"] = arrow_array(ranks) if release.ordered else pa.nulls(len(release), pa.int64())
     for name in release.labels.column_names:
         columns[_free_name(name, release.labels.column_names)] = release.labels.column(name)
     for name, values in zip(_OURS[1:], (release.counts, release.std_errors, release.low, release.high), strict=True):
         if values is not None:
-            columns[name] = pa.array(values)
+            columns[name] = arrow_array(values)
     return pa.table(columns)
 
 

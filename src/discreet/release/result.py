@@ -62,7 +62,7 @@ class Release:
     def of(cls, plan: Plan, labels: pa.Table, outcome: Outcome, *, computational: bool) -> Release:
         """The release of *outcome*, whose positions are rows of *labels*."""
         return cls(
-            labels.take(outcome.positions),
+            labels.take(export.arrow_array(outcome.positions)),
             outcome.counts,
             outcome.std_errors,
             outcome.low,
