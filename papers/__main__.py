@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import click
 
 from papers.experiment import Setting
 from papers.experiments import EXPERIMENTS
+from papers.official import LOADERS
 from papers.report import run, write_pages, write_results
 from papers.tables import Tables
+
+
+def paths(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    """Official files by the name of their table, from texts "NAME=PATH"."""
+    found: dict[str, Path] = {}
+    for value in values:
+        name, _, path = value.partition("=")
+        if name not in LOADERS or not path or not Path(path).exists():
+            raise click.BadParameter(
+                f"{value!r} is not NAME=PATH with an existing path and one of {', '.join(LOADERS)}"
+            )
+        found[name] = Path(path)
+    return found
 
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(sorted(EXPERIMENTS)))
 @click.option("--smoke", is_flag=True, help="The least that shows it works; writes no pages.")
-def main(names: tuple[str, ...], *, smoke: bool) -> None:
+@click.option(
+    "--official",
+    multiple=True,
+    callback=paths,
+    metavar="NAME=PATH",
+    envvar="DISCREET_OFFICIAL",
+    help="The official file of a paper's table (papers/official.py); also in DISCREET_OFFICIAL, separated by spaces.",
+)
+def main(names: tuple[str, ...], *, smoke: bool, official: dict[str, Path]) -> None:
     """Regenerate tables and figures of the papers; what was finished before is not run again."""
-    setting = Setting(Tables(), smoke=smoke)
+    setting = Setting(Tables(official=official), smoke=smoke)
     start = time.monotonic()
     for name in names or EXPERIMENTS:
         rows = run(EXPERIMENTS[name], setting)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from papers.tables import Tables
+    from papers.tables import Tables, UserItems
 
 Row: TypeAlias = dict[str, str | int | float | bool | None]
 """One line of an experiment's CSV file; the same keys in all rows of an experiment."""
@@ -31,6 +31,11 @@ class Setting:
 
     tables: Tables
     smoke: bool = False
+
+    def table(self, cell: Row) -> UserItems:
+        """The table that *cell* names: its "table", made up if its "made_up" is true."""
+        name = str(cell["table"])
+        return self.tables.made_up(name) if cell["made_up"] else self.tables.real(name)
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,18 @@ import csv
 import hashlib
 import inspect
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from papers import generators
 from papers.experiment import as_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from types import ModuleType
 
     from papers.experiment import Experiment, Row, Setting
 
@@ -26,24 +29,24 @@ PAPERS = {
     "linkedin": "Rogers et al. 2021: LinkedIn's Audience Engagements API",
     "pcr": "Rogers 2024: Private Count Release",
     "ts": "Carvalho et al. 2020: Top Stable",
+    "parameters": "Choosing parameters: the curves",
 }
 
 
 def run(experiment: Experiment, setting: Setting, work: Path = WORK) -> list[Row]:
-    """All rows of *experiment*. Cells that an earlier run finished are read back, if the file has not changed since.
+    """All rows of *experiment*. Cells that an earlier run finished are read back, if no file changed that makes them.
 
     Args:
         experiment: what to run.
         setting: with which tables, how much of it.
         work: where finished cells are kept.
     """
-    version = hashlib.sha256(Path(inspect.getfile(experiment.measure)).read_bytes()).hexdigest()[:12]
+    makers = sorted(_files_behind(inspect.getmodule(experiment.measure)) | {Path(generators.__file__)})
+    version = hashlib.sha256(b"".join(file.read_bytes() for file in makers)).hexdigest()[:12]
     folder = work / experiment.name / (f"{version}-smoke" if setting.smoke else version)
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    with click.progressbar(
-        experiment.cells(setting), label=f"{experiment.name:<24}", file=click.get_text_stream("stderr")
-    ) as bar:
+    with click.progressbar(experiment.cells(setting), label=f"{experiment.name:<24}", file=sys.stderr) as bar:
         for cell in bar:
             done = folder / f"{hashlib.sha256(as_key(cell).encode()).hexdigest()[:16]}.json"
             if not done.exists():
@@ -52,6 +55,19 @@ def run(experiment: Experiment, setting: Setting, work: Path = WORK) -> list[Row
                 part.replace(done)
             rows += json.loads(done.read_text())
     return rows
+
+
+def _files_behind(module: ModuleType | None, found: set[Path] | None = None) -> set[Path]:
+    """The file of *module* and those of all modules of ours that it takes names from, here and in discreet."""
+    found = set() if found is None else found
+    if module is None or not module.__name__.startswith(("papers", "discreet")) or module.__file__ is None:
+        return found
+    file = Path(module.__file__)
+    if file not in found:
+        found.add(file)
+        for value in list(vars(module).values()):
+            _files_behind(value if inspect.ismodule(value) else inspect.getmodule(value), found)
+    return found
 
 
 def write_results(experiment: Experiment, rows: Sequence[Row], pages: Path = PAGES) -> None:

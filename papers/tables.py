@@ -1,7 +1,12 @@
 """Tables of users and items: real ones if they are there, made-up ones always.
 
-A real table is a Parquet file with the columns user_id and item in the folder `shared/data` beside the repository. It
-is read, never copied. A made-up table is generated to match the published statistics of one that cannot be had.
+A real table is a Parquet file with the columns user_id and item in the folder `shared/data` beside the repository, or
+an official file of a paper's own table, whose path was given. It is read, never copied. A made-up table is generated to
+match the published statistics of one that cannot be had.
+
+The papers' own tables are called ts-gowalla, ts-brightkite, ts-foursquare (Carvalho et al. 2020, Table 1) and
+pcr-finance, pcr-reddit-small, pcr-reddit, pcr-wikipedia, pcr-movielens (Rogers 2024, Table 1). They can always be made
+up; each is real too once its official file was named (`papers.official`).
 """
 
 from __future__ import annotations
@@ -15,6 +20,8 @@ import duckdb
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 REAL = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -26,7 +33,7 @@ class UserItems:
 
     Args:
         name: what people call the table; made-up tables say so in their name.
-        users: int64 of shape (n,), values 0..number of users - 1.
+        users: int64 of shape (n,), values 0..number of users - 1, ascending.
         items: int64 of shape (n,), values 0..number of items - 1.
     """
 
@@ -45,6 +52,11 @@ class UserItems:
         return np.sort(self.counts)[::-1].copy()
 
     @cached_property
+    def contributions(self) -> NDArray[np.int64]:
+        """Distinct items of each user, shape (number of users,)."""
+        return np.bincount(self.users).astype(np.int64)
+
+    @cached_property
     def number_of_users(self) -> int:
         """How many users there are."""
         return int(self.users.max()) + 1
@@ -55,22 +67,48 @@ class Tables:
 
     Args:
         real: the folder of the real tables, which need not exist.
+        official: paths of official files, by the name of the paper's table.
     """
 
-    def __init__(self, real: Path = REAL) -> None:
+    def __init__(self, real: Path = REAL, official: Mapping[str, Path] | None = None) -> None:
         self._real = real
-        self._kept: dict[str, UserItems] = {}
+        self._official = dict(official or {})
+        self._kept: dict[tuple[str, str], UserItems] = {}
 
     def has(self, name: str) -> bool:
-        """True if the real table *name* is there."""
-        return (self._real / f"{name}.parquet").exists()
+        """True if the real table *name* is there, or an official file of it was given."""
+        return name in self._official or (self._real / f"{name}.parquet").exists()
 
     def real(self, name: str) -> UserItems:
         """The real table *name*."""
-        if name not in self._kept:
-            rows = duckdb.sql(
-                f"SELECT dense_rank() OVER (ORDER BY user_id) - 1 AS u, dense_rank() OVER (ORDER BY item) - 1 AS i "
-                f"FROM (SELECT DISTINCT user_id, item FROM '{self._real / name}.parquet') ORDER BY u, i"
-            ).fetchnumpy()
-            self._kept[name] = UserItems(name, rows["u"].astype(np.int64), rows["i"].astype(np.int64))
-        return self._kept[name]
+        if ("real", name) not in self._kept:
+            if name in self._official:
+                from papers.official import load
+
+                table = load(name, self._official[name])
+            else:
+                with duckdb.connect() as connection:
+                    table = number(name, connection.read_parquet(str(self._real / f"{name}.parquet")))
+            self._kept["real", name] = table
+        return self._kept["real", name]
+
+    def made_up(self, name: str) -> UserItems:
+        """The made-up table *name* (see `papers.generators.GENERATORS`), made once.
+
+        "pcr-reddit/10" is a tenth of the users of "pcr-reddit"; likewise for every name and divisor.
+        """
+        if ("made up", name) not in self._kept:
+            from papers.generators import make
+
+            self._kept["made up", name] = make(name)
+        return self._kept["made up", name]
+
+
+def number(name: str, pairs: duckdb.DuckDBPyRelation) -> UserItems:
+    """The distinct pairs of a relation with the columns user_id and item, in dense numbers."""
+    rows = pairs.query(
+        "pairs",
+        "SELECT dense_rank() OVER (ORDER BY user_id) - 1 AS u, dense_rank() OVER (ORDER BY item) - 1 AS i "
+        "FROM (SELECT DISTINCT user_id, item FROM pairs) ORDER BY u, i",
+    ).fetchnumpy()
+    return UserItems(name, rows["u"].astype(np.int64), rows["i"].astype(np.int64))

@@ -48,7 +48,7 @@ def _others(value):
         case bool():
             return [not value]
         case int():
-            return [value + 1, value + 2**31]
+            return [value + 1, value * 2 + 1]
         case Fraction():
             return [value * (1 + Fraction(1, 10**9)), value / 2]
         case Cost():
