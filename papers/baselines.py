@@ -1,0 +1,189 @@
+"""What count releases are held beside: methods that are not ours, in numpy's floating point.
+
+For comparisons only. Float noise protects nobody, and the contribution bounds here are read off the data, as in the
+paper; no release may use any of this.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from papers.tables import UserItems
+
+CALLS_MOST = 2_000
+"""Tries of a Private Count Release; each may lose this share of the mass."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Items with noisy counts.
+
+    Args:
+        items: int64 of shape (m,): numbers of items, or ranks in a head.
+        counts: float64 of shape (m,).
+        sigma: standard deviation of the noise in each count, shape (m,).
+        bounds: how many items a user was held to, at each bounding; empty where nobody was.
+    """
+
+    items: NDArray[np.int64]
+    counts: NDArray[np.float64]
+    sigma: NDArray[np.float64]
+    bounds: tuple[int, ...] = ()
+
+    def above(self, threshold: float) -> Counted:
+        """Those whose noisy count is at least *threshold*."""
+        keep = self.counts >= threshold
+        return Counted(self.items[keep], self.counts[keep], self.sigma[keep], self.bounds)
+
+
+def non_private_percentile(contributions: NDArray[np.int64], percent: float) -> int:
+    """The true percentile of the items per user, over users who have any; at least 1.
+
+    NOT private: it stands for a bound that somebody would have to declare, or to buy with budget. The paper takes it
+    for granted, in favour of this baseline (Rogers 2024, section 4).
+    """
+    return int(np.percentile(contributions[contributions > 0], percent, method="inverted_cdf"))
+
+
+def bounded(users: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which pairs stay when every user keeps a uniformly random *most* of hers, or all if she has no more.
+
+    Args:
+        users: int64 of shape (n,): whose each pair is.
+        most: at least 1.
+        rng: randomness.
+    """
+    excess = np.flatnonzero((np.bincount(users) > most)[users])
+    keep = np.ones(len(users), dtype=np.bool_)
+    if len(excess):
+        shuffled = excess[np.argsort(users[excess] + rng.random(len(excess)))]
+        of = users[shuffled]
+        starts = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
+        lengths = np.diff(np.append(starts, len(of)))
+        keep[shuffled] = np.arange(len(of)) - np.repeat(starts, lengths) < most
+    return keep
+
+
+def selection_threshold(sigma: float, most: int, delta: float) -> float:
+    """1 + sigma z: an item of one user passes with so little probability that *most* of them together lose *delta*.
+
+    Args:
+        sigma: of the Gaussian noise.
+        most: items of one user.
+        delta: mass that may be lost.
+    """
+    each = -math.expm1(math.log1p(-delta) / most)
+    return 1 - sigma * NormalDist().inv_cdf(each)
+
+
+def plume(
+    table: UserItems,
+    limits: Sequence[tuple[float, float]],
+    percent: float,
+    rng: np.random.Generator,
+    share: float = 0.1,
+) -> list[Counted]:
+    """The two-pass release that Rogers 2024 calls naive (sections 1 and 4), after Plume (Amin et al. 2022).
+
+    Every user keeps as many random items as the true *percent*-th percentile of the items per user. Gaussian noise on
+    their counts and a threshold select the items. From the table of all pairs with a selected item, every user again
+    keeps as many as the percentile says there, and the counts get Gaussian noise. So the counts that are released are
+    those of the bounded table: biased downwards.
+
+    Args:
+        table: all pairs.
+        limits: (rho, delta) of each release; all are made from the same first bounding.
+        percent: of the percentile.
+        rng: randomness.
+        share: of rho that is spent on the selection; delta is lost there.
+
+    Returns:
+        one release for each limit.
+    """
+    first = non_private_percentile(table.contributions, percent)
+    once = np.bincount(table.items[bounded(table.users, first, rng)], minlength=len(table.counts))
+    stored = np.flatnonzero(once)
+    releases = []
+    for rho, delta in limits:
+        sigma = math.sqrt(first / (2 * share * rho))
+        noisy = once[stored] + sigma * rng.standard_normal(len(stored))
+        found = np.zeros(len(once), dtype=np.bool_)
+        found[stored[noisy > selection_threshold(sigma, first, delta)]] = True
+        releases.append(_recount(table, found, (1 - share) * rho, percent, first, rng))
+    return releases
+
+
+def _recount(
+    table: UserItems, found: NDArray[np.bool_], rho: float, percent: float, first: int, rng: np.random.Generator
+) -> Counted:
+    """The second pass: bound again on the items found, and count."""
+    items = np.flatnonzero(found)
+    if not len(items):
+        return Counted(items, np.zeros(0), np.zeros(0), (first, 0))
+    pairs = found[table.items]
+    users, kept = table.users[pairs], table.items[pairs]
+    second = non_private_percentile(np.bincount(users), percent)
+    counts = np.bincount(kept[bounded(users, second, rng)], minlength=len(found))[items]
+    sigma = math.sqrt(second / (2 * rho))
+    noisy = counts + sigma * rng.standard_normal(len(items))
+    return Counted(items, noisy, np.full(len(items), sigma), (first, second))
+
+
+def published_count_release(
+    head: NDArray[np.int64],
+    limit: tuple[float, float],
+    cutoff: int,
+    rng: np.random.Generator,
+    *,
+    constant: float = 1.0,
+    start: float | None = None,
+    relative_error: float = 0.1,
+) -> Counted:
+    """Private Count Release as printed (Rogers 2024, Algorithm 2), one Gumbel race a level.
+
+    Args:
+        head: counts in descending order, one more than *cutoff* if there are so many.
+        limit: (rho, delta).
+        cutoff: the paper's kbar.
+        rng: randomness.
+        constant: the count's sigma is relative_error / constant of the threshold; the paper leaves it open.
+        start: epsilon of the first try; sqrt(8 rho) / 4096 if None. It doubles when nothing is found.
+        relative_error: the target.
+    """
+    rho, delta = limit
+    mass = delta / CALLS_MOST
+    below = int(head[cutoff]) if len(head) > cutoff else 0
+    alive = np.flatnonzero(head[:cutoff] > below)
+    epsilon = math.sqrt(8 * rho) / 4096 if start is None else start
+    left, calls = rho, 0
+    ranks: list[NDArray[np.int64]] = []
+    sigmas: list[float] = []
+    while calls < CALLS_MOST and epsilon**2 / 8 <= left:
+        threshold = 1 + math.log(cutoff / mass) / epsilon
+        sigma = relative_error * threshold / constant
+        keys = head[alive] + rng.gumbel(0, 1 / epsilon, len(alive))
+        order = np.argsort(-keys)
+        before = order[: np.count_nonzero(keys > below + threshold + rng.gumbel(0, 1 / epsilon))]
+        each = epsilon**2 / 8 + 1 / (2 * sigma**2)
+        paid = min(len(before), CALLS_MOST - calls, math.floor(left / each))
+        ranks.append(alive[before[:paid]])
+        sigmas += [sigma] * paid
+        if paid < len(before):
+            break
+        left -= paid * each + epsilon**2 / 8
+        calls += paid + 1
+        alive = np.delete(alive, before)
+        epsilon *= 2
+    items = np.concatenate([np.zeros(0, dtype=np.int64), *ranks])
+    sigma_of = np.array(sigmas)
+    return Counted(items, head[items] + sigma_of * rng.standard_normal(len(items)), sigma_of)

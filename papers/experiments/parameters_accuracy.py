@@ -1,0 +1,117 @@
+"""Choosing parameters: how many items and how accurate, for tables of several sizes."""
+
+from __future__ import annotations
+
+import statistics
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from discreet.query.model import Query
+from discreet.query.plan import make_plan
+from discreet.values import ExactHead
+from papers.experiment import Experiment, trial_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from papers.experiment import Row, Setting
+
+NAME = "parameters-accuracy"
+USERS = (10_000, 100_000, 1_000_000)
+EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+K = 10
+DELTA = Fraction(1, 10**8)
+
+
+def cells(setting: Setting) -> list[Row]:
+    """A table size and an epsilon each."""
+    sizes, epsilons, trials = (USERS[:1], EPSILONS[3:5], 2) if setting.smoke else (USERS, EPSILONS, 15)
+    return [{"users": users, "epsilon": epsilon, "trials": trials} for users in sizes for epsilon in epsilons]
+
+
+def measure(_: Setting, cell: Row) -> list[Row]:
+    """Medians over the trials: items of a top k and of a release, and the errors of their counts."""
+    counts = made_up_counts(int(cell["users"] or 0))
+    found: Row = dict(cell)
+    for question, k in (("top", K), ("release", None)):
+        plan = make_plan(Query("user", ("item",), float(cell["epsilon"] or 0), DELTA, k=k))
+        head = ExactHead(counts[: plan.mechanism.head_limit + 1], plan.mechanism.head_limit)
+        items, errors = [], []
+        for trial in range(int(cell["trials"] or 0)):
+            outcome = plan.mechanism.release(head, trial_bits(f"{NAME} {question}", cell, trial))
+            truth = counts[outcome.positions]
+            items.append(len(truth))
+            if outcome.counts is not None:
+                errors += (np.abs(outcome.counts - truth) / truth).tolist()
+        found[f"{question}_items"] = statistics.median(items)
+        found[f"{question}_error"] = statistics.median(errors) if errors else None
+    return [found]
+
+
+def made_up_counts(users: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Distinct users of each item, largest first: a tenth of all have the first, and it falls as 1 / (rank + 5)."""
+    return (users * 0.6 / (np.arange(20_000) + 6)).astype(np.int64)
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Items on the left, errors on the right, against epsilon."""
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for place, users in enumerate(sorted({int(row["users"] or 0) for row in rows})):
+        mine = [row for row in rows if row["users"] == users]
+        for question, line in (("release", "-"), ("top", "--")):
+            label = f"{users:,} users, {'top 10' if question == 'top' else 'release'}"
+            style = {"linestyle": line, "color": f"C{place}", "label": label, "marker": "o", "markersize": 3}
+            left.plot([row["epsilon"] for row in mine], [row[f"{question}_items"] for row in mine], **style)
+            some = [row for row in mine if row[f"{question}_error"] is not None]
+            right.plot(
+                [row["epsilon"] for row in some], [100 * float(row[f"{question}_error"] or 0) for row in some], **style
+            )
+    for axes, name in ((left, "items returned"), (right, "median error of the counts (%)")):
+        axes.set_xscale("log")
+        axes.set_xlabel("epsilon")
+        axes.set_ylabel(name)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.xaxis.set_major_formatter("{x:g}")
+    left.set_yscale("symlog", linthresh=1)
+    right.set_yscale("log")
+    left.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def say(rows: Sequence[Row]) -> str:
+    """The numbers at the ends and in the middle."""
+    lines = []
+    for row in rows:
+        errors = [row[f"{question}_error"] for question in ("top", "release")]
+        shown = ["" if error is None else f"{float(error):.1%}" for error in errors]
+        lines.append(
+            f"| {int(row['users'] or 0):,} | {row['epsilon']:g} | {row['top_items']:g} | {shown[0]} | "
+            f"{row['release_items']:g} | {shown[1]} |"
+        )
+    return "\n".join(
+        [
+            "Before there is data: how many items a question returns, and how far its counts are off, for made-up",
+            "tables in which a tenth of all users have the first item and the item of rank r has 0.6 users / (r + 5).",
+            f"δ = {float(DELTA):g}; medians of {rows[0]['trials']} answers each.",
+            "",
+            "| users | ε | top 10: items | error | release: items | error |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *lines,
+        ]
+    )
+
+
+EXPERIMENT = Experiment(
+    NAME,
+    "parameters",
+    "Items and errors against epsilon",
+    "ours: UnkGumb (Rogers et al. 2021) for a top 10, PCR (Rogers 2024) for a release",
+    cells,
+    measure,
+    draw,
+    say,
+)

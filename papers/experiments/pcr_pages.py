@@ -1,0 +1,157 @@
+"""Pictures and words that the figures of Rogers 2024 share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from papers.experiments.pcr_trials import OURS, PUBLISHED, TARGET, tenth, thresholded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from papers.experiment import Row
+
+STYLES = {
+    OURS: ("tab:blue", "-"),
+    PUBLISHED: ("tab:blue", ":"),
+    "Plume 95": ("tab:orange", "-"),
+    thresholded("Plume 95"): ("tab:orange", "--"),
+    "Plume 99": ("tab:green", "-"),
+    thresholded("Plume 99"): ("tab:green", "--"),
+}
+NOT_DRAWN = (tenth("Plume 95"), tenth("Plume 99"))
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """For each table: results returned, and the share of them beyond the target, against epsilon."""
+    tables = list(dict.fromkeys(str(row["table"]) for row in rows))
+    figure = Figure(figsize=(10.5, 3.2 * len(tables) + 0.7), layout="constrained")
+    grid = figure.subplots(len(tables), 2, squeeze=False)
+    for (left, right), table in zip(grid, tables, strict=True):
+        for method, (colour, line) in STYLES.items():
+            own = of(rows, table, method)
+            _line(left, own, "returned", method, colour, line)
+            _line(right, own, "beyond", method, colour, line)
+        if min(float(row["returned"] or 0) for row in rows if row["table"] == table) < 1:
+            left.set_yscale("symlog", linthresh=1)
+            left.set_ylim(bottom=0)
+        else:
+            left.set_yscale("log")
+        left.set(title=table, ylabel="results returned")
+        right.axhline(TARGET, color="grey", linewidth=0.8)
+        right.set(title=table, ylabel="share beyond 10 % relative error", ylim=(-0.02, 1.02))
+        for axes in (left, right):
+            axes.set_xscale("log", base=2)
+            epsilons = sorted({float(row["epsilon"] or 0) for row in rows})
+            axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+            axes.set(xlabel="ε", xlim=(epsilons[0] / 1.1, epsilons[-1] * 1.1))
+            axes.grid(alpha=0.3)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _line(axes: Axes, rows: Sequence[Row], key: str, label: str, colour: str, line: str) -> None:
+    shown = [row for row in rows if row[key] is not None]
+    x = [row["epsilon"] for row in shown]
+    y = [float(row[key] or 0) for row in shown]
+    sd = [float(row[f"{key}_sd"] or 0) for row in shown]
+    axes.plot(x, y, line, color=colour, label=label, marker=".", linewidth=2 if label == OURS else 1.2)
+    low, high = zip(*[(a - b, a + b) for a, b in zip(y, sd, strict=True)], strict=True) if y else ((), ())
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def of(rows: Sequence[Row], table: str, method: str) -> list[Row]:
+    """The rows of one method on one table, by epsilon."""
+    own = [row for row in rows if row["table"] == table and row["method"] == method]
+    return sorted(own, key=lambda row: float(row["epsilon"] or 0))
+
+
+def say(rows: Sequence[Row], paper_says: str) -> str:
+    """What the paper says, then for each table the numbers and what they say."""
+    tables = list(dict.fromkeys(str(row["table"]) for row in rows))
+    parts = [f"The paper: {paper_says} Settings, and what is not known of the paper's, stand under Table 1."]
+    for table in tables:
+        parts += [_numbers(rows, table), _verdict(rows, table)]
+    return "\n\n".join(parts)
+
+
+def _numbers(rows: Sequence[Row], table: str) -> str:
+    ours = of(rows, table, OURS)
+    head = "".join(f" ε = {row['epsilon']:g} |" for row in ours)
+    lines = [
+        f"**{table}**, {int(ours[0]['users'] or 0):,} users: results returned, and how many of them are beyond 10 %.\n",
+        f"| |{head}",
+        "| --- |" + " ---: |" * len(ours),
+    ]
+    for method in (*STYLES, *NOT_DRAWN):
+        cells = (f" {_mean(row)}{_percent(row)} |" for row in of(rows, table, method))
+        lines.append(f"| {method} |" + "".join(cells))
+    return "\n".join(lines)
+
+
+def _mean(row: Row) -> str:
+    returned = float(row["returned"] or 0)
+    return f"{returned:.1f}" if 0 < returned < 10 else f"{returned:,.0f}"
+
+
+def _percent(row: Row) -> str:
+    return "" if row["beyond"] is None else f" ({100 * float(row['beyond']):.0f} %)"
+
+
+def _verdict(rows: Sequence[Row], table: str) -> str:
+    """Who has more results within the target, and what bounding does to the counts."""
+    ours = of(rows, table, OURS)
+    epsilons = [row["epsilon"] for row in ours]
+    mine = [float(row["accurate"] or 0) for row in ours]
+    theirs = {
+        method: [float(row["accurate"] or 0) for row in of(rows, table, method)]
+        for method in (thresholded("Plume 95"), thresholded("Plume 99"), *NOT_DRAWN)
+    }
+    best = [max(values) for values in zip(*theirs.values(), strict=True)]
+
+    def beats(others: Sequence[float]) -> str:
+        return at([epsilon for epsilon, a, b in zip(epsilons, mine, others, strict=True) if a > b])
+
+    first = (
+        f"By results within 10 %, ours beats Plume with a threshold {beats(theirs[thresholded('Plume 95')])} for the "
+        f"95th percentile, {beats(theirs[thresholded('Plume 99')])} for the 99th, and {beats(best)} if the best of its "
+        "four variants is picked with hindsight."
+    )
+    text = [first]
+    published = [float(row["accurate"] or 0) for row in of(rows, table, PUBLISHED)]
+    if sum(published):
+        change = 100 * (sum(mine) / sum(published) - 1)
+        text.append(
+            f"Over all ε, it has {abs(change):.0f} % {'more' if change >= 0 else 'fewer'} of them than PCR as "
+            f"published, of whose results {_overall(rows, table, PUBLISHED):.0f} % are beyond the target, "
+            f"against {_overall(rows, table, OURS):.0f} % of ours."
+        )
+    bounds = [(float(r["first_bound"] or 0), float(r["second_bound"] or 0)) for r in of(rows, table, "Plume 95")]
+    text.append(
+        f"Plume holds a user to the 95th percentile: {bounds[0][0]:.0f} of all items, and {bounds[0][1]:.0f} "
+        f"(ε = {ours[0]['epsilon']:g}) to {bounds[-1][1]:.0f} (ε = {ours[-1]['epsilon']:g}) of those found; "
+        f"of its results above the threshold {_overall(rows, table, thresholded('Plume 95')):.0f} % are beyond the "
+        f"target, and {_overall(rows, table, thresholded('Plume 99')):.0f} % with the 99th percentile."
+    )
+    return " ".join(text)
+
+
+def _overall(rows: Sequence[Row], table: str, method: str) -> float:
+    """Percentage of all results of a method that are beyond the target; 0 of none."""
+    own = of(rows, table, method)
+    returned = sum(float(row["returned"] or 0) for row in own)
+    accurate = sum(float(row["accurate"] or 0) for row in own)
+    return 100 * (returned - accurate) / returned if returned else 0.0
+
+
+def at(epsilons: Sequence[object]) -> str:
+    """A list of epsilons in words."""
+    if not epsilons:
+        return "at no ε"
+    *rest, last = [f"{epsilon:g}" for epsilon in epsilons]
+    return f"at ε = {', '.join(rest)} and {last}" if rest else f"at ε = {last}"

@@ -1,0 +1,189 @@
+"""Tables made up to match what is published of tables that cannot be had. Deterministic; names say "(made up)".
+
+Two recipes. `by_contributions`: how many items each user has follows the published percentiles exactly, the domain has
+the published size, and which items are taken follows Zipf's law as Mandelbrot wrote it, (rank + shift)^-exponent. The
+papers do not publish the head of the histogram; shift and exponent are chosen so that public tables of the same kind
+have a similar one (exponent 1.2; shift 8 for words, 60 for films). `by_counts`: how many users each item has follows
+the published percentiles and maximum, and which users those are follows Zipf's law likewise.
+
+LinkedIn published nothing of its tables: linkedin-articles (engagement of a region's members, many articles each) and
+linkedin-titles (a job title each) are like them in kind only.
+
+Between two published percentiles the logarithm of the quantile is linear: in ln(1 - p) from the median up, in p below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from papers.tables import UserItems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+
+def make(name: str) -> UserItems:
+    """The table *name* of `GENERATORS`; "name/10" is a tenth of its users, drawn like the whole."""
+    base, _, divisor = name.partition("/")
+    seed = int.from_bytes(hashlib.sha256(base.encode()).digest()[:8], "big")
+    return GENERATORS[base](int(divisor or 1), np.random.default_rng(seed))
+
+
+def by_contributions(
+    label: str,
+    users: int,
+    items: int,
+    percentiles: Mapping[float, int],
+    exponent: float,
+    shift: float,
+) -> Callable[[int, np.random.Generator], UserItems]:
+    """A generator of tables whose users' contributions have the given percentiles.
+
+    Args:
+        label: what the table is called, without "(made up)".
+        users: how many users.
+        items: how many items somebody has.
+        percentiles: distinct items per user, by the share of users that have at most as many; 0 and 1 included.
+        exponent: of Zipf's law for the items.
+        shift: of Zipf's law for the items.
+    """
+
+    def generate(divisor: int, rng: np.random.Generator) -> UserItems:
+        n = users // divisor
+        sizes = quantiles(percentiles, np.linspace(0, 1, n))
+        rng.shuffle(sizes)
+        covered = rng.choice(items, items // divisor, replace=False)
+        rows, columns = draw_distinct(sizes, zipf(items, exponent, shift), covered, rng)
+        return UserItems(_title(label, divisor), rows, _dense(columns))
+
+    return generate
+
+
+def by_counts(
+    label: str,
+    users: int,
+    items: int,
+    percentiles: Mapping[float, int],
+    ones: float,
+    exponent: float,
+    shift: float,
+) -> Callable[[int, np.random.Generator], UserItems]:
+    """A generator of tables whose items' counts have the given percentiles; arguments like `by_contributions`.
+
+    Args:
+        label: as there.
+        users: how many users there are; everyone has an item.
+        items: as there.
+        percentiles: users per item, by the share of items that have at most as many; 1 included.
+        ones: the share of items that one user has.
+        exponent: of Zipf's law for the users.
+        shift: of Zipf's law for the users.
+    """
+
+    def generate(divisor: int, rng: np.random.Generator) -> UserItems:
+        # The top hundredth is drawn, not spaced evenly: gaps between the largest counts are what matters to mechanisms.
+        places = np.linspace(0, 1, items)
+        top = np.flatnonzero(places > 0.99)[:-1]
+        places[top] = rng.uniform(0.99, 1 - 0.5 / items, len(top))
+        sizes = np.where(places < ones, 1, quantiles({ones: 2, **percentiles}, places))
+        rows, columns = draw_distinct(sizes, zipf(users, exponent, shift), np.arange(users), rng)
+        columns = rng.permutation(users)[columns]
+        pairs = np.sort((columns * items + rows)[columns < users // divisor])
+        return UserItems(_title(label, divisor), pairs // items, _dense(pairs % items))
+
+    return generate
+
+
+def quantiles(percentiles: Mapping[float, int], places: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The quantile function through the given percentiles, at *places* between 0 and 1, rounded."""
+    at = np.array(sorted(percentiles))
+    logs = np.log([percentiles[place] for place in at])
+    end = 0.5 / len(places)  # where the largest of them stands
+    below = np.interp(places, at, logs)
+    above = np.interp(-np.log(np.maximum(1 - places, end)), -np.log(np.maximum(1 - at, end)), logs)
+    return np.rint(np.exp(np.where(places < 0.5, below, above))).astype(np.int64)
+
+
+def zipf(n: int, exponent: float, shift: float) -> NDArray[np.float64]:
+    """Weights (rank + shift)^-exponent of the ranks 1..n."""
+    return (np.arange(1, n + 1) + float(shift)) ** -exponent
+
+
+def draw_distinct(
+    sizes: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    covered: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each row so many distinct columns.
+
+    First the *covered* columns fall into random places, each once; then every row draws by weight, and draws again
+    what it has already, until it is full.
+
+    Args:
+        sizes: how many columns each row gets, shape (rows,); their sum is at least the number of covered columns.
+        weights: of the columns, shape (columns,).
+        covered: columns that are drawn at least once, no more of them than places.
+        rng: randomness.
+
+    Returns:
+        rows and columns of the pairs, ascending.
+    """
+    n, ends, cumulated = len(weights), np.cumsum(sizes), np.cumsum(weights)
+    places = rng.choice(int(ends[-1]), len(covered), replace=False)
+    pool = np.searchsorted(ends, places, side="right") * n + covered
+    finished: list[NDArray[np.int64]] = []
+    missing = sizes - np.bincount(pool // n, minlength=len(sizes))
+    while missing.any():
+        rows = np.repeat(np.arange(len(sizes)), missing)
+        drawn = np.searchsorted(cumulated, rng.random(len(rows)) * cumulated[-1], side="right")
+        pool = np.sort(np.concatenate((pool, rows * n + np.minimum(drawn, n - 1))))
+        pool = pool[np.append(True, pool[1:] != pool[:-1])]  # np.unique hashes, which is ten times as slow
+        rows = pool // n
+        missing = np.where(missing > 0, sizes - np.bincount(rows, minlength=len(sizes)), 0)
+        full = missing[rows] == 0
+        finished.append(pool[full])
+        pool = pool[~full]
+    pairs = np.sort(np.concatenate([*finished, pool]))
+    return pairs // n, pairs % n
+
+
+def _dense(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same with the numbers that do not occur left out."""
+    used = np.bincount(numbers) > 0
+    return (np.cumsum(used) - 1)[numbers]
+
+
+def _title(label: str, divisor: int) -> str:
+    return f"{label} (made up)" if divisor == 1 else f"{label} (made up, 1/{divisor} of the users)"
+
+
+GENERATORS: dict[str, Callable[[int, np.random.Generator], UserItems]] = {
+    "ts-gowalla": by_counts("Gowalla", 107_092, 1_280_968, {0.5: 2, 0.99: 24, 1: 2931}, 0.49, 1.2, 2500),
+    "ts-brightkite": by_counts("BrightKite", 51_406, 772_966, {0.99: 7, 1: 3204}, 0.87, 1.2, 1500),
+    "ts-foursquare": by_counts("Foursquare", 2_293, 100_191, {0.99: 28, 1: 1274}, 0.6, 0.8, 200),
+    "pcr-finance": by_contributions("Finance", 1_400_469, 6_193, {0: 1, 1: 1}, 1.0, 100),
+    # So many different words in so few contributions leave little for common ones; hence the steeper law.
+    "pcr-reddit-small": by_contributions(
+        "Reddit small sample", 341, 10_575, {0: 1, 0.5: 23, 0.75: 50, 0.95: 128, 0.99: 330, 1: 1000}, 1.6, 10
+    ),
+    "pcr-reddit": by_contributions(
+        "Reddit", 223_388, 153_704, {0: 1, 0.5: 23, 0.75: 56, 0.95: 194, 0.99: 450, 1: 5000}, 1.2, 8
+    ),
+    "pcr-wikipedia": by_contributions(
+        "Wikipedia", 245_103, 631_855, {0: 1, 0.5: 84, 0.75: 164, 0.95: 390, 0.99: 589, 1: 2500}, 1.2, 8
+    ),
+    "pcr-movielens": by_contributions(
+        "MovieLens 25M", 162_541, 59_047, {0: 20, 0.5: 71, 0.75: 162, 0.95: 554, 0.99: 1228, 1: 20_000}, 1.2, 60
+    ),
+    "linkedin-articles": by_contributions(
+        "Articles", 100_000, 40_000, {0: 1, 0.5: 3, 0.75: 8, 0.95: 30, 0.99: 80, 1: 500}, 0.8, 20
+    ),
+    "linkedin-titles": by_contributions("Job titles", 200_000, 8_000, {0: 1, 1: 1}, 1.0, 10),
+}
+"""Generators by name; each takes the divisor of its users and the randomness."""

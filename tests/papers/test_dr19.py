@@ -1,0 +1,122 @@
+"""The experiments of Durfee & Rogers 2019 run, small, and find what can be computed otherwise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from papers.experiment import Setting
+from papers.experiments import dr19_figure_1, dr19_lemma_3_1, dr19_pay_what_you_get
+from papers.tables import Tables
+
+from discreet.accounting.calibrate import limit_for
+from tests.papers.smoke import page_of
+
+# ratios at k = 25, 50, 100 by an independent script; None where it was not computed
+RATIOS = {
+    0.005: (1.2840, 1.3683, 1.4154),
+    0.01: (1.3625, 1.4345, 1.4699),
+    0.025: (1.3924, 1.4919, 1.5157),
+    0.05: (1.4299, 1.4968, 1.5497),
+    0.1: (1.4219, 1.4979, 1.5244),
+    0.25: (1.3555, 1.4286, 1.4342),
+    0.5: (None, 1.3014, 1.3013),
+    1.0: (None, 1.0695, 1.0889),
+}
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory):
+    """Made-up tables only."""
+    return Setting(Tables(tmp_path_factory.mktemp("no tables")), smoke=True)
+
+
+@pytest.mark.parametrize(
+    "experiment", [m.EXPERIMENT for m in (dr19_figure_1, dr19_lemma_3_1, dr19_pay_what_you_get)], ids=lambda e: e.name
+)
+def test_an_experiment_runs_on_made_up_tables(experiment, setting, tmp_path):
+    """Rows of equal keys, a picture, a page; finished cells are read back."""
+    page_of(experiment, setting, tmp_path)
+
+
+@pytest.mark.parametrize("epsilon", RATIOS)
+def test_figure_1_has_the_ratios_of_an_independent_computation(epsilon, setting):
+    """All eight curves at k = 25, 50 and 100, to four digits."""
+    rows = dr19_figure_1.measure(setting, {"epsilon": epsilon, "most": 100})
+    assert [row["k"] for row in rows] == list(range(1, 101))
+    for k, ratio in zip((25, 50, 100), RATIOS[epsilon], strict=True):
+        if ratio is not None:
+            assert rows[k - 1]["ratio"] == pytest.approx(ratio, abs=6e-5)
+
+
+def test_figure_1_reads_the_optimum_at_the_largest_delta_below_a_millionth(setting):
+    """At k = 30, epsilon = 1/4: delta_i of Lemma 4.5 in exact binomials; the next lattice point is beyond 1e-6."""
+    k, epsilon = 30, 0.25
+
+    def delta(i):
+        terms = (
+            math.comb(k, j) * (math.exp((k - j) * epsilon) - math.exp((k - 2 * i + j) * epsilon)) for j in range(i)
+        )
+        return math.fsum(terms) / (1 + math.exp(epsilon)) ** k
+
+    i = max(i for i in range(k // 2 + 1) if delta(i) <= 1e-6)
+    row = dr19_figure_1.measure(setting, {"epsilon": epsilon, "most": k})[-1]
+    assert row["optimal_dp"] == pytest.approx((k - 2 * i) * epsilon)
+    assert row["delta"] == pytest.approx(delta(i), rel=1e-6)
+    lemma = k * epsilon**2 / 2 + math.sqrt(k * epsilon**2 * -math.log(delta(i)) / 2)
+    assert row["lemma_4_4"] == pytest.approx(lemma, rel=1e-6)
+
+
+def test_completeness_of_two_levels_is_what_quadrature_says():
+    """Chance that k Gumbel variates, shifted by epsilon times the gap, all exceed that of the threshold."""
+    k, cutoff, epsilon, gap = 3, 30, 0.5, 50
+    rival = math.log(cutoff / float(dr19_lemma_3_1.DELTA)) + epsilon
+    x = np.linspace(-5, 60, 400_001)
+    above = -np.expm1(-np.exp(-(x - epsilon * gap)))
+    density = np.exp(-(x - rival) - np.exp(-(x - rival)))
+    expected = float(np.trapezoid(above**k * density, x))
+    assert 0.1 < expected < 0.9
+    assert dr19_lemma_3_1.exact_completeness(k, cutoff, epsilon, gap) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.statistical
+def test_releases_of_two_levels_are_complete_as_often_as_computed(setting):
+    """600 releases at a gap where completeness is in doubt."""
+    cell = {"part": "completeness", "table": "two levels", "made_up": True, "k": 10, "epsilon": 0.02, "excess": -4.0}
+    (row,) = dr19_lemma_3_1.measure(setting, cell | {"trials": 600})
+    assert 0.2 < row["exact"] < 0.8
+    assert row["complete"] == pytest.approx(row["exact"], abs=4 * math.sqrt(0.25 / 600))
+
+
+@pytest.mark.parametrize("k", [1, 10, 50])
+def test_the_gap_that_lemma_3_1_asks_for_is_enough_and_much_less_is_not(k):
+    """At the gap k items come with probability 1 - beta; ten noise scales below hardly ever."""
+    cutoff, epsilon = 10 * k, 0.1
+    needed = math.ceil(dr19_lemma_3_1.needed_gap(k, cutoff, epsilon))
+    complete = dr19_lemma_3_1.exact_completeness
+    assert complete(k, cutoff, epsilon, needed) >= 1 - dr19_lemma_3_1.BETA
+    assert complete(k, cutoff, epsilon, needed - 100) < 0.05
+
+
+def test_accuracy_holds_with_room_on_a_made_up_table(setting):
+    """No release beyond alpha, and some are short: the measure is not blind."""
+    cell = {"part": "accuracy", "table": "linkedin-articles", "made_up": True, "k": 50, "epsilon": 0.05, "trials": 60}
+    (row,) = dr19_lemma_3_1.measure(setting, cell | {"excess": None})
+    assert row["beyond_alpha"] == 0
+    assert 0 < row["shortfall_95"] < row["alpha"] == pytest.approx(math.log(50 * 500 / 0.05) / 0.05)
+
+
+def test_a_fixed_charge_answers_as_many_questions_as_fit_and_paying_for_what_is_returned_more(setting):
+    """Questions by the fixed charge are the limit over k peels; of the items the fixed charge sees a prefix."""
+    cell = {"table": "linkedin-articles", "made_up": True, "k": 25, "trials": 2}
+    rows = dr19_pay_what_you_get.measure(setting, cell)
+    limit = limit_for(8.0, Fraction(1, 10**8))
+    for got, asked in zip(rows[::2], rows[1::2], strict=True):
+        assert asked["questions"] == limit.rho // (25 * Fraction(1, 100) / 8)
+        assert got["questions"] > asked["questions"]
+        assert got["items"] > asked["items"]
+        # what was paid: a unit an item, and one where the threshold was reached; less than a full answer is left over
+        units = got["items"] + got["questions"] - got["complete"]
+        assert 0 <= limit.rho / (Fraction(1, 100) / 8) - units < 25
