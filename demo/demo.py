@@ -6,6 +6,7 @@ The noise key below is public for the same reason: everybody gets the same numbe
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 ROWS = 1_000_000
 READERS = 60_000
 ROOT = Path(__file__).resolve().parent.parent
-LOG = ROOT / "build" / "demo" / "reads.parquet"
-PICTURE = ROOT / "docs" / "images" / "demo.png"
+LOG = Path("build/demo/reads.parquet")  # from the root: keyed noise depends on the path as it is given
+PICTURE = Path("docs/images/demo.png")
 PUBLIC_KEY = discreet.NoiseKey(b"a public key protects nobody: it is for demonstrations only", "demo-1")
 
 MANNERS = ["How to", "Why we", "When to", "What it takes to", "A beginner's guide to", "When not to", "Ten ways to"]
@@ -72,9 +73,10 @@ def compare(release: discreet.Release, truth: Mapping[str, int], shown: int) -> 
 def main() -> None:
     """Make the log, ask twice, show."""
     start = time.perf_counter()
+    os.chdir(ROOT)
     make_log(LOG)
     truth = true_counts(LOG)
-    print(f"a reading log of {ROWS:,} rows by {READERS:,} readers: {LOG.relative_to(ROOT)}")
+    print(f"a reading log of {ROWS:,} rows by {READERS:,} readers: {LOG}")
     print(f"it names {len(truth):,} articles; nobody listed them in advance, nobody bounded what a reader may read\n")
 
     table = discreet.scan(LOG, user="reader")
@@ -86,7 +88,7 @@ def main() -> None:
 
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     release.plot(PICTURE, most=30)
-    print(f"picture: {PICTURE.relative_to(ROOT)}; all in {time.perf_counter() - start:.1f} s")
+    print(f"picture: {PICTURE}; all in {time.perf_counter() - start:.1f} s")
 
 
 if __name__ == "__main__":

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
+import warnings
 from pathlib import Path
 
 import pytest
+from demo.demo import LOG, PUBLIC_KEY, make_log
 
 import discreet
 from discreet.cli import discreet as command
+from discreet.cli import main
 from discreet.mechanisms import MECHANISMS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -67,3 +71,51 @@ def test_every_link_between_pages_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)", (DOCS / page).read_text()):
         if "://" not in target:
             assert ((DOCS / page).parent / target).exists(), target
+
+
+def shown() -> list[tuple[str, str, str]]:
+    """The commands that pages show with what they print: page, command, output."""
+    found = []
+    for page in sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")):
+        for block in re.findall(r"^```console\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
+            for part in block.split("$ ")[1:]:
+                command, _, output = part.partition("\n")
+                if command.startswith("discreet ") and output.strip():
+                    found.append((page, command, output.rstrip("\n")))
+    return found
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """What the pages take for granted: the demo's log and its key, in the folder that commands run in."""
+    folder = tmp_path_factory.mktemp("checkout")
+    make_log(folder / LOG)
+    (folder / "reads.parquet").symlink_to(folder / LOG)
+    (folder / "demo.key").write_bytes(PUBLIC_KEY.secret)
+    (folder / "demo.key").chmod(0o600)
+    return folder
+
+
+@pytest.mark.parametrize(("page", "line", "output"), shown())
+def test_what_a_page_shows_is_what_is_printed(checkout, monkeypatch, capsys, page, line, output):
+    """Character by character, for the version that the page is of."""
+    monkeypatch.chdir(checkout)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with pytest.raises(SystemExit):
+        main(shlex.split(line)[1:])
+    printed = capsys.readouterr()
+    assert (printed.out or printed.err).rstrip("\n") == output, f"{page}: {line}"
+
+
+def test_the_pages_show_commands():
+    """Enough of them for the test above to mean something."""
+    assert len(shown()) >= 6
+
+
+def test_the_example_of_the_first_page_runs():
+    """The example in Python that can be run as it is prints what the page says."""
+    text = (DOCS / "first-release.md").read_text()
+    example = next(part for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "3000 // n" in part)
+    said = text.partition("```text\n")[2].partition("```")[0]
+    code = example.replace("print(release)", "assert str(release).split() == said.split()")
+    exec(compile(code, "first-release.md", "exec"), {"said": said})  # noqa: S102 - the page's own words
