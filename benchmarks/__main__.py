@@ -6,12 +6,13 @@ import os
 import platform
 import sys
 
-from benchmarks import accuracy, mechanisms, noise, processes
+from benchmarks import accounting, accuracy, mechanisms, noise, processes
 
 BENCHMARKS = {
     "noise": noise.run,
     "mechanisms": mechanisms.run,
     "processes": processes.run,
+    "accounting": accounting.run,
     "accuracy": accuracy.run,
 }
 

@@ -134,3 +134,14 @@ def test_files_have_a_version_and_frames_have_none(engine, database):
     assert versions[0] == versions[1] != versions[2] == versions[3]
     assert str(path) in versions[0]
     assert engine(pa.table({"user": [1]})).data_version() is None
+
+
+def test_progress_grows_while_it_counts(tmp_path, engine):
+    """Not stuck at nothing: DuckDB says how far it is only if it is asked to draw a bar."""
+    with duckdb.connect(str(tmp_path / "t.db")) as connection:
+        connection.execute(
+            'CREATE TABLE t AS SELECT hash(range) % 1000003 AS "user", range % 9973 AS item FROM range(8000000)'
+        )
+    shares = []
+    engine(tmp_path / "t.db").head(HeadRequest("user", ("item",), 10), progress=shares.append)
+    assert len({share for share in shares if 0 < share < 1}) > 1

@@ -85,6 +85,9 @@ class DuckDBEngine:
         self._connection = duckdb.connect(config={"temp_directory": spill, "preserve_insertion_order": "false"})
         self._close = weakref.finalize(self, _close, self._connection, spill)
         self._connection.execute("SET python_enable_replacements = false")
+        # DuckDB tells its progress only if it believes that it draws a bar.
+        self._connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        self._connection.execute("SET progress_bar_time = 0")
         self._source = open_source(self._connection, source, table)
         self._types: dict[str, str] | None = None
         self._lock = threading.Lock()  # a connection answers one question at a time
@@ -245,5 +248,6 @@ class DuckDBEngine:
             try:
                 return future.result(timeout=_POLL_SECONDS)
             except Waiting:
-                if progress is not None:
-                    progress(min(max(self._connection.query_progress(), 0.0), 100.0) / 100)
+                percent = self._connection.query_progress()  # -1 before and after
+                if progress is not None and percent >= 0:
+                    progress(min(percent, 100.0) / 100)
