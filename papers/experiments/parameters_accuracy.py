@@ -58,7 +58,7 @@ def made_up_counts(users: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def draw(rows: Sequence[Row]) -> Figure:
     """Items on the left, errors on the right, against epsilon."""
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure = Figure(figsize=(11, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for place, users in enumerate(sorted({int(row["users"] or 0) for row in rows})):
         mine = [row for row in rows if row["users"] == users]
@@ -77,8 +77,11 @@ def draw(rows: Sequence[Row]) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_formatter("{x:g}")
     left.set_yscale("symlog", linthresh=1)
+    left.set_ylim(bottom=0)
+    left.yaxis.set_major_formatter("{x:,.0f}")
     right.set_yscale("log")
-    left.legend(frameon=False, fontsize=8)
+    right.yaxis.set_major_formatter("{x:g}")
+    right.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
