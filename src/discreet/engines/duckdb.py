@@ -82,7 +82,7 @@ class DuckDBEngine:
 
     def __init__(self, source: Any, table: str | None = None) -> None:  # noqa: ANN401 - frames of four libraries
         spill = tempfile.mkdtemp(prefix="discreet-")
-        self._connection = duckdb.connect(config={"temp_directory": spill, "preserve_insertion_order": "false"})
+        self._connection = duckdb.connect(config={"temp_directory": spill})
         self._close = weakref.finalize(self, _close, self._connection, spill)
         self._connection.execute("SET python_enable_replacements = false")
         # DuckDB tells its progress only if it believes that it draws a bar.
