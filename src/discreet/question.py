@@ -17,6 +17,7 @@ class Kind(Enum):
     BOOLEAN = "true or false"
     DATE = "dates"
     TIMESTAMP = "timestamps"
+    UNTYPED = "text that is read as what it is compared with"
     OTHER = "something else"
 
 

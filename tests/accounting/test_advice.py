@@ -194,7 +194,7 @@ def test_a_longer_period_or_a_wider_tolerance_asks_for_a_smaller_epsilon_per():
         (lambda: advise(Use(1, 1, 0)), "results_per_query must be at least 1, not 0"),
         (lambda: advise(Use(1, 1, 10_000)), "results_per_query must be at most"),
         (lambda: advise(Use(1, 1, 1, averaging_chance=1.0)), "averaging_chance must be above 0 and below 1"),
-        (lambda: advise(Use(1, 1, 1, leak_chance=0.0)), "leak_chance must be above 0 and below 1"),
+        (lambda: advise(Use(1, 1, 1, leak_chance=0.0)), "leak_chance must be at least 1e-20 and below 1"),
         (lambda: advise(Use(30, 1, 1, tolerance=1e12)), "tolerance must be narrower"),
     ],
 )

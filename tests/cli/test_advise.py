@@ -61,7 +61,7 @@ def test_the_picture_is_written(run, tmp_path):
         (["--period-days", 0, *USE[2:]], "period_days must be from 1 to 4,000"),
         ([*USE[:6], "--tolerance", "nan"], "tolerance must be"),
         ([*USE, "--averaging-chance", 0], "averaging_chance must be above 0 and below 1"),
-        ([*USE, "--leak-chance", 1], "leak_chance must be above 0 and below 1"),
+        ([*USE, "--leak-chance", 1], "leak_chance must be at least 1e-20 and below 1"),
         ([*USE, "--plot", "x.gif"], "pictures end in .png, .svg or .pdf"),
     ],
 )

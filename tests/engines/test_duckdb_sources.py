@@ -194,15 +194,14 @@ def test_objects_that_look_like_variables_are_not_read(tmp_path, head):
     [
         ("user, item\nu1, a\n", ["user", "item"]),
         (",user,item\n0,u1,a\n", ["user", "item"]),
-        ("# made on Monday\nuser,item\nu1,a\nu2,a\n", ["user", "item"]),
         ("\ufeffuser,item\nu1,a\n", ["user", "item"]),
         ("user;item\r\nu1;a\r\n", ["user", "item"]),
         ('"us""er","it,em"\nu1,a\n', ['us"er', "it,em"]),
     ],
-    ids=["spaces", "index", "comment", "mark", "semicolons", "quotes"],
+    ids=["spaces", "index", "mark", "semicolons", "quotes"],
 )
 def test_headers_of_csv_files_are_read_as_people_write_them(tmp_path, engine, text, columns):
-    """Spaces behind commas, the nameless index that pandas writes, a comment on top, a byte order mark."""
+    """Spaces behind commas, the nameless index that pandas writes, a byte order mark."""
     (tmp_path / "t.csv").write_text(text, "utf-8", newline="")
     assert [name for name in engine(tmp_path / "t.csv").columns() if name in columns] == columns
 

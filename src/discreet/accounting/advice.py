@@ -159,7 +159,7 @@ class Use:
         tolerance: an estimate this close to a count reveals it; above 0.
         noise: of the counts, "gaussian" or "laplace".
         averaging_chance: how likely averaging may succeed; above 0 and below 1. The paper accepts "about" 11 %.
-        leak_chance: how likely a period may show an item of a single user; above 0 and below 1.
+        leak_chance: how likely a period may show an item of a single user; at least 1e-20 and below 1.
     """
 
     period_days: int
@@ -216,7 +216,7 @@ def advise(use: Use) -> Advice:
     demand(use.queries_per_day >= 1, "queries_per_day", "at least 1", use.queries_per_day)
     demand(results >= 1, "results_per_query", "at least 1", results)
     demand(0 < use.averaging_chance < 1, "averaging_chance", "above 0 and below 1", use.averaging_chance)
-    demand(0 < use.leak_chance < 1, "leak_chance", "above 0 and below 1", use.leak_chance)
+    demand(1e-20 <= use.leak_chance < 1, "leak_chance", "at least 1e-20 and below 1", use.leak_chance)
     epsilon_per = _round_down(_largest_epsilon(use), 2)
     attack = differencing(float(epsilon_per), use.tolerance, use.noise)
     calls = days * use.queries_per_day

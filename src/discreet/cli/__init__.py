@@ -49,6 +49,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(f"{error.format_message()} (see {command} --help)", INPUT)
     except (InputError, BudgetExceeded) as error:
         _fail(str(error), INPUT)
+    except (OverflowError, ZeroDivisionError):
+        _fail("a number is too large or too small to be computed with", INPUT)
+    except (OSError, UnicodeError) as error:
+        _fail(f"the answer cannot be written: {getattr(error, 'strerror', None) or 'wrong characters'}", INPUT)
     except DiscreetError as error:
         _fail(str(error), ENGINE)
     except (KeyboardInterrupt, click.Abort):

@@ -75,7 +75,7 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
         raise InputError(f"the key {options['key']!r} cannot be read: {reason}") from None
     if readable and not options["quiet"]:
         click.echo(f"note: others can read the key; chmod 600 {options['key']}", err=True)
-    version = options["data_version"] or table.data_version
+    version = table.data_version if options["data_version"] is None else options["data_version"]
     if version is None:
         raise InputError("a key needs --data-version here: the source is not made of files")
     return NoiseKey(secret, version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -118,6 +119,8 @@ def check_writable(path: Path, *, force: bool) -> None:
     """
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; name a file")
+    if os.path.lexists(path) and not path.is_file():
+        raise InputError(f"{str(path)!r} is no ordinary file; name one that is, or that is not there yet")
     if path.exists() and not force:
         raise InputError(f"{str(path)!r} exists; --force overwrites it")
     if not path.parent.is_dir():

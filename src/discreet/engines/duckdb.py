@@ -8,14 +8,14 @@ import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Waiting
-from functools import partial
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 
 from discreet.engines.duckdb_source import open_source, original_names
-from discreet.engines.sql import Conditions, quoted
+from discreet.engines.sql import Conditions, NumberType, quoted
 from discreet.errors import EngineError, InputError
 from discreet.question import Kind
 from discreet.values import ExactHead
@@ -27,20 +27,13 @@ if TYPE_CHECKING:
 
     from discreet.question import HeadRequest
 
-_WHOLE = {
-    "TINYINT",
-    "SMALLINT",
-    "INTEGER",
-    "BIGINT",
-    "HUGEINT",
-    "UTINYINT",
-    "USMALLINT",
-    "UINTEGER",
-    "UBIGINT",
-    "UHUGEINT",
+_BITS = {
+    f"{sign}{name}": bits
+    for sign in ("", "U")
+    for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32), ("BIGINT", 64), ("HUGEINT", 128))
 }
 _KINDS = {
-    **dict.fromkeys(_WHOLE, Kind.INTEGER),
+    **dict.fromkeys(_BITS, Kind.INTEGER),
     "VARCHAR": Kind.TEXT,
     "UUID": Kind.TEXT,
     "ENUM": Kind.TEXT,
@@ -55,6 +48,15 @@ _KINDS = {
     "FLOAT": Kind.FLOAT,
     "DOUBLE": Kind.FLOAT,
 }
+_READ_AS = {
+    Kind.INTEGER: "DOUBLE",
+    Kind.DECIMAL: "DOUBLE",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.DATE: "DATE",
+    Kind.TIMESTAMP: "TIMESTAMP",
+}
+"""What text in files without types is read as, for a constant of a kind."""
+
 _POLL_SECONDS = 0.1
 
 
@@ -100,12 +102,14 @@ class DuckDBEngine:
     def columns(self) -> Mapping[str, Kind]:
         """See `Engine.columns`."""
         with self._lock:
+            if self._source.untyped:
+                return dict.fromkeys(self._described(), Kind.UNTYPED)
             return {name: _KINDS.get(_base(type_), Kind.OTHER) for name, type_ in self._described().items()}
 
     def data_version(self) -> str | None:
         """See `Engine.data_version`: where the files are and when they were last changed."""
-        files = [path.resolve() for path in self._source.files]
-        return "\n".join(f"{path} {path.stat().st_mtime_ns}" for path in files) if files else None
+        states = [(path.resolve(), path.stat()) for path in self._source.files]
+        return "\n".join(f"{path} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" for path, s in states) or None
 
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
@@ -130,7 +134,7 @@ class DuckDBEngine:
     def _described(self) -> dict[str, str]:
         if self._types is None:
             try:
-                rows = self._connection.execute(f"DESCRIBE SELECT * FROM {self._source.read()}").fetchall()
+                rows = self._connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}").fetchall()
             except duckdb.Error:
                 raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
             types = {name: type_ for name, type_, *_ in rows}
@@ -144,7 +148,7 @@ class DuckDBEngine:
         """The statement, from the inside out: rows, pairs of user and item, counts."""
         names = [f"i{n}" for n in range(len(request.items))]
         items = ", ".join(names)
-        conditions = Conditions(partial(self._filtered, (request.user, *request.items)))
+        conditions = Conditions(self._filtered, self._number)
         kept = [f"{quoted(column)} IS NOT NULL" for column in (request.user, *request.items)]
         if request.where is not None:
             kept.append(conditions.write(request.where))
@@ -153,7 +157,7 @@ class DuckDBEngine:
         )
         rows = (
             f"SELECT {labels}, {self._written(request.user)} AS u "
-            f"FROM {self._source.read((request.user, *request.items))} WHERE {' AND '.join(kept)}"
+            f"FROM {self._source.relation} WHERE {' AND '.join(kept)}"
         )
         if request.domain is not None:
             rows = f"SELECT {items}, u FROM ({rows}) SEMI JOIN listed USING ({items})"
@@ -188,14 +192,32 @@ class DuckDBEngine:
         collated = self._source.database and self._described()[column] == "VARCHAR"
         return f"{quoted(column)} COLLATE C" if collated else quoted(column)
 
-    def _filtered(self, labels: tuple[str, ...], column: str) -> str:
-        """How a filter names a column: with the type it seems to have, also where labels are read as text.
+    def _filtered(self, column: str, kind: Kind | None) -> str:
+        """How a filter names a column that it compares with constants of *kind*.
 
-        A label that is not of that type is no error, which would tell of it, but is missing.
+        What is not of a kind is no error, which would tell of it, but is missing.
         """
-        if self._source.text_labels and column in labels:
-            return f"TRY_CAST({quoted(column)} AS {self._described()[column]})"
+        type_ = _base(self._described()[column])
+        if self._source.untyped and kind is not None and kind is not Kind.TEXT:
+            return f"TRY_CAST({quoted(column)} AS {_READ_AS[kind]})"
+        if type_ in {"UUID", "ENUM"}:
+            return f"CAST({quoted(column)} AS VARCHAR)"
+        if type_.startswith("TIMESTAMP_"):
+            return f"TRY_CAST({quoted(column)} AS TIMESTAMP)"
         return self._written(column)
+
+    def _number(self, column: str) -> NumberType | None:
+        """The exact numeric type of a column, if it has one."""
+        described = self._described()[column]
+        if described.startswith("DECIMAL(") and described.endswith(")"):
+            digits, scale = (int(part) for part in described[8:-1].split(","))
+            most = Fraction(10**digits - 1, 10**scale)
+            return NumberType(described, -most, most, scale)
+        if described not in _BITS:
+            return None
+        bits, signed = _BITS[described], not described.startswith("U")
+        most = 2 ** (bits - signed) - 1
+        return NumberType(described, Fraction(-most - 1 if signed else 0), Fraction(most))
 
     def _register_domain(self, request: HeadRequest) -> None:
         """Make the listed items the table `listed`, in the types of the labels.
@@ -208,7 +230,7 @@ class DuckDBEngine:
         casts, wrong = [], []
         for n, column in enumerate(request.items):
             described = self._described()[column]
-            text = self._source.text_labels or self._label(column).startswith("CAST") or described == "VARCHAR"
+            text = self._label(column).startswith("CAST") or described == "VARCHAR"
             type_ = "VARCHAR" if text else described
             cast = f"TRY_CAST({quoted(column)} AS {type_})"
             casts.append(f"{cast} AS i{n}")

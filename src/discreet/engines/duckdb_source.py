@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError
 
 _FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
+_DELIMITERS = (",", ";", "\t", "|")
+LONGEST_HEADER = 1_000_000
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 
 
@@ -22,12 +25,12 @@ class Source:
     """Where the rows are.
 
     Args:
-        relation: what stands behind FROM; for CSV files a template with a place for the columns to read as text.
+        relation: what stands behind FROM.
         name: what people call it.
         files: what is read, if it is files.
         names: the columns of a frame, as it calls them.
         database: True for a table of a DuckDB file.
-        text_labels: True for CSV files, whose labels are read as the text they are: 007 is not 7.
+        untyped: True for CSV files, in which everything is the text that it is: 007 is not 7.
     """
 
     relation: str
@@ -35,14 +38,7 @@ class Source:
     files: tuple[Path, ...] = ()
     names: tuple[str, ...] = ()
     database: bool = False
-    text_labels: bool = False
-
-    def read(self, labels: tuple[str, ...] = ()) -> str:
-        """What stands behind FROM when *labels* name users and items."""
-        if not self.text_labels:
-            return self.relation
-        types = ", ".join(f"{text_literal(label)}: 'VARCHAR'" for label in labels)
-        return self.relation.format(types=f", types={{{types}}}" if types else "")
+    untyped: bool = False
 
 
 def open_source(connection: duckdb.DuckDBPyConnection, source: Any, table: str | None) -> Source:  # noqa: ANN401
@@ -73,9 +69,22 @@ def open_source(connection: duckdb.DuckDBPyConnection, source: Any, table: str |
             "the source must be a path or glob of Parquet or CSV files, a DuckDB file, an Arrow table, a pandas or a "
             f"Polars frame, not {type(source).__name__}"
         )
+    if kind[0] == "pandas":
+        _check_objects(source)
     connection.register("frame", source)
     names = source.column_names if kind[0] == "pyarrow" else source.columns
     return Source("frame", f"the {kind[0]} {kind[1]}", names=tuple(map(str, names)))
+
+
+def _check_objects(frame: Any) -> None:  # noqa: ANN401 - a pandas frame
+    """Refuse columns whose type would be guessed from their values, where one value could change it for all.
+
+    Raises:
+        InputError: a column of Python objects that are not all text.
+    """
+    for name, column in frame.items():
+        if column.dtype == object and not all(isinstance(value, str) or value is None for value in column):
+            raise InputError(f"column {str(name)!r} of the frame has no type of its own; give it one with astype()")
 
 
 def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
@@ -83,9 +92,6 @@ def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> lis
     if source.names or source.database:
         return list(source.names)
     files = f"[{text_literal(glob.escape(str(source.files[0])))}]"
-    if source.text_labels:
-        rows = connection.execute(f"SELECT * FROM read_csv({files}, header=false, all_varchar=true) LIMIT 1").fetchall()
-        return [name.strip() for row in rows for name in row if name and name.strip()]
     schema = connection.execute(f"SELECT name, num_children FROM parquet_schema({files})").fetchall()
     return _top_level([(name, children or 0) for name, children in schema])
 
@@ -115,12 +121,39 @@ def _files(pattern: str, paths: list[str]) -> Source:
             raise InputError(f"the file {str(path)!r} is empty")
     names = "[" + ", ".join(text_literal(glob.escape(path)) for path in paths) + "]"
     if all(path.lower().endswith(_CSV) for path in paths):
-        escaped = names.replace("{", "{{").replace("}", "}}")
-        return Source(f"read_csv({escaped}, header=true{{types}})", pattern, files, text_labels=True)
+        columns, delimiter = _header(files[0])
+        types = ", ".join(f"{text_literal(column)}: 'VARCHAR'" for column in columns)
+        # Nothing is guessed from the rows: a single one could change how all others are read.
+        dialect = f"delim={text_literal(delimiter)}, quote='\"', escape='\"', comment='', nullstr='', header=true"
+        rules = "auto_detect=false, ignore_errors=true"  # a row with too many or too few fields is left out
+        return Source(
+            f"read_csv({names}, columns={{{types}}}, {dialect}, {rules})", pattern, files, tuple(columns), untyped=True
+        )
     for path in files:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
     return Source(f"read_parquet({names})", pattern, files)
+
+
+def _header(path: Path) -> tuple[list[str], str]:
+    """The columns that the first line of a CSV file names, and what stands between them.
+
+    Raises:
+        InputError: there is no such line.
+    """
+    import pyarrow as pa
+
+    try:
+        with pa.input_stream(str(path), compression="detect") as stream:
+            line = stream.read(LONGEST_HEADER).split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")
+    except (OSError, UnicodeError, pa.ArrowException):
+        raise InputError(f"{path} cannot be read as the table it should be") from None
+    delimiter = max(_DELIMITERS, key=line.count)
+    names = next(csv.reader([line], delimiter=delimiter), [])
+    columns = [name.strip() or f"column{place}" for place, name in enumerate(names)]
+    if not line.strip() or "\0" in line or len({name.casefold() for name in columns}) < len(columns):
+        raise InputError(f"{path} cannot be read as the table it should be: its first line must name its columns")
+    return columns, delimiter
 
 
 def _parse_url(url: str, table: str | None) -> tuple[str, str | None]:
@@ -157,14 +190,17 @@ def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | No
     except duckdb.Error:
         raise InputError(f"the file {str(path)!r} is not a DuckDB database that can be opened for reading") from None
     rows = connection.execute(
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
+        "SELECT table_schema, table_name, table_type FROM information_schema.tables WHERE table_catalog = 'source' "
+        "ORDER BY ALL"
     ).fetchall()
-    known = [name if schema == "main" else f"{schema}.{name}" for schema, name in rows]
+    known = [name if schema == "main" else f"{schema}.{name}" for schema, name, _ in rows]
     if table is None and len(known) == 1:
         table = known[0]
     if table not in known:
         wanted = "name one" if table is None else f"there is no table {table!r}"
         raise InputError(f"{wanted}; the tables of {str(path)!r} are {', '.join(map(repr, known)) or 'none'}")
-    schema, name = rows[known.index(table)]
+    schema, name, kind = rows[known.index(table)]
     files = (path, *(log for log in [path.with_name(f"{path.name}.wal")] if log.exists()))
+    if kind != "BASE TABLE":  # what a view shows may change without its file
+        files = ()
     return Source(f"source.{quoted(schema)}.{quoted(name)}", f"{path}, table {table}", files, database=True)

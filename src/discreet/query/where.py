@@ -76,6 +76,7 @@ _COMPARABLE = {
     Kind.BOOLEAN: {Kind.BOOLEAN},
     Kind.DATE: {Kind.DATE},
     Kind.TIMESTAMP: {Kind.TIMESTAMP, Kind.DATE},
+    Kind.UNTYPED: {Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP},
 }
 
 
@@ -118,7 +119,7 @@ def bind_where(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate:
             return Missing(find_column(column, columns))
         case Comparison(column, operator, constant):
             found = find_column(column, columns)
-            if columns[found] is Kind.BOOLEAN and operator not in {"=", "<>"}:
+            if Kind.BOOLEAN in {columns[found], constant.kind} and operator not in {"=", "<>"}:
                 raise WhereError(f"column {found!r} holds true or false, which have no order")
             return Comparison(found, operator, _bound(constant, found, columns[found]))
         case Membership(column, constants):

@@ -8,7 +8,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from discreet._version import __version__
+from discreet.errors import InputError
 from discreet.noise import Encodable, KeyedBits
+from discreet.noise.bits import SECRET_BYTES_LEAST
 
 if TYPE_CHECKING:
     from discreet.query.plan import Plan
@@ -27,6 +29,13 @@ class NoiseKey:
 
     secret: bytes
     data_version: str
+
+    def __post_init__(self) -> None:
+        given: tuple[object, object] = (self.secret, self.data_version)
+        if not isinstance(given[0], bytes) or len(given[0]) < SECRET_BYTES_LEAST:
+            raise InputError(f"a noise secret has at least {SECRET_BYTES_LEAST} bytes")
+        if not isinstance(given[1], str) or not given[1]:
+            raise InputError("a noise key needs a data version: text that names the data and its state")
 
     def bits(self, plan: Plan, table: str) -> KeyedBits:
         """The bits for *plan* on the table of that name."""
