@@ -13,6 +13,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from discreet.errors import InputError
+
 TABLE = pa.table({"user": ["u1", "u2", "u3", "u1", None], "item": ["007", "007", "7", "é'", "7"], "n": [1, 2, 3, 4, 5]})
 HEAD = [(("007",), 2), (("7",), 1), (("é'",), 1)]
 FILTERED = [(("007",), 1), (("7",), 1), (("é'",), 1)]
@@ -213,3 +215,11 @@ def test_folders_may_be_named_after_values(tmp_path, head):
         pyarrow.parquet.write_table(pa.table({"user": [user], "item": ["a"]}), tmp_path / f"year={year}" / "t.parquet")
     assert head(str(tmp_path / "year=*" / "*.parquet")) == [(("a",), 2)]
     assert head(str(tmp_path / "year=*" / "*.parquet"), where="year > 2023") == [(("a",), 1)]
+
+
+def test_csv_files_of_one_glob_have_one_header(tmp_path, engine):
+    """Columns are told by their place, so another order in another file would mix users with items."""
+    (tmp_path / "1.csv").write_text("user,item\nu1,a\n")
+    (tmp_path / "2.csv").write_text("item,user\na,u2\n")
+    with pytest.raises(InputError, match="is not that of"):
+        engine(str(tmp_path / "*.csv"))

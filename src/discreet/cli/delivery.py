@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from discreet.release import Release
 
 _ENDINGS = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
-_PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +102,10 @@ def check_picture(path: Path, *, force: bool) -> None:
     Raises:
         InputError: as in `check_writable`; another ending; matplotlib is missing.
     """
-    if path.suffix.lower() not in _PICTURES:
-        raise InputError(f"pictures end in .png, .svg or .pdf, not {str(path)!r}")
     from discreet.release.export import require
+    from discreet.release.plot import check_ending
 
+    check_ending(path)
     require("matplotlib", "--plot")
     check_writable(path, force=force)
 

@@ -197,8 +197,10 @@ class DuckDBEngine:
 
         What is not of a kind is no error, which would tell of it, but is missing.
         """
+        if kind is None:
+            return quoted(column)
         type_ = _base(self._described()[column])
-        if self._source.untyped and kind is not None and kind is not Kind.TEXT:
+        if self._source.untyped and kind is not Kind.TEXT:
             return f"TRY_CAST({quoted(column)} AS {_READ_AS[kind]})"
         if type_ in {"UUID", "ENUM"}:
             return f"CAST({quoted(column)} AS VARCHAR)"

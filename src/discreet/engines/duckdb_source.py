@@ -121,18 +121,25 @@ def _files(pattern: str, paths: list[str]) -> Source:
             raise InputError(f"the file {str(path)!r} is empty")
     names = "[" + ", ".join(text_literal(glob.escape(path)) for path in paths) + "]"
     if all(path.lower().endswith(_CSV) for path in paths):
-        columns, delimiter = _header(files[0])
-        types = ", ".join(f"{text_literal(column)}: 'VARCHAR'" for column in columns)
-        # Nothing is guessed from the rows: a single one could change how all others are read.
-        dialect = f"delim={text_literal(delimiter)}, quote='\"', escape='\"', comment='', nullstr='', header=true"
-        rules = "auto_detect=false, ignore_errors=true"  # a row with too many or too few fields is left out
-        return Source(
-            f"read_csv({names}, columns={{{types}}}, {dialect}, {rules})", pattern, files, tuple(columns), untyped=True
-        )
+        return _csv(pattern, files, names)
     for path in files:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
     return Source(f"read_parquet({names})", pattern, files)
+
+
+def _csv(pattern: str, files: tuple[Path, ...], names: str) -> Source:
+    columns, delimiter = _header(files[0])
+    for path in files[1:]:  # columns are told by their place
+        if _header(path) != (columns, delimiter):
+            raise InputError(f"the first line of {str(path)!r} is not that of {str(files[0])!r}")
+    types = ", ".join(f"{text_literal(column)}: 'VARCHAR'" for column in columns)
+    # Nothing is guessed from the rows: a single one could change how all others are read.
+    dialect = f"delim={text_literal(delimiter)}, quote='\"', escape='\"', comment='', nullstr='', header=true"
+    rules = "auto_detect=false, ignore_errors=true"  # a row with too many or too few fields is left out
+    return Source(
+        f"read_csv({names}, columns={{{types}}}, {dialect}, {rules})", pattern, files, tuple(columns), untyped=True
+    )
 
 
 def _header(path: Path) -> tuple[list[str], str]:

@@ -32,8 +32,8 @@ def plot(release: Release, path: str | Path | None = None, *, most: int = 40) ->
     if release.counts is None or release.low is None or release.high is None:
         raise InputError("labels without counts cannot be drawn")
     require("matplotlib", "plotting")
-    if path is not None and Path(path).suffix.lower() not in {".png", ".svg", ".pdf"}:
-        raise InputError(f"pictures end in .png, .svg or .pdf, not {str(path)!r}")
+    if path is not None:
+        check_ending(path)
     if most > MOST_BARS:
         raise InputError(f"a picture has at most {MOST_BARS:,} bars, not {most:,}")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -65,6 +65,16 @@ def plot(release: Release, path: str | Path | None = None, *, most: int = 40) ->
     if path is not None:
         write_whole(path, lambda part: figure.savefig(part, dpi=120))
     return figure
+
+
+def check_ending(path: str | Path) -> None:
+    """Refuse a name that says no format of a picture.
+
+    Raises:
+        InputError: another ending.
+    """
+    if Path(path).suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise InputError(f"pictures end in .png, .svg or .pdf, not {str(path)!r}")
 
 
 def _labels(release: Release, n: int) -> list[str]:
