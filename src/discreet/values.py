@@ -5,11 +5,12 @@ Values only: nothing here reads, draws or decides. A value never changes its mea
 
 from __future__ import annotations
 
+import decimal
 import math
 import operator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from discreet.errors import InputError, InvariantViolated
 
@@ -23,8 +24,11 @@ RHO_QUANTUM = Fraction(1, 10**18)
 DELTA_QUANTUM = Fraction(1, 10**27)
 """Costs are whole multiples of this much delta."""
 
+LARGEST_EXPONENT = 1_000
+"""Powers of ten in a number that is written as text: beyond, reading it exactly would take forever."""
+
 LARGEST_COUNT = 2**62
-"""Counts above this are refused, so that a count plus noise always fits an int64."""
+"""Counts and sums above this are refused, so that one of them plus noise always fits an int64."""
 
 
 def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fraction:
@@ -36,6 +40,31 @@ def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fra
     if quantum.denominator % exact.denominator == 0:  # a multiple of the quantum already, as all sums of costs are
         return exact
     return math.ceil(exact / quantum) * quantum
+
+
+def exact(value: float | str | Fraction, name: str) -> Fraction:
+    """A number as it is written: 1e-8 means 1/100,000,000, not the float next to it.
+
+    Raises:
+        InputError: it is not a finite number.
+    """
+    if isinstance(value, int | Fraction):
+        return Fraction(value)
+    above, _, below = str(value).partition("/")
+    if below:
+        try:
+            return exact(above, name) / exact(below, name)
+        except ZeroDivisionError:
+            raise InputError(f"{name} must be a finite number, not {value!r}") from None
+    try:
+        number = decimal.Decimal(above)
+    except decimal.InvalidOperation:
+        number = decimal.Decimal("nan")
+    if not number.is_finite():
+        raise InputError(f"{name} must be a finite number, not {value!r}")
+    if abs(number.adjusted()) > LARGEST_EXPONENT:
+        raise InputError(f"{name} must be a number of ordinary size, not {value!r}")
+    return Fraction(number)
 
 
 def whole(value: int, name: str) -> int:
@@ -137,22 +166,29 @@ class ExactHead:
             depends on labels only.
         limit: how many items may be released (dbar); the engine was asked for limit + 1.
         labels: the n labels, in whatever columnar form the engine and the release share; mechanisms never look.
+        sums: int64 sums of a column beside the counts, shape (n,), in units of its last digit, none beyond 2^62 on
+            either side of 0; None if none are wanted.
     """
 
     counts: NDArray[np.int64]
     limit: int
     labels: Any = None
+    sums: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         counts = self.counts
         if counts.ndim != 1 or counts.dtype.str[1:] != "i8":
             raise InvariantViolated("a head is one row of int64 counts")
+        if self.sums is not None and (self.sums.shape != counts.shape or self.sums.dtype.str[1:] != "i8"):
+            raise InvariantViolated("a head has one int64 sum for each count")
         if len(counts) > self.limit + 1:
             raise InvariantViolated("the engine returned more items than it was asked for")
         if len(counts) and (bool((counts[1:] > counts[:-1]).any()) or counts[-1] < 0):
             raise InvariantViolated("a head is sorted by descending counts that are not negative")
         if len(counts) and counts[0] > LARGEST_COUNT:
             raise InputError("counts above 2^62 cannot be protected")
+        if self.sums is not None and bool(((self.sums > LARGEST_COUNT) | (self.sums < -LARGEST_COUNT)).any()):
+            raise InputError("sums beyond 2^62 units of the column's last digit cannot be protected")
 
     def __repr__(self) -> str:
         return f"ExactHead(limit={self.limit})"
@@ -162,6 +198,26 @@ class ExactHead:
         if not 1 <= rank <= self.limit + 1:
             raise InvariantViolated("the head does not reach that far")
         return int(self.counts[rank - 1]) if rank <= len(self.counts) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was released about a column of the released items, in units of its last digit.
+
+    Args:
+        name: "sum", or "average" for the sum of an item divided by the number of its users.
+        values: shape (m,): int64 sums, unbiased, or float64 averages.
+        std_errors: standard deviation of the noise in each sum, or nearly that of the error of each average; shape
+            (m,).
+        low: lower ends of 95 % intervals for the true values, shape (m,), of the type of the values.
+        high: upper ends, likewise.
+    """
+
+    name: Literal["sum", "average"]
+    values: NDArray[np.int64] | NDArray[np.float64]
+    std_errors: NDArray[np.float64]
+    low: NDArray[np.int64] | NDArray[np.float64]
+    high: NDArray[np.int64] | NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +233,7 @@ class Outcome:
         ordered: True if the order of release says something (a rank); False if it was shuffled.
         complete: True if everything that was asked for was returned.
         cost: what is charged: never above the mechanism's worst cost.
+        measured: sums or averages of the released items, or None where none were asked for.
     """
 
     positions: NDArray[np.int64]
@@ -187,3 +244,4 @@ class Outcome:
     ordered: bool
     complete: bool
     cost: Cost
+    measured: Measured | None = None

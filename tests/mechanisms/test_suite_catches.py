@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from discreet.mechanisms import Request, UnknownGumbel
+from discreet.mechanisms import Magnitude, Request, UnknownGumbel
+from discreet.mechanisms.sums import UnknownGumbelSums
 from discreet.noise import KeyedBits, SystemBits
 from discreet.testing.mechanisms import MechanismSuite
 from discreet.values import Cost
@@ -64,6 +65,26 @@ class Overreaches(UnknownGumbel):
         return super().at(2 * epsilon, delta, replace(request, counts=False))
 
 
+def with_measured(**changes):
+    """UnkGumb with sums that have other values: functions of what was measured."""
+
+    def release(self, head, bits):
+        outcome = UnknownGumbelSums.release(self, head, bits)
+        measured = replace(outcome.measured, **{name: change(outcome.measured) for name, change in changes.items()})
+        return replace(outcome, measured=measured)
+
+    return type("Defect", (UnknownGumbelSums,), {"release": release})
+
+
+class Greedy(UnknownGumbelSums):
+    """It keeps the items to itself whose sums are below 0."""
+
+    def release(self, head, bits):
+        """See `Mechanism.release`."""
+        outcome = super().release(head, bits)
+        return replace(outcome, positions=outcome.positions[head.sums[outcome.positions] >= 0])
+
+
 OWN_BITS = with_bits(SystemBits)
 DEFECTS = {
     "it_has_a_name": type("Defect", (UnknownGumbel,), {"name": ""}),
@@ -91,13 +112,18 @@ DEFECTS = {
     "intervals_are_sane": with_outcome(low=lambda outcome, *_: outcome.high + 1),
     "standard_errors_are_as_expected": with_outcome(std_errors=lambda outcome, *_: outcome.std_errors / 2),
     "ties_follow_no_order": with_outcome(positions=lambda outcome, *_: np.sort(outcome.positions)),
+    "sums_come_if_and_only_if_they_were_asked_for": with_measured(values=lambda m: np.append(m.values, 0)),
+    "intervals_of_sums_are_sane": with_measured(low=lambda m: m.low - 2**62),
+    "standard_errors_of_sums_are_as_expected": with_measured(std_errors=lambda m: m.std_errors / 2),
+    "sums_find_nothing": Greedy,
     "its_own_theorem_stays_within_what_was_asked": Overreaches,
 }
 
 
 def fails(mechanism, name) -> bool:
     """Whether *mechanism* fails a test of the suite, on whatever the test is parametrised with."""
-    suite = type("Suite", (MechanismSuite,), {"mechanism": mechanism, "request": Request(3, 6)})()
+    summed = Magnitude(0, 9) if issubclass(mechanism, UnknownGumbelSums) else None
+    suite = type("Suite", (MechanismSuite,), {"mechanism": mechanism, "request": Request(3, 6, summed=summed)})()
     test = getattr(suite, f"test_{name}")
     marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
     for values in [(value,) for mark in marks for value in mark.args[1]] or [()]:
@@ -113,6 +139,7 @@ def test_a_defect_fails_the_test_that_is_about_it(name):
     """Each test of the suite rejects a mechanism that breaks its promise, and accepts one that does not."""
     assert fails(DEFECTS[name], name)
     assert not fails(Sound, name)
+    assert not fails(UnknownGumbelSums, name)
 
 
 def test_every_test_of_the_suite_has_a_defect_that_fails_it():

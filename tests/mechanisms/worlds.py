@@ -13,12 +13,14 @@ from scipy import stats
 
 from discreet.mechanisms import KnownLaplace
 from discreet.testing.audit import distribution, divergence, head_of, values_divergence
+from discreet.testing.sums import sums_divergence
 from discreet.values import ExactHead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
-    from discreet.mechanisms import Mechanism, UnknownLaplace
+    from discreet.mechanisms import Magnitude, Mechanism, UnknownLaplace
+    from discreet.mechanisms.sums import ListedSums, RankedSums
 
 Counts = tuple[int, ...]
 
@@ -42,6 +44,16 @@ def neighbours(counts: Counts, tau: int = 1, groups: int | None = None) -> Itera
     for added in itertools.product(range(tau + 1), repeat=len(counts)):
         if 0 < sum(a > 0 for a in added) <= (groups or len(counts)):
             yield tuple(c + a for c, a in zip(counts, added, strict=True))
+
+
+def users(labels: int, summed: Magnitude, tau: int = 1, groups: int | None = None) -> Iterator[tuple[Counts, Counts]]:
+    """All users there can be: what one adds to each count, up to *tau*, and to its sum, if she is in it."""
+    absent = [(0, 0)]
+    present = itertools.product(range(1, tau + 1), range(summed.low, summed.high + 1))
+    for user in itertools.product([*absent, *present], repeat=labels):
+        if 0 < sum(count > 0 for count, _ in user) <= (groups or labels):
+            counts, sums = zip(*user, strict=True)
+            yield counts, sums
 
 
 def pairs(start: Iterator[Counts], tau: int = 1, groups: int | None = None) -> Iterator[tuple[Counts, Counts]]:
@@ -98,6 +110,36 @@ def values_delta_of(
         return between(*((head.labels, tuple(head.counts.tolist())) for head in heads))
 
     return worst(of_heads, worlds)
+
+
+def sums_delta_of(
+    mechanism: RankedSums | ListedSums,
+    epsilon: float,
+    start: Iterator[Counts],
+    summed: Magnitude,
+    groups: int | None = None,
+    *,
+    known_domain: bool = False,
+    tau: int = 1,
+) -> tuple[float, tuple[Counts, Counts, Counts]]:
+    """The exact delta of all that is released at *epsilon*, and where it is attained: counts, and what a user adds.
+
+    Over every histogram of *start* and every user; those who differ in the signs of their sums count once.
+    """
+    limit = mechanism.head_limit
+
+    @cache
+    def between(before: Counts, added: Counts, moved: Counts) -> float:
+        after = tuple(map(sum, zip(before, added, strict=True)))
+        one, other = ((before, [7] * len(before)), (after, [7 + m for m in moved]))
+        heads = [head_of(named(c), limit, known_domain=known_domain, sums=named(s)) for c, s in (one, other)]
+        return sums_divergence(mechanism, *heads, epsilon)
+
+    return max(
+        (between(before, added, tuple(map(abs, moved))), (before, added, moved))
+        for before in start
+        for added, moved in users(len(before), summed, tau, groups)
+    )
 
 
 def fit(sampled: Collection[Hashable], expected: Mapping[Hashable, float]) -> float:

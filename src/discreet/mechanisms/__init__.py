@@ -7,15 +7,17 @@ Which mechanism answers is decided by what is declared (LinkedIn 2021, Table 1):
 | known domain | KnownLap | KnownGumb (top k), KnownLap with Delta = the domain (all counts) |
 | unknown domain | UnkLap | UnkGumb (top k), PCR (all counts) |
 
-TopStable answers when it is asked for by name. To add a mechanism: a file, a line in `MECHANISMS`, a test case, a page.
+TopStable answers when it is asked for by name. `summing` adds sums and averages to what KnownLap, KnownGumb, UnkLap and
+UnkGumb return. To add a mechanism: a file, a line in `MECHANISMS`, a test case, a page.
 """
 
 from __future__ import annotations
 
-from discreet.mechanisms.base import Expectation, Mechanism, NoiseName, Request
+from discreet.mechanisms.base import Expectation, Magnitude, Mechanism, NoiseName, Request
 from discreet.mechanisms.count_release import CountRelease
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
+from discreet.mechanisms.sums import summing
 from discreet.mechanisms.top_stable import TopStable
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.mechanisms.unknown_laplace import UnknownLaplace
@@ -31,6 +33,7 @@ __all__ = [
     "Expectation",
     "KnownGumbel",
     "KnownLaplace",
+    "Magnitude",
     "Mechanism",
     "NoiseName",
     "Request",
@@ -38,11 +41,12 @@ __all__ = [
     "UnknownGumbel",
     "UnknownLaplace",
     "choose",
+    "summing",
 ]
 
 
 def choose(request: Request) -> type[Mechanism]:
-    """The mechanism that the table above names for *request*."""
+    """The mechanism that the table above names for *request*, not yet summing anything: see `summing`."""
     bounded = request.sensitivity.groups_per_user is not None
     if request.known_domain:
         return KnownLaplace if bounded or request.k is None else KnownGumbel

@@ -16,7 +16,7 @@ import numpy as np
 
 from discreet.errors import InputError
 from discreet.noise import DiscreteGaussian, DiscreteLaplace, Race
-from discreet.values import Cost, ExactHead, Outcome, Sensitivity
+from discreet.values import Cost, ExactHead, Outcome, Sensitivity, whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +24,41 @@ if TYPE_CHECKING:
     from discreet.noise import Bits, Noise
 
 NoiseName: TypeAlias = Literal["gaussian", "laplace"]
+
+LARGEST_BOUND = 2**31
+"""So much a user may add to a sum at most: two billion users then stay within the int64 range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Magnitude:
+    """How far a user moves a sum: she adds something from *low* to *high* to it if she has the item, else nothing.
+
+    Args:
+        low: in units of the column's last digit, at least -2^31; enforced by whoever reads the head.
+        high: likewise, at least *low* and at most 2^31.
+        average: True if what is wanted is the sum divided by the number of users.
+    """
+
+    low: int
+    high: int
+    average: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "low", whole(self.low, "the lower bound of a sum"))
+        object.__setattr__(self, "high", whole(self.high, "the upper bound of a sum"))
+        if self.low > self.high:
+            raise InputError("the lower bound of a sum must not be above its upper bound")
+        if self.low == self.high == 0:
+            raise InputError("the bounds of a sum must not both be 0")
+        if self.most > LARGEST_BOUND:
+            raise InputError(
+                "the bounds of a sum must be from -2,147,483,648 to 2,147,483,648 in units of the column's last digit"
+            )
+
+    @property
+    def most(self) -> int:
+        """C: the most that adding or removing one user moves a sum."""
+        return max(-self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +75,7 @@ class Request:
         known_domain: True if the items were listed in advance.
         relative_error: what error a count should stay within (PCR), above 0 and below 1.
         optimise_cutoff: True to choose the cut-off privately below the head limit (UnkGumb).
+        summed: how far one user can move the sums that are wanted beside the counts, or None for no sums.
     """
 
     k: int | None
@@ -50,6 +86,7 @@ class Request:
     known_domain: bool = False
     relative_error: Fraction = Fraction(1, 10)
     optimise_cutoff: bool = False
+    summed: Magnitude | None = None
 
     @property
     def count_noise(self) -> NoiseName | None:
@@ -66,11 +103,13 @@ class Expectation:
         std_error_most: largest one; equal to the smallest where it does not depend on the data.
         smallest_count: a count above which an item is more likely returned than not, when the tail of the head is
             empty (a tail adds to it); None where every item can appear, whatever its count.
+        sum_std_error: standard error of a sum, in units of the column's last digit, or None where no sums are released.
     """
 
     std_error_least: float | None
     std_error_most: float | None
     smallest_count: int | None
+    sum_std_error: float | None = None
 
 
 class Mechanism(Protocol):
@@ -115,6 +154,27 @@ class Mechanism(Protocol):
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         """Release; the outcome's cost is what is charged."""
+        ...
+
+
+class Ranking(Mechanism, Protocol):
+    """A mechanism whose items can get one more noisy value each: a sum (`discreet.mechanisms.sums`)."""
+
+    @classmethod
+    def units(cls, request: Request, per_value: Fraction) -> Fraction:
+        """What it costs at worst if a peel costs 1 and a noisy value *per_value*: 1 in zCDP, 1/2 in epsilon.
+
+        Raises:
+            InputError: the mechanism cannot do what was requested.
+        """
+        ...
+
+    def value_scale(self, moved: int) -> Fraction:
+        """Scale of noise for a value that one user moves by *moved*, at the price of one count that she moves."""
+        ...
+
+    def plain_miss(self, released: int, miss: float) -> float:
+        """How seldom plain intervals of *released* counts may fail if, on average, a share of *miss* shall."""
         ...
 
 

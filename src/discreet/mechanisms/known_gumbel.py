@@ -44,16 +44,20 @@ class KnownGumbel:
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
         """See `Mechanism.within`."""
-        k = require_k(request, cls.name)
-        return cls._make(request, epsilon_per_unit(limit.rho, 2 * k if request.counts else k))
+        return cls._make(request, epsilon_per_unit(limit.rho, cls.units(request, Fraction(1))))
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
         """Peels: k epsilon-DP, and k epsilon/2 more for Laplace counts; Gaussian counts have no such theorem."""
-        k = require_k(request, cls.name)
         if request.count_noise == "gaussian":
             return None
-        return cls._make(request, epsilon / (Fraction(3 * k, 2) if request.counts else k))
+        return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)))
+
+    @classmethod
+    def units(cls, request: Request, per_value: Fraction) -> Fraction:
+        """See `Ranking.units`."""
+        k = require_k(request, cls.name)
+        return Fraction(k) + (k * per_value if request.counts else 0)
 
     @classmethod
     def _make(cls, request: Request, epsilon: Fraction) -> Self:
@@ -87,6 +91,14 @@ class KnownGumbel:
         positions, _ = self.race(head).run(bits, "race", self.k)
         noise = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group)
         return noisy_outcome(head, positions, noise, bits, complete=len(positions) == self.k, cost=self.worst_cost())
+
+    def value_scale(self, moved: int) -> Fraction:
+        """See `Ranking.value_scale`."""
+        return 2 * moved / self.epsilon
+
+    def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise selected nothing
+        """See `Ranking.plain_miss`."""
+        return miss
 
     def race(self, head: ExactHead) -> Race:
         """The race that `release` runs; the audit computes its distribution exactly."""

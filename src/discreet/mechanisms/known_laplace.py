@@ -61,6 +61,11 @@ class KnownLaplace:
         return cls._make(request, _groups(request) * request.sensitivity.rows_per_group / epsilon)
 
     @classmethod
+    def units(cls, request: Request, per_value: Fraction) -> Fraction:
+        """See `Ranking.units`: a noisy value for each item that a user may have."""
+        return _groups(request) * per_value
+
+    @classmethod
     def _make(cls, request: Request, scale: Fraction) -> Self:
         if not request.known_domain:
             raise InputError(f"the {cls.name} mechanism needs the domain; list it, or use an unknown-domain mechanism")
@@ -97,6 +102,14 @@ class KnownLaplace:
         noise = noise_of(self.noise, self.scale)
         values = head.counts + noise.draw(bits, "counts", len(head.counts))
         return largest(values, self.k, None, self.domain_size, noise, bits, counts=self.counts, cost=self.worst_cost())
+
+    def value_scale(self, moved: int) -> Fraction:
+        """See `Ranking.value_scale`."""
+        return self.scale * moved / self.rows_per_group
+
+    def plain_miss(self, released: int, miss: float) -> float:
+        """See `Ranking.plain_miss`, and `discreet.mechanisms.selected` for why."""
+        return miss * max(released, 1) / self.head_limit
 
 
 def _groups(request: Request) -> int:

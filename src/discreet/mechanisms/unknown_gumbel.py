@@ -59,14 +59,20 @@ class UnknownGumbel:
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
         """See `Mechanism.within`."""
-        return cls._make(request, epsilon_per_unit(limit.rho, _units(request, Fraction(1))), limit.delta)
+        return cls._make(request, epsilon_per_unit(limit.rho, cls.units(request, Fraction(1))), limit.delta)
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Peels are epsilon-DP, Laplace counts epsilon/2-DP; Gaussian counts have no such theorem."""
         if request.count_noise == "gaussian":
             return None
-        return cls._make(request, epsilon / _units(request, Fraction(1, 2)), delta)
+        return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)), delta)
+
+    @classmethod
+    def units(cls, request: Request, per_value: Fraction) -> Fraction:
+        """See `Ranking.units`."""
+        k = require_k(request, cls.name)
+        return Fraction(k + request.optimise_cutoff) + (k * per_value if request.counts else 0)
 
     @classmethod
     def _make(cls, request: Request, epsilon: Fraction, delta: Fraction) -> Self:
@@ -108,6 +114,14 @@ class UnknownGumbel:
         complete = len(positions) == self.k
         return noisy_outcome(head, positions, noise, bits, complete, self._cost(len(positions), reached))
 
+    def value_scale(self, moved: int) -> Fraction:
+        """See `Ranking.value_scale`."""
+        return 2 * moved / self.epsilon
+
+    def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise selected nothing
+        """See `Ranking.plain_miss`."""
+        return miss
+
     def race(self, head: ExactHead, cutoff: int) -> Race:
         """The race for a given *cutoff*. The strict rule: an item tied with the cut does not take part."""
         below = head.count_at(cutoff + 1)
@@ -133,8 +147,3 @@ class UnknownGumbel:
     def _cost(self, returned: int, reached: bool) -> Cost:
         units = returned + reached + (0 if self.counts is None else returned) + self.optimise_cutoff
         return Cost(units * self.epsilon**2 / 8, self.delta)
-
-
-def _units(request: Request, per_count: Fraction) -> Fraction:
-    k = require_k(request, UnknownGumbel.name)
-    return Fraction(k + request.optimise_cutoff) + (k * per_count if request.counts else 0)

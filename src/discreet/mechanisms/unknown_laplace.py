@@ -66,6 +66,11 @@ class UnknownLaplace:
         return cls._make(request, _groups(request) * request.sensitivity.rows_per_group / epsilon, delta)
 
     @classmethod
+    def units(cls, request: Request, per_value: Fraction) -> Fraction:
+        """See `Ranking.units`: a noisy value for each item that a user may have."""
+        return _groups(request) * per_value
+
+    @classmethod
     def _make(cls, request: Request, scale: Fraction, delta: Fraction) -> Self:
         return cls(
             request.k,
@@ -105,6 +110,14 @@ class UnknownLaplace:
         bottom = below + self.rows_per_group + self.margin() + int(noise.draw(bits, "threshold", 1)[0])
         values = stored + noise.draw(bits, "counts", len(stored))
         return largest(values, self.k, bottom, self.head_limit, noise, bits, counts=self.counts, cost=self.worst_cost())
+
+    def value_scale(self, moved: int) -> Fraction:
+        """See `Ranking.value_scale`."""
+        return self.scale * moved / self.rows_per_group
+
+    def plain_miss(self, released: int, miss: float) -> float:
+        """See `Ranking.plain_miss`, and `discreet.mechanisms.selected` for why."""
+        return miss * max(released, 1) / self.head_limit
 
 
 def _groups(request: Request) -> int:

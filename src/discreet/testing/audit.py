@@ -85,17 +85,21 @@ def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
     return most + math.log(math.fsum(scaled)) / (alpha - 1)
 
 
-def head_of(counts: Mapping[str, int], limit: int, *, known_domain: bool = False) -> ExactHead:
+def head_of(
+    counts: Mapping[str, int], limit: int, *, known_domain: bool = False, sums: Mapping[str, int] | None = None
+) -> ExactHead:
     """The head that an engine would return for a histogram: descending counts, ties by label, limit + 1 items at most.
 
     Args:
         counts: by label, none negative. Without *known_domain*, items that nobody has are not in the table.
         limit: dbar.
         known_domain: True to keep items of count 0.
+        sums: by label, or None if none are wanted.
     """
     items = sorted((-count, label) for label, count in counts.items() if count > 0 or known_domain)[: limit + 1]
     labels = tuple(label for _, label in items)
-    return ExactHead(np.array([-count for count, _ in items], dtype=np.int64), limit, labels)
+    values = None if sums is None else np.array([sums[label] for label in labels], dtype=np.int64)
+    return ExactHead(np.array([-count for count, _ in items], dtype=np.int64), limit, labels, values)
 
 
 def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], bool], float]:
@@ -211,8 +215,33 @@ def pmf(noise: Noise, values: NDArray[np.int64]) -> NDArray[np.float64]:
     return weight(values) / math.fsum(weight(np.arange(-reach, reach + 1)))
 
 
+def moved_noise(noise: Noise, moved: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The distributions of *noise* around 0 and around *moved*, runs of values with equal likelihood ratios as one."""
+    reach = radius(noise)
+    values = np.arange(min(moved, 0) - reach, max(moved, 0) + reach + 1)
+    one, other = pmf(noise, values), pmf(noise, values - moved)
+    return together(one, other)
+
+
+def together(one: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Two distributions with all outcomes of one likelihood ratio taken as one, which no divergence notices.
+
+    Args:
+        one: probabilities above 0, of any shape.
+        other: likewise, of the same outcomes.
+    """
+    logs = (np.log(one) - np.log(other)).ravel()
+    order = np.argsort(logs)
+    starts = np.flatnonzero(np.diff(logs[order], prepend=-np.inf) > 1e-11)
+    return np.add.reduceat(one.ravel()[order], starts), np.add.reduceat(other.ravel()[order], starts)
+
+
 def values_divergence(
-    mechanism: KnownLaplace | UnknownLaplace, head: ExactHead, neighbour: ExactHead, epsilon: float
+    mechanism: KnownLaplace | UnknownLaplace,
+    head: ExactHead,
+    neighbour: ExactHead,
+    epsilon: float,
+    sums: Noise | None = None,
 ) -> float:
     """Delta at *epsilon*, both directions, of all noisy values above the noisy threshold, and the threshold itself.
 
@@ -225,19 +254,20 @@ def values_divergence(
         head: with labels, as from `head_of`.
         neighbour: likewise.
         epsilon: at least 0.
+        sums: noise in the sums of the items above the threshold, which are shown too; None for no sums.
     """
     return max(
-        _values_hockey_stick(mechanism, head, neighbour, epsilon),
-        _values_hockey_stick(mechanism, neighbour, head, epsilon),
+        _values_hockey_stick(mechanism, head, neighbour, epsilon, sums),
+        _values_hockey_stick(mechanism, neighbour, head, epsilon, sums),
     )
 
 
 def _values_hockey_stick(
-    mechanism: KnownLaplace | UnknownLaplace, head: ExactHead, other: ExactHead, epsilon: float
+    mechanism: KnownLaplace | UnknownLaplace, head: ExactHead, other: ExactHead, epsilon: float, sums: Noise | None
 ) -> float:
     noise = noise_of(mechanism.noise, mechanism.scale)
     here, there = _stored(mechanism, head), _stored(mechanism, other)
-    centres = [*here.values(), *there.values()]
+    centres = [count for count, _ in (*here.values(), *there.values())]
     if isinstance(mechanism, UnknownLaplace):
         lift = mechanism.rows_per_group + mechanism.margin()
         bottoms = [h.count_at(mechanism.head_limit + 1) + lift for h in (head, other)]
@@ -250,19 +280,30 @@ def _values_hockey_stick(
         bars = grid[:1] - 1
         p = q = np.ones((1, 1))
     for label in here.keys() | there.keys():
-        if here.get(label) != there.get(label):
-            cells_p, cells_q = _cells(noise, grid, bars, here.get(label), there.get(label))
+        (one, one_sum), (two, two_sum) = here.get(label, (None, 0)), there.get(label, (None, 0))
+        if (one, one_sum) != (two, two_sum):
+            cells_p, cells_q = _cells(noise, grid, bars, one, two)
+            if sums is not None and one is not None and two is not None:
+                shown = moved_noise(sums, two_sum - one_sum)
+                cells_p, cells_q = (_with_sums(c, s) for c, s in zip((cells_p, cells_q), shown, strict=True))
             p = (p[:, :, None] * cells_p[:, None, :]).reshape(len(bars), -1)
             q = (q[:, :, None] * cells_q[:, None, :]).reshape(len(bars), -1)
     missing = max(0.0, 1 - float(p.sum()))
     return float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) + missing + ROUNDING
 
 
-def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[str, int]:
-    """The counts that get noise, by label."""
+def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[str, tuple[int, int]]:
+    """The counts that get noise, and the sums beside them (0 if there are none), by label."""
     counts = head.counts[: mechanism.head_limit].tolist()
-    items = zip(head.labels, counts, strict=False)
-    return {label: count for label, count in items if count > 0 or isinstance(mechanism, KnownLaplace)}
+    sums = np.zeros_like(head.counts) if head.sums is None else head.sums
+    items = zip(head.labels, counts, sums.tolist(), strict=False)
+    return {label: (count, total) for label, count, total in items if count > 0 or isinstance(mechanism, KnownLaplace)}
+
+
+def _with_sums(cells: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cells as from `_cells`, those that are shown with every noisy sum."""
+    shown = (cells[:, 1:, None] * sums).reshape(len(cells), -1)
+    return np.concatenate((cells[:, :1], shown), axis=1)
 
 
 def _cells(

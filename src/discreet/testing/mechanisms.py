@@ -81,8 +81,15 @@ class MechanismSuite:
 
     def release(self, counts: NDArray[np.int64], run: int) -> Outcome:
         """One release with bits that follow from *run*, from a head whose labels must not be looked at."""
-        mechanism = self.make()
-        return mechanism.release(ExactHead(counts, mechanism.head_limit, _Unseen()), self._bits(run))
+        return self.make().release(self._head(counts, _Unseen()), self._bits(run))
+
+    def _head(self, counts: NDArray[np.int64], labels: object = None) -> ExactHead:
+        """With sums, if sums are wanted: as if every user added what moves a sum most."""
+        sums, summed = None, self.request.summed
+        if summed is not None:
+            bound = summed.high if summed.most == summed.high else summed.low
+            sums = self._frozen((np.minimum(counts, LARGEST_COUNT // summed.most) * bound).tolist())
+        return ExactHead(counts, self.make().head_limit, labels, sums)
 
     @staticmethod
     def _frozen(counts: list[int]) -> NDArray[np.int64]:
@@ -96,7 +103,9 @@ class MechanismSuite:
 
     @staticmethod
     def _seen(outcome: Outcome) -> tuple[object, ...]:
-        arrays = (outcome.positions, outcome.counts, outcome.std_errors, outcome.low, outcome.high)
+        arrays = [outcome.positions, outcome.counts, outcome.std_errors, outcome.low, outcome.high]
+        if (measured := outcome.measured) is not None:
+            arrays += [measured.values, measured.std_errors, measured.low, measured.high]
         return (
             *(None if a is None else tuple(a.tolist()) for a in arrays),
             outcome.ordered,
@@ -147,15 +156,15 @@ class MechanismSuite:
     def test_labels_are_never_looked_at(self, head: str) -> None:
         """Nothing depends on labels: a head without any gives the same outcome."""
         made, counts = self.make(), self.counts(head)
-        bare = made.release(ExactHead(counts, made.head_limit), self._bits(0))
+        bare = made.release(self._head(counts), self._bits(0))
         assert self._seen(self.release(counts, 0)) == self._seen(bare)
 
     def test_no_bits_are_drawn_twice(self) -> None:
         """A second release from the same bits is refused: no noise protects two things."""
         made, counts, bits = self.make(), self._tied()[0], self._bits(0)
-        made.release(ExactHead(counts, made.head_limit), bits)
+        made.release(self._head(counts), bits)
         with pytest.raises(InvariantViolated):
-            made.release(ExactHead(counts, made.head_limit), bits)
+            made.release(self._head(counts), bits)
 
     @on_every_head
     def test_positions_are_different_rows_above_the_cut(self, head: str) -> None:
@@ -217,6 +226,55 @@ class MechanismSuite:
         if errors is not None and least is not None and most is not None:
             assert ((least <= errors) & (errors <= most)).all()
             assert 0 < least <= most < np.inf
+
+    @on_every_head
+    def test_sums_come_if_and_only_if_they_were_asked_for(self, head: str) -> None:
+        """Sums or averages, errors and intervals are all there, one for each position, or none of them is."""
+        summed, outcome = self.request.summed, self.release(self.counts(head), 0)
+        assert (outcome.measured is not None) == (summed is not None)
+        if outcome.measured is not None and summed is not None:
+            measured, kind = outcome.measured, np.float64 if summed.average else np.int64
+            assert measured.name == ("average" if summed.average else "sum")
+            parts = (measured.values, measured.std_errors, measured.low, measured.high)
+            for part, of in zip(parts, (kind, np.float64, kind, kind), strict=True):
+                assert part.shape == outcome.positions.shape
+                assert part.dtype == of
+
+    @on_every_head
+    def test_intervals_of_sums_are_sane(self, head: str) -> None:
+        """Averages and ends of intervals are where what users add lets them be; sums, unbiased, may leave that."""
+        summed, measured = self.request.summed, self.release(self.counts(head), 1).measured
+        if summed is None or measured is None:
+            return
+        least = summed.low if summed.average else 0 if summed.low >= 0 else -np.inf
+        most = summed.high if summed.average else 0 if summed.high <= 0 else np.inf
+        shown = measured.values if summed.average else np.clip(measured.values, least, most)
+        assert ((least <= measured.low) & (measured.low <= shown)).all()
+        assert ((shown <= measured.high) & (measured.high <= most)).all()
+
+    @on_every_head
+    def test_standard_errors_of_sums_are_as_expected(self, head: str) -> None:
+        """What was said before any data was read; an average's is not above the width of what one user adds."""
+        summed, expected = self.request.summed, self.make().expectation().sum_std_error
+        assert (expected is None) == (summed is None)
+        measured = self.release(self.counts(head), 0).measured
+        if summed is not None and measured is not None and expected is not None:
+            most = summed.high - summed.low if summed.average else expected
+            assert ((measured.std_errors == expected) | summed.average).all()
+            assert ((measured.std_errors >= 0) & (measured.std_errors <= most)).all()
+            assert 0 < expected < np.inf
+
+    @on_every_head
+    def test_sums_find_nothing(self, head: str) -> None:
+        """Which items are returned, with which counts and at what cost, does not depend on their sums."""
+        made, counts = self.make(), self.counts(head)
+        sums = None if self.request.summed is None else self._frozen([(-7) ** i for i in range(len(counts))])
+        one = made.release(self._head(counts), self._bits(0))
+        other = made.release(ExactHead(counts, made.head_limit, None, sums), self._bits(0))
+        assert sorted(one.positions.tolist()) == sorted(other.positions.tolist())
+        assert one.cost == other.cost
+        if one.counts is not None and other.counts is not None:
+            assert one.counts.tolist() == other.counts.tolist()
 
     def test_ties_follow_no_order(self) -> None:
         """Equal counts come in random order, not in the head's: each of them comes first now and then."""

@@ -1,0 +1,289 @@
+"""Sums and averages of a clipped column over items that were found by their counts (docs/mechanisms/sums.md).
+
+Another mechanism finds the items; then the sum of each item that it returned gets noise of its own, which had no part
+in finding it. This is what Rogers 2024, section 5, names as the next step: discover by distinct users, then clip and
+add up for what was discovered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from discreet.accounting.calibrate import ceil_sqrt
+from discreet.errors import InputError, InvariantViolated
+from discreet.mechanisms.base import Expectation, Magnitude, Mechanism, NoiseName, Ranking, Request, noise_of, shuffled
+from discreet.mechanisms.known_gumbel import KnownGumbel
+from discreet.mechanisms.known_laplace import KnownLaplace
+from discreet.mechanisms.measured import MISS, Uncertain, averages, measured_sums
+from discreet.mechanisms.unknown_gumbel import UnknownGumbel
+from discreet.mechanisms.unknown_laplace import UnknownLaplace
+from discreet.values import Cost, ExactHead, Outcome
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from discreet.noise import Bits, Noise
+
+
+@dataclass(frozen=True, slots=True)
+class RankedSums:
+    """What *ranking* returns, and beside each item the noisy sum of a column, at the price of a noisy count.
+
+    Noise of scale s on a sum that one user moves by C at most costs C^2 / 2 s^2; no user moves more than *moved* of the
+    returned sums. s is chosen so that one sum costs what one count of *ranking* does.
+
+    PAY WHAT YOU GET: the ranking as it charges itself, and a sum for each item returned, *moved* of them at most.
+
+    An average is the noisy sum divided by the noisy count of distinct users: of each user's clipped sum, not of rows.
+    It costs what the two cost.
+
+    Args:
+        ranking: what finds the items; releases counts if averages are wanted.
+        summed: how far one user moves a sum.
+        moved: how many of the returned sums one user moves at most: what can be returned, or Delta if that is less.
+        noise: of the sums.
+    """
+
+    ranking: Ranking
+    summed: Magnitude
+    moved: int
+    noise: NoiseName = "gaussian"
+
+    kind: ClassVar[type[Ranking]]
+    name: ClassVar[str]
+    lossless: ClassVar[bool]
+
+    @classmethod
+    def within(cls, limit: Cost, request: Request) -> Self:
+        """See `Mechanism.within`."""
+        share = cls._share(request, Fraction(1))
+        return cls._make(cls.kind.within(Cost.at_most(limit.rho * share, limit.delta), request), request)
+
+    @classmethod
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+        """The ranking's own theorem, and C/s for each sum with Laplace noise; Gaussian sums have no such theorem."""
+        if request.noise == "gaussian":
+            return None
+        ranking = cls.kind.at(epsilon * cls._share(request, Fraction(1, 2)), delta, request)
+        return None if ranking is None else cls._make(ranking, request)
+
+    @classmethod
+    def _share(cls, request: Request, per_value: Fraction) -> Fraction:
+        """The ranking's share of what is spent."""
+        ranking = cls.kind.units(request, per_value)
+        return ranking / (ranking + _moved(request) * per_value)
+
+    @classmethod
+    def _make(cls, ranking: Ranking, request: Request) -> Self:
+        return cls(ranking, _magnitude(request), _moved(request), request.noise)
+
+    @property
+    def head_limit(self) -> int:
+        """The ranking's."""
+        return self.ranking.head_limit
+
+    def worst_cost(self) -> Cost:
+        """The ranking's, and all the sums that one user can move."""
+        return self.ranking.worst_cost() + self._price(self.moved)
+
+    def direct_epsilon(self) -> Fraction | None:
+        """See `at`."""
+        ranking = self.ranking.direct_epsilon()
+        if ranking is None or self.noise == "gaussian":
+            return None
+        return ranking + self.moved * self.summed.most / self.ranking.value_scale(self.summed.most)
+
+    def expectation(self) -> Expectation:
+        """The ranking's, with the standard error of a sum."""
+        return replace(self.ranking.expectation(), sum_std_error=self.sum_noise().std)
+
+    def sum_noise(self) -> Noise:
+        """Noise of each sum."""
+        return noise_of(self.noise, self.ranking.value_scale(self.summed.most))
+
+    def release(self, head: ExactHead, bits: Bits) -> Outcome:
+        """See `Mechanism.release`."""
+        exact = _sums_of(head)
+        found = self.ranking.release(head, bits)
+        noise, released = self.sum_noise(), len(found.positions)
+        noisy = exact[found.positions] + noise.draw(bits, "sums", released)
+        if not self.summed.average:
+            measured = measured_sums(noisy, noise, self.summed)
+        elif found.counts is None:
+            raise InvariantViolated("an average without a count")
+        else:  # each of the two intervals may fail half as often as the average's
+            sums = Uncertain.of(noisy, noise, MISS / 2)
+            counts = Uncertain.of(found.counts, self._count_noise(), self.ranking.plain_miss(released, MISS / 2))
+            measured = averages(sums, counts, self.summed)
+        return replace(found, cost=found.cost + self._price(released), measured=measured)
+
+    def _count_noise(self) -> Noise:
+        """What the ranking adds to a count of users."""
+        return noise_of(self.noise, self.ranking.value_scale(1))
+
+    def _price(self, released: int) -> Cost:
+        return Cost(min(released, self.moved) * self.sum_noise().rho(self.summed.most))
+
+
+class KnownLaplaceSums(RankedSums):
+    """KnownLap, then sums: the items of a listed domain with counts, or its k largest."""
+
+    __slots__ = ()
+    kind = KnownLaplace
+    name = "known-laplace+sum"
+    lossless = True
+
+
+class KnownGumbelSums(RankedSums):
+    """KnownGumb, then sums: the top k of a listed domain."""
+
+    __slots__ = ()
+    kind = KnownGumbel
+    name = "known-gumbel+sum"
+    lossless = True
+
+
+class UnknownLaplaceSums(RankedSums):
+    """UnkLap, then sums: what stands above the threshold, where a user's items are bounded."""
+
+    __slots__ = ()
+    kind = UnknownLaplace
+    name = "unknown-laplace+sum"
+    lossless = False
+
+
+class UnknownGumbelSums(RankedSums):
+    """UnkGumb, then sums: the top k of an unknown domain."""
+
+    __slots__ = ()
+    kind = UnknownGumbel
+    name = "unknown-gumbel+sum"
+    lossless = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSums:
+    """The noisy sums of all items of a listed domain, the largest first; one total is a domain of one item.
+
+    Which items there are is known and all are returned, so there is nothing to find and all of the budget buys sums.
+
+    Args:
+        domain_size: how many items were listed.
+        summed: how far one user moves a sum.
+        moved: Delta, or *domain_size* if that is less.
+        scale: of the noise, in units of the column's last digit.
+        noise: "gaussian" or "laplace".
+    """
+
+    domain_size: int
+    summed: Magnitude
+    moved: int
+    scale: Fraction
+    noise: NoiseName = "gaussian"
+
+    name: ClassVar[str] = "listed+sum"
+    lossless: ClassVar[bool] = True
+
+    @classmethod
+    def within(cls, limit: Cost, request: Request) -> Self:
+        """See `Mechanism.within`."""
+        return cls._make(ceil_sqrt(_moved(request) * _magnitude(request).most ** 2 / (2 * limit.rho)), request)
+
+    @classmethod
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
+        """Laplace noise of scale Delta C / epsilon is epsilon-DP (Dwork et al. 2006)."""
+        if request.noise == "gaussian":
+            return None
+        return cls._make(_moved(request) * _magnitude(request).most / epsilon, request)
+
+    @classmethod
+    def _make(cls, scale: Fraction, request: Request) -> Self:
+        if not request.known_domain or request.k is not None or request.counts:
+            raise InputError(f"the {cls.name} mechanism releases the sums of a whole listed domain, without counts")
+        return cls(request.head_limit, _magnitude(request), _moved(request), scale, request.noise)
+
+    @property
+    def head_limit(self) -> int:
+        """The whole domain."""
+        return self.domain_size
+
+    def worst_cost(self) -> Cost:
+        """The only cost."""
+        return Cost(self.moved * self.sum_noise().rho(self.summed.most))
+
+    def direct_epsilon(self) -> Fraction | None:
+        """See `at`."""
+        return None if self.noise == "gaussian" else self.moved * self.summed.most / self.scale
+
+    def expectation(self) -> Expectation:
+        """Every item appears."""
+        return Expectation(None, None, None, self.sum_noise().std)
+
+    def sum_noise(self) -> Noise:
+        """Noise of each sum."""
+        return noise_of(self.noise, self.scale)
+
+    def release(self, head: ExactHead, bits: Bits) -> Outcome:
+        """See `Mechanism.release`."""
+        exact, noise = _sums_of(head), self.sum_noise()
+        noisy = exact + noise.draw(bits, "sums", len(exact))
+        order = shuffled(len(noisy), bits, "ties")
+        order = order[np.argsort(-noisy[order], kind="stable")]
+        return Outcome(
+            order,
+            None,
+            None,
+            None,
+            None,
+            ordered=True,
+            complete=True,
+            cost=self.worst_cost(),
+            measured=measured_sums(noisy[order], noise, self.summed),
+        )
+
+
+def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
+    """The mechanism that releases sums of what *kind* finds; *kind* itself where *request* wants no sums.
+
+    Raises:
+        InputError: *kind* returns no ranking that sums could be added to at a price known beforehand.
+    """
+    if request.summed is None:
+        return kind
+    if kind is KnownLaplace and request.k is None and not request.counts:
+        return ListedSums
+    for sums in (KnownLaplaceSums, KnownGumbelSums, UnknownLaplaceSums, UnknownGumbelSums):
+        if sums.kind is kind:
+            return sums
+    raise InputError(
+        f"the {kind.name} mechanism releases no sums; ask for a top k, list the items, "
+        "or bound the items of one user (groups_per_user)"
+    )
+
+
+def _sums_of(head: ExactHead) -> NDArray[np.int64]:
+    if head.sums is None:
+        raise InvariantViolated("the engine returned no sums")
+    return head.sums
+
+
+def _magnitude(request: Request) -> Magnitude:
+    summed = request.summed
+    if summed is None:
+        raise InputError("a sum needs a column with bounds for what one user adds")
+    if summed.average and not request.counts:
+        raise InputError("an average is a sum divided by a count, so it cannot be had without counts")
+    if summed.average and request.sensitivity.rows_per_group > 1:
+        raise InputError("an average is over users, so users must be counted, not rows (rows_per_user_and_item = 1)")
+    return summed
+
+
+def _moved(request: Request) -> int:
+    """How many of the returned sums one user can move."""
+    returned = request.head_limit if request.k is None else min(request.k, request.head_limit)
+    declared = request.sensitivity.groups_per_user
+    return returned if declared is None else min(declared, returned)

@@ -1,0 +1,317 @@
+"""Sums and averages: what they cost, what they are made with, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discreet.errors import InputError, InvariantViolated
+from discreet.mechanisms import (
+    CountRelease,
+    KnownGumbel,
+    KnownLaplace,
+    Magnitude,
+    Request,
+    TopStable,
+    UnknownGumbel,
+    choose,
+    summing,
+)
+from discreet.mechanisms.base import noise_of
+from discreet.mechanisms.sums import (
+    KnownGumbelSums,
+    KnownLaplaceSums,
+    ListedSums,
+    UnknownGumbelSums,
+    UnknownLaplaceSums,
+)
+from discreet.noise import DiscreteLaplace, KeyedBits
+from discreet.testing.audit import head_of
+from discreet.values import LARGEST_COUNT, RHO_QUANTUM, Cost, ExactHead, Sensitivity
+
+HALF, DELTA = Fraction(1, 2), Fraction(1, 1000)
+LIMIT = Cost(Fraction(84375, 10**4), Fraction(3, 10**9))
+"""3,000 units of epsilon = .15."""
+SUMMED = Magnitude(-7, 5)
+SECRET = b"a secret for sums and averages.."
+
+
+def asked(k=10, limit=100, groups=None, tau=1, summed=SUMMED, **more):
+    """A request."""
+    return Request(k, limit, Sensitivity(groups, tau), summed=summed, **more)
+
+
+class CountingBits:
+    """Bits that remember how many words were drawn for what."""
+
+    def __init__(self, run=0):
+        self.source, self.drawn = KeyedBits(SECRET, run), {}
+
+    def uint64(self, label, n):
+        """See `Bits.uint64`."""
+        self.drawn[label] = n
+        return self.source.uint64(label, n)
+
+
+# What they cost.
+
+
+@pytest.mark.parametrize("moved", [4, 2])
+@pytest.mark.parametrize("counts", [None, "laplace"])
+def test_a_sum_is_charged_for_each_returned_item_that_a_user_can_be_in(counts, moved):
+    """One unit each, after the ranking's own, *moved* at most; and no noise is drawn for what was not returned."""
+    mechanism = UnknownGumbelSums(UnknownGumbel(4, 6, HALF, DELTA, 1, counts), SUMMED, moved, "laplace")
+    histogram = {"a": 25, "b": 22, "c": 20, "d": 18, "e": 17, "f": 3}
+    head = head_of(histogram, 6, sums=dict.fromkeys(histogram, 50))
+    lengths = set()
+    for run in range(60):
+        bits = CountingBits(run)
+        outcome = mechanism.release(head, bits)
+        r = len(outcome.positions)
+        lengths.add(r)
+        units = r + (r < 4) + (r if counts else 0) + min(r, moved)
+        assert outcome.cost == Cost(units * Fraction(1, 32), DELTA)
+        assert len(outcome.measured.values) == r == bits.drawn["sums/up"] == bits.drawn["sums/down"]
+    assert len(lengths) >= 4  # answers of many lengths were looked at
+    assert mechanism.worst_cost() == Cost((4 + (4 if counts else 0) + moved) * Fraction(1, 32), DELTA)
+
+
+def test_other_sums_are_charged_whole():
+    """What returns its whole domain, or as many as pass, pays for as many sums as one user moves."""
+    head = head_of(dict.fromkeys("abc", 40), 3, known_domain=True, sums=dict.fromkeys("abc", 7))
+    for mechanism, rho in (
+        (ListedSums(3, SUMMED, 2, Fraction(14)), 2 * Fraction(1, 8)),
+        (KnownLaplaceSums(KnownLaplace(None, 3, 2, Fraction(2)), SUMMED, 2), 4 * Fraction(1, 8)),
+        (KnownLaplaceSums(KnownLaplace(1, 3, 2, Fraction(2)), SUMMED, 1), 3 * Fraction(1, 8)),
+        (KnownGumbelSums(KnownGumbel(3, 3, Fraction(1)), SUMMED, 2), 8 * Fraction(1, 8)),
+    ):
+        assert mechanism.release(head, KeyedBits(SECRET, 0)).cost == mechanism.worst_cost() == Cost(rho)
+
+
+# What they are made with.
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "request_", "units", "sums"),
+    [
+        (UnknownGumbelSums, asked(1000, 3000), 3000, 1000),
+        (UnknownGumbelSums, asked(1500, 3000, counts=False), 3000, 1500),
+        (UnknownGumbelSums, asked(1000, 3000, summed=Magnitude(1, 9, average=True)), 3000, 1000),
+        (UnknownGumbelSums, asked(1000, 3000, groups=7, tau=3, optimise_cutoff=True), 2008, 7),
+        (KnownGumbelSums, asked(100, 40, known_domain=True), 240, 40),
+        (KnownGumbelSums, asked(30, 40, counts=False, known_domain=True), 60, 30),
+    ],
+)
+def test_peels_counts_and_sums_have_one_price(mechanism, request_, units, sums):
+    """All of the limit is used and nothing above: units epsilon^2/8, with sigma = 2 C / epsilon for sums."""
+    made = mechanism.within(LIMIT, request_)
+    assert made.moved == sums
+    assert 0 <= 1 - float(made.ranking.epsilon) / math.sqrt(8 * LIMIT.rho / units) < 2**-26
+    assert made.sum_noise().variance == (2 * made.summed.most / made.ranking.epsilon) ** 2
+    assert made.worst_cost().within(LIMIT)
+    assert made.worst_cost().rho > LIMIT.rho * (1 - Fraction(1, 2**25))
+    assert made.worst_cost().delta == (0 if made.lossless else LIMIT.delta)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "request_", "items", "sums"),
+    [
+        (KnownLaplaceSums, asked(groups=5, tau=3, known_domain=True), 5, 5),
+        (KnownLaplaceSums, asked(3, groups=5, known_domain=True, noise="laplace"), 5, 3),
+        (KnownLaplaceSums, asked(None, 100, known_domain=True), 100, 100),
+        (UnknownLaplaceSums, asked(None, 30, groups=50, tau=2), 50, 30),
+        (UnknownLaplaceSums, asked(10, 30, groups=50, noise="laplace", counts=False), 50, 10),
+    ],
+)
+def test_noisy_counts_and_sums_have_one_price(mechanism, request_, items, sums):
+    """Scale s for counts and s C / tau for sums; what one user moves of both costs the whole limit."""
+    made = mechanism.within(LIMIT, request_)
+    tau = request_.sensitivity.rows_per_group
+    assert (made.ranking.groups_per_user, made.moved) == (items, sums)
+    scale = made.ranking.scale
+    assert 0 <= float(scale) / math.sqrt((items + sums) * tau**2 / (2 * LIMIT.rho)) - 1 < 2**-26
+    wide = scale * made.summed.most / tau
+    assert made.sum_noise() == noise_of(request_.noise, wide)
+    assert made.worst_cost().within(LIMIT)
+    assert made.worst_cost().rho > LIMIT.rho * (1 - Fraction(1, 2**25))
+
+
+@pytest.mark.parametrize(("groups", "moved"), [(None, 12), (5, 5), (50, 12)])
+def test_sums_of_a_listed_domain_get_all_of_the_limit(groups, moved):
+    """Nothing has to be found: Delta C^2 / 2 s^2 is the limit's rho; for one total that is C / sqrt(2 rho)."""
+    made = ListedSums.within(LIMIT, asked(None, 12, groups, counts=False, known_domain=True))
+    assert (made.domain_size, made.head_limit, made.moved) == (12, 12, moved)
+    assert 0 <= float(made.scale) / math.sqrt(moved * 49 / (2 * LIMIT.rho)) - 1 < 2**-26
+    assert made.worst_cost().within(LIMIT)
+    total = ListedSums.within(Cost(HALF), asked(None, 1, groups, counts=False, known_domain=True))
+    assert float(total.scale) == pytest.approx(7)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "request_", "parameter", "value"),
+    [
+        (UnknownGumbelSums, asked(), "epsilon", Fraction(1, 20)),
+        (UnknownGumbelSums, asked(counts=False), "epsilon", Fraction(1, 15)),
+        (UnknownGumbelSums, asked(counts=False, groups=2), "epsilon", Fraction(1, 11)),
+        (KnownGumbelSums, asked(known_domain=True), "epsilon", Fraction(1, 20)),
+        (KnownLaplaceSums, asked(groups=5, tau=3, known_domain=True), "scale", Fraction(30)),
+        (UnknownLaplaceSums, asked(3, groups=5), "scale", Fraction(8)),
+        (ListedSums, asked(None, groups=5, counts=False, known_domain=True), "scale", Fraction(35)),
+    ],
+)
+def test_a_theorem_gives_all_of_epsilon(mechanism, request_, parameter, value):
+    """`at` epsilon = 1 with Laplace noise; Gaussian sums have no such theorem, with or without counts."""
+    made = mechanism.at(Fraction(1), DELTA, replace(request_, noise="laplace"))
+    assert getattr(getattr(made, "ranking", made), parameter) == value
+    assert made.direct_epsilon() == 1
+    assert mechanism.at(Fraction(1), DELTA, request_) is None
+    assert mechanism.within(LIMIT, request_).direct_epsilon() is None
+
+
+@given(
+    st.integers(10**4, 10**6).map(lambda quanta: quanta * RHO_QUANTUM) | st.fractions(Fraction(1, 10**6), 100),
+    st.integers(1, 40),
+    st.sampled_from([None, 1, 3]),
+    st.booleans(),
+    st.sampled_from(["gaussian", "laplace"]),
+)
+def test_no_limit_is_ever_passed(rho, k, groups, counts, noise):
+    """Ranking and sums are rounded apart, and still stay within any limit together, whatever was asked."""
+    limit = Cost.at_most(rho, Fraction(1, 10**9))
+    request = asked(k, 40, groups, counts=counts, noise=noise)
+    listed = replace(request, known_domain=True)
+    made = [UnknownGumbelSums.within(limit, request), KnownGumbelSums.within(limit, listed)]
+    made += [KnownLaplaceSums.within(limit, listed)]
+    made += [ListedSums.within(limit, replace(listed, k=None, counts=False))]
+    made += [UnknownLaplaceSums.within(limit, request)] if groups else []
+    for mechanism in made:
+        assert mechanism.worst_cost().within(limit)
+        assert mechanism.worst_cost().rho > limit.rho * (1 - Fraction(1, 2**24)) - 3 * RHO_QUANTUM
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("summed", [Magnitude(0, 2**31), Magnitude(-(2**31), 0), Magnitude(-(2**31), 2**31)])
+def test_the_widest_noise_beside_the_largest_sums_stays_in_range(summed):
+    """Sums of 2^62 and the widest noise that is drawn: neither they nor their intervals wrap around."""
+    epsilon = Fraction(1, 2**8)
+    mechanism = UnknownGumbelSums(UnknownGumbel(3, 3, epsilon, DELTA, 1, None), summed, 3, "laplace")
+    assert mechanism.sum_noise() == DiscreteLaplace(Fraction(2**40))
+    for sign in (1, -1):
+        sums = np.full(3, sign * LARGEST_COUNT)
+        found = mechanism.release(ExactHead(np.full(3, LARGEST_COUNT), 3, None, sums), KeyedBits(SECRET, 0)).measured
+        assert (np.abs(found.values - sums) < 2**46).all()
+        assert (found.low <= found.high).all()
+    narrower = UnknownGumbelSums(UnknownGumbel(3, 3, epsilon / 2, DELTA, 1, None), summed, 3, "laplace")
+    with pytest.raises(InputError, match=r"wider than 2\^40"):
+        narrower.expectation()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        (2, 1, "above its upper bound"),
+        (0, 0, "not both be 0"),
+        (0, 2**31 + 1, "2,147,483,648"),
+        (-(2**31) - 1, 0, "2,147,483,648"),
+        (0.5, 1, "whole number"),
+        (0, 1.5, "whole number"),
+    ],
+)
+def test_bounds_outside_their_range_are_refused(low, high, message):
+    """In units of the last digit, so that two billion users fit into 64 bits."""
+    with pytest.raises(InputError, match=message):
+        Magnitude(low, high)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most"), [(-3, 2, 3), (-2, 3, 3), (2, 5, 5), (-5, -2, 5), (0, 1, 1), (7, 7, 7)]
+)
+def test_a_user_moves_a_sum_by_the_larger_bound(low, high, most):
+    """Whoever comes adds something within the bounds, whoever is not there nothing."""
+    assert Magnitude(low, high).most == most == max(abs(x) for x in (0, low, high))
+
+
+@pytest.mark.parametrize("sums", [[LARGEST_COUNT + 1], [-LARGEST_COUNT - 1], [-(2**63)], [2**63 - 1]])
+def test_a_head_with_sums_beyond_the_range_is_refused(sums):
+    """On both sides, and the message does not tell them; 2^62 itself is allowed."""
+    with pytest.raises(InputError, match=r"beyond 2\^62") as raised:
+        ExactHead(np.array([3]), 1, None, np.array(sums))
+    assert str(sums[0]) not in str(raised.value)
+    assert ExactHead(np.array([3, 3]), 1, None, np.array([LARGEST_COUNT, -LARGEST_COUNT])).limit == 1
+
+
+AVERAGE = Magnitude(0, 9, average=True)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "request_", "message"),
+    [
+        (UnknownGumbelSums, asked(summed=None), "bounds for what one user adds"),
+        (ListedSums, asked(None, counts=False, known_domain=True, summed=None), "bounds for what one user adds"),
+        (UnknownGumbelSums, asked(summed=AVERAGE, counts=False), "cannot be had without counts"),
+        (KnownLaplaceSums, asked(None, known_domain=True, tau=2, summed=AVERAGE), "users must be counted, not rows"),
+        (UnknownGumbelSums, asked(None), "how many items"),
+        (UnknownLaplaceSums, asked(), "groups_per_user"),
+        (KnownGumbelSums, asked(), "needs the domain"),
+        (ListedSums, asked(None, counts=False), "whole listed domain"),
+        (ListedSums, asked(None, known_domain=True), "whole listed domain"),
+        (ListedSums, asked(3, counts=False, known_domain=True), "whole listed domain"),
+    ],
+)
+def test_what_cannot_be_summed_is_refused(mechanism, request_, message):
+    """By `within`, and by `at`, which makes something with Laplace noise only."""
+    with pytest.raises(InputError, match=message):
+        mechanism.within(LIMIT, request_)
+    with pytest.raises(InputError, match=message):
+        mechanism.at(Fraction(1), DELTA, replace(request_, noise="laplace"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (asked(), UnknownGumbelSums),
+        (asked(groups=3), UnknownLaplaceSums),
+        (asked(None, groups=3), UnknownLaplaceSums),
+        (asked(known_domain=True), KnownGumbelSums),
+        (asked(groups=3, known_domain=True), KnownLaplaceSums),
+        (asked(None, known_domain=True), KnownLaplaceSums),
+        (asked(3, groups=3, counts=False, known_domain=True), KnownLaplaceSums),
+        (asked(None, counts=False, known_domain=True), ListedSums),
+        (asked(None, 1, counts=False, known_domain=True), ListedSums),
+    ],
+)
+def test_sums_are_added_to_the_mechanism_that_counts_would_have(request_, expected):
+    """And to nothing at all where a whole domain is listed and no counts are wanted."""
+    kind = choose(request_)
+    assert summing(kind, request_) is expected
+    assert summing(kind, replace(request_, summed=None)) is kind
+    assert isinstance(expected.within(LIMIT, request_), expected)
+    assert expected is ListedSums or expected.name == f"{kind.name}+sum"
+    assert expected.lossless == kind.lossless
+
+
+@pytest.mark.parametrize("kind", [TopStable, CountRelease])
+def test_what_returns_no_ranking_at_a_fixed_price_has_no_sums(kind):
+    """A set, and as many counts as a budget buys."""
+    with pytest.raises(InputError, match="releases no sums; ask for a top k"):
+        summing(kind, asked(None))
+    assert summing(kind, asked(None, summed=None)) is kind
+
+
+def test_sums_that_the_engine_did_not_return_are_a_bug():
+    """So is an average without counts; nothing is drawn before it is found."""
+    ranking, bits = UnknownGumbel(2, 3, HALF, DELTA, counts=None), CountingBits()
+    for mechanism in (UnknownGumbelSums(ranking, SUMMED, 2), ListedSums(3, SUMMED, 1, HALF)):
+        with pytest.raises(InvariantViolated, match="no sums"):
+            mechanism.release(ExactHead(np.array([2, 1]), 3), bits)
+    assert bits.drawn == {}
+    with pytest.raises(InvariantViolated, match="without a count"):
+        UnknownGumbelSums(ranking, AVERAGE, 2).release(ExactHead(np.array([2, 1]), 3, None, np.array([2, 1])), bits)
