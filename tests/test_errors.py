@@ -14,6 +14,7 @@ TREE = {
     "InputError": DiscreetError,
     "UnknownColumn": InputError,
     "WhereError": InputError,
+    "SQLError": InputError,
     "BudgetExceeded": DiscreetError,
     "EngineError": DiscreetError,
     "InexactHead": errors.EngineError,

@@ -3,7 +3,8 @@
     DiscreetError
     ├── InputError            the question cannot be asked as it stands; the message says what is allowed
     │   ├── UnknownColumn     a column the table does not have
-    │   └── WhereError        a filter outside the grammar, with the position
+    │   ├── WhereError        a filter outside the grammar, with the position
+    │   └── SQLError          a statement outside the grammar, with the position
     ├── BudgetExceeded        the answer could cost more than is left; nothing was read or charged
     ├── EngineError           the engine failed; nothing is known about the data
     │   └── InexactHead       the engine answered, but not with a head that is proven exact
@@ -57,6 +58,19 @@ class WhereError(InputError):
         self.position = position
         where = "" if position is None else f" at character {position + 1}"
         super().__init__(f"the filter cannot be used{where}: {message}")
+
+
+class SQLError(InputError):
+    """A statement outside the grammar. A fault in its filter is a `WhereError`, with the position in the statement.
+
+    Attributes:
+        position: 0-based offset in the text where reading stopped, or None if the fault is not one place.
+    """
+
+    def __init__(self, message: str, position: int | None = None) -> None:
+        self.position = position
+        where = "" if position is None else f" at character {position + 1}"
+        super().__init__(f"the statement cannot be used{where}: {message}")
 
 
 class BudgetExceeded(DiscreetError):

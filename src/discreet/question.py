@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+TOTAL = "total"
+"""What the one label of a question without item columns is called; it says "all"."""
 
 
 class Kind(Enum):
@@ -70,14 +76,14 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All of the predicates (AND), at least two."""
+    """All of the predicates (AND); none of them is true for every row."""
 
     predicates: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """At least one of the predicates (OR), at least two."""
+    """At least one of the predicates (OR); none of them is true for no row."""
 
     predicates: tuple[Predicate, ...]
 
@@ -86,17 +92,36 @@ Predicate: TypeAlias = Comparison | Membership | Missing | Not | Every | Some
 
 
 @dataclass(frozen=True, slots=True)
+class Summed:
+    """A column of exact numbers that is added up, for each user and item by itself first.
+
+    Args:
+        column: what is added; rows without a value add nothing.
+        low: what one user adds to one item at least; her sum is raised to it. A multiple of 10^-scale.
+        high: what she adds at most; her sum is lowered to it. A multiple of 10^-scale, at least low.
+        scale: digits behind the point of the column; sums come back as whole multiples of 10^-scale.
+    """
+
+    column: str
+    low: Fraction
+    high: Fraction
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class HeadRequest:
     """The head that a mechanism needs.
 
     Args:
         user: the column that says whose a row is.
-        items: the columns that together name an item, at least one.
+        items: the columns that together name an item; none for all rows as one item, which is always there.
         limit: dbar; the engine returns limit + 1 items if there are as many.
         where: which rows count, or None for all.
         rows_per_group: tau: 1 counts distinct users, more counts rows up to so many per user and item.
         groups_per_user: how many random items of each user to keep, or None to keep all.
         domain: the items listed in advance, an Arrow table with the item columns; items without rows count 0.
+        keep_missing: True to count rows without a label under a missing label; otherwise they are left out.
+        summed: a column whose sums are wanted beside the counts, or None.
     """
 
     user: str
@@ -106,3 +131,10 @@ class HeadRequest:
     rows_per_group: int = 1
     groups_per_user: int | None = None
     domain: Any = None
+    keep_missing: bool = False
+    summed: Summed | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of the head's labels."""
+        return self.items or (TOTAL,)

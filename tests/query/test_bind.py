@@ -152,7 +152,6 @@ def test_binding_changes_names_and_nothing_else():
         ("User", ("User",), "both the user and an item"),
         ("size", ("SIZE",), "both the user and an item"),
         ("User", ("size", "SIZE"), "twice"),
-        ("User", (), "at least one item"),
         ("nobody", ("size",), "no user column 'nobody'"),
         ("User", ("nothing",), "no item column 'nothing'"),
     ],

@@ -182,7 +182,6 @@ def test_an_epsilon_above_100_must_be_forced():
         ({"relative_error": Fraction(10**400)}, "relative error must be"),
         ({"items": ("user",)}, "both the user and an item"),
         ({"items": ("item", "item")}, "twice"),
-        ({"items": ()}, "at least one item"),
         ({"mechanism": "magic", "k": 3}, "no mechanism 'magic'; choose from gumbel, laplace, stable and pcr"),
         ({"mechanism": "unknown-gumbel", "k": 3}, "choose from"),
         ({"mechanism": "", "k": 3}, "choose from"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -10,98 +11,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import WhereError
-from discreet.query.where import DEEPEST, LONGEST, parse_where
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
+from discreet.query.where import DEEPEST, LONGEST, bind_where, parse_constant, parse_where
+from discreet.question import Comparison, Constant, Every, Kind, Not, Some
+from tests.query.filters import constants, predicates, shown, written
 
 _CASES = [line for line in Path(__file__).with_name("filters.txt").read_text("utf-8").splitlines() if line]
 _READ = [tuple(line.split(" => ")) for line in _CASES if " => " in line and line[0] != "#"]
 _REFUSED = [tuple(line.split(" !! ")) for line in _CASES if " !! " in line and line[0] != "#"]
-_BARE = {"x", "größe", "_a1", "date", "timestamp", "order"}
-_NAMES = st.sampled_from([*_BARE, "select", "TRUE", "a b", 'a"b', "'", "1", "--"]) | st.text(min_size=1, max_size=5)
-_DATES = ["0001-01-01", "1969-12-31", "2024-02-29", "9999-12-31"]
 
 
 def _characters(text):
-    return re.sub(r"\\(n|t|u[0-9a-f]{4})", lambda m: {"n": "\n", "t": "\t"}.get(m[1]) or chr(int(m[1][1:], 16)), text)
+    codes = re.compile(r"\\(n|t|\\|u[0-9a-f]{4}|U[0-9a-f]{8})")
+    return codes.sub(lambda m: {"n": "\n", "t": "\t", "\\": "\\"}.get(m[1]) or chr(int(m[1][1:], 16)), text)
 
 
-def _shown(predicate):
-    match predicate:
-        case Comparison(column, sign, constant):
-            return f"[{column} {sign} {constant.kind.name} {constant.text}]"
-        case Membership(column, constants):
-            return f"[{column} IN {', '.join(f'{c.kind.name} {c.text}' for c in constants)}]"
-        case Missing(column):
-            return f"[{column} IS NULL]"
-        case Not(inner):
-            return f"[NOT {_shown(inner)}]"
-        case Every(parts) | Some(parts):
-            return "[" + f" {'AND' if isinstance(predicate, Every) else 'OR'} ".join(map(_shown, parts)) + "]"
-
-
-def _written(predicate):
-    """*predicate* as a filter, with all the parentheses it could have."""
-    match predicate:
-        case Comparison(column, sign, constant):
-            return f"{_named(column)} {sign} {_literal(constant)}"
-        case Membership(column, constants):
-            return f"{_named(column)} IN ({', '.join(map(_literal, constants))})"
-        case Missing(column):
-            return f"{_named(column)} IS NULL"
-        case Not(inner):
-            return f"NOT ({_written(inner)})"
-        case Every(parts) | Some(parts):
-            return (" AND " if isinstance(predicate, Every) else " OR ").join(f"({_written(part)})" for part in parts)
-
-
-def _named(column):
-    return column if column in _BARE else '"' + column.replace('"', '""') + '"'
-
-
-def _literal(constant):
-    if constant.kind in {Kind.DATE, Kind.TIMESTAMP}:
-        return f"{constant.kind.name} '{constant.text}'"
-    return "'" + constant.text.replace("'", "''") + "'" if constant.kind is Kind.TEXT else constant.text
-
-
-def _constants():
-    whole = st.integers(-(10**37) + 1, 10**37 - 1)
-    parts = st.tuples(st.sampled_from(["", "-"]), st.integers(0, 10**20), st.integers(1, 9), st.integers(0, 10**14))
-    return (
-        st.builds(Constant, st.just(Kind.TEXT), st.text(max_size=8))
-        | st.builds(Constant, st.just(Kind.INTEGER), whole.map(str))
-        | st.builds(
-            Constant, st.just(Kind.DECIMAL), parts.map(lambda p: f"{p[0]}{p[1]}.{p[3]:015d}".rstrip("0") + str(p[2]))
-        )
-        | st.builds(Constant, st.just(Kind.BOOLEAN), st.sampled_from(["true", "false"]))
-        | st.builds(Constant, st.just(Kind.DATE), st.sampled_from(_DATES))
-        | st.builds(
-            Constant,
-            st.just(Kind.TIMESTAMP),
-            st.tuples(st.sampled_from(_DATES), st.sampled_from(["00:00:00", "23:59:59.999999"])).map(" ".join),
-        )
-    )
-
-
-def _predicates():
-    signs = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
-    leaf = (
-        st.builds(Comparison, _NAMES, signs, _constants())
-        | st.builds(Membership, _NAMES, st.lists(_constants(), min_size=1, max_size=3).map(tuple))
-        | st.builds(Missing, _NAMES)
-    )
-
-    def compound(inner):
-        several = st.lists(inner, min_size=2, max_size=3).map(tuple)
-        return st.builds(Not, inner) | st.builds(Every, several) | st.builds(Some, several)
-
-    return st.recursive(leaf, compound, max_leaves=10)
-
-
-@pytest.mark.parametrize(("text", "shown"), _READ)
-def test_the_grammar_is_read_as_it_says(text, shown):
+@pytest.mark.parametrize(("text", "read"), _READ)
+def test_the_grammar_is_read_as_it_says(text, read):
     """Each line of filters.txt with an arrow: operators, canonical constants, lists, ranges, precedence, names."""
-    assert _shown(parse_where(_characters(text))) == shown
+    assert shown(parse_where(_characters(text))) == _characters(read)
 
 
 @pytest.mark.parametrize(("text", "fault"), _REFUSED)
@@ -123,11 +50,11 @@ def test_the_table_of_cases_is_whole():
 
 
 @settings(max_examples=300)
-@given(_predicates())
+@given(predicates())
 @example(Comparison("x", "=", Constant(Kind.DECIMAL, "-0.5")))
 def test_what_is_written_is_read_back(predicate):
     """Random predicates, written out, are read as the same values: nothing is merged, reordered or changed."""
-    assert parse_where(_written(predicate)) == predicate
+    assert parse_where(written(predicate)) == predicate
 
 
 @settings(max_examples=300)
@@ -155,7 +82,7 @@ def _read_or_refused(text):
     except WhereError as error:
         assert error.position is None or 0 <= error.position <= len(text)  # noqa: PT017 - either outcome is fine
     else:
-        assert parse_where(_written(predicate)) == predicate
+        assert parse_where(written(predicate)) == predicate
 
 
 @pytest.mark.parametrize("opening", ["(", "NOT ", "NOT ("])
@@ -196,3 +123,111 @@ def test_half_a_character_is_refused():
     for text in ("x = '\ud800'", '"\udcff" = 1'):
         with pytest.raises(WhereError):
             parse_where(text)
+
+
+_EDGES = ["a", "b", "é", "\x01", "\x7f", "\x80", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010fffe", "\U0010ffff"]
+_TEXTS = st.lists(st.sampled_from(_EDGES), max_size=4).map("".join)
+
+
+def _holds(predicate, text):
+    """If text fulfils a predicate where engines compare text by its bytes in UTF-8."""
+    match predicate:
+        case Every(parts):
+            return all(_holds(part, text) for part in parts)
+        case Not(inner):
+            return not _holds(inner, text)
+        case Comparison(_, sign, constant):
+            left, right = text.encode(), constant.text.encode()
+            return {"=": left == right, ">=": left >= right, "<": left < right}[sign]
+
+
+def _like(prefix):
+    return parse_where(f"x LIKE '{prefix}%'")
+
+
+@settings(max_examples=1000)
+@given(_TEXTS, _TEXTS)
+def test_a_prefix_is_exactly_a_range_of_bytes(prefix, text):
+    """For prefixes and texts of the characters where ranges end: ASCII, around the surrogates, the last of all."""
+    for found in (text, prefix + text):
+        assert _holds(_like(prefix), found) == found.startswith(prefix)
+        assert _holds(parse_where(f"x NOT LIKE '{prefix}%'"), found) != found.startswith(prefix)
+        assert _holds(parse_where(f"x LIKE '{prefix}'"), found) == (found == prefix)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda prefix: prefix + "\U0010ffff",
+        lambda prefix: prefix + "\uffff",
+        lambda prefix: prefix[:-1] + chr(min(ord(prefix[-1]) + 2, 0x10FFFF)),
+        lambda prefix: prefix.upper() + "~",
+        lambda prefix: "\U0010ffff" * (3 + len(prefix)),
+    ],
+)
+def test_ranges_that_end_elsewhere_are_told_apart_by_these_characters(end):
+    """Each wrong end keeps or leaves out a text of at most three of them that the prefix does not."""
+    texts = ["".join(text) for length in (1, 2, 3) for text in itertools.product(_EDGES, repeat=length)]
+    assert any((prefix <= text < end(prefix)) != text.startswith(prefix) for prefix in _EDGES for text in texts)
+
+
+def test_patterns_are_for_columns_of_text():
+    """A date is compared with text that reads as one, but is not like it."""
+    for pattern in ("a%", "2024-01-01", "2024-01-01%", "%", ""):
+        asked = parse_where(f"x LIKE '{pattern}'")
+        for kind in (Kind.TEXT, Kind.UNTYPED):
+            assert bind_where(asked, {"x": kind}) == asked
+        for kind in set(Kind) - {Kind.TEXT, Kind.UNTYPED}:
+            for predicate in (asked, Not(asked)):
+                with pytest.raises(WhereError, match=r"column 'x' holds"):
+                    bind_where(predicate, {"x": kind})
+
+
+@pytest.mark.parametrize("kind", [Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP])
+@settings(max_examples=100)
+@given(constants())
+def test_constants_are_read_from_what_they_say(kind, constant):
+    """Every constant from its own text, and as no other kind but text."""
+    if kind is constant.kind or kind is Kind.TEXT:
+        assert parse_constant(kind, constant.text) == Constant(kind, constant.text)
+    elif constant.kind is not Kind.TEXT:
+        with pytest.raises(WhereError):
+            parse_constant(kind, constant.text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "read"),
+    [
+        (Kind.INTEGER, "007", "7"),
+        (Kind.INTEGER, "2.0", "2"),
+        (Kind.DECIMAL, ".50", "0.5"),
+        (Kind.BOOLEAN, "TRUE", "true"),
+        (Kind.TIMESTAMP, "2025-01-31T12:00:00", "2025-01-31 12:00:00"),
+        (Kind.TEXT, "' OR 1 = 1 --", "' OR 1 = 1 --"),
+    ],
+)
+def test_constants_may_be_spelled_as_in_filters(kind, text, read):
+    """And become canonical."""
+    assert parse_constant(kind, text) == Constant(kind, read)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Kind.INTEGER, ""),
+        (Kind.INTEGER, "1 OR 1 = 1"),
+        (Kind.INTEGER, "1.5"),
+        (Kind.DECIMAL, "1"),
+        (Kind.BOOLEAN, "null"),
+        (Kind.DATE, "2025-01-31' OR x = '1"),
+        (Kind.DATE, "2025-02-30"),
+        (Kind.TIMESTAMP, "2025-01-31"),
+        (Kind.TEXT, "\0"),
+        (Kind.TEXT, "\ud800"),
+        (Kind.TEXT, "a" * LONGEST),
+    ],
+)
+def test_what_is_no_constant_of_its_kind_is_refused(kind, text):
+    """Other kinds, more than one constant, text that no engine could be sent."""
+    with pytest.raises(WhereError):
+        parse_constant(kind, text)

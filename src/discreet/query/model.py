@@ -10,12 +10,18 @@ from discreet.values import Sensitivity, whole
 
 if TYPE_CHECKING:
     from discreet.mechanisms import NoiseName
-    from discreet.question import Predicate
+    from discreet.question import Predicate, Summed
 
 MechanismChoice: TypeAlias = Literal["auto", "gumbel", "laplace", "stable", "pcr"]
 
 TOP_HEAD_LIMIT = 1_000
 RELEASE_HEAD_LIMIT = 10_000
+HEAD_LIMIT_MOST = 10_000_000
+
+
+def default_head_limit(k: int | None) -> int:
+    """How many items are read where nobody says: dbar for a top *k*, or for as many counts as can be had (None)."""
+    return RELEASE_HEAD_LIMIT if k is None else min(max(10 * k, TOP_HEAD_LIMIT), HEAD_LIMIT_MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class Query:
 
     Args:
         user: the column that says whose a row is.
-        items: the columns that together name an item.
+        items: the columns that together name an item; none for all rows as one item.
         epsilon: at least 1e-6; at most 100 unless forced.
         delta: at least 1e-20 and below 1.
         k: how many items, or None for as many accurate counts as can be had.
@@ -37,6 +43,9 @@ class Query:
             `discreet.mechanisms` names.
         relative_error: what a released count should stay within, above 0 and below 1.
         domain: an Arrow table that lists all items, or None.
+        keep_missing: True to count rows without a label as an item; otherwise they are left out.
+        summed: a column whose sums are released, or None; with counts only where it is averaged.
+        average: True for sums divided by counts.
     """
 
     user: str
@@ -52,6 +61,14 @@ class Query:
     mechanism: MechanismChoice | None = None
     relative_error: Fraction = Fraction(1, 10)
     domain: Any = None
+    keep_missing: bool = False
+    summed: Summed | None = None
+    average: bool = False
+
+    @property
+    def known_domain(self) -> bool:
+        """True if all items there can be are known."""
+        return self.domain is not None or not self.items
 
     def __post_init__(self) -> None:
         """Numbers of other libraries become Python's, so that equal questions are equal.

@@ -14,14 +14,17 @@ from discreet.mechanisms import (
     CountRelease,
     KnownGumbel,
     KnownLaplace,
+    Magnitude,
     Mechanism,
     Request,
     TopStable,
     UnknownGumbel,
     UnknownLaplace,
     choose,
+    summing,
 )
-from discreet.query.model import RELEASE_HEAD_LIMIT, TOP_HEAD_LIMIT, Query
+from discreet.query.canonical import canonical
+from discreet.query.model import HEAD_LIMIT_MOST, Query, default_head_limit
 from discreet.query.where import bind_where, find_column
 from discreet.question import HeadRequest, Kind
 from discreet.values import Cost
@@ -30,12 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.mechanisms import Expectation, NoiseName
+    from discreet.question import Summed
 
 EPSILON_LEAST = 1e-6
 EPSILON_MOST = 100.0
 DELTA_LEAST = Fraction(1, 10**20)
 DELTA_WARNED = Fraction(1, 10_000)
-HEAD_LIMIT_MOST = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class Plan:
             query.sensitivity.rows_per_group,
             query.sensitivity.groups_per_user,
             query.domain,
+            query.keep_missing,
+            query.summed,
         )
 
 
@@ -93,7 +98,8 @@ def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False)
     """
     notes = _check(query, force)
     request = _request(query)
-    mechanism = _most_accurate(_mechanism(query, request), query, request, shared_budget)
+    kind = summing(_mechanism(query, request), request)
+    mechanism = _most_accurate(kind, query, request, shared_budget)
     mechanism.expectation()  # refuses noise that cannot be drawn, before anything is read
     guarantee = guarantee_of(mechanism.worst_cost(), query.delta, mechanism.direct_epsilon())
     if guarantee.epsilon > query.epsilon * (1 + 1e-9) or Fraction(guarantee.delta) > query.delta * (
@@ -104,7 +110,7 @@ def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False)
 
 
 def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
-    """*query* with the table's own column names, checked against its columns.
+    """*query* with the table's own column names, checked against its columns, and its filter in the one form.
 
     Args:
         query: as asked.
@@ -125,7 +131,7 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
         if columns[column] is Kind.OTHER:
             raise InputError(f"column {column!r} has a type that cannot name a user or an item; cast it to text")
     _check_columns(user, items)
-    where = None if query.where is None else bind_where(query.where, columns)
+    where = None if query.where is None else canonical(bind_where(query.where, columns), columns)
     domain = None if query.domain is None else query.domain.rename_columns(list(items))
     return replace(query, user=user, items=items, where=where, domain=domain)
 
@@ -161,8 +167,6 @@ def _shown(value: Fraction) -> str:
 
 
 def _check_columns(user: str, items: tuple[str, ...]) -> None:
-    if not items:
-        raise InputError("at least one item column is needed")
     if user in items:
         raise InputError(f"column {user!r} cannot be both the user and an item")
     if len(set(items)) < len(items):
@@ -170,28 +174,31 @@ def _check_columns(user: str, items: tuple[str, ...]) -> None:
 
 
 def _request(query: Query) -> Request:
-    if query.domain is not None:
-        head_limit = len(query.domain)
-    elif query.head_limit is not None:
-        head_limit = query.head_limit
-    elif query.k is not None:
-        head_limit = min(max(10 * query.k, TOP_HEAD_LIMIT), HEAD_LIMIT_MOST)
+    if query.known_domain:
+        head_limit = 1 if query.domain is None else len(query.domain)
     else:
-        head_limit = RELEASE_HEAD_LIMIT
+        head_limit = default_head_limit(query.k) if query.head_limit is None else query.head_limit
     if not 1 <= head_limit <= HEAD_LIMIT_MOST:
         raise InputError(f"the head limit must be from 1 to {HEAD_LIMIT_MOST:,}, not {head_limit:,}")
     if query.k is not None and query.k > head_limit:
-        limit = "the size of the domain" if query.domain is not None else "the head limit"
+        limit = "the size of the domain" if query.known_domain else "the head limit"
         raise InputError(f"k must be at most {limit}, {head_limit:,}, not {query.k:,}")
     return Request(
         query.k,
         head_limit,
-        query.sensitivity,
+        # All rows as one item: nobody adds to more than that one.
+        query.sensitivity if query.items else replace(query.sensitivity, groups_per_user=1),
         query.counts,
         query.noise or "gaussian",
-        known_domain=query.domain is not None,
+        known_domain=query.known_domain,
         relative_error=query.relative_error,
+        summed=None if query.summed is None else _magnitude(query.summed, average=query.average),
     )
+
+
+def _magnitude(summed: Summed, *, average: bool) -> Magnitude:
+    low, high = (int(bound * 10**summed.scale) for bound in (summed.low, summed.high))
+    return Magnitude(low, high, average)
 
 
 def _mechanism(query: Query, request: Request) -> type[Mechanism]:
@@ -228,6 +235,10 @@ def _most_accurate(kind: type[Mechanism], query: Query, request: Request, shared
 
 
 def _error(mechanism: Mechanism) -> float:
-    """What instances of one mechanism are compared by: the error of counts, or else the inverse of the zCDP spent."""
-    std = mechanism.expectation().std_error_most
-    return std if std is not None else 1 / float(mechanism.worst_cost().rho)
+    """What instances of one mechanism are compared by: the error of what is released, or the inverse of the zCDP spent.
+
+    The latter for labels only, where nothing has an error.
+    """
+    expected = mechanism.expectation()
+    errors = [std for std in (expected.std_error_most, expected.sum_std_error) if std is not None]
+    return errors[-1] if errors else 1 / float(mechanism.worst_cost().rho)

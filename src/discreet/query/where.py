@@ -2,24 +2,25 @@ r"""The filter language: SQL's WHERE, as far as conditions on single columns go.
 
     filter     = term {OR term}          term = factor {AND factor}       factor = [NOT] condition | "(" filter ")"
     condition  = column (= | <> | != | < | <= | > | >=) constant | constant (...) column
-               | column [NOT] IN "(" constant {"," constant} ")"
+               | column [NOT] IN "(" constant {"," constant} ")" | column [NOT] LIKE 'prefix%'
                | column [NOT] BETWEEN constant AND constant | column IS [NOT] NULL
-    constant   = 'text' | [-] digits [. digits] | TRUE | FALSE | DATE 'Y-M-D' | TIMESTAMP 'Y-M-D H:M:S'
-    column     = a bare name or a "quoted name"
+    constant   = 'text' | [-] number | TRUE | FALSE | DATE 'Y-M-D' | TIMESTAMP 'Y-M-D H:M:S'
+    number     = digits [. [digits]] | . digits
+    column     = [table .] name                 name = a bare name or a "quoted name"; tables in statements only
 
 Text never reaches an engine: it is read into a `Predicate`, checked against the table's columns, and every engine
 writes its own SQL from that. Whatever the grammar does not name is refused with its position: functions, subqueries,
-arithmetic, LIKE, comments, semicolons.
+arithmetic, other patterns, comments, semicolons.
 """
 
 from __future__ import annotations
 
-import calendar
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from discreet.errors import UnknownColumn, WhereError
+from discreet.query.constants import read_moment, read_number, read_pattern
+from discreet.query.tokens import Reader, Token, tokenize
 from discreet.question import (
     Comparison,
     Constant,
@@ -32,7 +33,7 @@ from discreet.question import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from discreet.question import Operator, Predicate
 
@@ -45,29 +46,13 @@ LONGEST_NUMBER = 38
 DEEPEST = 50
 """Parentheses and NOTs within each other."""
 
-_TOKENS = re.compile(
-    r"""
-    (?P<space>\s+)
-  | (?P<comment>--|/\*)
-  | (?P<text>'(?:[^']|'')*')
-  | (?P<quoted>"(?:[^"]|"")+")
-  | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?![\w.]))
-  | (?P<name>[^\W\d]\w*)
-  | (?P<operator><>|!=|<=|>=|=|<|>)
-  | (?P<mark>[(),])
-  | (?P<minus>-)
-  | (?P<other>.)
-    """,
-    re.VERBOSE | re.DOTALL,
+RESERVED = frozenset(
+    {"AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "LIKE", "ILIKE", "SELECT", "CASE"}
 )
-_RESERVED = {"AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "LIKE", "ILIKE", "SELECT", "CASE"}
+"""Words that are no names unless they are quoted."""
+
 _MIRRORED: dict[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_TIMESTAMP = re.compile(r"([-0-9]{10})[ T]((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?)")
-_REFUSED = {
-    "comment": "comments are not allowed",
-    "other": "only comparisons, IN, BETWEEN, IS NULL, AND, OR, NOT and parentheses are allowed",
-}
+_HINTS = {"": "only comparisons, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT and parentheses are allowed"}
 _COMPARABLE = {
     Kind.TEXT: {Kind.TEXT},
     Kind.INTEGER: {Kind.INTEGER, Kind.DECIMAL},
@@ -89,13 +74,36 @@ def parse_where(text: str) -> Predicate:
     Raises:
         WhereError: anything outside the grammar, with its position.
     """
-    if len(text) > LONGEST:
-        raise WhereError(f"it may have {LONGEST:,} characters at most")
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise WhereError("it holds half a character")
+    reader = _reader(text)
     if not text.strip():
         raise WhereError("it is empty; leave it out to count all rows")
-    return _Parser(_tokens(text), len(text)).parse()
+    predicate = reader.read()
+    reader.finish("AND, OR or the end")
+    return predicate
+
+
+def parse_constant(kind: Kind, text: str) -> Constant:
+    """A constant of a filter, from what it says.
+
+    Args:
+        kind: TEXT, INTEGER, DECIMAL, BOOLEAN, DATE or TIMESTAMP.
+        text: as in `Constant`, or otherwise as a filter may have it: "007", "TRUE", "2025-01-31T12:00:00".
+
+    Raises:
+        WhereError: the text is no such constant.
+    """
+    literals = {Kind.TEXT: "'" + text.replace("'", "''") + "'", Kind.DATE: f"DATE '{text}'"}
+    literals[Kind.TIMESTAMP] = f"TIMESTAMP '{text}'"
+    reader = _reader(literals.get(kind, text))
+    constant = reader.read_constant()
+    reader.finish("the end")
+    if constant.kind is not kind:
+        raise WhereError(f"expected {kind.value}")
+    return constant
+
+
+def _reader(text: str) -> FilterReader:
+    return FilterReader(tokenize(text, WhereError, LONGEST, "(),", _HINTS))
 
 
 def bind_where(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate:
@@ -143,72 +151,83 @@ def find_column(name: str, columns: Mapping[str, Kind], role: str = "column") ->
 
 def _bound(constant: Constant, column: str, kind: Kind) -> Constant:
     if constant.kind is Kind.TEXT and kind in {Kind.DATE, Kind.TIMESTAMP}:
-        constant = _moment(constant.text) or constant
+        constant = read_moment(constant.text) or constant
     if constant.kind not in _COMPARABLE.get(kind, set()):
         raise WhereError(f"column {column!r} holds {kind.value} and cannot be compared with {constant.kind.value}")
     return constant
 
 
-def _moment(text: str) -> Constant | None:
-    """The date or timestamp that *text* is, if it is one."""
-    if _is_day(text):
-        return Constant(Kind.DATE, text)
-    found = _TIMESTAMP.fullmatch(text)
-    return Constant(Kind.TIMESTAMP, f"{found[1]} {found[2]}") if found and _is_day(found[1]) else None
+class FilterReader(Reader):
+    """The grammar of filters, one method a rule.
 
+    Args:
+        tokens: of the whole text.
+        start: the token that the filter begins with.
+        reserved: words that are no names unless they are quoted.
+        tables: what columns may be qualified by, with `casefold`; nothing outside of statements.
+        deepest: how deep parentheses and NOTs may be nested.
+    """
 
-def _is_day(text: str) -> bool:
-    found = _DATE.fullmatch(text)
-    if found is None:
-        return False
-    year, month, day = map(int, found.groups())
-    return year > 0 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
+    error = WhereError
 
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    position: int
-
-    @property
-    def word(self) -> str:
-        """The keyword this could be."""
-        return self.text.upper() if self.kind == "name" else self.text
-
-
-def _tokens(text: str) -> list[_Token]:
-    tokens = []
-    for match in _TOKENS.finditer(text):
-        kind = match.lastgroup or "other"
-        if kind in _REFUSED:
-            hint = "the text is not closed with a quote" if match[0] in "'\"" else _REFUSED[kind]
-            raise WhereError(hint, match.start())
-        if kind != "space":
-            tokens.append(_Token(kind, match[0], match.start()))
-    return tokens
-
-
-class _Parser:
-    """Recursive descent, one method a rule of the grammar."""
-
-    def __init__(self, tokens: list[_Token], end: int) -> None:
-        self._tokens = tokens
-        self._next = 0
+    def __init__(
+        self,
+        tokens: tuple[Token, ...],
+        start: int = 0,
+        reserved: Collection[str] = RESERVED,
+        tables: Collection[str] = (),
+        deepest: int = DEEPEST,
+    ) -> None:
+        super().__init__(tokens, reserved, start)
+        self._tables = tables
+        self._deepest = deepest
         self._depth = 0
-        self._end = _Token("end", "", end)
 
-    def parse(self) -> Predicate:
-        predicate = self._filter()
-        if self._peek().kind != "end":
-            raise self._refuse("expected AND, OR or the end")
-        return predicate
-
-    def _filter(self) -> Predicate:
+    def read(self) -> Predicate:
+        """A filter, as far as it goes."""
         parts = [self._term()]
         while self._accept("OR"):
             parts.append(self._term())
         return parts[0] if len(parts) == 1 else Some(tuple(parts))
+
+    def read_constant(self) -> Constant:
+        """A constant."""
+        token = self._peek()
+        if self._accept("-"):
+            number = None if self._peek().kind == "minus" else self.read_constant()
+            if number is None or number.kind not in {Kind.INTEGER, Kind.DECIMAL} or number.text.startswith("-"):
+                raise WhereError("expected a number behind the minus", token.position)
+            return number if number.text == "0" else replace(number, text=f"-{number.text}")
+        if token.word == "NULL":
+            raise self._refuse("nothing equals NULL: use IS NULL or IS NOT NULL")
+        if token.word == "SELECT":
+            raise self._refuse("subqueries are not allowed")
+        constant = self._literal(token)
+        if constant is None:
+            raise self._refuse("expected a constant: text in single quotes, a number, TRUE, FALSE, DATE '...'")
+        return constant
+
+    def _literal(self, token: Token) -> Constant | None:
+        """The constant that begins with *token*, which comes next; None if none does."""
+        match token.kind, token.word:
+            case "text", _:
+                constant = Constant(Kind.TEXT, token.text[1:-1].replace("''", "'"))
+            case "number", _ if len(token.text) > LONGEST_NUMBER:
+                raise WhereError(f"numbers may have {LONGEST_NUMBER} characters at most", token.position)
+            case "number", _:
+                constant = read_number(token.text)
+            case "name", "TRUE" | "FALSE":
+                constant = Constant(Kind.BOOLEAN, token.text.lower())
+            case "name", "DATE" | "TIMESTAMP" if self._peek(1).kind == "text":
+                self.next += 1
+                moment = read_moment(self.read_constant().text)
+                if moment is None or moment.kind.name != token.word:
+                    raise WhereError(f"expected {token.word} 'YYYY-MM-DD...'", token.position)
+                return moment
+            case _:
+                return None
+        self.next += 1
+        return constant
 
     def _term(self) -> Predicate:
         parts = [self._factor()]
@@ -221,9 +240,10 @@ class _Parser:
         if not negated and not self._accept("("):
             return self._condition()
         self._depth += 1
-        if self._depth > DEEPEST:
-            raise self._refuse(f"parentheses and NOT may be nested {DEEPEST} deep at most")
-        inner = Not(self._factor()) if negated else self._filter()
+        if self._depth > self._deepest:
+            nested = f"parentheses and NOT may be nested {self._deepest} deep at most"
+            raise WhereError(nested, self._peek().position)
+        inner = Not(self._factor()) if negated else self.read()
         if not negated:
             self._expect(")")
         self._depth -= 1
@@ -231,7 +251,7 @@ class _Parser:
 
     def _condition(self) -> Predicate:
         if self._at_constant():
-            constant = self._constant()
+            constant = self.read_constant()
             operator = self._operator()
             return Comparison(self._column(), _MIRRORED[operator], constant)
         column = self._column()
@@ -240,109 +260,65 @@ class _Parser:
             self._expect("NULL")
             return Not(Missing(column)) if negated else Missing(column)
         negated = self._accept("NOT")
-        if self._accept("IN"):
-            membership = Membership(column, self._constants())
-            return Not(membership) if negated else membership
-        if self._accept("BETWEEN"):
-            low = self._constant()
-            self._expect("AND")
-            between = Every((Comparison(column, ">=", low), Comparison(column, "<=", self._constant())))
-            return Not(between) if negated else between
+        condition = self._listed(column)
+        if condition is not None:
+            return Not(condition) if negated else condition
         if negated:
-            raise self._refuse("expected IN or BETWEEN")
-        return Comparison(column, self._operator(), self._constant())
+            raise self._refuse("expected LIKE, IN or BETWEEN")
+        return Comparison(column, self._operator(), self.read_constant())
+
+    def _listed(self, column: str) -> Predicate | None:
+        """What may stand behind NOT: a list, a range or a pattern; None if none comes next."""
+        if self._accept("IN"):
+            return Membership(column, self._constants())
+        if self._accept("BETWEEN"):
+            low = self.read_constant()
+            self._expect("AND")
+            return Every((Comparison(column, ">=", low), Comparison(column, "<=", self.read_constant())))
+        if self._accept("LIKE"):
+            return self._pattern(column)
+        return None
+
+    def _pattern(self, column: str) -> Predicate:
+        token = self._peek()
+        pattern = read_pattern(column, self.read_constant().text) if token.kind == "text" else None
+        if pattern is None:
+            raise WhereError("LIKE takes text with one % at its end, and no other %, _ or \\", token.position)
+        if self._peek().word == "ESCAPE":
+            raise self._refuse("LIKE takes no ESCAPE")
+        return pattern
 
     def _at_constant(self) -> bool:
-        token, behind = self._peek(), self._tokens[self._next + 1 : self._next + 2]
+        token = self._peek()
         if token.word in {"DATE", "TIMESTAMP"}:
-            return bool(behind) and behind[0].kind == "text"
+            return self._peek(1).kind == "text"
         return token.kind in {"text", "number", "minus"} or token.word in {"TRUE", "FALSE", "NULL"}
 
     def _constants(self) -> tuple[Constant, ...]:
         self._expect("(")
-        constants = [self._constant()]
+        constants = [self.read_constant()]
         while self._accept(","):
-            constants.append(self._constant())
+            constants.append(self.read_constant())
         self._expect(")")
         return tuple(constants)
 
     def _column(self) -> str:
         token = self._peek()
-        if token.kind == "quoted":
-            self._next += 1
-            return token.text[1:-1].replace('""', '"')
         if token.word == "SELECT":
             raise self._refuse("subqueries are not allowed")
-        if token.kind != "name" or token.word in _RESERVED:
-            raise self._refuse("expected a column")
-        self._next += 1
+        name = self._name("a column")
+        if self._accept("."):
+            if name.casefold() not in self._tables:
+                raise WhereError("columns may be qualified by the table of the statement only", token.position)
+            name = self._name("a column")
         if self._peek().text == "(":
             raise WhereError("functions are not allowed", token.position)
-        return token.text
+        return name
 
     def _operator(self) -> Operator:
         token = self._peek()
         if token.kind != "operator":
-            hint = "LIKE is not allowed; " if token.word in {"LIKE", "ILIKE"} else ""
-            raise self._refuse(f"{hint}expected a comparison, IN, BETWEEN or IS NULL")
-        self._next += 1
+            hint = f"{token.word} is not allowed; " if token.word in {"LIKE", "ILIKE"} else ""
+            raise self._refuse(f"{hint}expected a comparison, LIKE, IN, BETWEEN or IS NULL")
+        self.next += 1
         return "<>" if token.text == "!=" else token.text  # type: ignore[return-value] # the pattern allows no other
-
-    def _constant(self) -> Constant:
-        token = self._peek()
-        if self._accept("-"):
-            number = None if self._peek().kind == "minus" else self._constant()
-            if number is None or number.kind not in {Kind.INTEGER, Kind.DECIMAL} or number.text.startswith("-"):
-                raise WhereError("expected a number behind the minus", token.position)
-            return number if number.text == "0" else replace(number, text=f"-{number.text}")
-        if token.word == "NULL":
-            raise self._refuse("nothing equals NULL: use IS NULL or IS NOT NULL")
-        if token.word == "SELECT":
-            raise self._refuse("subqueries are not allowed")
-        self._next += 1
-        constant = self._literal(token)
-        if constant is None:
-            self._next -= 1
-            raise self._refuse("expected a constant: text in single quotes, a number, TRUE, FALSE, DATE '...'")
-        return constant
-
-    def _literal(self, token: _Token) -> Constant | None:
-        """The constant that begins with *token*, which was passed already; None if none does."""
-        match token.kind, token.word:
-            case "text", _:
-                return Constant(Kind.TEXT, token.text[1:-1].replace("''", "'"))
-            case "number", _:
-                return _number(token)
-            case "name", "TRUE" | "FALSE":
-                return Constant(Kind.BOOLEAN, token.text.lower())
-            case "name", "DATE" | "TIMESTAMP" if self._peek().kind == "text":
-                moment = _moment(self._constant().text)
-                if moment is None or moment.kind.name != token.word:
-                    raise WhereError(f"expected {token.word} 'YYYY-MM-DD...'", token.position)
-                return moment
-        return None
-
-    def _peek(self) -> _Token:
-        return self._tokens[self._next] if self._next < len(self._tokens) else self._end
-
-    def _accept(self, word: str) -> bool:
-        accepted = self._peek().word == word and self._peek().kind in {"name", "mark", "minus"}
-        self._next += accepted
-        return accepted
-
-    def _expect(self, word: str) -> None:
-        if not self._accept(word):
-            raise self._refuse(f"expected {word}")
-
-    def _refuse(self, message: str) -> WhereError:
-        token = self._peek()
-        return WhereError(f"{message}, not {token.text!r}" if token.text else f"{message}", token.position)
-
-
-def _number(token: _Token) -> Constant:
-    """Digits in canonical form: no leading zeros, no trailing ones behind the point; 2.0 is the whole number 2."""
-    if len(token.text) > LONGEST_NUMBER:
-        raise WhereError(f"numbers may have {LONGEST_NUMBER} characters at most", token.position)
-    whole, _, fraction = token.text.partition(".")
-    whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
-    return Constant(Kind.DECIMAL, f"{whole}.{fraction}") if fraction else Constant(Kind.INTEGER, whole)

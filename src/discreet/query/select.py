@@ -1,0 +1,253 @@
+"""What an analyst asks, whichever door she comes through: SQL, JSON or Python. Nothing here knows a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from discreet.errors import InputError, WhereError
+from discreet.query.where import parse_constant, parse_where
+from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Operator, Some
+from discreet.values import whole
+
+if TYPE_CHECKING:
+    from discreet.question import Constant, Predicate
+
+MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
+
+DEEPEST = 120
+"""Nested filters within each other; no filter that was read from text has more."""
+
+LARGEST = 10_000
+"""Filters and constants in a nested filter; no filter that was read from text has more."""
+
+_KINDS = {
+    kind.name.lower(): kind for kind in (Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP)
+}
+_SHAPES = (
+    {"column", "operator", "constant"},
+    {"column", "in"},
+    {"column", "missing"},
+    {"not"},
+    {"and"},
+    {"or"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is measured of each item.
+
+    Args:
+        kind: "users" for COUNT(DISTINCT column), "rows" for COUNT(*), "sum" for SUM(column), "average" for AVG(column).
+        column: as it was written; None for rows.
+
+    Raises:
+        InputError: there is no such kind, or the column is missing or too much.
+    """
+
+    kind: MeasureKind
+    column: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(MeasureKind):
+            raise InputError("'measure.kind' must be users, rows, sum or average")
+        if self.kind != "rows":
+            _check_name(self.column, "measure.column")
+        elif self.column is not None:
+            raise InputError("'measure.column' must be left out where rows are counted")
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """One question about one dataset, as it was asked: names are as written, not yet held against any catalog.
+
+    Args:
+        dataset: the name of a dataset, with its schema if one was given: "public.engagements".
+        items: the columns that together name an item; none for one total.
+        measure: what is measured of each item.
+        where: which rows count, or None for all.
+        k: how many items, at least 1, the largest first; None for as many as can be had, and for a total.
+
+    Raises:
+        InputError: a part has the wrong type, a column is named twice, or a total has a k.
+    """
+
+    dataset: str
+    items: tuple[str, ...]
+    measure: Measure
+    where: Predicate | None = None
+    k: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.dataset, "dataset")
+        if not isinstance(self.items, tuple):
+            raise InputError("'items' must be a tuple of columns")
+        for place, item in enumerate(self.items):
+            _check_name(item, f"items[{place}]")
+        if len(set(self.items)) < len(self.items):
+            raise InputError("'items' names a column twice")
+        if not isinstance(self.measure, Measure):
+            raise InputError("'measure' must be a Measure")
+        if self.k is not None:
+            k = 0 if isinstance(self.k, bool) else whole(self.k, "'k'")
+            if k < 1:
+                raise InputError("'k' must be a whole number of at least 1")
+            object.__setattr__(self, "k", k)
+            if not self.items:
+                raise InputError("'k' needs items: a total is one number")
+
+
+def as_dict(select: Select) -> dict[str, Any]:
+    """*select* in JSON's own types: what `from_dict` reads, with the filter in its nested form."""
+    measure: dict[str, str] = {"kind": select.measure.kind}
+    if select.measure.column is not None:
+        measure["column"] = select.measure.column
+    return {
+        "dataset": select.dataset,
+        "items": list(select.items),
+        "measure": measure,
+        "where": None if select.where is None else _nested(select.where),
+        "k": select.k,
+    }
+
+
+def from_dict(mapping: Mapping[str, Any]) -> Select:
+    """Read a question from JSON.
+
+    Args:
+        mapping: "dataset", "items" (a list, empty for a total), "measure" ({"kind": ..., "column": ...}) and, if
+            wanted, "where" and "k". A filter is text for `parse_where`, or nested:
+            {"column": name, "operator": one of = <> < <= > >=, "constant": constant},
+            {"column": name, "in": [constant, ...]}, {"column": name, "missing": true},
+            {"not": filter}, {"and": [filter, filter, ...]} or {"or": [filter, filter, ...]}.
+            A constant is {"text": "IN"} or likewise integer, decimal, boolean, date or timestamp, always with text, so
+            that no reader of JSON rounds it.
+
+    Raises:
+        InputError: a key is unknown or missing, or its value is not allowed; the message names the key.
+        WhereError: a filter that is text is outside the grammar.
+    """
+    parts = _object(mapping, "", {"dataset", "items", "measure"}, {"where", "k"})
+    measure = _object(parts["measure"], "measure", {"kind"}, {"column"})
+    if not isinstance(parts["items"], list):
+        raise InputError("'items' must be a list of columns")
+    where = parts.get("where")
+    if isinstance(where, str):
+        where = parse_where(where)
+    elif where is not None:
+        where = _NestedReader().read(where, "where")
+    return Select(
+        parts["dataset"],
+        tuple(parts["items"]),
+        Measure(measure["kind"], measure.get("column")),
+        where,
+        parts.get("k"),
+    )
+
+
+def _nested(predicate: Predicate) -> dict[str, Any]:
+    match predicate:
+        case Comparison(column, operator, constant):
+            return {"column": column, "operator": operator, "constant": _named(constant)}
+        case Membership(column, constants):
+            return {"column": column, "in": [_named(constant) for constant in constants]}
+        case Missing(column):
+            return {"column": column, "missing": True}
+        case Not(inner):
+            return {"not": _nested(inner)}
+        case Every(parts):
+            return {"and": [_nested(part) for part in parts]}
+        case Some(parts):
+            return {"or": [_nested(part) for part in parts]}
+
+
+def _named(constant: Constant) -> dict[str, str]:
+    return {constant.kind.name.lower(): constant.text}
+
+
+class _NestedReader:
+    """Filters in their nested form; *key* is where a part stands in the question."""
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._depth = 0
+
+    def read(self, part: Any, key: str) -> Predicate:  # noqa: ANN401 - whatever JSON holds
+        self._count(key)
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise InputError(f"{key!r} is nested too deep: {DEEPEST} filters within each other are allowed")
+        predicate = self._predicate(part, key)
+        self._depth -= 1
+        return predicate
+
+    def _predicate(self, part: Any, key: str) -> Predicate:  # noqa: ANN401 - whatever JSON holds
+        given = set(_object(part, key, set(), set().union(*_SHAPES)))
+        if given not in _SHAPES:
+            shapes = ", ".join(" and ".join(sorted(shape)) for shape in _SHAPES)
+            raise InputError(f"{key!r} must have the keys of one of these: {shapes}")
+        if "not" in given:
+            return Not(self.read(part["not"], f"{key}.not"))
+        if "and" in given:
+            return Every(self._parts(part["and"], f"{key}.and"))
+        if "or" in given:
+            return Some(self._parts(part["or"], f"{key}.or"))
+        column = _check_name(part["column"], f"{key}.column")
+        if "in" in given:
+            constants = _list(part["in"], f"{key}.in", 1)
+            return Membership(column, tuple(self._constant(c, f"{key}.in[{n}]") for n, c in enumerate(constants)))
+        if "missing" in given:
+            if part["missing"] is not True:
+                raise InputError(f"'{key}.missing' must be true; put it in a filter with the key not for the opposite")
+            return Missing(column)
+        if part["operator"] not in get_args(Operator):
+            raise InputError(f"'{key}.operator' must be one of {' '.join(get_args(Operator))}")
+        return Comparison(column, part["operator"], self._constant(part["constant"], f"{key}.constant"))
+
+    def _parts(self, parts: Any, key: str) -> tuple[Predicate, ...]:  # noqa: ANN401 - whatever JSON holds
+        return tuple(self.read(part, f"{key}[{place}]") for place, part in enumerate(_list(parts, key, 2)))
+
+    def _constant(self, part: Any, key: str) -> Constant:  # noqa: ANN401 - whatever JSON holds
+        self._count(key)
+        named = _object(part, key, set(), set(_KINDS))
+        if len(named) != 1:
+            raise InputError(f"{key!r} must have one key: {', '.join(_KINDS)}")
+        ((kind, text),) = named.items()
+        if not isinstance(text, str):
+            raise InputError(f"'{key}.{kind}' must be text")
+        try:
+            return parse_constant(_KINDS[kind], text)
+        except WhereError:
+            raise InputError(f"'{key}.{kind}' must hold {_KINDS[kind].value} as a filter has them") from None
+
+    def _count(self, key: str) -> None:
+        self._read += 1
+        if self._read > LARGEST:
+            raise InputError(f"{key!r} is too much: {LARGEST:,} filters and constants are allowed")
+
+
+def _object(part: Any, key: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+    """*part*, if it is an object with all keys that are needed and none that is not allowed."""
+    place = repr(key) if key else "the question"
+    if not isinstance(part, Mapping):
+        raise InputError(f"{place} must be an object")
+    for name in part:
+        if name not in needed | allowed:
+            raise InputError(f"{place} has no key {name!r}; the keys are {', '.join(sorted(needed | allowed))}")
+    for name in sorted(needed - set(part)):
+        raise InputError(f"{place} needs the key {name!r}")
+    return part
+
+
+def _list(part: Any, key: str, least: int) -> list[Any]:  # noqa: ANN401 - whatever JSON holds
+    if not isinstance(part, list) or len(part) < least:
+        raise InputError(f"{key!r} must be a list of at least {least}")
+    return part
+
+
+def _check_name(name: Any, key: str) -> str:  # noqa: ANN401 - whatever JSON holds
+    if not isinstance(name, str) or not name or "\0" in name or any("\ud800" <= c <= "\udfff" for c in name):
+        raise InputError(f"{key!r} must be a name: text that is not empty, of whole characters other than NUL")
+    return name

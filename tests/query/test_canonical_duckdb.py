@@ -1,0 +1,120 @@
+"""DuckDB counts the same with a filter and with its form."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.query.canonical import canonical
+from discreet.query.where import bind_where, parse_where
+from discreet.question import Comparison, Every, HeadRequest, Kind, Membership, Not, Some
+from discreet.testing.engines import KINDS, predicates, rows_of, tables
+from tests.query.test_canonical_worlds import filters
+
+
+def _counted(engine, predicates_, columns):
+    """What each filter selects, which is what its form selects."""
+    counted = []
+    for predicate in predicates_:
+        heads = [
+            rows_of(engine, HeadRequest("row", ("row",), 1000, where))
+            for where in (predicate, canonical(predicate, columns))
+        ]
+        assert heads[0] == heads[1], predicate
+        counted.append(heads[0])
+    return counted
+
+
+def _numbered(table):
+    return table.append_column("row", pa.array(range(len(table)), pa.int64()))
+
+
+@settings(max_examples=25)
+@given(tables(), st.lists(predicates(), min_size=4, max_size=4))
+def test_random_filters_select_what_their_forms_select(table, asked):
+    """Tables of the suite for engines: every kind, NULL, the ends of numbers, and constants in between."""
+    with contextlib.closing(DuckDBEngine(_numbered(table))) as engine:
+        _counted(engine, asked, KINDS)
+
+
+_FLOATS = [None, float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 0.1, 0.3, 0.1 + 0.2, 1.0, 1e300]
+
+
+@pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
+def test_floating_point_numbers_are_doubles_and_nan_is_missing(type_):
+    """Also infinite ones and numbers of half the size; constants are read as the nearest double."""
+    columns = {"x": Kind.FLOAT, "row": Kind.INTEGER}
+    asked = """x > 0.1|x >= 0.1|x = 0.10000000000000001|x <> 0.3|x < 0.30000000000000004|x > 0.3 OR x <= 0.3|x IS NULL
+        NOT x > 1|x IS NULL OR x = 0|x > 1 AND x <> 99999999999999999999999999999999999999|NOT x IN (0, 0.1, 1)"""
+    bound = [bind_where(parse_where(text), columns) for text in asked.replace("\n", "|").split("|")]
+    with contextlib.closing(DuckDBEngine(_numbered(pa.table({"x": pa.array(_FLOATS, type_)})))) as engine:
+        counted = _counted(engine, bound, columns)
+    assert [len(rows) for rows in counted[5:8]] == [9, 2, 7]
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_text_without_types_is_read_as_what_it_is_compared_with(file, data):
+    """A CSV file: numbers, text and truth values in one column, what is neither, and nothing."""
+    asked = data.draw(st.lists(filters(["r", "n"], 6), min_size=3, max_size=3))
+    columns = dict.fromkeys(("row", "r", "n"), Kind.UNTYPED)
+    _counted(file, map(_spelled_out, asked), columns)
+
+
+def _spelled_out(predicate):
+    """Lists as equalities: engines read a column in one way for a whole list, and forms hold such lists only."""
+    match predicate:
+        case Every(parts) | Some(parts):
+            return type(predicate)(tuple(map(_spelled_out, parts)))
+        case Not(inner):
+            return Not(_spelled_out(inner))
+        case Membership(column, constants):
+            return Some(tuple(Comparison(column, "=", constant) for constant in constants))
+    return predicate
+
+
+@pytest.mark.parametrize(
+    "text", ["r > 1 OR r <= 1", "r = TRUE OR r <> TRUE", "r < DATE '2024-01-01' OR r >= DATE '2024-01-01'"]
+)
+def test_whatever_can_be_read_is_found(file, text):
+    """Some text is a number, some a truth value, some a date, and none is all of them."""
+    columns = dict.fromkeys(("row", "r", "n"), Kind.UNTYPED)
+    ((*rows,),) = _counted(file, [bind_where(parse_where(text), columns)], columns)
+    assert 0 < len(rows) < len(_TEXTS) - 2
+
+
+_TEXTS = [
+    "0",
+    "1",
+    "1.0",
+    "01",
+    "1e0",
+    "1.5",
+    "2",
+    "x",
+    "true",
+    "FALSE",
+    "t",
+    "nan",
+    "inf",
+    "2024-02-29",
+    " 1",
+    "''",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """An engine that reads a CSV file."""
+    path = tmp_path_factory.mktemp("files") / "texts.csv"
+    rows = [f'{row},"{text}",{row % 7}' if text else f"{row},," for row, text in enumerate(_TEXTS)]
+    path.write_text("\n".join(["row,r,n", *rows]))
+    engine = DuckDBEngine(path)
+    yield engine
+    engine.close()

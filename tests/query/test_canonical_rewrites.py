@@ -1,0 +1,135 @@
+"""A filter that is written in another way keeps its form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discreet.query.canonical import canonical
+from discreet.question import Comparison, Constant, Every, Kind, Membership, Not, Some
+from tests.query.test_canonical_worlds import KINDS, conditions, filters
+
+_NEGATED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_SAME = {
+    ("n", ">", "1"): (">=", "2"),
+    ("n", "<", "0.5"): ("<=", "0"),
+    ("n", ">=", "1.5"): (">", "1"),
+    ("n", "<=", "1.5"): ("<", "2"),
+    ("day", ">", "2024-02-28"): (">=", "2024-02-29"),
+    ("day", "<=", "2024-02-29"): ("<", "2024-03-01"),
+    ("at", ">", "2024-02-29"): (">", "2024-02-29 00:00:00.000"),
+    ("at", "<=", "2024-02-29 00:00:00"): ("<=", "2024-02-29"),
+    ("f", "=", "0.1"): ("=", "0.1000000000000000055511151231257827"),
+    ("f", "<", "0.3"): ("<", "0.29999999999999998"),
+    ("p", "<>", "1.5"): ("<>", "1.500"),
+    ("p", "=", "1"): ("=", "1.0"),
+    ("r", ">=", "1.5"): (">=", "1.49999999999999999999"),
+    ("t", ">", ""): ("<>", ""),
+}
+"""Conditions that are the same for columns of these kinds."""
+
+
+def _rewritten(predicate, random, extra):
+    """*predicate* in other words, perhaps with *extra* where it changes nothing."""
+    match predicate:
+        case Every(parts) | Some(parts):
+            parts = [_rewritten(part, random, extra) for part in parts]
+            predicate = random.choice([_shuffled, _nested, _turned, _distributed])(type(predicate), parts, random)
+        case Not(inner):
+            predicate = Not(_rewritten(inner, random, extra))
+        case Membership(column, constants):
+            predicate = random.choice([_spelled_out, _repeated])(column, list(constants), random)
+        case Comparison():
+            predicate = _compared(predicate, random)
+    ways = [
+        predicate,
+        Not(Not(predicate)),
+        Every((predicate, predicate)),
+        Some((predicate, Every((extra, predicate)))),
+        Every((Some((predicate, extra)), predicate)),
+    ]
+    return random.choices(ways, [6, 1, 1, 1, 1])[0]
+
+
+def _other(junction):
+    return Some if junction is Every else Every
+
+
+def _shuffled(junction, parts, random):
+    return junction(tuple(random.sample([*parts, random.choice(parts)], len(parts) + 1)))
+
+
+def _nested(junction, parts, random):
+    cut = random.randrange(1, len(parts))
+    return junction((junction((parts[0], *parts[1:cut])) if cut > 1 else parts[0], junction((*parts[cut:], parts[-1]))))
+
+
+def _turned(junction, parts, random):
+    return Not(_other(junction)(tuple(Not(part) for part in random.sample(parts, len(parts)))))
+
+
+def _distributed(junction, parts, random):
+    """With the conditions around it in every part: a AND (b OR c) is a AND b OR a AND c."""
+    place = next((n for n, part in enumerate(parts) if type(part) is _other(junction)), None)
+    if place is None:
+        return _shuffled(junction, parts, random)
+    inner = parts.pop(place).predicates
+    return _other(junction)(tuple(junction((*parts, part)) for part in inner))
+
+
+def _spelled_out(column, constants, random):
+    random.shuffle(constants)
+    return Some(tuple(Comparison(column, "=", constant) for constant in [*constants, constants[0]]))
+
+
+def _repeated(column, constants, random):
+    return Membership(column, tuple(random.sample([*constants, *constants], 2 * len(constants))))
+
+
+def _compared(comparison, random):
+    column, operator, constant = comparison.column, comparison.operator, comparison.constant
+    ways = [comparison, Not(replace(comparison, operator=_NEGATED[operator]))]
+    if (column, operator, constant.text) in _SAME:
+        operator, text = _SAME[column, operator, constant.text]
+        ways.append(Comparison(column, operator, Constant(_kind_of(text, constant.kind), text)))
+    elif operator == "=" and KINDS[column] is not Kind.BOOLEAN:
+        ways.append(Every((replace(comparison, operator=">="), replace(comparison, operator="<="))))
+    elif operator == "<>" and KINDS[column] is not Kind.BOOLEAN:
+        ways.append(Some((replace(comparison, operator="<"), replace(comparison, operator=">"))))
+    return random.choice(ways)
+
+
+def _kind_of(text, kind):
+    if kind in {Kind.DATE, Kind.TIMESTAMP}:
+        return Kind.TIMESTAMP if ":" in text else Kind.DATE
+    if kind is Kind.TEXT:
+        return kind
+    return Kind.DECIMAL if "." in text else Kind.INTEGER
+
+
+@settings(max_examples=120)
+@given(st.data(), st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4), st.randoms(use_true_random=True))
+def test_rewriting_keeps_the_form(data, columns, random):
+    """Order, nesting, repetition, negation, distribution, absorption, lists, ranges, constants of equal value."""
+    predicate, extra = data.draw(filters(columns, 6)), data.draw(conditions(columns[0]))
+    form = canonical(predicate, KINDS)
+    once = _rewritten(predicate, random, extra)
+    assert canonical(once, KINDS) == form
+    if len(repr(once)) < 5_000:
+        assert canonical(_rewritten(once, random, extra), KINDS) == form
+
+
+@pytest.mark.parametrize("same", _SAME)
+def test_conditions_of_equal_meaning_have_one_form(same):
+    """Each of the pairs that rewriting uses, by itself and negated."""
+    column, operator, text = same
+    kind = KINDS[column] if KINDS[column] in {Kind.TEXT, Kind.DATE, Kind.TIMESTAMP} else Kind.INTEGER
+    one = Comparison(column, operator, Constant(_kind_of(text, kind), text))
+    operator, text = _SAME[same]
+    other = Comparison(column, operator, Constant(_kind_of(text, kind), text))
+    assert one != other
+    assert canonical(one, KINDS) == canonical(other, KINDS)
+    assert canonical(Not(one), KINDS) == canonical(Not(other), KINDS) != canonical(one, KINDS)

@@ -1,0 +1,300 @@
+"""Questions as values, and in JSON: what is allowed, what is refused, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discreet.errors import InputError, WhereError
+from discreet.query.select import DEEPEST, LARGEST, Measure, Select, as_dict, from_dict
+from discreet.query.sql import parse_select
+from discreet.query.where import DEEPEST as DEEPEST_TEXT
+from discreet.query.where import LONGEST, bind_where, parse_where
+from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
+from tests.query.filters import NAMES, predicates
+
+_USERS = Measure("users", "member_id")
+_PLAIN = {"dataset": "t", "items": ["a"], "measure": {"kind": "users", "column": "u"}, "where": None, "k": 3}
+_X = {"column": "x", "operator": "=", "constant": {"integer": "1"}}
+
+
+def _selects():
+    kinds = st.sampled_from(["users", "sum", "average"])
+    return st.builds(
+        lambda dataset, items, measure, where, k: Select(dataset, tuple(items), measure, where, k if items else None),
+        NAMES,
+        st.lists(NAMES, max_size=3, unique=True),
+        st.builds(Measure, st.just("rows")) | st.builds(Measure, kinds, NAMES),
+        st.none() | predicates(),
+        st.none() | st.integers(1, 10**18),
+    )
+
+
+@settings(max_examples=300)
+@given(_selects())
+def test_nothing_is_lost_in_json(select):
+    """Every question is read back from its JSON, character for character, as the same value."""
+    assert from_dict(json.loads(json.dumps(as_dict(select)))) == select
+
+
+@settings(max_examples=200)
+@given(_selects(), _selects())
+def test_different_questions_have_different_json(one, other):
+    """And equal ones the same, whatever order their keys have."""
+    assert (one == other) == (json.dumps(as_dict(one)) == json.dumps(as_dict(other)))
+    assert from_dict(dict(reversed(as_dict(one).items()))) == one
+
+
+def test_a_question_in_json():
+    """The example of the page: the filter as text, or nested."""
+    asked = {
+        "dataset": "engagements",
+        "items": ["article"],
+        "measure": {"kind": "users", "column": "member_id"},
+        "where": "country = 'IN' AND year >= 2024",
+        "k": 10,
+    }
+    nested = {
+        "and": [
+            {"column": "country", "operator": "=", "constant": {"text": "IN"}},
+            {"column": "year", "operator": ">=", "constant": {"integer": "2024"}},
+        ]
+    }
+    select = from_dict(asked)
+    assert select == Select("engagements", ("article",), _USERS, parse_where(asked["where"]), 10)
+    assert as_dict(select) == asked | {"where": nested}
+    assert from_dict(asked | {"where": nested}) == select
+
+
+def test_each_part_of_a_filter_has_its_shape():
+    """As documented, so that nobody who stored questions is surprised."""
+    constants = {
+        "text": "it's",
+        "integer": "-7",
+        "decimal": "0.5",
+        "boolean": "true",
+        "date": "2025-01-31",
+        "timestamp": "2025-01-31 12:00:00",
+    }
+    members = tuple(Constant(Kind[kind.upper()], text) for kind, text in constants.items())
+    where = Some((Not(Missing("x")), Every((Membership("y", members), Comparison("z", "<>", members[1])))))
+    assert as_dict(Select("t", (), Measure("rows"), where)) == {
+        "dataset": "t",
+        "items": [],
+        "measure": {"kind": "rows"},
+        "where": {
+            "or": [
+                {"not": {"column": "x", "missing": True}},
+                {
+                    "and": [
+                        {"column": "y", "in": [{kind: text} for kind, text in constants.items()]},
+                        {"column": "z", "operator": "<>", "constant": {"integer": "-7"}},
+                    ]
+                },
+            ]
+        },
+        "k": None,
+    }
+
+
+def test_where_and_k_may_be_left_out():
+    """Then all rows count, and as many items are released as can be had."""
+    asked = {key: value for key, value in _PLAIN.items() if key not in {"where", "k"}}
+    assert from_dict(asked) == Select("t", ("a",), Measure("users", "u"))
+
+
+def test_constants_may_be_spelled_as_in_filters():
+    """They become canonical, as they do there."""
+    where = {"column": "x", "in": [{"integer": "007"}, {"decimal": "1.50"}, {"timestamp": "2025-01-31T12:00:00"}]}
+    read = parse_where("x IN (007, 1.50, TIMESTAMP '2025-01-31T12:00:00')")
+    assert from_dict(_PLAIN | {"where": where}).where == read
+
+
+def test_the_deepest_and_the_largest_filter_in_text_can_be_written_nested():
+    """Whatever is read from SQL or from text can be stored as JSON and read again."""
+    deep = "NOT " * DEEPEST_TEXT + "x LIKE 'a%'"
+    wide = "(x = 1 OR y = 1 AND " * (DEEPEST_TEXT - 1) + "(x = 1 OR x LIKE 'a%')" + ")" * (DEEPEST_TEXT - 1)
+    large = "x IN (" + ",".join("1" * ((LONGEST - 7) // 2)) + ")"
+    many = "OR ".join(["x LIKE'a'"] * (LONGEST // 12))
+    for text in (deep, wide, large, many):
+        select = Select("t", ("a",), Measure("rows"), parse_where(text))
+        assert from_dict(as_dict(select)) == select
+
+
+_MISTAKES = [
+    ({"colour": 1}, "the question has no key 'colour'; the keys are dataset, items, k, measure, where"),
+    ({"dataset": ...}, "the question needs the key 'dataset'"),
+    ({"items": ...}, "the question needs the key 'items'"),
+    ({"measure": ...}, "the question needs the key 'measure'"),
+    ({"dataset": 1}, "'dataset' must be a name"),
+    ({"dataset": ""}, "'dataset' must be a name"),
+    ({"dataset": None}, "'dataset' must be a name"),
+    ({"dataset": "\0"}, "'dataset' must be a name"),
+    ({"items": "a"}, "'items' must be a list"),
+    ({"items": None}, "'items' must be a list"),
+    ({"items": {"a": 1}}, "'items' must be a list"),
+    ({"items": ["a", 1]}, "'items[1]' must be a name"),
+    ({"items": ["a", ["b"]]}, "'items[1]' must be a name"),
+    ({"items": ["\ud800"]}, "'items[0]' must be a name"),
+    ({"items": [""]}, "'items[0]' must be a name"),
+    ({"items": ["a", "a"]}, "'items' names a column twice"),
+    ({"measure": "users"}, "'measure' must be an object"),
+    ({"measure": {}}, "'measure' needs the key 'kind'"),
+    ({"measure": {"kind": "rows", "of": "x"}}, "'measure' has no key 'of'; the keys are column, kind"),
+    ({"measure": {"kind": "max", "column": "x"}}, "'measure.kind' must be users, rows, sum or average"),
+    ({"measure": {"kind": ["rows"]}}, "'measure.kind' must be"),
+    ({"measure": {"kind": "users"}}, "'measure.column' must be a name"),
+    ({"measure": {"kind": "sum", "column": None}}, "'measure.column' must be a name"),
+    ({"measure": {"kind": "rows", "column": "x"}}, "'measure.column' must be left out"),
+    ({"k": 0}, "'k' must be a whole number of at least 1"),
+    ({"k": -5}, "'k' must be a whole number of at least 1"),
+    ({"k": True}, "'k' must be a whole number of at least 1"),
+    ({"k": "10"}, "'k' must be a whole number"),
+    ({"k": 1.0}, "'k' must be a whole number"),
+    ({"k": []}, "'k' must be a whole number"),
+    ({"items": [], "k": 1}, "'k' needs items"),
+    ({"where": 1}, "'where' must be an object"),
+    ({"where": []}, "'where' must be an object"),
+    ({"where": True}, "'where' must be an object"),
+    ({"where": {}}, "'where' must have the keys of one of these: column and constant and operator, column and in, "),
+    ({"where": {"column": "x"}}, "'where' must have the keys"),
+    ({"where": {"column": "x", "operator": "="}}, "'where' must have the keys"),
+    ({"where": _X | {"in": []}}, "'where' must have the keys"),
+    ({"where": _X | {"and": []}}, "'where' must have the keys"),
+    ({"where": {"and": [_X, _X], "or": [_X, _X]}}, "'where' must have the keys"),
+    (
+        {"where": _X | {"value": 1}},
+        "'where' has no key 'value'; the keys are and, column, constant, in, missing, not, o",
+    ),
+    ({"where": {"not": "x = 1"}}, "'where.not' must be an object"),
+    ({"where": {"not": None}}, "'where.not' must be an object"),
+    ({"where": {"and": _X}}, "'where.and' must be a list of at least 2"),
+    ({"where": {"and": []}}, "'where.and' must be a list of at least 2"),
+    ({"where": {"or": [_X]}}, "'where.or' must be a list of at least 2"),
+    ({"where": {"or": [_X, 1]}}, "'where.or[1]' must be an object"),
+    (
+        {"where": {"or": [_X, {"not": {"and": [_X, {"column": 1, "missing": True}]}}]}},
+        "'where.or[1].not.and[1].column' m",
+    ),
+    ({"where": {"column": "", "missing": True}}, "'where.column' must be a name"),
+    ({"where": {"column": "x", "missing": False}}, "'where.missing' must be true"),
+    ({"where": {"column": "x", "missing": 1}}, "'where.missing' must be true"),
+    ({"where": _X | {"operator": "!="}}, "'where.operator' must be one of = <> < <= > >="),
+    ({"where": _X | {"operator": ["="]}}, "'where.operator' must be one of"),
+    ({"where": _X | {"constant": 1}}, "'where.constant' must be an object"),
+    ({"where": _X | {"constant": "a"}}, "'where.constant' must be an object"),
+    ({"where": _X | {"constant": None}}, "'where.constant' must be an object"),
+    (
+        {"where": _X | {"constant": {}}},
+        "'where.constant' must have one key: text, integer, decimal, boolean, date, time",
+    ),
+    ({"where": _X | {"constant": {"text": "a", "date": "b"}}}, "'where.constant' must have one key"),
+    ({"where": _X | {"constant": {"float": "1"}}}, "'where.constant' has no key 'float'"),
+    ({"where": _X | {"constant": {"untyped": "1"}}}, "'where.constant' has no key 'untyped'"),
+    ({"where": _X | {"constant": {"integer": 1}}}, "'where.constant.integer' must be text"),
+    ({"where": _X | {"constant": {"boolean": True}}}, "'where.constant.boolean' must be text"),
+    ({"where": _X | {"constant": {"integer": "1.5"}}}, "'where.constant.integer' must hold whole numbers"),
+    ({"where": _X | {"constant": {"integer": "1 OR 1 = 1"}}}, "'where.constant.integer' must hold whole numbers"),
+    ({"where": _X | {"constant": {"decimal": "1e5"}}}, "'where.constant.decimal' must hold decimal numbers"),
+    ({"where": _X | {"constant": {"decimal": "NaN"}}}, "'where.constant.decimal' must hold decimal numbers"),
+    ({"where": _X | {"constant": {"boolean": "yes"}}}, "'where.constant.boolean' must hold true or false"),
+    ({"where": _X | {"constant": {"date": "2025-02-30"}}}, "'where.constant.date' must hold dates"),
+    ({"where": _X | {"constant": {"date": "2025-01-01' OR x = '"}}}, "'where.constant.date' must hold dates"),
+    ({"where": _X | {"constant": {"timestamp": "2025-01-01"}}}, "'where.constant.timestamp' must hold timestamps"),
+    ({"where": _X | {"constant": {"text": "\0"}}}, "'where.constant.text' must hold text"),
+    ({"where": _X | {"constant": {"text": "\ud800"}}}, "'where.constant.text' must hold text"),
+    ({"where": {"column": "x", "in": []}}, "'where.in' must be a list of at least 1"),
+    ({"where": {"column": "x", "in": {"text": "a"}}}, "'where.in' must be a list"),
+    ({"where": {"column": "x", "in": [{"text": "a"}, {"text": 1}]}}, "'where.in[1].text' must be text"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), _MISTAKES)
+def test_mistakes_in_json_are_refused_by_their_key(change, words):
+    """Unknown and missing keys, wrong types, values that are not allowed; ... stands for a key that is left out."""
+    asked = {key: value for key, value in (_PLAIN | change).items() if value is not ...}
+    before = copy.deepcopy(asked)
+    with pytest.raises(InputError) as error:
+        from_dict(asked)
+    assert words in str(error.value)
+    assert asked == before
+
+
+@pytest.mark.parametrize("asked", [None, [], "SELECT COUNT(*) FROM t", 1])
+def test_a_question_is_an_object(asked):
+    """And nothing else that JSON has."""
+    with pytest.raises(InputError, match="the question must be an object"):
+        from_dict(asked)
+
+
+def test_a_filter_that_is_text_is_refused_as_elsewhere():
+    """With its position in the text."""
+    with pytest.raises(WhereError, match="at character 5") as error:
+        from_dict(_PLAIN | {"where": "x = y"})
+    assert error.value.position == 4
+
+
+def test_nested_filters_are_limited():
+    """In depth and in number, not one more than the message says."""
+    deep = _X
+    for _ in range(DEEPEST - 1):
+        deep = {"not": deep}
+    assert from_dict(_PLAIN | {"where": deep}).where is not None
+    with pytest.raises(InputError, match="nested too deep: 120 filters"):
+        from_dict(_PLAIN | {"where": {"not": deep}})
+    large = {"column": "x", "in": [{"integer": "1"}] * (LARGEST - 1)}
+    assert len(from_dict(_PLAIN | {"where": large}).where.constants) == LARGEST - 1
+    for more in ({"not": large}, {"column": "x", "in": [*large["in"], {"integer": "1"}]}):
+        with pytest.raises(InputError, match="10,000 filters and constants are allowed"):
+            from_dict(_PLAIN | {"where": more})
+
+
+def test_neighbours_are_not_nested():
+    """More filters beside each other than may be within each other."""
+    where = {"or": [{"not": _X}] * (2 * DEEPEST)}
+    assert len(from_dict(_PLAIN | {"where": where}).where.predicates) == 2 * DEEPEST
+
+
+def test_a_pattern_in_json_is_for_columns_of_text_only():
+    """What LIKE means is kept, that dates are not like anything too."""
+    select = parse_select("SELECT COUNT(*) FROM t WHERE day LIKE '2024-01-01%'")
+    again = from_dict(as_dict(select))
+    with pytest.raises(WhereError, match="column 'day' holds dates and cannot be compared with text"):
+        bind_where(again.where, {"day": Kind.DATE})
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"items": ["a"]}, "'items' must be a tuple"),
+        ({"items": "a"}, "'items' must be a tuple"),
+        ({"items": ("a", "")}, r"'items\[1\]' must be a name"),
+        ({"items": ("a", "b", "a")}, "twice"),
+        ({"items": (), "k": 1}, "'k' needs items"),
+        ({"measure": "rows"}, "'measure' must be a Measure"),
+        ({"dataset": ""}, "'dataset' must be a name"),
+        ({"k": 0}, "'k' must be a whole number of at least 1"),
+        ({"k": 2.5}, "'k' must be a whole number"),
+        ({"k": True}, "'k' must be a whole number"),
+    ],
+)
+def test_the_python_form_is_held_to_the_same_rules(parts, words):
+    """It is the dataclass itself."""
+    with pytest.raises(InputError, match=words):
+        Select(**({"dataset": "t", "items": ("a",), "measure": _USERS} | parts))
+
+
+def test_questions_are_values():
+    """Frozen, hashable, equal by what they ask; numbers of other libraries become Python's."""
+    select = Select("t", ("a",), _USERS, parse_where("x = 1"), np.int64(3))
+    assert type(select.k) is int
+    assert {select: 1}[Select("t", ("a",), Measure("users", "member_id"), parse_where("x = 1"), 3)] == 1
+    assert select != Select("t", ("a",), Measure("sum", "member_id"), parse_where("x = 1"), 3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        select.k = 4

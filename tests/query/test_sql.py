@@ -1,0 +1,211 @@
+"""The SQL front door: what is read, what is refused and where."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from discreet.errors import SQLError, WhereError
+from discreet.query.select import Measure, Select, from_dict
+from discreet.query.sql import DEEPEST, LONGEST, parse_select
+from discreet.query.where import LONGEST as LONGEST_FILTER
+from discreet.question import Comparison, Constant, Kind, Membership
+from tests.query.filters import shown
+
+_LINES = Path(__file__).with_name("statements.txt").read_text("utf-8").splitlines()
+CASES = [line for line in _LINES if line and line[0] != "#"]
+READ = [tuple(line.split(" => ")) for line in CASES if " => " in line]
+REFUSED = [
+    (*line.split(f" {sign} "), error)
+    for sign, error in (("!!", SQLError), ("??", WhereError))
+    for line in CASES
+    if f" {sign} " in line
+]
+
+
+def characters(text):
+    """A line with the characters that escapes stand for."""
+    codes = re.compile(r"\\(n|t|\\|u[0-9a-f]{4}|U[0-9a-f]{8})")
+    return codes.sub(lambda m: {"n": "\n", "t": "\t", "\\": "\\"}.get(m[1]) or chr(int(m[1][1:], 16)), text)
+
+
+def _shown(select):
+    where = "-" if select.where is None else shown(select.where)
+    measure = f"{select.measure.kind} {select.measure.column or '-'}"
+    return "; ".join([select.dataset, ", ".join(select.items) or "-", measure, where, str(select.k or "-")])
+
+
+@pytest.mark.parametrize(("text", "read"), READ)
+def test_the_language_is_read_as_it_says(text, read):
+    """Each line of statements.txt with an arrow: every clause, every spelling."""
+    assert _shown(parse_select(characters(text))) == characters(read)
+
+
+@pytest.mark.parametrize(("text", "words", "error"), REFUSED)
+def test_whatever_else_is_refused_where_it_stands(text, words, error, caplog):
+    """Each line with two marks: the kind of error, its position; and nothing is logged."""
+    before, mark, behind = characters(text).partition("¦")
+    with caplog.at_level(logging.DEBUG), pytest.raises(error) as refusal:
+        parse_select(before + behind)
+    assert words in str(refusal.value)
+    assert refusal.value.position == (len(before) if mark else None)
+    assert (f" at character {len(before) + 1}:" in str(refusal.value)) == bool(mark)
+    assert not caplog.records
+
+
+def test_the_table_of_cases_is_whole():
+    """No line of statements.txt is lost to a typing error."""
+    assert len(READ) + len(REFUSED) == len(CASES)
+    assert len(READ) > 60
+    assert len(REFUSED) > 250
+    assert len(set(CASES)) == len(CASES)
+
+
+def test_a_question_is_a_value():
+    """The example of the page, whole."""
+    text = """
+        SELECT article, COUNT(DISTINCT member_id) AS readers
+        FROM public.engagements WHERE country IN ('IN', 'LK')
+        GROUP BY article ORDER BY readers DESC LIMIT 10
+    """
+    countries = Membership("country", (Constant(Kind.TEXT, "IN"), Constant(Kind.TEXT, "LK")))
+    assert parse_select(text) == Select(
+        "public.engagements", ("article",), Measure("users", "member_id"), countries, 10
+    )
+
+
+def test_length_is_limited():
+    """20,000 characters of statement, not one more; 10,000 of filter."""
+    text = f"SELECT COUNT(*) FROM t WHERE x = '{'a' * (LONGEST_FILTER - 6)}'"
+    value = Constant(Kind.TEXT, "a" * (LONGEST_FILTER - 6))
+    assert parse_select(text).where == Comparison("x", "=", value)
+    with pytest.raises(WhereError, match=r"at character 30: it may have 10,000 characters at most"):
+        parse_select(text.replace("x", "xx"))
+    name = "a" * (LONGEST - len("SELECT COUNT(*) FROM "))
+    assert parse_select(f"SELECT COUNT(*) FROM {name}").dataset == name
+    with pytest.raises(SQLError, match=r"it may have 20,000 characters at most"):
+        parse_select(f"SELECT COUNT(*) FROM {name}a")
+
+
+@pytest.mark.parametrize("opening", ["(", "NOT ", "NOT ("])
+def test_nesting_is_limited(opening):
+    """Less deep than filters outside of statements, because SQLGlot needs more of Python's stack."""
+    times = DEEPEST // len(opening.split())
+    closing = ")" if "(" in opening else ""
+    parse_select("SELECT COUNT(*) FROM t WHERE " + opening * times + "x = 1" + closing * times)
+    with pytest.raises(WhereError, match="nested 20 deep at most"):
+        parse_select("SELECT COUNT(*) FROM t WHERE " + opening * (times + 1) + "x = 1" + closing * (times + 1))
+
+
+def test_the_deepest_statement_fits_on_the_stack_of_a_server():
+    """Whoever calls may have used half of the stack already; if there is too little left, the statement is refused."""
+    statement = "SELECT COUNT(*) FROM t WHERE " + "NOT (" * 10 + "x BETWEEN -1 AND -2" + ")" * 10
+    free = sys.getrecursionlimit() - len(inspect.stack(0))
+
+    def call(frames):
+        return parse_select(statement) if frames == 0 else call(frames - 1)
+
+    assert call(free // 2).dataset == "t"
+    with pytest.raises(SQLError, match="nested too deep"):
+        call(free - 100)
+
+
+_UNITS = [
+    "(",
+    "f(",
+    "STRUCT(",
+    "COUNT(",
+    "NOT ",
+    "- ",
+    "CASE ",
+    "x,",
+    "x.",
+    "SELECT ",
+    "(SELECT ",
+    "''",
+    '"',
+    "[",
+    "a ",
+]
+_UNITS += [
+    "x = 1 AND ",
+    "x IN (",
+    "1,",
+    "GROUP BY ",
+    "ORDER BY ",
+    "LIMIT ",
+    ";",
+    "IF(",
+    "INTERVAL ",
+    "CAST(",
+    "\\",
+    "@",
+]
+
+
+@pytest.mark.parametrize("unit", _UNITS)
+@pytest.mark.parametrize("opening", ["", "SELECT ", "SELECT a, COUNT(*) FROM ", "SELECT COUNT(*) FROM t WHERE "])
+def test_long_nonsense_is_refused(opening, unit):
+    """As much of one thing as may be sent: without running out of stack, nor (as SQLGlot with STRUCT) out of time."""
+    with pytest.raises((SQLError, WhereError)):
+        parse_select(opening + unit * ((LONGEST - len(opening)) // len(unit)))
+
+
+def test_half_a_character_is_refused():
+    """A lone surrogate is no text: no engine could be sent it, and no key derived from it."""
+    for text in ('SELECT COUNT(*) FROM "\ud800"', "SELECT COUNT(*) FROM t WHERE x = '\udcff'"):
+        with pytest.raises(SQLError, match="half a character"):
+            parse_select(text)
+
+
+def test_the_library_is_imported_without_sqlglot():
+    """It is loaded when the first statement is read, and not before."""
+    program = (
+        "import sys, discreet, discreet.query.sql\n"
+        "assert 'sqlglot' not in sys.modules\n"
+        "discreet.query.sql.parse_select('SELECT COUNT(*) FROM t')\n"
+        "assert 'sqlglot' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
+
+
+_PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text("utf-8")
+
+
+def _blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", _PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_statements_of_the_page_are_read():
+    """And the first is the question that the page has in JSON, too."""
+    questions = [parse_select(text) for text in _blocks("sql")]
+    assert len(questions) == 4
+    assert from_dict(json.loads(_blocks("json")[0])) == questions[0]
+
+
+def test_the_nested_filters_of_the_page_are_read():
+    """Every shape that the page names."""
+    shapes = re.findall(r"^{.*?}(?=  |$)", _blocks("text")[1], re.MULTILINE)
+    filters = [json.loads(shape.replace("{...}", '{"column": "x", "missing": true}')) for shape in shapes]
+    question = {"dataset": "t", "items": [], "measure": {"kind": "rows"}}
+    assert len({type(from_dict(question | {"where": where}).where) for where in filters}) == 6
+
+
+@pytest.mark.parametrize("text", _blocks("text")[2].splitlines())
+def test_the_refused_statements_of_the_page_are_refused(text):
+    """Each with a position."""
+    with pytest.raises((SQLError, WhereError)) as error:
+        parse_select(text)
+    assert error.value.position > 0
+
+
+def test_the_example_in_python_runs():
+    """As it stands on the page."""
+    exec(compile(_blocks("python")[0], "sql.md", "exec"), {})  # noqa: S102 - the page's own words
