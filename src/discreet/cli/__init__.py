@@ -1,4 +1,4 @@
-"""The command line: `discreet top`, `release`, `plan`, `convert` and `advise`.
+"""The command line: `discreet top`, `release`, `plan`, `catalog`, `convert` and `advise`.
 
 Records go to standard output and nothing else does; notes and progress go to standard error. Exit codes: 0; 2 for a
 question that cannot be asked as it stands; 3 if the engine failed; 130 after Ctrl-C.
@@ -15,6 +15,7 @@ import click
 from discreet._version import __version__
 from discreet.cli.advise import advise
 from discreet.cli.ask import release, top
+from discreet.cli.catalog import catalog
 from discreet.cli.convert import convert
 from discreet.cli.plan import plan
 from discreet.errors import BudgetExceeded, DiscreetError, InputError
@@ -31,7 +32,7 @@ def discreet() -> None:
     """
 
 
-for _command in (top, release, plan, convert, advise):
+for _command in (top, release, plan, catalog, convert, advise):
     discreet.add_command(_command)
 
 

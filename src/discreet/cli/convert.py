@@ -109,6 +109,6 @@ def _from_epsilon(epsilon: float, delta: Fraction, per: Fraction | None) -> dict
 
 
 def _number(text: str, name: str) -> Fraction:
-    from discreet.table import exact
+    from discreet.values import exact
 
     return exact(text, f"--{name}")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from discreet.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,11 +17,9 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 _SHARED = (
     click.argument("source"),
-    click.option("--user", required=True, metavar="COL", help="The column that says whose a row is."),
-    click.option(
-        "--item", "item", required=True, multiple=True, metavar="COL", help="The item's column; may be repeated."
-    ),
-    click.option("--table", metavar="NAME", help="Which table of a DuckDB file."),
+    click.option("--user", metavar="COL", help="The column that says whose a row is."),
+    click.option("--item", "item", multiple=True, metavar="COL", help="The item's column; may be repeated."),
+    click.option("--table", metavar="NAME", help="Which table of a DuckDB file or an engine."),
     click.option("--where", metavar="EXPR", help="Which rows count, e.g. \"country = 'IN' AND year >= 2024\"."),
     click.option("--epsilon", type=float, default=1.0, show_default=True, help="Privacy: smaller protects more."),
     click.option(
@@ -49,7 +51,7 @@ _DELIVERY = (
     click.option("--plot", metavar="FILE", help="Draw the counts too: .png, .svg or .pdf."),
     click.option("--quiet", "-q", is_flag=True, help="No notes, no progress."),
 )
-k_option = click.option("-k", "k", type=int, default=10, show_default=True, help="How many items at most.")
+k_option = click.option("-k", "k", type=int, help="How many items at most.  [default: 10]")
 relative_error_option = click.option(
     "--relative-error", default="0.1", show_default=True, metavar="FLOAT", help="What most counts should stay within."
 )
@@ -65,6 +67,17 @@ def shared_options(command: _Command) -> _Command:
     for option in reversed(_SHARED + _DELIVERY):
         command = option(command)
     return command
+
+
+def require_columns(options: dict[str, Any]) -> None:
+    """Refuse a question about a source that names no user or no item.
+
+    Raises:
+        InputError: --user or --item is missing.
+    """
+    for name, what in (("user", "the column that says whose a row is"), ("item", "the column that names the item")):
+        if not options[name]:
+            raise InputError(f"say --{name} COL too: {what}")
 
 
 def question_of(options: dict[str, Any]) -> dict[str, Any]:
@@ -86,3 +99,19 @@ def question_of(options: dict[str, Any]) -> dict[str, Any]:
         | {name: options.pop(name) for name in ("k", "relative_error") if name in options}
         | {"counts": not options.pop("no_counts")}
     )
+
+
+def read_key(path: str, *, quiet: bool) -> bytes:
+    """The secret in a file; says so if others can read it.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        secret = Path(path).read_bytes()
+        readable = Path(path).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
+    except OSError as error:
+        raise InputError(f"the key {path!r} cannot be read: {(error.strerror or 'no access').lower()}") from None
+    if readable and not quiet:
+        click.echo(f"note: others can read the key; chmod 600 {path}", err=True)
+    return secret

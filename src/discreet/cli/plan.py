@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.options import mechanism_option, question_of, relative_error_option, shared_options
+from discreet.cli.options import mechanism_option, question_of, relative_error_option, require_columns, shared_options
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def plan(**options: Any) -> None:
 
     if options["form"] not in {None, "table", "json"}:
         raise InputError("a plan is printed as table or json")
+    require_columns(options)
     query = question(options["user"], **question_of(options))
     if options["where"] is not None:
         query = dataclasses.replace(query, where=parse_where(options["where"]))

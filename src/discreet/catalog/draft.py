@@ -1,0 +1,99 @@
+"""A first catalog for a table, written by its columns and their types. It looks at no row and allows nothing yet."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from discreet.catalog.column import KINDS
+from discreet.catalog.connect import read_password
+from discreet.catalog.settings import secret_in
+from discreet.catalog.toml import write_key, write_text
+from discreet.errors import InputError, UnknownColumn
+from discreet.question import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_HEAD = """\
+# What analysts may ask. Nothing yet: take away the # before what you allow.
+# Then run: discreet catalog check FILE
+"""
+_DATASET = """\
+#groups_per_user = 50     # so many random groups of a user count, the others do not: less noise
+#rows_per_group = 5       # allows COUNT(*): so many rows of a user count in a group
+#missing_labels = "keep"  # rows without a label are a group of their own; otherwise they are left out
+#data_version = "1"       # which state of the data it is: change it whenever the data changes
+#retention_days = 30      # after how many days rows are gone
+
+# One table for each column that may be asked about. The others do not exist for analysts.
+"""
+_CSV = "# CSV files hold text. To have numbers or dates, cast the columns in a view: SELECT ... FROM source\n"
+_SUM = (
+    "#sum = { low = 0, high = 100 }  # each user's sum for an item is clipped to this: choose without looking at rows"
+)
+_TYPES = {kind: type_ for type_, kind in KINDS.items()} | {Kind.UNTYPED: "text"}
+
+
+def draft_catalog(
+    source: str,
+    user: str,
+    *,
+    environment: Mapping[str, str],
+    table: str | None = None,
+    password_env: str | None = None,
+) -> str:
+    """A catalog for a table, as TOML. Settings begin with # until the owner of the data takes it away.
+
+    Args:
+        source: a path or pattern of files, a DuckDB file, or the URL of an engine.
+        user: the column that says whose a row is.
+        environment: the variables in which passwords are.
+        table: the table of an engine, or of a DuckDB file with several.
+        password_env: the variable in which the engine's password is, if it needs one.
+
+    Raises:
+        InputError: there is no such table, it has no such column, or the URL holds a password.
+        EngineError: the engine cannot be reached.
+    """
+    from discreet.engines.opening import open_engine
+
+    in_engine = "://" in source and not source.startswith("duckdb:")
+    if secret_in(source):
+        raise InputError("the source must be a path, or a URL without a password; name a variable with --password-env")
+    if in_engine and table is None:
+        raise InputError("say which table of the engine with --table")
+    password = read_password(password_env, environment)
+    with closing(open_engine(source, table=table, password=password)) as engine:
+        columns = engine.columns()
+    if user not in columns:
+        raise UnknownColumn(user, columns, "user column")
+    parts = [_HEAD]
+    if in_engine:
+        variable = "" if password_env is None else f"password_env = {write_text(password_env)}\n"
+        parts.append(f"[engines.warehouse]\nurl = {write_text(source)}\n{variable}")
+    where = 'engine = "warehouse"' if in_engine else f"source = {write_text(source)}"
+    name = ("datasets", _name(PurePath(source.partition("?")[0]).stem if table is None else table.rpartition(".")[2]))
+    named = "" if table is None else f"table = {write_text(table)}\n"
+    parts.append(f"[{write_key(*name)}]\n{where}\n{named}user = {write_text(user)}\n{_DATASET}")
+    parts += [_CSV] if Kind.UNTYPED in columns.values() else []
+    parts += [_column((*name, "columns", column), kind) for column, kind in columns.items() if column != user]
+    return "\n".join(parts)
+
+
+def _column(place: tuple[str, ...], kind: Kind) -> str:
+    if kind is Kind.OTHER:
+        return f"# {write_text(place[-1])} has a type that cannot be asked about; cast it in a view.\n"
+    settings = [f"#[{write_key(*place)}]", f'#type = "{_TYPES[kind]}"']
+    settings += [] if kind is Kind.FLOAT else ["#group = true"]
+    settings += ["#filter = true"]
+    settings += [_SUM] if kind in {Kind.INTEGER, Kind.DECIMAL} else []
+    return "\n".join(settings) + "\n"
+
+
+def _name(words: str) -> str:
+    """*words* as the name of a dataset."""
+    name = re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_")
+    return name if name[:1].isalpha() else f"data_{name}".rstrip("_")

@@ -1,0 +1,114 @@
+"""What is wrong in a catalog, in the words of the one who writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from discreet.catalog.column import Clip, Column, LabelFile
+from discreet.catalog.model import Catalog, Dataset, EngineSettings
+from discreet.catalog.schedule import Schedule
+from discreet.catalog.settings import MISTAKE, MISTAKE_ABOVE, OwnersQuery
+from discreet.catalog.toml import write_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+    from discreet.catalog.settings import Table
+
+_SENTENCES = {
+    "string_type": "must be text in quotes",
+    "int_type": "must be a whole number",
+    "bool_type": "must be true or false",
+    "model_type": "must be a table of settings",
+    "dict_type": "must be a table of settings",
+    "too_short": "must hold at least one table",
+    "literal_error": "must be {expected}",
+    "greater_than_equal": "must be at least {ge:,}",
+    "less_than_equal": "must be at most {le:,}",
+    "string_pattern_mismatch": 'must be a time such as "04:00", or the minute of an hourly schedule such as ":15"',
+}
+"""By pydantic's names of errors; its own sentences are for programmers."""
+
+_WAYS: Mapping[str, type[Table]] = {
+    "~text": Dataset,
+    "~list": Column,
+    "~schedule": Schedule,
+    "~query": OwnersQuery,
+    "~file": LabelFile,
+}
+"""The tables of settings that can be written in several ways."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one check.
+
+    Args:
+        place: what was checked, as the catalog file has it: "datasets.engagements.columns.article"; empty for the file.
+        mistake: what is wrong, or None if all is well.
+    """
+
+    place: str
+    mistake: str | None = None
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.place, self.mistake) if part)
+
+
+def mistakes_in(error: ValidationError) -> list[Finding]:
+    """Each mistake, in the order of the tables."""
+    # Without input: a password in the wrong setting must not be shown.
+    return [_finding(one) for one in error.errors(include_url=False, include_input=False)]
+
+
+def _finding(error: ErrorDetails) -> Finding:
+    table, place = _placed(error["loc"])
+    type_, context = error["type"], error.get("ctx", {})
+    if type_ in {"missing", "extra_forbidden"}:
+        setting = place.pop()
+        sentence = _missing(setting, table) if type_ == "missing" else _unknown(setting, table)
+    elif type_ in {MISTAKE, MISTAKE_ABOVE}:
+        place = place[:-1] if type_ == MISTAKE_ABOVE else place
+        sentence = error["msg"]
+    else:
+        sentence = _SENTENCES.get(type_, "is not what this setting takes").format(**context)
+    return Finding(write_key(*place), sentence)
+
+
+def _missing(setting: str, table: type[Table]) -> str:
+    meaning = str(table.model_fields[setting].description).partition(".")[0]
+    return f"{setting!r} is missing: {meaning[0].lower()}{meaning[1:]}"
+
+
+def _unknown(setting: str, table: type[Table]) -> str:
+    return f"{setting!r} is not a setting; the settings are {', '.join(table.model_fields)}"
+
+
+def _placed(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
+    """The table that a setting stands in, and the setting's place in the file.
+
+    Args:
+        location: pydantic's: it marks keys, and tells in which way a setting was written.
+    """
+    place = [str(part) for part in location]
+    table: type[Table] = Catalog
+    match place:
+        case [_, _, "[key]"] | [_, _, "columns", _, "[key]"]:
+            place.pop()
+        case ["engines", _, _]:
+            table = EngineSettings
+        case ["datasets", _, "data_version", _, *_]:
+            table = _WAYS[place.pop(3)]
+        case ["datasets", _, "columns", _, "domain", _, *_]:
+            table = _WAYS[place.pop(5)]
+        case ["datasets", _, "columns", _, "sum", _]:
+            table = Clip
+        case ["datasets", _, "columns", _, _]:
+            table = Column
+        case ["datasets", _, _]:
+            table = Dataset
+    return table, place

@@ -1,0 +1,77 @@
+"""`discreet catalog`: start a catalog, check it against the real tables, and what editors know about it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from discreet.catalog.mistakes import Finding
+
+
+@click.group()
+def catalog() -> None:
+    """What analysts may ask, as the owner of the data declares it in a TOML file."""
+
+
+@catalog.command()
+@click.argument("file")
+@click.argument("datasets", nargs=-1, metavar="[DATASET]...")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.pass_context
+def check(context: click.Context, file: str, datasets: tuple[str, ...], form: str) -> None:
+    """Compare a catalog with its tables.
+
+    FILE is the catalog; without a DATASET, all of its datasets are checked. Prints a line for everything that was
+    checked, and never any data. Exit code 2 if there is a mistake.
+    """
+    found = _findings(file, datasets)
+    if form == "json":
+        click.echo(
+            json.dumps([{"place": f.place, "ok": f.mistake is None, "mistake": f.mistake} for f in found], indent=2)
+        )
+    else:
+        for finding in found:
+            click.echo(f"{'mistake' if finding.mistake else 'ok':<9}{finding}")
+    context.exit(2 if any(finding.mistake for finding in found) else 0)
+
+
+def _findings(file: str, datasets: tuple[str, ...]) -> list[Finding]:
+    from discreet.catalog.check import check
+    from discreet.catalog.load import CatalogError, load_catalog
+
+    try:
+        loaded = load_catalog(file)
+    except CatalogError as error:
+        return list(error.mistakes)
+    return check(loaded, datasets, environment=os.environ)
+
+
+@catalog.command()
+def schema() -> None:
+    """Print the JSON schema of catalogs.
+
+    Editors that know it complete and check TOML files.
+    """
+    from discreet.catalog.schema import catalog_schema
+
+    click.echo(json.dumps(catalog_schema(), indent=2))
+
+
+@catalog.command()
+@click.argument("source")
+@click.option("--user", required=True, metavar="COL", help="The column that says whose a row is.")
+@click.option("--table", metavar="NAME", help="Which table of an engine, or of a DuckDB file.")
+@click.option("--password-env", metavar="NAME", help="The environment variable that holds the engine's password.")
+def init(source: str, user: str, table: str | None, password_env: str | None) -> None:
+    """Print a first catalog for a table.
+
+    SOURCE is a path or pattern of files, a DuckDB file, or the URL of an engine. The catalog is written by the columns
+    and their types, without a look at a row, and allows nothing until you say so.
+    """
+    from discreet.catalog.draft import draft_catalog
+
+    click.echo(draft_catalog(source, user, environment=os.environ, table=table, password_env=password_env), nl=False)

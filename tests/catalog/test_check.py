@@ -1,0 +1,209 @@
+"""Catalogs held against real files and tables."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from discreet.catalog.check import check, misfits
+from discreet.catalog.connect import open_dataset
+from discreet.catalog.load import load_catalog
+from discreet.engines import opening
+from discreet.errors import EngineError, InexactHead, InputError
+from discreet.question import Kind
+from tests.catalog.cases import read_cases
+from tests.catalog.fakes import FakeEngine, catalog_of
+
+ROWS = pa.table(
+    {
+        "u": ["u1", "u2"],
+        "score": [0.5, 1.5],
+        "nested": [[1], [2]],
+        "a": ["secret", "secret"],
+        "year": [2024, 2025],
+        "price": pa.array([Decimal("1.50"), Decimal("2.25")], pa.decimal128(9, 2)),
+        "mobile": [True, False],
+        "day": [datetime.date(2026, 11, 20)] * 2,
+        "at": [datetime.datetime(2026, 11, 20, 12)] * 2,
+    }
+)
+GOOD = """
+columns.a = { type = "text", group = true, domain = { query = "SELECT DISTINCT a FROM source" } }
+columns.year = { type = "integer", group = true, sum = { low = 0, high = 1 }, domain = { file = "years.csv" } }
+columns.price = { type = "decimal", sum = { low = 0, high = 1 }, group = true, domain = [1, 2] }
+columns.mobile = { type = "boolean", group = true, domain = [true] }
+columns.day = { type = "date", group = true, domain = [2026-11-20] }
+columns.at = { type = "timestamp", group = true, domain = [2026-11-20T12:00:00] }
+columns.score = { type = "float", filter = true }
+data_version = { query = "SELECT max(year) FROM source" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path):
+    """The same rows as Parquet, as CSV, and as a table of a DuckDB file; years to choose from."""
+    pq.write_table(ROWS, tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("u,a,year\nu1,secret,2024\nu2,secret,2025\n")
+    (tmp_path / "years.csv").write_text("year\n2024\n2025\n")
+    with duckdb.connect(str(tmp_path / "t.db")) as connection:
+        connection.execute(f"CREATE TABLE reads AS SELECT * FROM '{tmp_path}/t.parquet'")
+        connection.execute("CREATE TABLE others AS SELECT 1 AS x")
+
+
+@pytest.fixture
+def found(tmp_path):
+    """What the check finds in a catalog with such settings: a line each."""
+
+    def run(settings, **environment):
+        return [str(finding) for finding in check(catalog_of(tmp_path, settings), environment=environment)]
+
+    return run
+
+
+def test_a_catalog_that_fits_has_no_mistake(found, tmp_path):
+    """A finding for the dataset, its user column, each column in order, and the query of its version."""
+    places = ["a", "year", "price", "mobile", "day", "at", "score"]
+    expected = ["datasets.d", "datasets.d.user", *(f"datasets.d.columns.{name}" for name in places)]
+    assert found(GOOD) == [*expected, "datasets.d.data_version"]
+    assert all(finding.mistake is None for finding in check(catalog_of(tmp_path, GOOD), environment={}))
+
+
+@pytest.mark.parametrize(("settings", "told"), read_cases("misfits.txt"), ids=str)
+def test_what_does_not_fit_is_told(found, tmp_path, settings, told):
+    """One mistake, one line with its place; it shows no data."""
+    lines = found(settings)
+    wrong = [line for line in lines if ": " in line]
+    assert len(wrong) == 1
+    assert told[0].replace("FOLDER", str(tmp_path)) in wrong[0]
+    assert "secret" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("user", "told"),
+    [
+        ("score", "user column 'score' holds floating-point numbers, of which engines disagree which are equal"),
+        ("nested", "user column 'nested' has a type that cannot tell users apart; cast it to text in a view"),
+    ],
+)
+def test_a_user_column_tells_users_apart(tmp_path, user, told):
+    """Other types do."""
+    (tmp_path / "catalog.toml").write_text(
+        f'[datasets.d]\nsource = "t.parquet"\nuser = "{user}"\ncolumns.a = {{ type = "text", group = true }}'
+    )
+    findings = check(load_catalog(tmp_path / "catalog.toml"), environment={})
+    assert [finding.mistake for finding in findings] == [None, told, None]
+
+
+def test_the_columns_alone_can_be_compared(tmp_path):
+    """What does not fit, the user column first; nothing if all fits, whatever else the table holds."""
+    dataset = catalog_of(tmp_path, 'columns.year = { type = "integer", filter = true }').datasets["d"]
+    assert misfits(dataset, {"year": Kind.INTEGER, "u": Kind.TEXT, "other": Kind.OTHER}) == []
+    assert misfits(dataset, {"year": Kind.DATE, "v": Kind.TEXT}) == [
+        "there is no user column 'u'; the columns are 'year', 'v'",
+        "column 'year' is declared integer, but the table holds date",
+    ]
+
+
+@pytest.mark.parametrize("type_", ["text", "integer", "decimal", "boolean", "date", "timestamp", "float"])
+def test_columns_of_csv_files_are_text(found, type_):
+    """Whatever they look like: how text is read as a number or a date must be the owner's decision."""
+    told = f": column 'year' is declared {type_}, but CSV files hold text; cast it in a view, or write Parquet"
+    lines = found(f'source = "t.csv"\ncolumns.year = {{ type = "{type_}", filter = true }}')
+    assert lines[-1] == f"datasets.d.columns.year{'' if type_ == 'text' else told}"
+
+
+def test_a_view_of_a_csv_file_has_types(found):
+    """What the sentence about CSV files advises works."""
+    view = "SELECT u, CAST(year AS INTEGER) AS year FROM source"
+    settings = f'source = "t.csv"\nview = "{view}"\ncolumns.year = {{ type = "integer", group = true }}'
+    assert found(settings) == ["datasets.d", "datasets.d.user", "datasets.d.columns.year"]
+
+
+def test_all_mistakes_are_found_at_once(found):
+    """One does not hide the next."""
+    settings = """
+columns.x = { type = "text", group = true }
+columns.a = { type = "date", group = true }
+columns.year = { type = "integer", group = true, domain = { query = "SELECT" } }
+data_version = { query = "SELECT 1 WHERE false" }
+"""
+    assert sum(": " in line for line in found(settings)) == 4
+
+
+def test_only_the_named_datasets_are_checked(tmp_path):
+    """Each once, whatever the case of its name; others need not even exist. An unknown name is refused."""
+    column = 'columns.a = { type = "text", group = true }'
+    (tmp_path / "catalog.toml").write_text(
+        f'[datasets.d]\nsource = "t.parquet"\nuser = "u"\n{column}\n[datasets.e]\nsource = "no"\nuser = "u"\n{column}'
+    )
+    catalog = load_catalog(tmp_path / "catalog.toml")
+    assert {f.place.split(".")[1] for f in check(catalog, environment={})} == {"d", "e"}
+    assert len(check(catalog, ["D", "d"], environment={})) == 3
+    with pytest.raises(InputError, match="there is no dataset 'f'"):
+        check(catalog, ["f"], environment={})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [EngineError("the engine cannot be reached"), InexactHead("its settings make counts inexact"), InputError("no")],
+)
+def test_an_engine_that_cannot_be_opened_is_a_finding(found, monkeypatch, error):
+    """Unreachable, not exact, not installed: in the words of the engine's error."""
+
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(opening, "open_engine", refuse)
+    assert found("") == [f"datasets.d: {error}"]
+
+
+@pytest.mark.parametrize("columns", [None, {"u": Kind.TEXT}])
+def test_engines_are_closed(found, monkeypatch, columns):
+    """Also one that fails."""
+    engine = FakeEngine(columns)
+    monkeypatch.setattr(opening, "open_engine", lambda *_, **__: engine)
+    assert any(": " in line for line in found(""))
+    assert engine.closed
+
+
+ENGINE = """
+engines.w = { url = "postgresql://reader@db/warehouse", password_env = "SECRET", timeout_seconds = 7 }
+datasets.d = { engine = "w", view = "SELECT 1", user = "u", columns.a = { type = "text", group = true } }
+datasets.e = { source = "/t.db", table = "t", user = "u", columns.a = { type = "text", group = true } }
+"""
+
+
+@pytest.fixture
+def asked_for(tmp_path, monkeypatch):
+    """What engines are opened with."""
+    (tmp_path / "catalog.toml").write_text(ENGINE)
+    asked = []
+    monkeypatch.setattr(opening, "open_engine", lambda *where, **how: asked.append((where, how)) or FakeEngine())
+    return load_catalog(tmp_path / "catalog.toml"), asked
+
+
+def test_an_engine_is_opened_as_it_is_declared(asked_for):
+    """With the password from the environment; files without one."""
+    catalog, asked = asked_for
+    open_dataset(catalog, "d", {"SECRET": "hunter2"})
+    open_dataset(catalog, "e", {})
+    told = {"table": None, "view": "SELECT 1", "password": "hunter2", "timeout_seconds": 7}
+    assert asked == [
+        (("postgresql://reader@db/warehouse",), told),
+        (("/t.db",), {"table": "t", "view": None}),
+    ]
+
+
+@pytest.mark.parametrize("environment", [{}, {"SECRET": ""}])
+def test_a_password_that_is_not_set_is_told_before_the_engine_is_asked(asked_for, environment):
+    """By the name of its variable."""
+    catalog, asked = asked_for
+    findings = check(catalog, ["d"], environment=environment)
+    told = "datasets.d: the environment variable 'SECRET', which should hold the password, is not set"
+    assert [str(finding) for finding in findings] == [told]
+    assert asked == []

@@ -1,0 +1,120 @@
+"""`discreet catalog`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from discreet.catalog.schema import catalog_schema
+from discreet.cli import main
+from discreet.cli.catalog import catalog
+from discreet.errors import InputError
+
+GOOD = '[datasets.reads]\nsource = "reads.parquet"\nuser = "u"\ncolumns.a = { type = "text", group = true }\n'
+WRONG = GOOD + 'columns.b = { type = "text", group = true }\n'
+BROKEN = GOOD + "k_most = 0\n"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run the command in a folder with a table and a catalog."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"u": ["secret"], "a": ["secret"]}), tmp_path / "reads.parquet")
+
+    def run(text, *arguments):
+        (tmp_path / "catalog.toml").write_text(text)
+        return CliRunner().invoke(catalog, arguments)
+
+    return run
+
+
+def test_check_prints_a_line_for_everything(run):
+    """All is well: exit code 0."""
+    ran = run(GOOD, "check", "catalog.toml")
+    assert ran.output.splitlines() == [
+        "ok       datasets.reads",
+        "ok       datasets.reads.user",
+        "ok       datasets.reads.columns.a",
+    ]
+    assert ran.exit_code == 0
+
+
+def test_check_tells_what_does_not_fit(run):
+    """Exit code 2, and what is well is told too."""
+    ran = run(WRONG, "check", "catalog.toml", "reads")
+    assert ran.output.splitlines()[-1] == (
+        "mistake  datasets.reads.columns.b: there is no column 'b'; the columns are 'u', 'a'"
+    )
+    assert len(ran.output.splitlines()) == 4
+    assert ran.exit_code == 2
+    assert "secret" not in ran.output
+
+
+def test_check_tells_what_is_wrong_with_the_file(run):
+    """In the same form; no table is opened."""
+    ran = run(BROKEN, "check", "catalog.toml")
+    assert ran.output == "mistake  datasets.reads.k_most: must be at least 1\n"
+    assert ran.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (GOOD, [("", None), (".user", None), (".columns.a", None)]),
+        (BROKEN, [(".k_most", "must be at least 1")]),
+    ],
+    ids=["good", "broken"],
+)
+def test_check_prints_json(run, text, found):
+    """For programs: the same findings, and the same exit code."""
+    ran = run(text, "check", "catalog.toml", "--format", "json")
+    assert json.loads(ran.output) == [
+        {"place": f"datasets.reads{place}", "ok": mistake is None, "mistake": mistake} for place, mistake in found
+    ]
+    assert ran.exit_code == (2 if text is BROKEN else 0)
+
+
+@pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (BROKEN, 2)], ids=["good", "broken"])
+def test_the_exit_code_is_that_of_the_process(run, monkeypatch, text, code):
+    """Also as a part of the whole command line."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+    assert run(text, "schema").exit_code == 0
+    with pytest.raises(SystemExit) as caught:
+        main(["catalog", "check", "catalog.toml"])
+    assert caught.value.code == code
+
+
+def test_a_dataset_that_is_not_there_is_an_input_error(run):
+    """Which the command line tells in one line."""
+    assert isinstance(run(GOOD, "check", "catalog.toml", "writes").exception, InputError)
+
+
+def test_schema_prints_the_schema(run):
+    """As JSON."""
+    assert json.loads(run(GOOD, "schema").output) == catalog_schema()
+
+
+def test_init_prints_a_draft(run):
+    """Which is a catalog once it allows something."""
+    text = run(GOOD, "init", "reads.parquet", "--user", "u").output
+    assert text.startswith("# What analysts may ask.")
+    ran = run(
+        text.replace("#[datasets.reads.columns.a]\n#type", "[datasets.reads.columns.a]\ntype").replace(
+            "#group =", "group ="
+        ),
+        "check",
+        "catalog.toml",
+    )
+    assert (ran.exit_code, len(ran.output.splitlines())) == (0, 3)
+
+
+def test_init_takes_the_password_from_the_environment(run, monkeypatch):
+    """By the name of its variable, which must be set."""
+    monkeypatch.delenv("SECRET", raising=False)
+    ran = run(GOOD, "init", "postgresql://r@db/w", "--user", "u", "--table", "t", "--password-env", "SECRET")
+    assert "the environment variable 'SECRET'" in str(ran.exception)

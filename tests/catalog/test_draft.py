@@ -1,0 +1,143 @@
+"""The first catalog for a table."""
+
+from __future__ import annotations
+
+import tomllib
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from discreet.catalog.check import check
+from discreet.catalog.draft import draft_catalog
+from discreet.catalog.load import CatalogError, load_catalog
+from discreet.catalog.toml import write_key, write_text
+from discreet.engines import opening
+from discreet.errors import InputError, UnknownColumn
+from discreet.question import Kind
+from tests.catalog.fakes import FakeEngine
+
+ROWS = pa.table(
+    {"u": ["secret"], "a": ["secret"], 'b.c "\n\x7f': [1], "price": [0.5], "nested": [[1]], "mobile": [True]}
+)
+
+
+def allowed(text: str) -> str:
+    """A draft whose owner allows everything: all settings, but no explanation."""
+    return "\n".join(
+        line[1:] if line.startswith("#") and not line.startswith("# ") else line for line in text.split("\n")
+    )
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """The path of a file with such a text, in the folder of the process."""
+    monkeypatch.chdir(tmp_path)
+
+    def save(text):
+        (tmp_path / "catalog.toml").write_text(text, "utf-8")
+        return tmp_path / "catalog.toml"
+
+    return save
+
+
+def _parquet(folder):
+    pq.write_table(ROWS, folder / "2026 reads.parquet")
+    return "2026 reads.parquet", None
+
+
+def _csv(folder):
+    (folder / "reads.csv").write_text("u,a\nsecret,secret\n")
+    return "reads.csv", None
+
+
+def _database(folder):
+    with duckdb.connect(str(folder / "w.db")) as connection:
+        connection.execute("CREATE TABLE reads (u INTEGER, a DATE); CREATE TABLE others (x INTEGER)")
+    return "w.db", "reads"
+
+
+@pytest.mark.parametrize("source", [_parquet, _csv, _database])
+def test_a_draft_allows_nothing(tmp_path, saved, source):
+    """As it is written, no column can be asked about, and that is the only thing wrong with it."""
+    where, table = source(tmp_path)
+    path = saved(draft_catalog(where, "u", table=table, environment={}))
+    with pytest.raises(CatalogError) as caught:
+        load_catalog(path)
+    assert [mistake.mistake for mistake in caught.value.mistakes] == [
+        "'columns' is missing: what may be asked about each column"
+    ]
+
+
+@pytest.mark.parametrize("source", [_parquet, _csv, _database])
+def test_a_draft_fits_its_table_once_everything_is_allowed(tmp_path, saved, source):
+    """Every setting in it is right, whatever the columns are called; it holds no value of the table."""
+    where, table = source(tmp_path)
+    text = draft_catalog(where, "u", table=table, environment={})
+    findings = check(load_catalog(saved(allowed(text))), environment={})
+    assert [str(finding) for finding in findings if finding.mistake] == []
+    assert len(findings) >= 3
+    assert "secret" not in text
+
+
+def test_a_draft_says_of_each_column_what_may_be_done_with_it(tmp_path, saved):
+    """By its type: floating-point numbers are filtered only, other numbers may be summed, lists are left out."""
+    where, _ = _parquet(tmp_path)
+    text = draft_catalog(where, "u", environment={})
+    columns = load_catalog(saved(allowed(text))).datasets["data_2026_reads"].columns
+    uses = {name: (c.type, c.group, c.filter, c.sum is not None) for name, c in columns.items()}
+    assert uses == {
+        "a": ("text", True, True, False),
+        'b.c "\n\x7f': ("integer", True, True, True),
+        "price": ("float", False, True, False),
+        "mobile": ("boolean", True, True, False),
+    }
+    assert '# "nested" has a type that cannot be asked about; cast it in a view.' in text
+
+
+def test_a_draft_for_an_engine_names_the_engine(monkeypatch, saved):
+    """Its URL, the variable of its password, and the table; the password itself is only used."""
+    asked = []
+    engine = FakeEngine({"u": Kind.TEXT, "a": Kind.TEXT})
+    monkeypatch.setattr(opening, "open_engine", lambda *where, **how: asked.append((where, how)) or engine)
+    url, variable = "postgresql://reader@db/warehouse", "SECRET"
+    text = draft_catalog(url, "u", table="public.reads", password_env=variable, environment={variable: "hunter2"})
+    assert asked == [((url,), {"table": "public.reads", "password": "hunter2"})]
+    assert engine.closed
+    assert "hunter2" not in text
+    catalog = load_catalog(saved(allowed(text)))
+    assert (catalog.engines["warehouse"].url, catalog.engines["warehouse"].password_env) == (url, variable)
+    assert (catalog.datasets["reads"].engine, catalog.datasets["reads"].table) == ("warehouse", "public.reads")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("postgresql://reader:hunter2@db/warehouse", "without a password"),
+        ("postgresql://reader@db/warehouse", "say which table of the engine with --table"),
+        ("nowhere.parquet", "there is no file"),
+    ],
+)
+def test_a_source_without_a_table_is_refused(saved, source, told):
+    """Before anything is written; a password is not repeated."""
+    assert saved("")
+    with pytest.raises(InputError, match=told) as caught:
+        draft_catalog(source, "u", environment={})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_user_column_that_is_not_there_is_refused(tmp_path, saved):
+    """With the one that looks most like it."""
+    where, _ = _csv(tmp_path)
+    assert saved("")
+    with pytest.raises(UnknownColumn, match="there is no user column 'U'; did you mean 'u'"):
+        draft_catalog(where, "U", environment={})
+
+
+@pytest.mark.parametrize("text", ["a", "a b", 'a"b', "a\\b", "a\nb\t\r", "\x00\x1f\x7f\x80", "é\U0001f41d", ""])
+def test_names_and_text_are_read_as_they_were(text):
+    """As keys and as values, each on one line."""
+    written = f"{write_key('t', text)} = {write_text(text)}"
+    assert "\n" not in written
+    assert tomllib.loads(written) == {"t": {text: text}}

@@ -1,0 +1,136 @@
+"""Every mistake in a catalog is a sentence with its place, in the words of the one who wrote it."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+from pydantic import ValidationError
+
+from discreet.catalog.load import CatalogError, load_catalog
+from discreet.catalog.mistakes import mistakes_in
+from discreet.errors import InputError
+from tests.catalog.cases import read_cases
+
+SHORT = {
+    "@engine": 'engines.w.url = "postgresql://reader@db/warehouse"',
+    "@dataset": '[datasets.d]\nsource = "t.csv"\nuser = "u"\ncolumns.a = { type = "text", group = true }',
+}
+WORDS_OF_PYDANTIC = re.compile(
+    r"pydantic|validation|Input|Field|input_|Extra|should|valid |instance|errors?\b", re.ASCII
+)
+
+
+CASES = read_cases("broken.txt", SHORT)
+
+
+@pytest.fixture
+def refusal(tmp_path):
+    """The error that a catalog with such a text is refused with."""
+
+    def load(text: str) -> CatalogError:
+        path = tmp_path / "catalog.toml"
+        path.write_text(text, "utf-8")
+        with pytest.raises(CatalogError) as caught:
+            load_catalog(path)
+        return caught.value
+
+    return load
+
+
+@pytest.mark.parametrize(("text", "told"), CASES, ids=[told[0][:60] for _, told in CASES])
+def test_a_broken_catalog_is_refused_with_these_sentences(refusal, text, told):
+    """All mistakes at once, each with its place, and nothing else; whoever reads on sees no error of a library."""
+    error = refusal(text)
+    assert [str(mistake) for mistake in error.mistakes] == told
+    assert str(error).splitlines()[1:] == [f"  {sentence}" for sentence in told]
+    assert error.__cause__ is None
+    assert error.__context__ is None or error.__suppress_context__
+    assert "hunter2" not in str(error)
+    assert "battery" not in str(error)
+
+
+def test_there_are_broken_catalogs():
+    """Enough of them, each with a mistake, for the test above to mean something."""
+    assert len(CASES) > 100
+    assert all(told for _, told in CASES)
+
+
+SETTINGS = {
+    "engines.w": "url password_env timeout_seconds",
+    "datasets.d": "description engine source table view user groups_per_user rows_per_group missing_labels "
+    "data_version retention_days head_limit_most k_most columns",
+    "datasets.d.data_version": "schedule at zone day query",
+    "datasets.d.columns.b": "type group filter sum domain",
+    "datasets.d.columns.b.sum": "low high",
+    "datasets.d.columns.b.domain": "query file",
+}
+BESIDE = {
+    "datasets.d.data_version": ('schedule = "weekly"', 'schedule = "hourly"'),
+    "datasets.d.columns.b": ('type = "integer"\ngroup = true', 'type = "text"\ngroup = true', 'type = "float"'),
+}
+"""What stands in the same table, because it decides what else may."""
+VALUES = [
+    *("5", "-1", "0", "0.5", "1e400", "inf", "nan", "99999999999999999999999", "true", "false"),
+    *('""', '"\\u0000"', '"hunter2"', '"postgresql://a:hunter2@b"', '"SELECT;"', "2026-11-20", "04:00:00"),
+    *("2026-11-20T12:00:00Z", "[]", "[[]]", "[5, 'a', {}]", "{}", "{ x = 1 }", "{ low = 1 }", "{ low = 5, high = 1 }"),
+    *("{ query = 5 }", "{ file = 5 }", "{ schedule = 5 }"),
+]
+
+
+@pytest.mark.parametrize("table", SETTINGS)
+def test_whatever_a_setting_is_set_to_is_refused_in_our_words(tmp_path, table):
+    """Every setting with every kind of value, none of them fit for all: the place is told, in no words of pydantic."""
+    path = tmp_path / "catalog.toml"
+    for setting, value, beside in product(SETTINGS[table].split(), VALUES, ("", *BESIDE.get(table, ()))):
+        others = "\n".join(line for line in beside.splitlines() if not line.startswith(setting))
+        path.write_text(f"mistake = 1\n[{table}]\n{setting} = {value}\n{others}\n", "utf-8")
+        with pytest.raises(CatalogError) as caught:
+            load_catalog(path)
+        said = [str(mistake) for mistake in caught.value.mistakes]
+        assert said[-1].startswith("'mistake' is not a setting"), said
+        assert not any(found in sentence for sentence in said for found in ("~", "[key]", "hunter2")), said
+        assert not any(map(WORDS_OF_PYDANTIC.search, said)), said
+
+
+def test_a_mistake_that_we_have_no_words_for_is_told_without_those_of_pydantic():
+    """A later version of pydantic may tell mistakes apart that this one does not."""
+    location = ("datasets", "d", "user")
+    error = ValidationError.from_exception_data(
+        "Catalog", [{"type": "url_parsing", "loc": location, "ctx": {"error": "x"}}]
+    )
+    assert [str(mistake) for mistake in mistakes_in(error)] == ["datasets.d.user: is not what this setting takes"]
+
+
+def test_the_words_of_pydantic_are_known():
+    """The test above can fail: the sentences that pydantic has for the commonest mistakes are found."""
+    for sentence in ("Input should be a valid integer", "Field required", "Extra inputs are not permitted"):
+        assert WORDS_OF_PYDANTIC.search(sentence)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "there is no such file"),
+        ("folder", "it cannot be read: is a directory"),
+        (b"\xff\xfe", "it is not UTF-8 text"),
+        (b"a = " + b"9" * 5000, "a number is too long, or lists are nested too deep"),
+        (b"a = " + b"[" * 5000, "a number is too long, or lists are nested too deep"),
+        (b"a = 1e99999999999999999999", "a number is too long, or lists are nested too deep"),
+    ],
+    ids=["missing", "folder", "bytes", "digits", "brackets", "exponent"],
+)
+def test_a_file_that_cannot_be_read_is_refused_with_its_name(tmp_path, content, told):
+    """Whatever the file is, the error is one that people can mend."""
+    path = tmp_path / "catalog.toml"
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match="cannot be used") as caught:
+        load_catalog(path)
+    assert isinstance(caught.value, CatalogError)
+    assert caught.value.path == path
+    assert str(path) in str(caught.value)
+    assert told in str(caught.value)

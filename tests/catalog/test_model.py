@@ -1,0 +1,230 @@
+"""A catalog as values: what every setting becomes."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from pydantic import ValidationError
+
+from discreet.catalog.column import Clip, LabelFile
+from discreet.catalog.load import load_catalog
+from discreet.catalog.schedule import Schedule
+from discreet.catalog.settings import OwnersQuery
+from discreet.errors import InputError
+from discreet.question import Kind, Summed
+from discreet.values import Sensitivity
+
+FULL = """
+[engines.warehouse]
+url = "postgresql://reader@db:5432/warehouse"
+password_env = "WAREHOUSE_PASSWORD"
+timeout_seconds = 90
+
+[datasets.engagements]
+description = "Who read which article."
+engine = "warehouse"
+table = "public.engagements"
+user = "member_id"
+groups_per_user = 50
+rows_per_group = 5
+missing_labels = "keep"
+data_version = { schedule = "weekly", at = "04:00", zone = "Europe/Berlin", day = "monday" }
+retention_days = 30
+head_limit_most = 10_000
+k_most = 1_000
+
+[datasets.engagements.columns]
+article = { type = "text", group = true, filter = true, domain = ["a", "b"] }
+minutes = { type = "integer", sum = { low = -5, high = 60 } }
+price = { type = "decimal", group = true, sum = { low = 0, high = 0.25 }, domain = [1, 0.5] }
+mobile = { type = "boolean", group = true, domain = [true, false] }
+day = { type = "date", filter = true, group = true, domain = [2026-11-20] }
+at = { type = "timestamp", filter = true, group = true, domain = [2026-11-20T12:00:00] }
+score = { type = "float", filter = true }
+"country of residence" = { type = "text", group = true, domain = { query = "SELECT code FROM countries" } }
+campaign = { type = "text", group = true, domain = { file = "campaigns.csv" } }
+"""
+SMALL = 'datasets.d = { source = "t.csv", user = "u", columns.a = { type = "text", group = true } }\n'
+
+
+@pytest.fixture
+def load(tmp_path):
+    """The catalog with such a text."""
+
+    def load(text):
+        (tmp_path / "catalog.toml").write_text(text, "utf-8")
+        return load_catalog(tmp_path / "catalog.toml")
+
+    return load
+
+
+def test_every_setting_is_read(load, tmp_path):
+    """All settings at once, each with the value that is written."""
+    catalog = load(FULL)
+    engine, dataset = catalog.engines["warehouse"], catalog.datasets["engagements"]
+    assert engine.url == "postgresql://reader@db:5432/warehouse"
+    assert (engine.password_env, engine.timeout_seconds) == ("WAREHOUSE_PASSWORD", 90)
+    assert (dataset.description, dataset.engine) == ("Who read which article.", "warehouse")
+    assert (dataset.table, dataset.view, dataset.source) == ("public.engagements", None, None)
+    assert (dataset.user, dataset.groups_per_user, dataset.rows_per_group) == ("member_id", 50, 5)
+    assert (dataset.missing_labels, dataset.retention_days) == ("keep", 30)
+    assert (dataset.head_limit_most, dataset.k_most) == (10_000, 1_000)
+    assert dataset.data_version == Schedule(schedule="weekly", at="04:00", zone="Europe/Berlin", day="monday")
+    columns = dataset.columns
+    assert columns["minutes"].sum == Clip(low=-5, high=60)
+    assert [columns[name].domain for name in ("article", "mobile", "minutes")] == [("a", "b"), (True, False), None]
+    assert columns["price"].domain == (1, Decimal("0.5"))
+    assert columns["day"].domain == (datetime.date(2026, 11, 20),)
+    assert columns["at"].domain == (datetime.datetime(2026, 11, 20, 12),)
+    assert columns["country of residence"].domain == OwnersQuery(query="SELECT code FROM countries")
+    assert columns["campaign"].domain == LabelFile(file=str(tmp_path / "campaigns.csv"))
+
+
+def test_what_is_not_set_is_not_allowed(load):
+    """The defaults: no grouping, no filter, no sum, no COUNT(*), no bound; missing labels are left out."""
+    dataset = load(SMALL.replace("group", "filter")).datasets["d"]
+    column = dataset.columns["a"]
+    assert (column.group, column.filter, column.sum, column.domain) == (False, True, None, None)
+    assert (dataset.rows_per_group, dataset.groups_per_user, dataset.missing_labels) == (None, None, "drop")
+    assert (dataset.data_version, dataset.retention_days) == (None, None)
+    assert (dataset.head_limit_most, dataset.k_most, dataset.description) == (None, None, None)
+    assert load('engines.w.url = "trino://db"\n' + SMALL).engines["w"].timeout_seconds == 60
+
+
+def test_columns_are_told_by_what_may_be_done_with_them(load):
+    """Names in the order of the file; kinds in the words of engines."""
+    dataset = load(FULL).datasets["engagements"]
+    assert dataset.groupable == ("article", "price", "mobile", "day", "at", "country of residence", "campaign")
+    assert dataset.filterable == ("article", "day", "at", "score")
+    assert dataset.summable == ("minutes", "price")
+    kinds = [dataset.columns[name].kind for name in ("article", "minutes", "price", "mobile", "day", "at", "score")]
+    assert kinds == [Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP, Kind.FLOAT]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sensitivity"),
+    [
+        ("", Sensitivity(None, 1)),
+        ("groups_per_user = 50", Sensitivity(50, 1)),
+        ("rows_per_group = 5", Sensitivity(None, 5)),
+        ("groups_per_user = 2147483648\nrows_per_group = 2147483648", Sensitivity(2**31, 2**31)),
+    ],
+)
+def test_the_sensitivity_is_what_is_declared(load, settings, sensitivity):
+    """Without a bound on rows, one user adds 1: distinct users are counted."""
+    text = f'[datasets.d]\nsource = "t"\nuser = "u"\ncolumns.a = {{ type = "text", group = true }}\n{settings}'
+    assert load(text).datasets["d"].sensitivity == sensitivity
+
+
+def test_a_sum_has_the_bounds_as_they_are_written(load):
+    """0.25 is a quarter, not the float next to it; whole bounds do for every scale."""
+    dataset = load(FULL).datasets["engagements"]
+    assert dataset.summed("minutes") == Summed("minutes", Fraction(-5), Fraction(60), 0)
+    assert dataset.summed("price", 2) == Summed("price", Fraction(0), Fraction(1, 4), 2)
+    tenth = load(FULL.replace("0.25", "0.1")).datasets["engagements"]
+    assert tenth.summed("price", 1).high == Fraction(1, 10)
+
+
+def test_the_bounds_of_a_sum_may_have_18_digits(load):
+    """Before the point and behind it."""
+    text = FULL.replace("low = 0, high = 0.25", "low = -1e-18, high = 999999999999999999.999999999999999999")
+    summed = load(text).datasets["engagements"].summed("price", 18)
+    assert (summed.low, summed.high) == (Fraction(-1, 10**18), Fraction(10**36 - 1, 10**18))
+
+
+def test_a_sum_whose_bounds_the_column_cannot_hold_is_refused(load):
+    """A bound between two values of the column would be rounded by the engine."""
+    with pytest.raises(
+        InputError, match="the bounds for sums of column 'price' have more digits behind the point than the column: 1"
+    ):
+        load(FULL).datasets["engagements"].summed("price", 1)
+
+
+@pytest.mark.parametrize("column", ["article", "score", "member_id", "nothing"])
+def test_a_column_without_bounds_may_not_be_summed(load, column):
+    """Nor may one that is not there."""
+    with pytest.raises(InputError, match=f"column '{column}' may not be summed"):
+        load(FULL).datasets["engagements"].summed(column)
+
+
+def test_a_dataset_is_found_whatever_the_case(load):
+    """As SQL finds tables; the name of the catalog comes back."""
+    catalog = load(SMALL.replace("datasets.d", 'datasets."Sales.Reads"'))
+    assert catalog.find("sales.READS") == "Sales.Reads"
+
+
+def test_an_unknown_dataset_is_refused(load):
+    """With the name that looks most like it, but no list of all."""
+    catalog = load(SMALL.replace("datasets.d", "datasets.engagements"))
+    with pytest.raises(InputError, match=r"^there is no dataset 'engagement'; did you mean 'engagements'\?$"):
+        catalog.find("engagement")
+    with pytest.raises(InputError, match=r"^there is no dataset 'payroll'$"):
+        catalog.find("payroll")
+
+
+def test_a_catalog_does_not_change(load):
+    """No setting and no table of it can be set, added or taken away."""
+    catalog = load(FULL)
+    dataset = catalog.datasets["engagements"]
+    for part, setting in ((catalog, "datasets"), (dataset, "user"), (dataset.columns["article"], "group")):
+        with pytest.raises(ValidationError):
+            setattr(part, setting, None)
+    for tables in (catalog.datasets, catalog.engines, load(SMALL).engines, dataset.columns):
+        with pytest.raises(TypeError):
+            tables["x"] = None
+    assert catalog == load(FULL)
+
+
+@pytest.mark.parametrize(
+    ("written", "placed"),
+    [
+        ("reads.parquet", "{folder}/reads.parquet"),
+        ("../reads/*.parquet", "{folder}/../reads/*.parquet"),
+        ("/data/reads.parquet", "/data/reads.parquet"),
+        ("duckdb:///reads.db?table=t", "duckdb:///{folder}/reads.db?table=t"),
+        ("duckdb:///a%20b.db", "duckdb:///{folder}/a%20b.db"),
+        ("duckdb:////data/reads.db", "duckdb:////data/reads.db"),
+        ("s3://bucket/reads.parquet", "s3://bucket/reads.parquet"),
+    ],
+)
+def test_paths_begin_at_the_folder_of_the_catalog(load, tmp_path, written, placed):
+    """Wherever the process runs; URLs and absolute paths are what they are."""
+    expected = placed.format(folder=tmp_path)
+    assert load(SMALL.replace("t.csv", written)).datasets["d"].source == expected
+
+
+def test_a_relative_catalog_is_of_the_folder_it_was_read_in(load, tmp_path, monkeypatch):
+    """Its places do not move when the process goes elsewhere later."""
+    load(SMALL)
+    monkeypatch.chdir(tmp_path)
+    assert load_catalog("catalog.toml").datasets["d"].source == str(tmp_path / "t.csv")
+
+
+def test_brackets_in_the_folder_of_the_catalog_are_no_pattern(tmp_path):
+    """Only what the owner wrote is a pattern."""
+    folder = tmp_path / "a[1]"
+    folder.mkdir()
+    (folder / "catalog.toml").write_text(SMALL.replace("t.csv", "*.parquet"))
+    assert load_catalog(folder / "catalog.toml").datasets["d"].source == f"{tmp_path}/a[[]1]/*.parquet"
+    (folder / "catalog.toml").write_text(SMALL)
+    assert load_catalog(folder / "catalog.toml").datasets["d"].source == f"{tmp_path}/a[1]/t.csv"
+
+
+def test_the_url_of_an_engine_has_its_place_too(load, tmp_path):
+    """A DuckDB file beside the catalog is an engine as well."""
+    assert load('engines.w.url = "duckdb:///w.db"\n' + SMALL).engines["w"].url == f"duckdb:///{tmp_path}/w.db"
+
+
+def test_the_model_is_light():
+    """What plans a question from a catalog loads no engine and no columns."""
+    script = "import sys, discreet.catalog.model, json; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {"duckdb", "pyarrow", "numpy", "sqlglot", "click", "discreet.engines"} & set(
+        json.loads(done.stdout)
+    ) == set()

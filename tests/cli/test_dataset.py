@@ -1,0 +1,99 @@
+"""Questions about a dataset of a catalog, on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE year >= 2021 GROUP BY article LIMIT 3"
+
+
+@pytest.fixture
+def catalog(tmp_path, reads):
+    """Declares `reads`."""
+    path = tmp_path / "catalog.toml"
+    path.write_text(
+        f'[datasets.reads]\nsource = "{reads}"\nuser = "reader"\n'
+        'columns.article = { type = "text", group = true }\ncolumns.year = { type = "integer", filter = true }\n'
+    )
+    return path
+
+
+@pytest.fixture
+def key(tmp_path):
+    """A secret that only its owner reads."""
+    path = tmp_path / "key"
+    path.write_bytes(b"k" * 32)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_statement_and_options_ask_the_same(run, catalog, key):
+    """With one key, the same answer."""
+    shared = ["reads", "--catalog", catalog, "--key", key, "--format", "csv", "-q"]
+    stated = run("top", *shared, "--sql", TOP)
+    asked = run("top", *shared, "--item", "article", "--where", "year > 2020", "-k", "3")
+    assert stated.code == asked.code == 0
+    assert stated.out == asked.out
+    assert stated.out.startswith('"rank","article","count"')
+
+
+def test_a_statement_without_limit_is_for_release(run, catalog):
+    """As many counts as can be had."""
+    ran = run("release", "reads", "--catalog", catalog, "--sql", TOP.replace(" LIMIT 3", ""), "--format", "json")
+    assert ran.code == 0
+    assert json.loads(ran.out)["query"]["k"] is None
+
+
+def test_a_total_needs_no_limit(run, catalog):
+    """One number, from `top` and from `release`."""
+    for command in ("top", "release"):
+        ran = run(command, "reads", "--catalog", catalog, "--sql", "SELECT COUNT(DISTINCT reader) FROM reads")
+        assert ran.code == 0
+        assert "all" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sql", TOP, "--item", "article"], "the statement says what --item would"),
+        (["--sql", TOP, "--where", "year = 1"], "the statement says what --where would"),
+        (["--sql", TOP, "-k", "3"], "the statement says what -k would"),
+        (["--sql", TOP.replace("reads", "books")], "asks about 'books', and not about 'reads'"),
+        (["--sql", TOP.replace(" LIMIT 3", "")], "discreet release"),
+        (["--sql", TOP.replace("LIMIT 3", "LIMIT 3 OFFSET 1")], "at character"),
+        (["--sql", "DROP TABLE reads"], "character"),
+        (["--item", "year"], "there is no column to group by 'year'"),
+        ([], "say what to count: --item COL, or a statement with --sql"),
+        (["--item", "article", "--user", "reader"], "the catalog says what --user would"),
+        (["--item", "article", "--groups-per-user", "3"], "the catalog says what --groups-per-user would"),
+        (["--item", "article", "--domain", "x.csv"], "the catalog says what --domain would"),
+        (["--item", "article", "--rows-per-user-and-item", "3"], "count rows with --sql and COUNT(*)"),
+    ],
+)
+def test_what_cannot_be_asked_so_is_refused(run, catalog, arguments, said):
+    """One sentence, exit code 2, nothing on standard output."""
+    ran = run("top", "reads", "--catalog", catalog, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_statement_needs_a_catalog(run, reads):
+    """Which says what may be asked."""
+    ran = run("top", reads, "--sql", TOP)
+    assert (ran.code, ran.out) == (2, "")
+    assert "a statement needs a catalog" in ran.err
+
+
+@pytest.mark.parametrize(("option", "what"), [("user", "whose a row is"), ("item", "names the item")])
+def test_a_source_needs_its_columns_named(run, reads, option, what):
+    """Without a catalog nobody else says them."""
+    given = {"user": "reader", "item": "article"}
+    del given[option]
+    for command in ("top", "release", "plan"):
+        ran = run(command, reads, *(part for name, column in given.items() for part in (f"--{name}", column)))
+        assert (ran.code, ran.out) == (2, "")
+        assert f"say --{option} COL too" in ran.err
+        assert what in ran.err

@@ -1,0 +1,287 @@
+"""Questions about the datasets of a catalog."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import discreet
+from discreet.budget import Budget
+from discreet.catalog.load import load_catalog
+from discreet.errors import BudgetExceeded, EngineError, InputError, UnknownColumn
+from discreet.query.select import Measure, Select
+from discreet.warehouse import Warehouse, connect
+
+KEY = b"k" * 32
+CATALOG = """
+[datasets.reads]
+source = "reads.parquet"
+user = "reader"
+rows_per_group = 3
+k_most = 50
+head_limit_most = 2000
+data_version = "1"
+columns.article = { type = "text", group = true, filter = true }
+columns.country = { type = "text", group = true, filter = true, domain = ["IN", "US", "XX"] }
+columns.kind = { type = "text", group = true, domain = ["a", "b"] }
+columns.age = { type = "integer", filter = true }
+columns.minutes = { type = "integer", sum = { low = 0, high = 60 } }
+columns.price = { type = "decimal", sum = { low = 0, high = 2.5 } }
+
+[datasets.kept]
+source = "reads.parquet"
+user = "reader"
+missing_labels = "keep"
+columns.article = { type = "text", group = true }
+"""
+TOP = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article ORDER BY n DESC LIMIT 5"
+
+SUMS = "SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 5"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A catalog and its table: article n has 1,000 n readers, the first a missing title."""
+    rows = [(user, None if n == 0 else f"article {n}") for n in range(1, 4) for user in range(1000 * n)]
+    rows += [(user, None) for user in range(4000)]
+    table = pa.table(
+        {
+            "reader": [user for user, _ in rows],
+            "article": [article for _, article in rows],
+            "country": ["IN" if user % 2 else "US" for user, _ in rows],
+            "kind": ["a"] * len(rows),
+            "age": [user % 80 for user, _ in rows],
+            "minutes": [100 if user % 2 else 20 for user, _ in rows],
+            "price": pa.array([Decimal("1.25")] * len(rows), pa.decimal128(9, 2)),
+            "secret": ["s"] * len(rows),
+        }
+    )
+    pyarrow.parquet.write_table(pa.concat_tables([table, table]), tmp_path / "reads.parquet")
+    (tmp_path / "catalog.toml").write_text(CATALOG)
+    return tmp_path
+
+
+@pytest.fixture
+def warehouse(folder):
+    """Connected to the catalog."""
+    with connect(folder / "catalog.toml") as made:
+        yield made
+
+
+def shown(release, *columns):
+    """Some columns of a release as rows."""
+    table = release.to_arrow()
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+
+
+def test_a_top_k_counts_users(warehouse):
+    """Three articles with about 3,000, 2,000 and 1,000 readers, in order; duplicated rows do not matter."""
+    release = warehouse.query(TOP, epsilon=10)
+    assert [label for (label,) in shown(release, "article")] == ["article 3", "article 2", "article 1"]
+    assert [round(count, -3) for count in release.counts.tolist()] == [3000, 2000, 1000]
+
+
+def test_json_and_python_ask_the_same(warehouse):
+    """Three doors, one question, one answer for one key."""
+    select = Select("reads", ("article",), Measure("users", "reader"), None, 5)
+    mapping = {"dataset": "READS", "items": ["Article"], "measure": {"kind": "users", "column": "reader"}, "k": 5}
+    answers = [warehouse.query(asked, key=KEY).to_arrow() for asked in (TOP, select, mapping)]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_another_spelling_is_the_same_question(warehouse):
+    """Order, parentheses, BETWEEN, IN and double negation change no noise; another constant does."""
+    select = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE {} GROUP BY 1 LIMIT 5"
+    same = [
+        "age >= 18 AND age <= 40 AND country = 'IN'",
+        "(country IN ('IN', 'IN')) AND age BETWEEN 18 AND 40",
+        "NOT (NOT (40 >= age AND 17 < age) OR country <> 'IN')",
+    ]
+    answers = [warehouse.query(select.format(where), key=KEY).to_arrow() for where in same]
+    assert answers[0] == answers[1] == answers[2]
+    other = warehouse.query(select.format("age BETWEEN 18 AND 41 AND country = 'IN'"), key=KEY).to_arrow()
+    assert other != answers[0]
+
+
+def test_another_dataset_has_other_noise_for_the_same_rows(warehouse, folder):
+    """Two names of one table are two tables to noise."""
+    text = (folder / "catalog.toml").read_text()
+    (folder / "two.toml").write_text(text + text.replace("datasets.reads", "datasets.twin").split("[datasets.kept]")[0])
+    with connect(folder / "two.toml") as both:
+        one = both.query(TOP, key=KEY)
+        assert one.to_arrow() == warehouse.query(TOP, key=KEY).to_arrow()
+        assert both.query(TOP.replace("reads", "twin"), key=KEY).to_arrow() != one.to_arrow()
+
+
+def test_rows_are_counted_up_to_the_declared_bound(warehouse):
+    """Every reader has two rows an article: twice the users."""
+    release = warehouse.query(TOP.replace("COUNT(DISTINCT reader)", "COUNT(*)"), epsilon=20)
+    assert [round(count, -3) for count in release.counts.tolist()] == [6000, 4000, 2000]
+
+
+def test_a_total_is_one_number(warehouse):
+    """Without GROUP BY, all rows with a user are one item, which is always there."""
+    release = warehouse.query("SELECT COUNT(DISTINCT reader) FROM reads WHERE age < 40", epsilon=10)
+    assert release.to_arrow().column("total").to_pylist() == ["all"]
+    assert release.counts.tolist() == pytest.approx([2000], abs=20)
+    nobody = warehouse.query("SELECT COUNT(DISTINCT reader) FROM reads WHERE age < -5", epsilon=10)
+    assert nobody.counts.tolist() == pytest.approx([0], abs=10)
+
+
+def test_sums_are_clipped_per_user(warehouse):
+    """Half the readers have 200 minutes for an article, half 40; the bound is 60: fifty on average."""
+    release = warehouse.query(SUMS, epsilon=20)
+    assert release.counts is None
+    assert [value for (value,) in shown(release, "sum")] == pytest.approx([150_000, 100_000, 50_000], abs=1500)
+
+
+def test_averages_are_of_users(warehouse):
+    """The average of each user's clipped sum, with the number of users."""
+    release = warehouse.query(SUMS.replace("SUM", "AVG"), epsilon=20)
+    assert [value for (value,) in shown(release, "average")] == pytest.approx([50, 50, 50], abs=1)
+    assert [round(count, -3) for count in release.counts.tolist()] == [3000, 2000, 1000]
+
+
+def test_decimal_sums_keep_their_digits(warehouse):
+    """Two rows of 1.25 for each of 3,000 readers, in exact decimals."""
+    release = warehouse.query(SUMS.replace("minutes", "price"), epsilon=20)
+    first = shown(release, "sum")[0][0]
+    assert isinstance(first, Decimal)
+    assert float(first) == pytest.approx(7500, abs=100)
+    assert "7," in str(release)
+
+
+def test_listed_items_are_all_returned(warehouse):
+    """A known domain, also as the product of two columns, with items that nobody has."""
+    one = warehouse.query("SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country", epsilon=10)
+    assert sorted(label for (label,) in shown(one, "country")) == ["IN", "US", "XX"]
+    assert one.complete
+    two = warehouse.query("SELECT country, kind, COUNT(DISTINCT reader) FROM reads GROUP BY 1, 2", epsilon=10)
+    assert sorted(shown(two, "country", "kind")) == [(c, k) for c in ("IN", "US", "XX") for k in ("a", "b")]
+
+
+def test_missing_labels_are_an_item_where_the_catalog_keeps_them(warehouse):
+    """4,000 readers of articles without a title."""
+    release = warehouse.query(
+        "SELECT article, COUNT(DISTINCT reader) FROM kept GROUP BY article LIMIT 1", epsilon=10, delta="1e-6"
+    )
+    assert shown(release, "article") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (TOP.replace("reads", "nothing"), "there is no dataset 'nothing'"),
+        (TOP.replace("article", "secret"), "there is no column to group by 'secret'"),
+        (TOP.replace("article", "reader", 1).replace("BY article", "BY reader"), "there is no column to group by"),
+        (TOP.replace("GROUP", "WHERE secret = 's' GROUP"), "there is no column 'secret'"),
+        (TOP.replace("GROUP", "WHERE kind = 'a' GROUP"), "there is no column 'kind'"),
+        (TOP.replace("GROUP", "WHERE reader = 1 GROUP"), "there is no column 'reader'"),
+        (SUMS.replace("minutes", "age"), "there is no column to sum 'age'"),
+        (TOP.replace("DISTINCT reader", "DISTINCT age"), "users are counted, as COUNT"),
+        (TOP.replace("LIMIT 5", "LIMIT 51"), "at most 50 items, not 51"),
+        (TOP.replace("reads", "kept").replace("COUNT(DISTINCT reader)", "COUNT(*)"), "rows of this dataset are not"),
+        (TOP.replace("GROUP", "WHERE age = 'x' GROUP"), "holds whole numbers and cannot be compared with text"),
+        (SUMS.replace(" LIMIT 5", ""), "releases no sums"),
+    ],
+)
+def test_what_the_catalog_does_not_allow_is_refused(warehouse, statement, said):
+    """One sentence each; a column that may not be used looks like one that does not exist."""
+    budget = Budget(1.0, 1e-6)
+    with pytest.raises(InputError, match=said):
+        warehouse.query(statement, budget=budget)
+    assert budget.spent.rho == budget.held.rho == 0
+
+
+def test_a_column_that_may_not_be_used_is_not_betrayed(warehouse):
+    """The same words for what is hidden and for what there is not, but for the name."""
+    words = []
+    for name in ("secret", "nosuch"):
+        with pytest.raises(UnknownColumn) as refused:
+            warehouse.query(TOP.replace("article", name))
+        words.append(str(refused.value).replace(name, "..."))
+    assert words[0] == words[1]
+
+
+def test_a_budget_is_charged_for_what_was_returned(warehouse):
+    """Three of five items are charged, and a question that does not fit is refused."""
+    budget = Budget(1.0, 1e-6)
+    release = warehouse.query(TOP, epsilon=0.5, budget=budget)
+    assert release.charged == budget.spent
+    with pytest.raises(BudgetExceeded):
+        warehouse.query(TOP, epsilon=2.0, budget=budget)
+
+
+def test_a_plan_reads_no_rows(warehouse, monkeypatch):
+    """Columns only: a head would raise."""
+    engine = warehouse.engine("reads")
+    monkeypatch.setattr(engine, "head", None)
+    plan = warehouse.plan(TOP)
+    assert plan.request.limit == 1000
+    assert plan.query.items == ("article",)
+
+
+def test_the_head_limit_is_lowered_to_what_the_catalog_allows(warehouse):
+    """As many as can be had reads 10,000 items by default; here 2,000, and asking for more is refused."""
+    assert warehouse.plan(TOP.replace(" LIMIT 5", "")).request.limit == 2000
+    with pytest.raises(InputError, match="at most 2,000"):
+        warehouse.plan(TOP, head_limit=2001)
+
+
+def test_a_key_needs_a_version(folder):
+    """A view has none, and the catalog says none."""
+    import duckdb
+
+    with duckdb.connect(str(folder / "reads.db")) as connection:
+        connection.execute(f"CREATE TABLE r AS FROM '{folder / 'reads.parquet'}'; CREATE VIEW v AS FROM r")
+    (folder / "view.toml").write_text(
+        '[datasets.v]\nsource = "reads.db"\ntable = "v"\nuser = "reader"\n'
+        'columns.article = { type = "text", group = true }'
+    )
+    with connect(folder / "view.toml") as viewed, pytest.raises(InputError, match="a key needs a data version"):
+        viewed.query(TOP.replace("reads", "v"), key=KEY)
+
+
+def test_data_that_changes_while_it_is_counted_gets_no_noise(folder):
+    """The version after the head must be the one before it; nothing is charged."""
+    text = CATALOG.replace('data_version = "1"', 'data_version = { schedule = "daily", at = "04:00", zone = "UTC" }')
+    (folder / "daily.toml").write_text(text)
+    times = iter(
+        [datetime.datetime(2026, 11, 21, 3, 59, tzinfo=datetime.UTC)] * 1
+        + [datetime.datetime(2026, 11, 21, 4, 1, tzinfo=datetime.UTC)] * 9
+    )
+    budget = Budget(1.0, 1e-6)
+    with Warehouse(load_catalog(folder / "daily.toml"), clock=lambda: next(times)) as changing:
+        with pytest.raises(EngineError, match="got a new version while it was counted"):
+            changing.query(TOP, epsilon=0.1, budget=budget, key=KEY)
+        assert budget.spent.rho == 0
+        assert len(changing.query(TOP, key=KEY)) == 3
+
+
+def test_a_catalog_that_does_not_fit_its_table_is_not_asked(folder):
+    """What is declared integer is text: refused before anything is read."""
+    (folder / "wrong.toml").write_text(
+        CATALOG.replace('"text", group = true, filter = true }', '"integer", group = true }', 1)
+    )
+    with (
+        connect(folder / "wrong.toml") as wrong,
+        pytest.raises(InputError, match="its owner should run discreet catalog check"),
+    ):
+        wrong.query(TOP)
+
+
+@pytest.mark.parametrize("question", [None, 7, [TOP], b"SELECT"])
+def test_a_question_is_text_json_or_a_select(warehouse, question):
+    """Anything else is refused in one sentence."""
+    with pytest.raises(InputError, match="a question is a SELECT"):
+        warehouse.query(question)
+
+
+def test_connect_is_public():
+    """`discreet.connect` and `discreet.Select`."""
+    assert discreet.connect is connect
+    assert discreet.Select is Select
