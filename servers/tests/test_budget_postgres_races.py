@@ -1,0 +1,202 @@
+"""Threads and processes that ask the PostgreSQL store of budgets at once, or die while they do, overspend nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from discreet.budget.model import InFlight, Replay, Reservation
+from discreet.budget.stores import postgres_books, postgres_pool
+from discreet.budget.stores.postgres import PostgresStore
+from discreet.errors import DiscreetError
+from discreet.testing.budget import ACT, UNIT, account, claim, units
+from discreet.values import Cost
+from servers.tests.budget_places import AFTER, bring, child, connected, ends, new_place, until
+
+pytest_plugins = ["servers.tests.budget_stores"]
+
+_RACE = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from discreet.budget.model import Reservation
+from discreet.budget.stores.postgres import PostgresStore
+from discreet.testing.budget import claim
+name, store = sys.argv[2], PostgresStore(sys.argv[1])
+def ask(n):
+    answers = [store.reserve(claim(f"{name}-{n}-{i}", ("ann", "bob")[i % 2])) for i in range(4)]
+    return sum(isinstance(answer, Reservation) for answer in answers)
+print("ready", flush=True)
+sys.stdin.readline()
+with ThreadPoolExecutor(8) as pool:
+    print(sum(pool.map(ask, range(8))), flush=True)
+store.close()
+"""
+
+_STOPS = """
+import sys
+from discreet.budget.stores.postgres import PostgresStore
+from discreet.testing.budget import UNIT, claim
+place, method, where = sys.argv[1:]
+def step(name):
+    if name == where:
+        print("there", flush=True)
+        sys.stdin.readline()
+store = PostgresStore(place, step)
+{"reserve": lambda: store.reserve(claim("a")), "start": lambda: store.start("a"),
+ "settle": lambda: store.settle("a", UNIT, b"child")}[method]()
+"""
+
+
+def test_two_processes_of_eight_threads_overspend_nothing(place, open_store):
+    """I1: of 64 claims for 3 exactly as many are admitted as the organisation has room for."""
+    children = [child(_RACE, place, name) for name in ("one", "two")]
+    assert [each.stdout.readline() for each in children] == ["ready\n"] * 2
+    for each in children:
+        each.stdin.write("\n")
+        each.stdin.flush()
+    admitted = [int(each.stdout.readline()) for each in children]
+    assert [ends(each) for each in children] == [0, 0]
+    store = open_store()
+    assert sum(admitted) == 20 // 3
+    assert units(store, "org") == units(store, "data") == (0, 18, 0)
+
+
+def _race(place, threads=8):
+    """How many of as many threads are admitted to an organisation with room for one, if all look before any writes."""
+    together = threading.Barrier(threads)
+
+    def step(name):
+        if name == "decided":
+            with contextlib.suppress(threading.BrokenBarrierError):
+                together.wait(1)
+
+    with contextlib.closing(PostgresStore(place, step)) as store:
+        together.abort()
+        store.create(account("tight", 3), ACT)
+        for n in range(threads):
+            store.create(account(f"a{n}", 3, "tight"), ACT)
+        together.reset()
+        with ThreadPoolExecutor(threads) as pool:
+            answers = list(pool.map(lambda n: store.reserve(claim(f"t{n}", f"a{n}")), range(threads)))
+        held = store.balance("tight").held
+        store.verify()
+    return sum(isinstance(answer, Reservation) for answer in answers), held
+
+
+def test_eight_who_would_all_look_before_any_writes_are_let_in_one_by_one(place):
+    """I1: whoever looks holds the row."""
+    assert _race(place) == (1, UNIT * 3)
+
+
+def test_to_check_and_then_to_update_is_caught(server, monkeypatch):
+    """The paper's order, planted: without the lock all eight are admitted, and the ledger tells."""
+    monkeypatch.setattr(
+        "discreet.budget.stores.postgres_claims.PATH", postgres_books.PATH.replace(" FOR NO KEY UPDATE", "")
+    )
+    with pytest.raises(DiscreetError, match="the ledger cannot be trusted"):
+        _race(new_place(server("postgres")))
+
+
+def test_paths_that_overlap_wait_for_each_other_and_never_in_a_circle(open_store, monkeypatch):
+    """Claims of analysts, organisation and dataset, acts and expiry at once: no deadlock has to be broken."""
+    monkeypatch.setattr(postgres_pool, "_AGAIN", (postgres_pool.errors.UniqueViolation,))  # a deadlock would come out
+    store, another = open_store(), open_store()
+
+    def ask(n):
+        own = (store, another)[n % 2]
+        for i in range(6):
+            who, name = ("ann", "bob", "org", "data")[(n + i) % 4], f"d{n}-{i}"
+            if isinstance(own.reserve(claim(name, who, f"q{i}", UNIT)), Reservation):
+                own.start(name)
+                (own.forfeit(name) if i % 3 == 0 else own.settle(name, UNIT, b"x"))
+            own.charge(who, Cost(), ACT)
+            own.expire()
+            own.heartbeat()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(8)))
+    assert units(store, "ann")[1] == units(store, "data")[1] == 0
+
+
+def test_fifty_requests_with_one_key_at_two_processes_are_one_charge(open_store):
+    """I4: one is admitted, whichever of the two they come to."""
+    stores, together = (open_store(), open_store()), threading.Barrier(50)
+
+    def ask(n):
+        together.wait(30)
+        return stores[n % 2].reserve(claim(f"k{n}", release="q", key="k", digest=b"d"))
+
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(ask, range(50)))
+    (first,) = [answer for answer in answers if isinstance(answer, Reservation)]
+    assert {answer.reservation for answer in answers if isinstance(answer, InFlight)} == {first.id}
+    assert units(stores[0], "ann") == (0, 3, 0)
+
+
+def test_who_waited_sees_what_those_before_her_did(place, open_store):
+    """I7: while she waits for the account, it pays for the release that she asks for; she pays nothing."""
+    writing, go = threading.Event(), threading.Event()
+
+    def step(name):
+        if name == "written" and threading.current_thread().name == "first":
+            writing.set()
+            assert go.wait(30)
+
+    slow, store = open_store(step=step), open_store()
+    bring(store, "settle")
+    first = threading.Thread(target=lambda: slow.settle("a", UNIT, b"x"), name="first")
+    first.start()
+    assert writing.wait(30)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(lambda: store.reserve(claim("b", release="a")))
+        with connected(place) as db:
+            until(lambda: db.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone())
+        go.set()
+        answer = second.result(30)
+    first.join(30)
+    assert isinstance(answer, Replay)
+    assert answer.charged == Cost()
+    assert units(store, "ann") == (1, 0, 0)
+
+
+def test_of_two_organisations_that_store_one_release_at_once_both_answer_the_first(open_store):
+    """I7: they share no account, so that only the release itself can tell them; each pays."""
+    together = threading.Barrier(2)
+
+    def step(name):
+        if name == "decided" and threading.current_thread() is not threading.main_thread():
+            with contextlib.suppress(threading.BrokenBarrierError):
+                together.wait(30)
+            together.abort()
+
+    store = open_store(step=step)
+    for n in range(2):
+        store.create(account(f"alone{n}"), ACT)
+        store.reserve(claim(f"s{n}", f"alone{n}", "q"))
+        store.start(f"s{n}")
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda n: store.settle(f"s{n}", UNIT, b"%d" % n), range(2)))
+    assert both[0].release == both[1].release
+    assert [units(store, f"alone{n}") for n in range(2)] == [(1, 0, 0)] * 2
+
+
+@pytest.mark.parametrize("method", ["reserve", "start", "settle"])
+@pytest.mark.parametrize("where", ["written", "committed"])
+def test_a_process_that_is_killed_leaves_all_or_nothing_and_no_lock(place, open_store, method, where):
+    """I3: kill -9 in mid-transaction; whoever asks again gets what she would have got."""
+    store = open_store()
+    again = bring(store, method)
+    before = units(store, "ann")
+    killed = child(_STOPS, place, method, where)
+    assert killed.stdout.readline() == "there\n"
+    if where != "committed":
+        assert units(store, "ann") == before
+    killed.kill()
+    assert ends(killed) == -9
+    answer = again()
+    assert [units(store, name) for name in ("ann", "org", "data")] == [AFTER[method]] * 3
+    if method == "settle":
+        assert answer.release.result == (b"child" if where == "committed" else b"x")

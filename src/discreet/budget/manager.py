@@ -1,0 +1,198 @@
+"""The budget manager: many people, many machines, nobody overspends.
+
+    admission = manager.reserve(account, release_key, worst)     # or Replay: answer it, nothing else happens
+    manager.start(admission.id)                                  # from here the data may be asked
+    ...                                                          # the engine, the noise
+    settled = manager.settle(admission.id, actual, result)       # answer settled.release.result, not result
+
+The paper's three calls (Rogers et al. 2021, section 4.2): checkBudget is `check`, updateBudget is `reserve` with
+`settle`, getBudget is `get`. Checking, running and updating, one after the other, lets queries race past each other;
+here the worst case is reserved before, and pays for what was returned after.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from discreet.budget.errors import BudgetRefused
+from discreet.budget.model import Claim, Refusal
+from discreet.budget.report import report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+
+    from discreet.budget.ledger import Verified
+    from discreet.budget.model import Account, Act, InFlight, Mode, Period, Replay, Reservation, Settled
+    from discreet.budget.report import Report
+    from discreet.budget.store import BudgetStore
+    from discreet.budget.witness import Notary
+    from discreet.values import Cost
+
+
+class BudgetManager:
+    """Budgets in a store.
+
+    Methods raise `StoreUnavailable` when the store cannot be asked or cannot write: then no answer may leave. Other
+    errors are those of the store's method of the same name.
+
+    Args:
+        store: where they are.
+        ids: makes new names for reservations, unique for ever, such as random 128-bit numbers in hexadecimal.
+        lease_ms: how long a reservation lives if nothing happens to it, from 1 to a day; longer than a query may run.
+        notary: holds the store against its witness; None if there is no witness.
+        computational: True if noise is keyed, so that what is guaranteed rests on cryptography.
+
+    Raises:
+        StoreBehind: the store is older than its witness says.
+        LedgerBroken: what was witnessed is not what the store holds.
+    """
+
+    def __init__(
+        self,
+        store: BudgetStore,
+        ids: Callable[[], str],
+        lease_ms: int = 60_000,
+        notary: Notary | None = None,
+        *,
+        computational: bool = False,
+    ) -> None:
+        if notary is not None:
+            notary.check(store)
+        self._store, self._ids, self._lease_ms = store, ids, lease_ms
+        self._notary, self._computational = notary, computational
+
+    # ---------------------------------------------------------------------------------------------- questions
+
+    def check(self, account: str, worst: Cost) -> Refusal | None:
+        """Whether a claim would be admitted now: advice, which the next moment may prove wrong; it holds nothing."""
+        for member in self._store.path(account):
+            balance = self._store.balance(member.id)
+            left = balance.remaining
+            short = (worst.rho > left.rho and worst.rho > 0) or (worst.delta > left.delta and worst.delta > 0)
+            if member.enforced and short:
+                return Refusal(member.id, worst, left, balance.resets_at_us)
+        return None
+
+    def reserve(
+        self, account: str, release_key: bytes, worst: Cost, key: str | None = None, digest: bytes = b""
+    ) -> Reservation | Replay | InFlight:
+        """Hold the worst case on the account and all its parents, or answer from what is stored.
+
+        Args:
+            account: who asks.
+            release_key: see `Claim`.
+            worst: the most that the answer can cost.
+            key: the caller's idempotency key.
+            digest: of the request that came with it.
+
+        Raises:
+            BudgetRefused: an account on the path falls short; nothing was held.
+            KeyReused: the key came with another request before.
+            ClockError: a period would begin, and the clock ran ahead.
+            UnknownAccount: there is none.
+        """
+        claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms)
+        admission = self._store.reserve(claim)
+        if isinstance(admission, Refusal):
+            raise BudgetRefused(admission)
+        return admission
+
+    def start(self, reservation: str) -> Reservation:
+        """Say that the data will be asked now: from here on a failure is paid for.
+
+        Raises:
+            LeaseLost: the reservation has ended; ask again.
+        """
+        return self._store.start(reservation)
+
+    def settle(self, reservation: str, actual: Cost, result: bytes) -> Settled:
+        """Charge what the answer cost, free the rest and keep the answer.
+
+        Returns:
+            the answer to give: the stored one, which is another's if somebody was faster.
+
+        Raises:
+            LeaseLost: the reservation was taken; drop the answer.
+        """
+        return self._store.settle(reservation, actual, result)
+
+    def void(self, reservation: str) -> None:
+        """Give up a reservation whose data was not asked; what it held is free."""
+        self._store.void(reservation)
+
+    def forfeit(self, reservation: str) -> None:
+        """Give up a run that failed: its worst case stays charged, and pays for a retry of the same release."""
+        self._store.forfeit(reservation)
+
+    # ---------------------------------------------------------------------------------------------- accounts
+
+    def get(self, account: str) -> Report:
+        """How the account stands."""
+        return report(self._store.balance(account), self._computational)
+
+    def create(self, account: Account, act: Act) -> None:
+        """Open an account."""
+        self._store.create(account, act)
+
+    def set_limit(self, account: str, limit: Cost, delta: Fraction, act: Act) -> None:
+        """Give an account another limit and total delta (see `Account`); below what is spent, nothing is left."""
+        self._store.alter(dataclasses.replace(self._account(account), limit=limit, delta=delta), act)
+
+    def set_mode(self, account: str, mode: Mode, act: Act) -> None:
+        """Let an account refuse, or only watch it."""
+        self._store.alter(dataclasses.replace(self._account(account), mode=mode), act)
+
+    def set_period(self, account: str, period: Period, act: Act) -> None:
+        """Give an account another period; charges that it counts count, whenever they were made."""
+        self._store.alter(dataclasses.replace(self._account(account), period=period), act)
+
+    def charge(self, account: str, cost: Cost, act: Act) -> None:
+        """Charge an account by hand, such as for an answer that was given some other way."""
+        self._store.charge(account, cost, act)
+
+    def refund(self, account: str, cost: Cost, act: Act) -> None:
+        """Give back charges, up to a tenth of the limit in a period; the guarantee is the officer's word then."""
+        self._store.refund(account, cost, act)
+
+    def confirm_clock(self, act: Act) -> None:
+        """Take the database's time as right, after it ran ahead."""
+        self._store.confirm_clock(act)
+
+    # ---------------------------------------------------------------------------------------------- upkeep
+
+    def tend(self) -> int:
+        """What has to happen now and then, say every ten seconds: note the time, end dead reservations, seal.
+
+        Returns:
+            how many reservations were dead.
+        """
+        self._store.heartbeat()
+        ended = self._store.expire()
+        if self._notary is not None:
+            self._notary.seal(self._store)
+        return ended
+
+    def refresh(self) -> int:
+        """Begin the new periods of all accounts; they begin by themselves when somebody asks.
+
+        Returns:
+            how many.
+        """
+        return self._store.refresh()
+
+    def verify(self) -> Verified:
+        """Check the ledger, all balances against it, and the store against its witness.
+
+        Raises:
+            LedgerBroken: something was changed.
+            StoreBehind: lines are missing at the end.
+        """
+        verified = self._store.verify()
+        if self._notary is not None:
+            self._notary.check(self._store)
+        return verified
+
+    def _account(self, account: str) -> Account:
+        return self._store.path(account)[0]

@@ -1,0 +1,142 @@
+"""How an account stands, in all the words that people use for it. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from discreet.accounting.bounds import SystemBound, linkedin_system
+from discreet.accounting.convert import epsilon_tight
+from discreet.accounting.guarantee import Guarantee, guarantee_of
+from discreet.accounting.units import units_of_cost
+from discreet.budget.periods import doubled
+from discreet.values import Cost, float_above, float_below
+
+if TYPE_CHECKING:
+    from discreet.budget.model import Account, Balance
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ANYTHING = Fraction(1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitsReport:
+    """A balance in LinkedIn's units: what is spent is rounded up, what is left down.
+
+    Args:
+        information_spent: units of information spent, held or forfeited.
+        calls_spent: likewise of calls.
+        information_left: of k*.
+        calls_left: of l*.
+    """
+
+    information_spent: int
+    calls_spent: int
+    information_left: int
+    calls_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How an account stands.
+
+    Args:
+        balance: exactly.
+        epsilon_spent: epsilon of all that is spent, by the tight formula at `conversion`.
+        epsilon_left: epsilon of one release that takes all that is left, likewise; rounded down.
+        conversion: the delta of both; what releases may lose comes on top.
+        units: in LinkedIn's units, or None if the account has none.
+        resets_at: when some charge stops counting, or None if none will.
+        guarantee: what holds for all releases in any window as long as the period, or None: observed accounts, and
+            limits that promise nothing.
+        published: the same by the paper's Theorem 2, if the limit is that of the account's units and was kept.
+    """
+
+    balance: Balance
+    epsilon_spent: float
+    epsilon_left: float
+    conversion: float
+    units: UnitsReport | None
+    resets_at: datetime | None
+    guarantee: Guarantee | None
+    published: SystemBound | None
+
+
+def report(balance: Balance, computational: bool = False) -> Report:
+    """*balance* in all words.
+
+    Args:
+        balance: of the account.
+        computational: True if noise is keyed, so that the guarantee rests on cryptography.
+    """
+    account, spent = balance.account, balance.spent
+    conversion = account.delta - account.limit.delta
+    left = epsilon_tight(float_below(balance.remaining.rho), float_above(conversion))
+    resets_us = balance.resets_at_us
+    return Report(
+        balance,
+        epsilon_tight(float_above(spent.rho), float_below(conversion)),
+        left * (1 - 1e-9),
+        float_below(conversion),
+        _units(balance),
+        None if resets_us is None else _EPOCH + timedelta(microseconds=resets_us),
+        guarantee(account, spent, computational),
+        published(account, spent),
+    )
+
+
+def guarantee(account: Account, spent: Cost, computational: bool = False) -> Guarantee | None:
+    """What holds for all releases of *account* in any window as long as its period.
+
+    A calendar period is counted twice: a window can hold the end of one and the beginning of the next. What was charged
+    beyond the limit (it was lowered, or an officer charged) counts too.
+
+    Args:
+        account: whose.
+        spent: what counts now.
+        computational: see `report`.
+    """
+    if not account.enforced:
+        return None
+    cost = doubled(account.period) * _most(account.limit, spent)
+    delta = account.delta - account.limit.delta + cost.delta
+    return None if delta >= 1 else guarantee_of(cost, delta, computational=computational)
+
+
+def published(account: Account, spent: Cost) -> SystemBound | None:
+    """The same by Theorem 2 of Rogers et al. 2021, for accounts with the limit of their units."""
+    units = account.units
+    if units is None or not account.enforced or account.limit != units.limit or not spent.within(account.limit):
+        return None
+    if units.information == 0:
+        return None
+    times = doubled(account.period)
+    return linkedin_system(
+        times * units.information,
+        times * units.calls,
+        float_above(units.epsilon_per),
+        units.delta_per,
+        account.delta - account.limit.delta,
+    )
+
+
+def _units(balance: Balance) -> UnitsReport | None:
+    units = balance.account.units
+    if units is None:
+        return None
+    spent, left = balance.spent, balance.remaining
+    per_call = units.delta_per
+    information, calls = units_of_cost(spent, units.epsilon_per, per_call or _ANYTHING)
+    return UnitsReport(
+        information,
+        calls if per_call else 0,  # where calls are free, nobody counts them
+        math.floor(left.rho / (units.epsilon_per**2 / 8)),
+        math.floor(left.delta / per_call) if per_call else 0,
+    )
+
+
+def _most(one: Cost, other: Cost) -> Cost:
+    return Cost(max(one.rho, other.rho), max(one.delta, other.delta))

@@ -1,0 +1,160 @@
+"""What a claim holds, what a reservation pays, what an officer gives back. Pure: a store fetches, asks, writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from discreet.budget.amount import NOTHING, Amount, Tally
+from discreet.budget.model import Hold
+from discreet.budget.states import State
+from discreet.errors import InputError, InvariantViolated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+REFUND_SHARE = Fraction(1, 10)
+"""Officers may give back so much of an account's limit, in the buckets that count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an account on the path stands when a claim arrives; buckets that are over have been closed.
+
+    Args:
+        account: its name.
+        limit: what it may spend.
+        enforced: False if it never refuses.
+        bucket: the number of its open bucket.
+        spent: used, held and forfeited in all buckets that count.
+        paid: True if it has paid for the release.
+        forfeit: one forfeit of this release in a bucket that counts, or nothing.
+    """
+
+    account: str
+    limit: Amount
+    enforced: bool
+    bucket: int
+    spent: Amount
+    paid: bool = False
+    forfeit: Amount = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """An account that cannot hold the worst case.
+
+    Args:
+        account: its name.
+        needed: the worst case, less what a forfeit pays.
+        remaining: what is left, never below nothing.
+    """
+
+    account: str
+    needed: Amount
+    remaining: Amount
+
+
+def admit(path: Iterable[Standing], worst: Amount) -> tuple[Hold, ...] | Shortfall:
+    """What a claim holds on each account of its path: all or nothing.
+
+    An account that has paid for the release holds nothing. A forfeit of the same release pays first, wholly: holding
+    more than the worst case of a retry would be safe, holding less would refund a failure.
+    """
+    holds = []
+    for standing in path:
+        amount, funded = NOTHING, NOTHING
+        if not standing.paid:
+            funded = standing.forfeit
+            amount = worst.most(funded)
+        needed = amount - funded
+        if standing.enforced and not _fits(needed, standing.limit - standing.spent):
+            remaining = (standing.limit - standing.spent).most(NOTHING)
+            return Shortfall(standing.account, needed, remaining)
+        holds.append(Hold(standing.account, standing.bucket, amount, funded))
+    return tuple(holds)
+
+
+def held(hold: Hold) -> Tally:
+    """The change of the hold's bucket when it is made; the forfeit that funds it is taken from its own bucket."""
+    return Tally(held=hold.amount)
+
+
+def settled(hold: Hold, actual: Amount, paid: bool) -> Tally:
+    """The change of the hold's bucket when the reservation is settled.
+
+    Args:
+        hold: of the account.
+        actual: what the release cost.
+        paid: True if the account has paid for the release already.
+
+    Raises:
+        InvariantViolated: the release cost more than its worst case.
+    """
+    if paid:
+        return Tally(held=-hold.amount)
+    if not NOTHING.within(actual) or not actual.within(hold.amount):
+        raise InvariantViolated("an answer cost more than its worst case")
+    return Tally(used=actual, held=-hold.amount)
+
+
+def ended(hold: Hold, state: State) -> Tally:
+    """The change of the hold's bucket when the reservation ends as VOID or FORFEIT.
+
+    A void gives back to the forfeit what came out of it: otherwise a retry that is voided would refund a failure.
+    """
+    if state not in {State.VOID, State.FORFEIT}:
+        raise InvariantViolated("a reservation that ends unsettled is void or forfeit")
+    stays = hold.funded if state is State.VOID else hold.amount
+    return Tally(held=-hold.amount, forfeited=stays)
+
+
+def forfeit_of(hold: Hold, state: State) -> Amount:
+    """What `ended` leaves for a retry of the same release."""
+    return hold.funded if state is State.VOID else hold.amount
+
+
+def check_refund(limit: Amount, standing: Tally, amount: Amount) -> None:
+    """Raise unless an officer may give back *amount*.
+
+    Args:
+        limit: of the account.
+        standing: of all its buckets that count.
+        amount: neither part negative.
+
+    Raises:
+        InputError: more than is used, or more than the share of the limit that may be given back.
+    """
+    if not amount.within(standing.used):
+        raise InputError("a refund cannot be more than what is used")
+    cap = Amount(
+        limit.rho * REFUND_SHARE.numerator // REFUND_SHARE.denominator,
+        limit.delta * REFUND_SHARE.numerator // REFUND_SHARE.denominator,
+    )
+    if not (standing.refunded + amount).within(cap):
+        raise InputError(f"refunds cannot be more than {REFUND_SHARE} of the limit in a period")
+
+
+def refunded(buckets: Iterable[tuple[int, Amount]], amount: Amount) -> list[tuple[int, Amount]]:
+    """What a refund takes from which bucket.
+
+    Args:
+        buckets: number and used amount of each that counts, oldest first: what is taken there stops counting soonest
+            anyway, so that a refund never makes room for longer than the charge would have taken it.
+        amount: at most what is used in all of them.
+    """
+    taken = []
+    for number, used in buckets:
+        part = used.least(amount)
+        if part:
+            taken.append((number, part))
+            amount -= part
+    if amount:
+        raise InvariantViolated("a refund is more than what is used")
+    return taken
+
+
+def _fits(needed: Amount, left: Amount) -> bool:
+    """True if each part that is needed is left: an overdrawn account still pays nothing."""
+    return (needed.rho <= 0 or needed.rho <= left.rho) and (needed.delta <= 0 or needed.delta <= left.delta)

@@ -1,0 +1,225 @@
+"""What a store of budgets does. Each method is one transaction: wholly done and durable when it returns, or not done.
+
+Rules that hold for every store, whatever it is made of:
+
+- The rule is `discreet.budget.rules`, pure; a store fetches what it needs, asks it, and writes what it says, with the
+  accounts on the path locked from the asking account upward (analyst, organisation, dataset).
+- Amounts are exact integers of any size (`discreet.budget.amount`).
+- Every change appends one ledger line in its own transaction; `discreet.budget.ledger` says what it holds.
+- Time is the database's, through `discreet.budget.periods.Clock`: what goes back is taken as the latest seen.
+- Whoever does not hear the answer of a method (a broken connection at COMMIT) may call it again: a claim is known by
+  its reservation's name, an event by the state that it leads to. What is repeated changes nothing.
+- A method that raises has changed nothing.
+
+`discreet.testing.budget.BudgetStoreSuite` tests a store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from discreet.budget.model import InFlight, Refusal, Replay, Reservation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from discreet.budget.ledger import Head, Line, Verified
+    from discreet.budget.model import Account, Act, Balance, Claim, Settled, StoredRelease
+    from discreet.values import Cost
+
+Admission: TypeAlias = Reservation | Replay | InFlight | Refusal
+"""What a store answers to a claim."""
+
+
+class BudgetStore(Protocol):
+    """Keeps accounts, reservations, stored releases and the ledger.
+
+    Every method but `close` raises `StoreUnavailable` when the database cannot be asked or cannot write. Methods that
+    name an account raise `UnknownAccount` if there is none.
+    """
+
+    @property
+    def id(self) -> str:
+        """The store's own name, random, made when it was; a copy has the same, a new store another."""
+        ...
+
+    # ---------------------------------------------------------------------------------------------- claims
+
+    def reserve(self, claim: Claim) -> Admission:
+        """Hold the worst case on every account of the path, or answer from what is there.
+
+        In this order:
+
+        1. the reservation's name is known: as the first time (`Reservation` in its present state, or `Replay`);
+        2. the idempotency key is known with another digest: `KeyReused`; with the same: `InFlight` while its
+           reservation is HELD or RUNNING; otherwise go on (a settled one is found by its release in step 3);
+        3. the asking account has paid for the release: `Replay`, charged nothing;
+        4. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
+        5. the release is stored: `Replay`, the asking account charged what it cost (step 4 asked for the worst case, so
+           that a refusal tells nothing about a release not yet paid for), shared accounts that paid before nothing;
+        6. `Reservation`, HELD. What an account forfeited for this release key, in a bucket that still counts, pays
+           first. An account that has paid for this release key holds nothing.
+
+        Raises:
+            KeyReused: see step 2.
+            ClockError: a period would begin, and the clock ran ahead further than the guard allows.
+        """
+        ...
+
+    def start(self, reservation: str) -> Reservation:
+        """HELD to RUNNING: from here the data may be asked. The lease begins again.
+
+        Raises:
+            LeaseLost: it has ended, or its lease is over.
+        """
+        ...
+
+    def settle(self, reservation: str, actual: Cost, result: bytes) -> Settled:
+        """RUNNING to SETTLED: charge the actual cost, free the rest, keep the bytes; all in one transaction.
+
+        If the release was stored meanwhile, its bytes and its cost count, not the caller's; an account that has paid
+        for the release pays nothing. Charges go to the buckets of the reservation. After it returns, and not before,
+        may the bytes leave; those that it returned, not others.
+
+        Raises:
+            LeaseLost: the reservation was taken: the answer must be dropped.
+            InvariantViolated: the actual cost is above the worst case, or it was never started; nothing changed.
+        """
+        ...
+
+    def void(self, reservation: str) -> None:
+        """HELD to VOID: no data was asked. What a forfeit paid goes back to it, the rest is free.
+
+        Raises:
+            LeaseLost: it has ended otherwise.
+            InvariantViolated: it is RUNNING: data may have been asked, so that it can only be forfeited.
+        """
+        ...
+
+    def forfeit(self, reservation: str) -> None:
+        """RUNNING to FORFEIT: what is held stays charged, and pays for a retry of the same release key only.
+
+        Raises:
+            LeaseLost: it has ended otherwise.
+            InvariantViolated: it was never started.
+        """
+        ...
+
+    def expire(self) -> int:
+        """End all reservations whose lease is over, HELD as VOID and RUNNING as FORFEIT.
+
+        Returns:
+            how many.
+        """
+        ...
+
+    # ---------------------------------------------------------------------------------------------- accounts and time
+
+    def create(self, account: Account, act: Act) -> None:
+        """Open an account; its parent exists.
+
+        Raises:
+            InputError: there is one of that name already, or no such parent.
+        """
+        ...
+
+    def alter(self, account: Account, act: Act) -> None:
+        """Change limit, delta, period, mode or units. A limit below what is spent is legal: nothing is left then.
+
+        If the period changes, its open bucket closes now and one of the new period opens; all buckets ever charged are
+        looked at again, so that no change makes charges stop counting that the new period counts.
+
+        Raises:
+            InputError: another parent.
+            ClockError: as `reserve`, if the period changes.
+        """
+        ...
+
+    def charge(self, account: str, cost: Cost, act: Act) -> None:
+        """Charge an account by hand, in its open bucket, whatever its limit.
+
+        Raises:
+            ClockError: as `reserve`.
+        """
+        ...
+
+    def refund(self, account: str, cost: Cost, act: Act) -> None:
+        """Give back charges of releases, oldest bucket first.
+
+        Raises:
+            InputError: more than is used, or more than `rules.REFUND_SHARE` of the limit with what was refunded before
+                in buckets that count.
+            ClockError: as `reserve`.
+        """
+        ...
+
+    def refresh(self) -> int:
+        """Open the buckets of all accounts whose period has moved on; `reserve` does so for its own path.
+
+        Returns:
+            how many.
+
+        Raises:
+            ClockError: as `reserve`.
+        """
+        ...
+
+    def heartbeat(self) -> None:
+        """Record the time of the database as seen, unless it ran ahead further than the guard; no ledger line."""
+        ...
+
+    def confirm_clock(self, act: Act) -> None:
+        """Take the time of the database as right, however far it ran ahead."""
+        ...
+
+    def note(self, act: Act, detail: Mapping[str, str]) -> None:
+        """Append an administrative act that changes no balance, such as a key that was made. Never a secret."""
+        ...
+
+    # ---------------------------------------------------------------------------------------------- reading
+
+    def path(self, account: str) -> tuple[Account, ...]:
+        """The account and its parents, that account first."""
+        ...
+
+    def accounts(self) -> list[Account]:
+        """All accounts, by name."""
+        ...
+
+    def balance(self, account: str) -> Balance:
+        """How the account stands at the time of the database; writes nothing."""
+        ...
+
+    def reservation(self, reservation: str) -> Reservation | None:
+        """A reservation by its name."""
+        ...
+
+    def release(self, release_key: bytes) -> StoredRelease | None:
+        """A stored release, whoever paid for it: for the service itself, not for an account (see `entitled`)."""
+        ...
+
+    def entitled(self, account: str, release_key: bytes) -> bool:
+        """True if the account has paid for the release."""
+        ...
+
+    # ---------------------------------------------------------------------------------------------- the ledger
+
+    def heads(self) -> tuple[Head, ...]:
+        """The last line of every chain that has one, by chain."""
+        ...
+
+    def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
+        """Lines of a chain in order, from the one after *after*, at most *most*."""
+        ...
+
+    def verify(self) -> Verified:
+        """Check the whole ledger and every balance against it, in one consistent reading.
+
+        Raises:
+            LedgerBroken: a line was changed, moved, removed or added, or a balance is not what the lines add up to.
+        """
+        ...
+
+    def close(self) -> None:
+        """Finish what is under way and let go of the database; calls after that raise `StoreUnavailable`."""
+        ...

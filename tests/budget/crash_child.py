@@ -1,0 +1,93 @@
+"""Run as a process of its own: it does one round of questions and kills itself at a step of a transaction.
+
+python -m tests.budget.crash_child FOLDER STEP NTH
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+from discreet.budget.model import Account, Act, Claim, Replay, Sliding
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.values import Cost
+
+# as in discreet.testing.budget, which brings pytest along: a child should start fast
+ACT, UNIT, TOTAL, NOON_US = (
+    Act("child", "a test"),
+    Cost(Fraction(1, 1000), Fraction(1, 10**9)),
+    Fraction(1, 100),
+    10**15,
+)
+
+STEPS = ("begin", "reservation", "account", "release", "entitlement", "ledger", "commit", "committed")
+
+
+def key_of(name):
+    """A release key for *name*."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+def claim(name, who="ann", release=None):
+    """A claim of three units."""
+    return Claim(name, who, key_of(release or name), UNIT * 3)
+
+
+class Dies:
+    """Kills the process, without any goodbye, at the n-th time that a step is reached."""
+
+    def __init__(self, step, nth):
+        self._step, self._left = step, nth
+
+    def __call__(self, step):
+        """A step was reached."""
+        if step == self._step:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def opened(folder, step=lambda _: None):
+    """The store in *folder*, with its accounts."""
+    store = SQLiteStore(folder / "budget.db", lambda: NOON_US, step)
+    if not store.accounts():
+        for name, parent in (("data", None), ("org", "data"), ("ann", "org"), ("bob", "org")):
+            store.create(Account(name, UNIT * 30, TOTAL, parent, Sliding(30)), ACT)
+    return store
+
+
+def ask(store, folder, name, who):
+    """One question down the stair; what is answered goes to a file, as if it left the house."""
+    admitted = store.reserve(claim(f"{name}-{who}", who, name))
+    if isinstance(admitted, Replay):
+        return
+    store.start(admitted.id)
+    settled = store.settle(admitted.id, UNIT, name.encode())
+    with (folder / "answered").open("ab") as out:
+        out.write(b"%s %s\n" % (who.encode(), key_of(settled.release.result.decode()).hex().encode()))
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def main():
+    """Questions of two analysts, a void, a failure and a retry."""
+    folder = Path(sys.argv[1])
+    opened(folder).close()
+    store = opened(folder, Dies(sys.argv[2], int(sys.argv[3])))
+    ask(store, folder, "one", "ann")
+    ask(store, folder, "one", "bob")
+    store.reserve(claim("v"))
+    store.void("v")
+    store.reserve(claim("f", release="two"))
+    store.start("f")
+    store.forfeit("f")
+    ask(store, folder, "two", "ann")
+    store.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,352 @@
+"""Crashes, full disks, second processes, restored backups: nothing is overspent, nothing unpaid is answered."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import Replay
+from discreet.budget.states import State
+from discreet.budget.stores import place
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.budget.stores.sqlite_schema import MIGRATIONS
+from discreet.budget.witness import Checkpoint, FileWitness, Notary
+from discreet.testing.budget import ACT, NOON_US, UNIT, FakeClock, account, claim, key_of, spend, units
+from tests.budget.crash_child import STEPS, opened
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def _crash(folder, step, nth):
+    """True if the child reached the step and died there."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "tests.budget.crash_child", str(folder), step, str(nth)]
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    assert code in {0, -signal.SIGKILL}
+    return code != 0
+
+
+def _check_after(folder):
+    """I1-I5 after a restart: all answers were paid for, and are there to be given again."""
+    store = opened(folder)
+    store.verify()
+    answered = folder / "answered"
+    for line in answered.read_text().splitlines() if answered.exists() else ():
+        who, digest = line.split()
+        assert store.entitled(who, bytes.fromhex(digest))
+    before = {name: units(store, name) for name in ("ann", "bob", "org", "data")}
+    assert all(sum(parts) <= 30 for parts in before.values())
+    states = {n: store.reservation(n) for n in ("one-ann", "one-bob", "two-ann", "v", "f")}
+    open_ones = [r for r in states.values() if r is not None and r.state in {State.HELD, State.RUNNING}]
+    # what the caller would do who never heard an answer
+    for wanted in open_ones:
+        if wanted.state is State.HELD:
+            store.start(wanted.id)
+        store.settle(wanted.id, UNIT, b"late")
+    again = spend(store, claim("again", release="one"))
+    assert again in (UNIT, UNIT * 0)
+    assert spend(store, claim("again-2", release="one")) == UNIT * 0
+    held = {name: units(store, name)[1] for name in before}
+    assert held == dict.fromkeys(before, 0)
+    store.verify()
+    store.close()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_any_step_loses_no_charge_and_answers_nothing_unpaid(step, tmp_path):
+    """I1-I5: killed at each step of the first, a middle and the last transaction."""
+    died = [nth for nth in (1, 2, 9) if _crash(tmp_path / str(nth), step, nth)]
+    assert 1 in died
+    for nth in died:
+        _check_after(tmp_path / str(nth))
+
+
+def test_a_round_without_a_crash_reaches_every_step(tmp_path):
+    """Otherwise the test above would test nothing."""
+    reached = []
+    store = opened(tmp_path, reached.append)
+    spend(store, claim("a"))
+    store.close()
+    assert set(reached) == set(STEPS)
+
+
+def test_what_was_answered_before_a_crash_is_replayed_after_it(tmp_path):
+    """I2: killed right after the commit of the settlement, before anybody heard of it."""
+    assert _crash(tmp_path, "committed", 3)  # the transactions of reserve, start, settle
+    assert not (tmp_path / "answered").exists()
+    store = opened(tmp_path)
+    again = store.reserve(claim("a", release="one"))
+    assert isinstance(again, Replay)
+    assert (again.release.result, again.charged) == (b"one", UNIT * 0)
+    store.verify()
+    store.close()
+
+
+def _small(tmp_path, name="budget.db", **rest):
+    store = SQLiteStore(tmp_path / name, FakeClock(), **rest)
+    store.create(account("ann", 1_000), ACT)
+    return store
+
+
+def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(tmp_path):
+    """F11: the transaction that does not fit raises and changes nothing; later ones go on."""
+    store = _small(tmp_path)
+    ((pages,),) = store._db.execute("PRAGMA page_count")
+    store._db.execute(f"PRAGMA max_page_count = {pages + 3}").fetchall()
+    failed, settled = None, []
+    for n in range(100):
+        try:
+            store.reserve(claim(f"r{n}", worst=UNIT))
+            store.start(f"r{n}")
+            store.settle(f"r{n}", UNIT, bytes(3_000))
+        except StoreUnavailable:
+            failed = f"r{n}"
+            break
+        settled.append(f"r{n}")
+    assert settled
+    assert failed is not None
+    store.verify()
+    assert units(store, "ann")[0] == len(settled)
+    assert store.release(key_of(failed)) is None
+    store._db.execute("PRAGMA max_page_count = 100000").fetchall()
+    for left in [failed] if store.reservation(failed) else []:
+        store.start(left)
+        store.settle(left, UNIT, b"now")
+    spend(store, claim("after"))
+    store.verify()
+    store.close()
+
+
+class _BadDisk(apsw.VFS):
+    """A disk that fails to flush when it is told to."""
+
+    def __init__(self):
+        self.broken = False
+        super().__init__("bad disk", "")
+
+    def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
+        """A file on it."""
+        return _BadFile(self, name, flags)
+
+
+class _BadFile(apsw.VFSFile):
+    def __init__(self, disk, name, flags):
+        self._disk = disk
+        super().__init__("", name, flags)
+
+    def xSync(self, flags):  # noqa: N802 - SQLite's name
+        """Flush, or fail."""
+        if self._disk.broken:
+            raise apsw.IOError
+        super().xSync(flags)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_disk_that_cannot_flush_answers_nothing(tmp_path, monkeypatch):
+    """F11: nothing is settled that is not on the disk, and everybody who waits hears so."""
+    disk = _BadDisk()
+    connection = functools.partial(apsw.Connection, vfs="bad disk")
+    monkeypatch.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)
+    store = _small(tmp_path)
+    store.reserve(claim("a"))
+    store.start("a")
+    disk.broken = True
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    with pytest.raises(StoreUnavailable):
+        store.settle("a", UNIT, b"x")
+    disk.broken = False
+    with pytest.raises(StoreUnavailable):  # a flush that succeeds after one that failed may have flushed nothing
+        store.heartbeat()
+    monkeypatch.undo()
+    store.close()
+    with SQLiteStoreAgain(tmp_path) as again:
+        # the commit may have reached the disk or not: the same call tells, and is charged once
+        assert again.settle("a", UNIT, b"x").charged == UNIT
+        assert units(again, "ann") == (1, 0, 0)
+        again.verify()
+
+
+class SQLiteStoreAgain:
+    """The store of a folder, opened again."""
+
+    def __init__(self, folder, now_us=NOON_US):
+        self._store = SQLiteStore(folder / "budget.db", FakeClock(now_us))
+
+    def __enter__(self):
+        return self._store
+
+    def __exit__(self, *_):
+        self._store.close()
+
+
+def test_an_unforeseen_error_changes_nothing_and_stops_nobody(tmp_path):
+    """A bug in one transaction undoes it; the next one goes on."""
+    armed = []
+
+    def step(name):
+        if armed and name == armed[0]:
+            armed.clear()
+            raise ZeroDivisionError
+
+    store = _small(tmp_path, step=step)
+    store.reserve(claim("a"))
+    store.start("a")
+    for at in ("begin", "release", "account", "entitlement", "ledger", "commit"):
+        armed.append(at)
+        with pytest.raises(StoreUnavailable):
+            store.settle("a", UNIT, b"x")
+        assert not armed
+        assert units(store, "ann") == (0, 3, 0)
+        store.verify()
+    assert store.settle("a", UNIT, b"x").charged == UNIT
+    store.verify()
+    store.close()
+
+
+def test_a_free_replay_writes_nothing(tmp_path):
+    """So that it waits for no disk; nor does a void that is repeated."""
+    store = _small(tmp_path)
+    spend(store, claim("a", release="q"))
+    before = store._db.total_changes()
+    assert isinstance(store.reserve(claim("b", release="q")), Replay)
+    store.settle("a", UNIT, b"again")
+    assert store._db.total_changes() == before
+    store.heartbeat()
+    store.close()
+
+
+def test_a_second_process_is_refused(tmp_path):
+    """One writer: the file belongs to the process that opened it first, until it closes or dies."""
+    store = _small(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from discreet.budget.stores.sqlite import SQLiteStore; "
+        "from discreet.budget.errors import StoreUnavailable\n"
+        "try: SQLiteStore(Path(sys.argv[1]), lambda: 0).close()\n"
+        "except StoreUnavailable as error: sys.exit(str(error))"
+    )
+    second = [sys.executable, "-c", code, str(tmp_path / "budget.db")]
+    refused = subprocess.run(second, capture_output=True, text=True, check=False)
+    assert "another process" in refused.stderr
+    with pytest.raises(StoreUnavailable, match="another process"):
+        SQLiteStore(tmp_path / "budget.db", FakeClock())
+    store.close()
+    assert subprocess.run(second, check=False).returncode == 0
+
+
+def test_a_closed_store_says_so(tmp_path):
+    """Whatever is asked of it."""
+    store = _small(tmp_path)
+    store.close()
+    for ask in (lambda: store.reserve(claim("a")), lambda: store.balance("ann"), store.heads):
+        with pytest.raises(StoreUnavailable):
+            ask()
+
+
+def test_a_newer_schema_is_refused(tmp_path):
+    """Its rules may be others."""
+    store = _small(tmp_path)
+    store._db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    store.close()
+    with pytest.raises(StoreUnavailable, match="schema"):
+        SQLiteStore(tmp_path / "budget.db", FakeClock())
+
+
+def test_what_is_no_database_is_refused(tmp_path):
+    """And left alone."""
+    (tmp_path / "budget.db").write_bytes(b"a letter to a friend\n" * 100)
+    with pytest.raises(StoreUnavailable):
+        SQLiteStore(tmp_path / "budget.db", FakeClock())
+
+
+@pytest.mark.parametrize(("kind", "fine"), [("ext4", True), ("nfs4", False), ("cifs", False), ("fuse.sshfs", False)])
+def test_network_file_systems_are_refused(kind, fine, tmp_path):
+    """Their locks and flushes cannot be relied on; the nearest mount decides."""
+    mounts = ["/dev/a / nfs rw 0 0", f"/dev/b {tmp_path} {kind} rw 0 0", f"/dev/c {tmp_path}/other nfs rw 0 0"]
+    if fine:
+        place.check_disk(tmp_path / "budget.db", mounts)
+    else:
+        with pytest.raises(StoreUnavailable):
+            place.check_disk(tmp_path / "budget.db", mounts)
+
+
+@pytest.mark.parametrize(("version", "fine"), [("3.40.1", False), ("3.51.2", False), ("3.51.3", True), ("4.0.0", True)])
+def test_an_old_sqlite_is_refused(version, fine):
+    """Earlier ones can lose what was committed."""
+    if fine:
+        place.check_library(version)
+    else:
+        with pytest.raises(StoreUnavailable):
+            place.check_library(version)
+
+
+def _notary(tmp_path):
+    return Notary(FileWitness(tmp_path / "witness"), Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+
+
+def test_a_restored_backup_is_behind_its_witness(tmp_path):
+    """F12: an older copy of the database is whole, and refused."""
+    notary = _notary(tmp_path)
+    store = _small(tmp_path)
+    manager = BudgetManager(store, map(str, itertools.count()).__next__, notary=notary)
+    spend(store, claim("a"))
+    manager.tend()
+    store.close()
+    shutil.copy(tmp_path / "budget.db", tmp_path / "backup")
+    with SQLiteStoreAgain(tmp_path) as again:
+        BudgetManager(again, lambda: "x", notary=notary)
+        spend(again, claim("b"))
+        notary.seal(again)
+    shutil.copy(tmp_path / "backup", tmp_path / "budget.db")
+    with SQLiteStoreAgain(tmp_path) as restored:
+        restored.verify()
+        with pytest.raises(StoreBehind):
+            BudgetManager(restored, lambda: "x", notary=notary)
+        spend(restored, claim("c"))  # it grows another tail: as long, and not the one that was witnessed
+        with pytest.raises(LedgerBroken):
+            BudgetManager(restored, lambda: "x", notary=notary)
+
+
+def test_a_new_store_cannot_take_the_place_of_a_witnessed_one(tmp_path):
+    """An empty one would be a refund for all."""
+    notary = _notary(tmp_path)
+    store = _small(tmp_path)
+    notary.seal(store)
+    other = SQLiteStore.in_memory(FakeClock())
+    with pytest.raises(StoreBehind, match="another store"):
+        notary.check(other)
+    notary.check(store)
+    for one in (store, other):
+        one.close()
+
+
+def test_a_checkpoint_is_only_believed_if_it_is_signed(tmp_path):
+    """And read only if it is whole; what a crash cut off is not."""
+    notary = _notary(tmp_path)
+    store = _small(tmp_path)
+    notary.seal(store)
+    sealed = (tmp_path / "witness").read_text()
+    with (tmp_path / "witness").open("a") as out:
+        out.write('\n{"said": "cut o')
+    notary.check(store)
+    notary.seal(store)
+    notary.check(store)
+    assert notary.witness.latest() == Checkpoint.of_text(sealed.strip())
+    forged = Checkpoint.signed(store.id, (), Ed25519PrivateKey.generate())
+    notary.witness.append(forged)
+    with pytest.raises(LedgerBroken, match="signed"):
+        notary.check(store)
+    (tmp_path / "witness").write_text("{}\n")
+    with pytest.raises(LedgerBroken):
+        notary.check(store)
+    store.close()

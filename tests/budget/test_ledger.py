@@ -1,0 +1,211 @@
+"""The ledger: whatever is done to it is found."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+
+import pytest
+
+from discreet.budget.amount import Amount, Tally
+from discreet.budget.errors import LedgerBroken
+from discreet.budget.ledger import Entry, Head, Line, entry_of, head_of, next_line, verify
+from discreet.budget.model import Calendar, Sliding, Units
+from discreet.budget.settings import account_of, settings_text
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.testing.budget import ACT, UNIT, FakeClock, account, claim, spend
+
+
+@pytest.fixture(scope="module")
+def lines():
+    """A small ledger with lines of every kind."""
+    clock = FakeClock()
+    store = SQLiteStore.in_memory(clock)
+    for name, parent in (("org", None), ("ann", "org"), ("bob", "org")):
+        store.create(account(name, 20, parent, Sliding(30)), ACT)
+    spend(store, claim("a", release="q"))
+    spend(store, claim("b", "bob", "q"))
+    for name, event in (("v", store.void), ("f", store.forfeit)):
+        store.reserve(claim(name))
+        if event == store.forfeit:
+            store.start(name)
+        event(name)
+    store.reserve(claim("e"))
+    clock.go(days=1)
+    store.expire()
+    store.reserve(claim("big", worst=UNIT * 100))
+    store.charge("ann", UNIT, ACT)
+    store.refund("ann", UNIT, ACT)
+    store.alter(dataclasses.replace(store.path("ann")[0], limit=UNIT * 30), ACT)
+    store.confirm_clock(ACT)
+    store.note(ACT, {"what": "nothing"})
+    store.refresh()
+    store.reserve(claim("open"))
+    found = list(store.lines())
+    store.close()
+    return found
+
+
+def _refused(lines):
+    """True if the ledger is not believed."""
+    try:
+        verify([(0, lines)])
+    except LedgerBroken:
+        return True
+    return False
+
+
+def test_the_ledger_of_the_fixture_has_every_kind_of_line(lines):
+    """Otherwise the tests below would miss one."""
+    kinds = {entry_of(line).kind for line in lines}
+    assert kinds == {
+        "create", "alter", "refresh", "reserve", "start", "settle", "replay", "void", "forfeit", "expire", "refuse",
+        "charge", "refund", "clock", "note",
+    }  # fmt: skip
+    assert not _refused(lines)
+
+
+def test_a_change_of_any_field_of_any_line_is_found(lines):
+    """I5: one field at a time, also where the number stays a number."""
+    tried = 0
+    for n, line in enumerate(lines):
+        fields = line.body.split("\t")
+        for at, field in enumerate(fields):
+            for other in {field + "0", field[:-1], "0", "-" + field, ""} - {field}:
+                body = "\t".join([*fields[:at], other, *fields[at + 1 :]])
+                tried += 1
+                assert _refused([*lines[:n], dataclasses.replace(line, body=body), *lines[n + 1 :]])
+        for other in (dataclasses.replace(line, seq=line.seq + 1), dataclasses.replace(line, chain=1)):
+            assert _refused([*lines[:n], other, *lines[n + 1 :]])
+        assert _refused([*lines[:n], dataclasses.replace(line, hash=bytes(32)), *lines[n + 1 :]])
+    assert tried > 1_000
+
+
+def test_a_line_that_is_removed_doubled_or_moved_is_found(lines):
+    """I5: anywhere but at the end, which is the witness's to tell."""
+    for n in range(len(lines) - 1):
+        assert _refused(lines[:n] + lines[n + 1 :])
+        assert _refused([*lines[:n], lines[n + 1], lines[n], *lines[n + 2 :]])
+        assert _refused([*lines[: n + 1], lines[n], *lines[n + 1 :]])
+        assert not _refused(lines[: n + 1])
+    assert _refused([*lines, lines[-1]])
+
+
+def _rewritten(lines, change):
+    """The ledger of somebody who can hash: bodies by *change*, and every hash made anew."""
+    head, made = Head.empty(), []
+    for line in lines:
+        body = change(line)
+        digest = hashlib.sha256(head.hash + body.encode()).digest()
+        made.append(Line(0, line.seq, body, digest))
+        head = Head(0, line.seq, digest)
+    return made
+
+
+def test_a_ledger_that_makes_no_sense_is_found_even_if_it_is_hashed_anew(lines):
+    """Reservations follow their table, accounts exist, nobody holds less than nothing."""
+    assert not _refused(_rewritten(lines, lambda line: line.body))
+    for before, after in (
+        ("\tstart\ta\t", "\tsettle\ta\t"),
+        ("\tsettle\ta\t", "\tstart\ta\t"),
+        ("\tvoid\tv\t", "\tforfeit\tv\t"),
+        ("\treserve\tv\t", "\treserve\ta\t"),
+        ("\tnote\t", "\tjoke\t"),
+        ("\tcreate\t", "\trefresh\t"),
+        ("\trefresh\t", "\tcreate\t"),
+        ("\tcharge\t-\t", "\tcharge\tnobody\t"),
+        ('"bucket":1', '"bucket":2'),
+        ("\tann\t0\th\t3", "\teve\t0\th\t3"),
+        ("\tann\t0\tu\t", "\tann\t0\tu\t-"),
+        ("\th\t3", "\th\tthree"),
+    ):
+        changed = _rewritten(lines, lambda line, before=before, after=after: line.body.replace(before, after))
+        assert any(a.body != b.body for a, b in zip(lines, changed, strict=True)), before
+        if before != "\tcharge\t-\t":
+            assert _refused(changed), before
+
+
+def test_the_error_says_where(lines):
+    """Chain and line, for whoever has to look."""
+    broken = [*lines[:4], dataclasses.replace(lines[4], body=lines[4].body + "0"), *lines[5:]]
+    with pytest.raises(LedgerBroken, match="line 5 of chain 0") as caught:
+        verify([(0, broken)])
+    assert (caught.value.chain, caught.value.seq) == (0, 5)
+
+
+def test_chains_add_up_in_any_order():
+    """What one chain takes from another's sum is no less than nothing in the end; each has its own beginning."""
+    text = settings_text(account("ann"))
+    created = Entry(1, "create", None, '{"account":' + text + ',"bucket":0,"end_us":9}')
+    more = Entry(1, "charge", None, "{}", [("ann", 0, Tally(used=Amount(5, 7)))])
+    less = Entry(1, "refund", None, "{}", [("ann", 0, Tally(used=Amount(-5, -7)))])
+    first = next_line(Head.empty(0), created)
+    chains = [(0, [first, next_line(head_of(first), less)]), (1, [next_line(Head.empty(1), more)])]
+    assert verify(chains).in_force("ann") == Tally()
+    with pytest.raises(LedgerBroken, match="less than nothing"):
+        verify(chains[:1])
+    with pytest.raises(LedgerBroken):
+        verify([(1, chains[0][1]), (0, chains[1][1])])
+    with pytest.raises(LedgerBroken, match="never made"):
+        verify(chains[1:])
+
+
+def test_a_line_is_read_back_as_it_was_written(lines):
+    """All kinds, amounts beyond 64 bits, every part."""
+    change = Tally(Amount(10**30, -1), Amount(0, 2), Amount(3, 0), Amount(-(10**40), 5))
+    entry = Entry(12, "charge", "r", '{"a":"b"}', (("ann", 3, change), ("org", 0, Tally(held=Amount(1, 1)))))
+    assert entry_of(next_line(Head.empty(), entry)) == entry
+    for before, line in itertools.pairwise(lines):
+        assert next_line(head_of(before), entry_of(line)) == line
+    with pytest.raises(LedgerBroken):
+        entry_of(Line(0, 1, "no line", bytes(32)))
+
+
+TAMPERINGS = {
+    "a limit": """UPDATE accounts SET settings = replace(settings, '"mode":"enforce"', '"mode":"observe"')""",
+    "a balance": "UPDATE accounts SET tally = '0 0 0 0 0 0 0 0' WHERE id = 'ann'",
+    "what older buckets hold": "UPDATE accounts SET older = '0 0 0 0 0 0 0 0' WHERE id = 'ann'",
+    "a closed bucket": "UPDATE buckets SET tally = '0 0 0 0 0 0 0 0' WHERE account = 'ann'",
+    "when a period ends": "UPDATE accounts SET end_us = end_us - 86400000000 WHERE id = 'ann'",
+    "a bucket's number": "UPDATE accounts SET bucket = bucket + 1 WHERE id = 'ann'",
+    "an account that vanishes": "DELETE FROM accounts WHERE id = 'bob'",
+    "an account from nowhere": "INSERT INTO accounts SELECT 'eve', parent, settings, bucket, end_us, tally, older "
+    "FROM accounts WHERE id = 'bob'",
+    "a reservation that ends": "UPDATE reservations SET state = 'void' WHERE id = 'open'",
+    "a reservation that vanishes": "DELETE FROM reservations WHERE id = 'open'",
+    "a reservation that holds less": "UPDATE reservations SET holds = replace(holds, '3000000000000000', '1') "
+    "WHERE id = 'open'",
+    "the last line": "DELETE FROM ledger WHERE seq = (SELECT max(seq) FROM ledger)",
+    "a line's text": "UPDATE ledger SET body = body || '0' WHERE seq = 3",
+}
+
+
+@pytest.mark.parametrize("change", TAMPERINGS)
+def test_a_change_of_any_table_is_found(change, tmp_path):
+    """I5: by whoever can write the database but does not hash, and by whoever edits balances only."""
+    clock = FakeClock()
+    store = SQLiteStore(tmp_path / "budget.db", clock)
+    for name, parent in (("org", None), ("ann", "org"), ("bob", "org")):
+        store.create(account(name, 20, parent, Sliding(30)), ACT)
+    spend(store, claim("a"))
+    clock.go(days=1)
+    spend(store, claim("b"))
+    store.reserve(claim("open"))
+    store.verify()
+    assert store._db.execute("SELECT 1").fetchone()
+    store._db.execute(TAMPERINGS[change])
+    assert store._db.changes() > 0
+    with pytest.raises(LedgerBroken):
+        store.verify()
+    store.close()
+
+
+@pytest.mark.parametrize("period", [Sliding(30), Calendar("week", "Asia/Kolkata")])
+def test_settings_are_read_back_as_they_were_written(period):
+    """Every field of an account."""
+    made = dataclasses.replace(
+        account("ann", 3, "org", period), mode="observe", units=Units(UNIT.rho, UNIT.delta, 3, 1)
+    )
+    assert account_of(settings_text(made)) == made
+    assert account_of(settings_text(account("b"))) == account("b")

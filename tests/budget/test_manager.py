@@ -1,0 +1,155 @@
+"""The manager: what people are told about accounts, and who falls short."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from datetime import UTC, datetime
+from fractions import Fraction
+
+import pytest
+
+from discreet.accounting.convert import epsilon_tight
+from discreet.budget.errors import BudgetRefused
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import LINKEDIN, Account, Calendar, Forever, Refusal, Sliding, Units
+from discreet.budget.report import guarantee, published
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.errors import BudgetExceeded
+from discreet.testing.budget import ACT, UNIT, FakeClock, account, key_of
+from discreet.values import Cost
+
+
+@pytest.fixture
+def manager():
+    """Ann in LinkedIn's units under an organisation."""
+    store = SQLiteStore.in_memory(FakeClock())
+    numbers = itertools.count()
+    made = BudgetManager(store, lambda: f"r{next(numbers)}")
+    made.create(account("org", 9_000, period=Sliding(30)), ACT)
+    made.create(Account.of_units("ann", parent="org"), ACT)
+    yield made
+    made.verify()
+    store.close()
+
+
+def _spend(manager, name, worst, actual):
+    held = manager.reserve("ann", key_of(name), worst)
+    manager.start(held.id)
+    return manager.settle(held.id, actual, name.encode())
+
+
+def _units(information, calls):
+    return dataclasses.replace(LINKEDIN, information=information, calls=calls).limit
+
+
+def test_the_preset_promises_what_the_paper_says_for_one_month_and_twice_that_over_two(manager):
+    """Theorem 2: (34.9, 7e-9) with Sliding; 54.3 with Calendar, whose months can touch."""
+    sliding = Account.of_units("x", period=Sliding(30))
+    assert published(sliding, Cost()).epsilon == pytest.approx(34.9, abs=0.05)
+    assert published(sliding, Cost()).delta_published == pytest.approx(7e-9, rel=1e-9)
+    report = manager.get("ann")
+    assert report.published.epsilon == pytest.approx(54.3, abs=0.05)
+    assert report.guarantee.epsilon < report.published.epsilon
+    assert report.guarantee.delta == pytest.approx(7e-9, rel=1e-9)
+    assert report.guarantee.rho == pytest.approx(2 * 8.4375)
+    assert guarantee(sliding, Cost()).rho == pytest.approx(8.4375)
+
+
+def test_a_balance_is_told_in_rho_in_epsilon_and_in_units(manager):
+    """What is spent is rounded up, what is left down; both parts of a hold count."""
+    _spend(manager, "q", _units(201, 1), _units(101, 1))
+    manager.reserve("ann", key_of("r"), _units(201, 1))
+    report = manager.get("ann")
+    assert report.balance.used == _units(101, 1)
+    assert report.balance.held == _units(201, 1)
+    units = report.units
+    assert (units.information_spent, units.calls_spent) == (302, 2)
+    assert (units.information_left, units.calls_left) == (2_698, 28)
+    assert report.epsilon_spent == pytest.approx(epsilon_tight(302 * 0.15**2 / 8, 1e-9))
+    assert report.epsilon_left == pytest.approx(epsilon_tight(2_698 * 0.15**2 / 8, 1e-9))
+    assert report.resets_at == datetime(2025, 11, 1, tzinfo=UTC)
+    assert manager.get("org").resets_at == datetime(2025, 11, 9, tzinfo=UTC)
+    assert manager.get("org").units is None
+
+
+def test_observed_accounts_and_broken_limits_promise_nothing_they_cannot_keep(manager):
+    """No guarantee when nothing is refused; what was charged beyond a limit counts."""
+    manager.set_mode("ann", "observe", ACT)
+    assert (manager.get("ann").guarantee, manager.get("ann").published) == (None, None)
+    manager.set_mode("ann", "enforce", ACT)
+    _spend(manager, "q", _units(200, 1), _units(200, 1))
+    manager.set_limit("ann", _units(100, 1), Fraction(1, 10**8), ACT)
+    report = manager.get("ann")
+    assert report.balance.remaining == Cost()
+    assert report.epsilon_left == 0
+    assert report.published is None
+    assert report.guarantee.rho == pytest.approx(2 * 200 * 0.15**2 / 8)
+    hopeless = Account("x", Cost(Fraction(1), Fraction(1, 2)), Fraction(3, 4), period=Calendar("day"))
+    assert guarantee(hopeless, Cost()) is None
+    assert guarantee(dataclasses.replace(hopeless, period=Forever()), Cost()).delta == 0.75
+
+
+def test_units_without_calls_are_told_too():
+    """A budget for known domains only; and one that allows nothing."""
+    store = SQLiteStore.in_memory(FakeClock())
+    manager = BudgetManager(store, lambda: "r", computational=True)
+    manager.create(Account.of_units("a", Units(Fraction(1, 10), Fraction(0), 100, 0)), ACT)
+    manager.create(Account.of_units("b", Units(Fraction(1, 10), Fraction(0), 0, 0), period=Sliding(1)), ACT)
+    assert dataclasses.astuple(manager.get("a").units) == (0, 0, 100, 0)
+    assert manager.get("a").guarantee.computational
+    assert manager.get("b").published is None
+    assert manager.get("b").resets_at is None
+    store.close()
+
+
+def test_a_refusal_says_who_falls_short_and_what_is_left(manager):
+    """For an HTTP 403 that explains itself; `check` says the same and holds nothing."""
+    assert manager.check("ann", _units(3_000, 30)) is None
+    with pytest.raises(BudgetRefused, match="account 'ann' has only") as caught:
+        manager.reserve("ann", key_of("q"), _units(3_001, 1))
+    refusal = caught.value.refusal
+    assert isinstance(caught.value, BudgetExceeded)
+    assert (refusal.account, refusal.needed) == ("ann", _units(3_001, 1))
+    assert refusal.remaining == LINKEDIN.limit
+    assert manager.check("ann", _units(3_001, 1)) == refusal
+    manager.set_limit("org", UNIT, Fraction(1, 2), ACT)
+    assert isinstance(manager.check("ann", _units(10, 1)), Refusal)
+    assert manager.check("ann", _units(10, 1)).account == "org"
+    manager.set_mode("org", "observe", ACT)
+    assert manager.check("ann", _units(10, 1)) is None
+    assert manager.get("ann").balance.held == Cost()
+
+
+def test_limits_are_made_from_epsilon_too():
+    """As in the library's own budget: half of delta is converted."""
+    made = Account.of_epsilon("a", 1.0, Fraction(1, 10**8))
+    assert guarantee(made, Cost()).epsilon == pytest.approx(1.0, rel=1e-6)
+    assert made.limit.delta == Fraction(1, 2 * 10**8)
+
+
+def test_officers_adjust_with_a_reason_and_the_ledger_has_it(manager):
+    """Charges, refunds and settings; who and why."""
+    manager.charge("ann", _units(10, 1), ACT)
+    manager.refund("ann", _units(10, 1), ACT)
+    manager.set_period("ann", Sliding(7), ACT)
+    manager.confirm_clock(ACT)
+    assert manager.get("ann").balance.used == Cost()
+    said = [line.body for line in manager._store.lines()]
+    assert sum('"actor":"suite"' in body and '"reason":"a test"' in body for body in said) == 6
+
+
+def test_tending_ends_the_dead(manager):
+    """A heartbeat and an expiry; `void`, `forfeit` and `refresh` are passed on."""
+    clock = manager._store._clock
+    first, second = (manager.reserve("ann", key_of(n), UNIT) for n in "ab")
+    manager.void(first.id)
+    clock.go(seconds=61)
+    assert manager.tend() == 1
+    third = manager.reserve("ann", key_of("c"), UNIT)
+    manager.start(third.id)
+    manager.forfeit(third.id)
+    assert manager.get("ann").balance.forfeited == UNIT
+    clock.go(days=1)
+    assert manager.refresh() == 1
+    assert second.id != third.id

@@ -1,0 +1,251 @@
+"""States, periods and rules: pure, so each is held against its definition."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from datetime import UTC, datetime
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discreet.budget import rules
+from discreet.budget.amount import NOTHING, Amount, Tally
+from discreet.budget.errors import ClockError, LeaseLost
+from discreet.budget.model import LINKEDIN, Account, Act, Calendar, Claim, Forever, Hold, Sliding, Units
+from discreet.budget.periods import DAY_US, NEVER_US, Clock, bucket_end, counts, doubled, stops_us
+from discreet.budget.states import REACHED, TERMINAL, TRANSITIONS, Event, State, asked, transition
+from discreet.errors import InputError, InvariantViolated
+from discreet.values import Cost
+
+ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu", "America/New_York"]
+TIMES = st.integers(0, 4_102_444_800 * 10**6)  # to 2100
+PERIODS = st.one_of(
+    st.just(Forever()),
+    st.builds(Sliding, st.integers(1, 400)),
+    st.builds(Calendar, st.sampled_from(["month", "week", "day"]), st.sampled_from(ZONES)),
+)
+
+
+def _us(text):
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 10**6
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+def test_what_is_not_in_the_table_raises(state, event):
+    """Six things may happen; from a terminal state none."""
+    if (state, event) in TRANSITIONS:
+        assert state not in TERMINAL
+        assert transition(state, event) is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(InvariantViolated):
+            transition(state, event)
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, REACHED)))
+def test_who_asks_again_or_too_late_hears_so(state, event):
+    """Repeats change nothing; what ended otherwise is lost; a bug of the caller's is one."""
+    if REACHED[event] is state:
+        assert asked(state, event) is state
+    elif state in TERMINAL:
+        with pytest.raises(LeaseLost):
+            asked(state, event)
+    elif (state, event) in TRANSITIONS:
+        assert asked(state, event) is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(InvariantViolated):
+            asked(state, event)
+
+
+@given(PERIODS, TIMES)
+def test_a_bucket_ends_after_now_and_another_begins_there(period, now_us):
+    """Buckets only move forward, at whatever clock change."""
+    end = bucket_end(period, now_us)
+    assert now_us < end
+    assert bucket_end(period, end - 1) == end
+    if end != NEVER_US:
+        assert end < bucket_end(period, end)
+        assert counts(period, end, end) == isinstance(period, Sliding)
+
+
+@given(st.integers(1, 60), TIMES, st.integers(0, 100 * DAY_US))
+def test_a_charge_counts_for_as_long_as_the_window_and_a_day_at_most(days, charged_us, later_us):
+    """I6: never less than `days`, never more than `days` + 1; and it stops when it is said to."""
+    period = Sliding(days)
+    end = bucket_end(period, charged_us)
+    counted = counts(period, end, charged_us + later_us)
+    if later_us < days * DAY_US:
+        assert counted
+    if later_us >= (days + 1) * DAY_US:
+        assert not counted
+    assert counted == (charged_us + later_us < stops_us(period, end, charged_us))
+
+
+@given(st.lists(st.integers(0, 40 * DAY_US), min_size=1, max_size=60), st.integers(1, 5))
+def test_no_window_holds_more_than_the_limit(times, days):
+    """I6: as many unit charges as fit are made at each time; any window of `days` days holds at most the limit."""
+    period, limit, charges = Sliding(days), 3, []
+    for now_us in sorted(times):
+        while sum(counts(period, bucket_end(period, t), now_us) for t in charges) < limit:
+            charges.append(now_us)
+    for begin in charges:
+        assert sum(begin <= t < begin + days * DAY_US for t in charges) <= limit
+
+
+@pytest.mark.parametrize(
+    ("period", "now", "end"),
+    [
+        (Sliding(30), "2024-02-29T23:59:59", "2024-03-01"),
+        (Calendar("month", "UTC"), "2024-02-29T23:59:59", "2024-03-01"),
+        (Calendar("month", "Europe/Berlin"), "2024-12-31T22:59:59", "2024-12-31T23:00:00"),
+        (Calendar("month", "Europe/Berlin"), "2024-12-31T23:00:00", "2025-01-31T23:00:00"),
+        (Calendar("week", "UTC"), "2024-01-01T00:00:00", "2024-01-08"),
+        (Calendar("week", "UTC"), "2024-01-07T23:59:59", "2024-01-08"),
+        (Calendar("day", "Europe/Berlin"), "2024-03-31T12:00:00", "2024-03-31T22:00:00"),  # 23 hours
+        (Calendar("day", "Europe/Berlin"), "2024-10-27T12:00:00", "2024-10-27T23:00:00"),  # 25 hours
+        (Calendar("day", "America/Sao_Paulo"), "2017-10-15T02:59:59", "2017-10-15T03:00:00"),  # no midnight there
+        (Calendar("day", "Pacific/Apia"), "2011-12-30T09:00:00", "2011-12-30T10:00:00"),  # no 30th there
+    ],
+)
+def test_periods_begin_where_the_calendar_says(period, now, end):
+    """Leap days, years, zones, days that are shorter or longer or missing."""
+    assert bucket_end(period, _us(now)) == _us(end)
+
+
+def test_only_calendar_periods_are_doubled():
+    """The paper's 34.9 is 54.3 for who asks on the 31st and on the 1st."""
+    assert [doubled(p) for p in (Sliding(30), Forever(), Calendar("month"))] == [1, 1, 2]
+
+
+def test_a_clock_never_goes_back_and_stands_still_when_it_runs_ahead():
+    """I6, at the guard's edge and a microsecond beyond."""
+    assert Clock(5, 9).now_us == 9
+    assert Clock(9 + 100, 9, 100).now_us == 109
+    assert not Clock(9 + 100, 9, 100).ahead
+    ahead = Clock(9 + 101, 9, 100)
+    assert ahead.ahead
+    assert ahead.now_us == 9
+    assert not ahead.opening(111)
+    with pytest.raises(ClockError):
+        ahead.opening(110)
+    assert Clock(109, 9, 100).opening(109)
+    assert not Clock(108, 9, 100).opening(109)
+    assert Clock(0, 109, 100).opening(109)
+
+
+AMOUNTS = st.builds(Amount, st.integers(0, 6), st.integers(0, 6))
+STANDINGS = st.builds(
+    rules.Standing, st.sampled_from("ab"), AMOUNTS, st.booleans(), st.just(0), AMOUNTS, st.booleans(), AMOUNTS
+)
+
+
+@given(st.lists(STANDINGS, min_size=1, max_size=3), AMOUNTS)
+def test_what_is_admitted_fits_and_what_is_refused_does_not(path, worst):
+    """I1, part by part; an account that paid needs nothing; a forfeit pays first and is taken wholly."""
+    admitted = rules.admit(path, worst)
+    if isinstance(admitted, rules.Shortfall):
+        short = next(s for s in path if s.account == admitted.account and s.enforced and not s.paid)
+        assert admitted.needed
+        assert NOTHING.within(admitted.remaining)
+        assert any(not (s.spent + worst).within(s.limit) for s in path if s.enforced and not s.paid)
+        assert short.enforced
+        return
+    for standing, hold in zip(path, admitted, strict=True):
+        if standing.paid:
+            assert (hold.amount, hold.funded) == (NOTHING, NOTHING)
+            continue
+        assert worst.within(hold.amount)
+        assert hold.funded == standing.forfeit
+        total = standing.spent + hold.amount - hold.funded
+        for part, before, limit in (
+            (total.rho, standing.spent.rho, standing.limit.rho),
+            (total.delta, standing.spent.delta, standing.limit.delta),
+        ):
+            assert part <= limit or not standing.enforced or part == before
+
+
+@given(AMOUNTS, AMOUNTS, st.sampled_from([State.VOID, State.FORFEIT]))
+def test_what_ends_unsettled_keeps_what_was_forfeited(amount, funded, state):
+    """I3: a failure is never refunded by a retry that fails or is given up."""
+    hold = Hold("a", 0, amount.most(funded), funded)
+    change = rules.held(hold) + rules.ended(hold, state)
+    assert change.held == NOTHING
+    assert funded.within(change.forfeited)
+    assert change.forfeited == rules.forfeit_of(hold, state)
+
+
+def test_a_settlement_is_charged_within_its_hold():
+    """More than the worst case, or less than nothing, is a bug."""
+    hold = Hold("a", 0, Amount(3, 3))
+    assert rules.settled(hold, Amount(2, 3), paid=False) == Tally(used=Amount(2, 3), held=Amount(-3, -3))
+    assert rules.settled(hold, Amount(2, 3), paid=True) == Tally(held=Amount(-3, -3))
+    for wrong in (Amount(4, 0), Amount(0, 4), Amount(-1, 0), Amount(0, -1)):
+        with pytest.raises(InvariantViolated):
+            rules.settled(hold, wrong, paid=False)
+    with pytest.raises(InvariantViolated):
+        rules.ended(hold, State.SETTLED)
+
+
+@given(st.lists(AMOUNTS, max_size=5), st.data())
+def test_a_refund_takes_the_oldest_charges_first(used, data):
+    """And all of it."""
+    whole = Amount(sum(a.rho for a in used), sum(a.delta for a in used))
+    amount = Amount(data.draw(st.integers(0, whole.rho)), data.draw(st.integers(0, whole.delta)))
+    taken = rules.refunded(enumerate(used), amount)
+    assert Amount(sum(a.rho for _, a in taken), sum(a.delta for _, a in taken)) == amount
+    assert all(part.within(used[n]) for n, part in taken)
+    last_rho = max((n for n, part in taken if part.rho), default=-1)
+    assert all(used[n].rho == dict(taken).get(n, NOTHING).rho for n in range(last_rho))
+    with pytest.raises(InvariantViolated):
+        rules.refunded(enumerate(used), whole + Amount(1, 0))
+
+
+@given(st.fractions(0, 10), st.fractions(0, 1))
+def test_amounts_are_costs_exactly(rho, delta):
+    """Whole quanta, there and back."""
+    cost = Cost(rho, delta)
+    assert Amount.of(cost).cost == cost
+
+
+SOUND = Account("a", Cost(Fraction(1), Fraction(1, 100)), Fraction(1, 10))
+CLAIM = Claim("r", "a", bytes(32), Cost())
+WRONG = [
+    lambda: dataclasses.replace(SOUND, id=""),
+    lambda: dataclasses.replace(SOUND, id="a b"),
+    lambda: dataclasses.replace(SOUND, id="a\tb"),
+    lambda: dataclasses.replace(SOUND, id="a" * 201),
+    lambda: dataclasses.replace(SOUND, parent="a"),
+    lambda: dataclasses.replace(SOUND, parent="a\nb"),
+    lambda: dataclasses.replace(SOUND, mode="off"),
+    lambda: dataclasses.replace(SOUND, delta=Fraction(1, 100)),
+    lambda: dataclasses.replace(SOUND, delta=Fraction(1)),
+    lambda: Sliding(0),
+    lambda: Sliding(40_000),
+    lambda: Calendar("year"),
+    lambda: Units(Fraction(0), Fraction(0), 1, 1),
+    lambda: Units(Fraction(1), Fraction(1), 1, 1),
+    lambda: Units(Fraction(1), Fraction(0), -1, 1),
+    lambda: Act("a", " "),
+    lambda: Act("a b", "why"),
+    lambda: Act("a", "x" * 2_001),
+    lambda: dataclasses.replace(CLAIM, release_key=bytes(15)),
+    lambda: dataclasses.replace(CLAIM, release_key=bytes(65)),
+    lambda: dataclasses.replace(CLAIM, digest=bytes(65)),
+    lambda: dataclasses.replace(CLAIM, key=""),
+    lambda: dataclasses.replace(CLAIM, lease_ms=0),
+    lambda: dataclasses.replace(CLAIM, lease_ms=86_400_001),
+]
+
+
+@pytest.mark.parametrize("make", WRONG)
+def test_values_outside_their_range_are_refused(make):
+    """Before anything is asked of a store."""
+    with pytest.raises(InputError):
+        make()
+
+
+def test_the_preset_is_the_papers():
+    """(0.15, 1e-10, 3000, 30): rho = 3000 * 0.15^2 / 8, and 3e-9 that may be lost."""
+    assert LINKEDIN.limit == Cost(Fraction("8.4375"), Fraction(3, 10**9))
