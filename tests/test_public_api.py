@@ -17,6 +17,7 @@ SOURCE = Path(discreet.__file__).parent
 NAMES = [
     "Budget",
     "BudgetExceeded",
+    "CatalogError",
     "Cost",
     "DiscreetError",
     "EngineError",
@@ -24,13 +25,18 @@ NAMES = [
     "InputError",
     "InvariantViolated",
     "KeyedBits",
+    "Measure",
     "NoiseKey",
     "Release",
+    "SQLError",
+    "Select",
     "SystemBits",
     "Table",
     "UnknownColumn",
+    "Warehouse",
     "WhereError",
     "__version__",
+    "connect",
     "scan",
 ]
 
@@ -61,10 +67,12 @@ def test_every_error_is_a_discreet_error():
     """One except clause catches them all; questions that cannot be asked are ValueErrors too."""
     errors = [getattr(discreet, name) for name in NAMES if isinstance(getattr(discreet, name), type)]
     errors = [error for error in errors if issubclass(error, Exception)]
-    assert len(errors) == 8
+    assert len(errors) == 10
     assert all(issubclass(error, discreet.DiscreetError) for error in errors)
     assert {error.__name__ for error in errors if issubclass(error, ValueError)} == {
+        "CatalogError",
         "InputError",
+        "SQLError",
         "UnknownColumn",
         "WhereError",
     }

@@ -25,8 +25,8 @@ from discreet.errors import BudgetExceeded, DiscreetError, InputError, UnknownCo
 from discreet.noise import KeyedBits
 from discreet.query.model import Query
 from discreet.query.plan import make_plan
-from discreet.table import Table, exact
-from discreet.values import Cost
+from discreet.table import Table
+from discreet.values import Cost, exact
 
 from .release.made import TinyEngine
 

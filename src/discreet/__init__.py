@@ -17,6 +17,7 @@ from discreet._version import __version__
 
 if TYPE_CHECKING:
     from discreet.budget import Budget
+    from discreet.catalog.load import CatalogError
     from discreet.errors import (
         BudgetExceeded,
         DiscreetError,
@@ -24,17 +25,24 @@ if TYPE_CHECKING:
         InexactHead,
         InputError,
         InvariantViolated,
+        SQLError,
         UnknownColumn,
         WhereError,
     )
     from discreet.noise import KeyedBits, SystemBits
+    from discreet.query.select import Measure, Select
     from discreet.release import NoiseKey, Release
     from discreet.table import Table, scan
     from discreet.values import Cost
+    from discreet.warehouse import Warehouse, connect
 
 _HOMES = {
     "scan": "table",
     "Table": "table",
+    "connect": "warehouse",
+    "Warehouse": "warehouse",
+    "Select": "query.select",
+    "Measure": "query.select",
     "Release": "release",
     "NoiseKey": "release",
     "Budget": "budget",
@@ -45,6 +53,8 @@ _HOMES = {
     "InputError": "errors",
     "UnknownColumn": "errors",
     "WhereError": "errors",
+    "SQLError": "errors",
+    "CatalogError": "catalog.load",
     "BudgetExceeded": "errors",
     "EngineError": "errors",
     "InexactHead": "errors",
@@ -54,6 +64,7 @@ _HOMES = {
 __all__ = [
     "Budget",
     "BudgetExceeded",
+    "CatalogError",
     "Cost",
     "DiscreetError",
     "EngineError",
@@ -61,13 +72,18 @@ __all__ = [
     "InputError",
     "InvariantViolated",
     "KeyedBits",
+    "Measure",
     "NoiseKey",
     "Release",
+    "SQLError",
+    "Select",
     "SystemBits",
     "Table",
     "UnknownColumn",
+    "Warehouse",
     "WhereError",
     "__version__",
+    "connect",
     "scan",
 ]
 

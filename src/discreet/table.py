@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import decimal
 import time
 import warnings
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from discreet.domain import listed
-from discreet.engines.duckdb import DuckDBEngine
+from discreet.engines.opening import open_engine
 from discreet.errors import InputError
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.model import MechanismChoice, Query
@@ -18,7 +17,7 @@ from discreet.query.plan import bind, make_plan
 from discreet.query.where import bind_where, find_column, parse_where
 from discreet.question import Every
 from discreet.release import NoiseKey, Release, answer
-from discreet.values import Sensitivity
+from discreet.values import Sensitivity, exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,23 +29,22 @@ if TYPE_CHECKING:
     from discreet.question import Predicate
 
 
-LARGEST_EXPONENT = 1_000
-"""Powers of ten in a number that is written as text: beyond, reading it exactly would take forever."""
-
-
 def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa: ANN401 - paths and frames of four libraries
     """Look at a table in which every row belongs to one user.
 
     Args:
         source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name", an Arrow table,
-            a pandas or Polars frame. Labels in CSV files are read as the text they are.
+            a pandas or Polars frame; or the URL of an engine: "postgresql://reader@host/database", "spark://host:7077",
+            "sc://host:15002", "trino://user@host:8080/catalog/schema", "pinot://broker:8099". Labels in CSV files are
+            read as the text they are.
         user: the column that says whose a row is. Rows without a user are left out.
-        table: which table of a DuckDB file; may be left out if there is only one.
+        table: which table of a DuckDB file or an engine; may be left out if there is only one.
 
     Raises:
         InputError: the source cannot be read, or has no such column.
+        EngineError: the engine cannot be reached.
     """
-    engine = DuckDBEngine(source, table)
+    engine = open_engine(source, table=table)
     return Table(engine, find_column(user, engine.columns(), "user column"))
 
 
@@ -220,7 +218,7 @@ class Table:
         progress: Callable[[float], None] | None,
     ) -> Release:
         start = time.perf_counter()
-        bound = dataclasses.replace(bind(query, self._engine.columns()), where=self._where)
+        bound = bind(dataclasses.replace(query, where=self._where), self._engine.columns())
         plan = make_plan(bound, shared_budget=budget is not None, force=force)
         for note in plan.notes:
             warnings.warn(note, stacklevel=3)
@@ -257,6 +255,8 @@ def question(
         InputError: something in it can be read by nobody.
     """
     items = (item,) if isinstance(item, str) else tuple(item)
+    if not items:
+        raise InputError("at least one item column is needed")
     return Query(
         user,
         items,
@@ -278,28 +278,3 @@ def _delta(delta: float | str | Fraction | None, budget: Budget | None) -> float
     if delta is not None:
         return delta
     return "1e-8" if budget is None else budget.delta / 100
-
-
-def exact(value: float | str | Fraction, name: str) -> Fraction:
-    """A number as it is written: 1e-8 means 1/100,000,000, not the float next to it.
-
-    Raises:
-        InputError: it is not a finite number.
-    """
-    if isinstance(value, int | Fraction):
-        return Fraction(value)
-    above, _, below = str(value).partition("/")
-    if below:
-        try:
-            return exact(above, name) / exact(below, name)
-        except ZeroDivisionError:
-            raise InputError(f"{name} must be a finite number, not {value!r}") from None
-    try:
-        number = decimal.Decimal(above)
-    except decimal.InvalidOperation:
-        number = decimal.Decimal("nan")
-    if not number.is_finite():
-        raise InputError(f"{name} must be a finite number, not {value!r}")
-    if abs(number.adjusted()) > LARGEST_EXPONENT:
-        raise InputError(f"{name} must be a number of ordinary size, not {value!r}")
-    return Fraction(number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow as pa
 from discreet.errors import InputError
 from discreet.question import Kind, Not
 from discreet.testing import engines
-from discreet.testing.engines import reference_head
+from discreet.testing.engines import digest, reference_head
 from discreet.values import ExactHead
 
 _KINDS = [
@@ -44,7 +43,7 @@ class PlainEngine:
             request = replace(request, domain=self._checked(request))
         if request.groups_per_user is not None:
             rows = self._bounded(request, seed)
-            request = replace(request, where=None)
+            request = replace(request, where=None, groups_per_user=None)
         else:
             rows = self.table
         if progress is not None:
@@ -100,7 +99,7 @@ class PlainEngine:
     def _place(self, seed, user, labels, users):
         """Where an item stands in the order of a user."""
         del users
-        return hashlib.sha256(repr((seed, user, labels)).encode()).digest()
+        return digest(seed, user, labels)
 
 
 class RowsAsUsers(PlainEngine):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import datetime
 import uuid
+from fractions import Fraction
 
 import duckdb
 import pyarrow as pa
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.question import HeadRequest, Kind
+from discreet.errors import InputError
+from discreet.question import HeadRequest, Kind, Summed
 from discreet.testing.engines import EngineSuite, rows_of
 
 
@@ -145,3 +147,38 @@ def test_progress_grows_while_it_counts(tmp_path, engine):
     shares = []
     engine(tmp_path / "t.db").head(HeadRequest("user", ("item",), 10), progress=shares.append)
     assert len({share for share in shares if 0 < share < 1}) > 1
+
+
+def test_the_ends_of_time_are_missing(tmp_path, head):
+    """Infinite dates and moments are no labels: no other engine and no calendar could show them."""
+    path = tmp_path / "times.db"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            "CREATE TABLE t AS SELECT * FROM (VALUES (1, DATE '2024-01-01', TIMESTAMP '2024-01-01'), "
+            "(2, 'infinity', '-infinity'), (3, '-infinity', 'infinity')) AS v(user, day, moment)"
+        )
+    assert head(path, "day") == [((datetime.date(2024, 1, 1),), 1)]
+    assert head(path, "moment") == [((datetime.datetime(2024, 1, 1),), 1)]
+    assert head(path, "day", keep_missing=True) == [((None,), 2), ((datetime.date(2024, 1, 1),), 1)]
+
+
+def test_moments_with_a_zone_are_compared_in_utc(tmp_path, head, monkeypatch):
+    """Whatever the zone of the machine: two machines must not count different rows."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    path = tmp_path / "zones.db"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            "CREATE TABLE t AS SELECT 1 AS user, 'a' AS item, TIMESTAMPTZ '2024-01-02 02:00:00+00' AS at"
+        )
+    assert head(path, where="at >= DATE '2024-01-02'") == [(("a",), 1)]
+    assert head(path, where="at < DATE '2024-01-02'") == []
+
+
+@pytest.mark.parametrize("type_", ["DECIMAL(38, 2)", "HUGEINT", "DOUBLE", "VARCHAR"])
+def test_only_numbers_that_cannot_overflow_are_summed(tmp_path, head, type_):
+    """By their type: a value that is too large would tell of itself by an error."""
+    path = tmp_path / "sums.db"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE TABLE t AS SELECT 1 AS user, 'a' AS item, CAST(1 AS {type_}) AS x")
+    with pytest.raises(InputError, match="column 'x' cannot be summed"):
+        head(path, summed=Summed("x", Fraction(0), Fraction(1)))

@@ -127,11 +127,40 @@ def test_labels_of_a_csv_file_are_text_but_filters_see_their_type(tmp_path, head
 
 
 def test_csv_labels_are_what_stands_between_the_separators(tmp_path, head):
-    """Quotes, separators, line breaks and blanks are kept; nothing is made a truth value or a number."""
-    text = 'user,item\n1,"a,b"\n2,"q""uote"\n3,"line\nbreak"\n4, a\n5,true\n6,NaN\n7,1e3\n8,1000.0\n9,\n'
+    """Quotes, separators and blanks are kept; nothing is made a truth value or a number."""
+    text = 'user,item\n1,"a,b"\n2,"q""uote"\n4, a\n5,true\n6,NaN\n7,1e3\n8,1000.0\n9,\n'
     (tmp_path / "t.csv").write_text(text)
-    labels = [" a", "1000.0", "1e3", "NaN", "a,b", "line\nbreak", 'q"uote', "true"]
+    labels = [" a", "1000.0", "1e3", "NaN", "a,b", 'q"uote', "true"]
     assert head(tmp_path / "t.csv") == [((label,), 1) for label in labels]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'x,"open',
+        'x,"a"b',
+        '"x,a',
+        '"',
+        '""',
+        'x,"line\nbreak"',
+        "x\r,a",
+        "x,a\r",
+        "",
+        ",",
+        "x",
+        "x,a,b",
+        "\x01",
+        "\0",
+        "x,a\\",
+    ],
+)
+def test_no_line_of_a_csv_file_touches_another(tmp_path, head, line):
+    """Whatever one user writes, the others' rows count as before: quotes end with their line, however it ends."""
+    others = [f"u{n},b" for n in range(3000)]
+    for ending in ("\n", "\r\n"):
+        text = ending.join(["user,item", *others[:1500], line, *others[1500:], ""])
+        (tmp_path / "t.csv").write_bytes(text.encode())
+        assert dict(head(tmp_path / "t.csv"))["b",] == 3000
 
 
 def test_csv_columns_may_be_named_with_quotes(tmp_path, head):

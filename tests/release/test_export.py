@@ -145,6 +145,8 @@ def test_json_has_exactly_this_shape():
             "rows_per_user_and_item": 1,
             "relative_error": None,
             "counts": True,
+            "summed": None,
+            "average": False,
         },
         "seconds": 0.123,
     }

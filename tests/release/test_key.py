@@ -15,7 +15,7 @@ from discreet.noise import encode
 from discreet.query.model import Query
 from discreet.query.plan import make_plan
 from discreet.query.where import parse_where
-from discreet.question import HeadRequest
+from discreet.question import HeadRequest, Summed
 from discreet.release import NoiseKey, answer, key
 from discreet.release.key import release_context
 from discreet.values import Cost, Sensitivity
@@ -111,6 +111,8 @@ ASKED = {
     "groups_per_user": [1, 2],
     "domain": [pa.table({"item": labels}) for labels in DOMAINS],
     "limit": [50],
+    "keep_missing": [True],
+    "summed": [Summed("x", Fraction(low), Fraction(7), scale) for low, scale in ((0, 0), (1, 0), (0, 1))],
 }
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import pyarrow as pa
+
     from discreet.question import HeadRequest, Kind
     from discreet.values import ExactHead
 
@@ -16,11 +18,19 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call the table. Part of what keyed noise depends on."""
+        """What people call the table, without passwords. Part of what keyed noise depends on, unless a catalog says."""
         ...
 
     def columns(self) -> Mapping[str, Kind]:
         """The table's columns, in order.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        ...
+
+    def scale(self, column: str) -> int:
+        """Digits behind the point of a column of decimal numbers, 0 of whole ones.
 
         Raises:
             EngineError: the engine failed.
@@ -39,16 +49,31 @@ class Engine(Protocol):
     ) -> ExactHead:
         """The request.limit + 1 largest counts with their labels, exactly.
 
-        Rows without a user, or without one of the item columns, are left out. Ties stand in ascending order of the
-        labels (text by UTF-8 bytes). With a domain, its items and no others, all of them.
+        Rows without a user are left out, and so are rows without one of the labels unless missing labels are kept. Ties
+        stand in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, its items and no
+        others, all of them. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine.
 
         Args:
             request: what is wanted.
-            seed: which random items of a user are kept, where request.groups_per_user bounds them.
-            progress: called with a share from 0 to 1 every now and then.
+            seed: which random items of a user are kept, where request.groups_per_user bounds them: the same ones in
+                every engine.
+            progress: called with a share from 0 to 1 every now and then; whatever it raises stops the engine.
 
         Raises:
             EngineError: the engine failed; its own words, which may hold data, are left out.
-            InputError: the data is not what the question takes it for.
+            InexactHead: the engine answered, but not with a head that is proven exact.
+            InputError: the engine cannot answer such a question, or the data is not what the question takes it for.
         """
+        ...
+
+    def fetch(self, statement: str) -> pa.Table:
+        """What a statement of the data owner's returns, whole: the values of a domain, the version of the data.
+
+        Raises:
+            EngineError: the engine failed, or the statement is wrong.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up connections and whatever was kept in files."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,17 +42,45 @@ class Source:
     untyped: bool = False
 
 
-def open_source(connection: duckdb.DuckDBPyConnection, source: Any, table: str | None) -> Source:  # noqa: ANN401
+def open_source(
+    connection: duckdb.DuckDBPyConnection,
+    source: Any,  # noqa: ANN401 - frames of four libraries
+    table: str | None,
+    view: str | None = None,
+) -> Source:
     """Make *source* readable on *connection*.
 
     Args:
         connection: an in-memory database.
         source: see `discreet.engines.duckdb.DuckDBEngine`.
         table: which table of a DuckDB file.
+        view: or what the data owner selects from it.
 
     Raises:
         InputError: there is nothing there that can be read.
     """
+    if view is None:
+        return _opened(connection, source, table)
+    if isinstance(source, str) and source.startswith("duckdb:"):
+        source = _parse_url(source, table)[0]
+    if isinstance(source, str | Path) and _begins_with(Path(source), b"DUCK", 8):
+        _attach(connection, Path(source))
+        name = str(source)
+    else:
+        opened = _opened(connection, source, table)
+        name_source(connection, opened)
+        name = opened.name
+    # What a view shows may change without its files, so it has no version of its own.
+    return Source(f"({view}\n) AS shown", f"{name}, a view", database=True)
+
+
+def name_source(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Let statements of the data owner's call files and frames by the name of source."""
+    if not source.database:
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW source AS SELECT * FROM {source.relation}")
+
+
+def _opened(connection: duckdb.DuckDBPyConnection, source: Any, table: str | None) -> Source:  # noqa: ANN401
     if isinstance(source, str | Path):
         text = str(source)
         if isinstance(source, str) and text.startswith("duckdb:"):
@@ -125,7 +154,28 @@ def _files(pattern: str, paths: list[str]) -> Source:
     for path in files:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
+    _check_schemas(files)
     return Source(f"read_parquet({names})", pattern, files)
+
+
+def _check_schemas(files: tuple[Path, ...]) -> None:
+    """Refuse files of different columns: DuckDB would cast to those of the first, and fail on values that do not fit.
+
+    Raises:
+        InputError: there are such files, or one cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schemas = []
+    for path in files if len(files) > 1 else ():
+        try:
+            schemas.append(pq.read_schema(path).remove_metadata())
+        except (pa.ArrowException, OSError):
+            raise InputError(f"{path} cannot be read as the table it should be") from None
+    for path, schema in zip(files, schemas, strict=False):
+        if not schema.equals(schemas[0]):
+            raise InputError(f"the columns of {str(path)!r} are not those of {str(files[0])!r}")
 
 
 def _csv(pattern: str, files: tuple[Path, ...], names: str) -> Source:
@@ -133,13 +183,37 @@ def _csv(pattern: str, files: tuple[Path, ...], names: str) -> Source:
     for path in files[1:]:  # columns are told by their place
         if _header(path) != (columns, delimiter):
             raise InputError(f"the first line of {str(path)!r} is not that of {str(files[0])!r}")
-    types = ", ".join(f"{text_literal(column)}: 'VARCHAR'" for column in columns)
-    # Nothing is guessed from the rows: a single one could change how all others are read.
-    dialect = f"delim={text_literal(delimiter)}, quote='\"', escape='\"', comment='', nullstr='', header=true"
-    rules = "auto_detect=false, ignore_errors=true"  # a row with too many or too few fields is left out
-    return Source(
-        f"read_csv({names}, columns={{{types}}}, {dialect}, {rules})", pattern, files, tuple(columns), untyped=True
+    return Source(f"{_fields(names, columns, delimiter)} AS fields", pattern, files, tuple(columns), untyped=True)
+
+
+def _fields(names: str, columns: list[str], delimiter: str) -> str:
+    """The rows of CSV files, each read from its own line alone.
+
+    Nothing is guessed from the rows, and no quotation mark reaches beyond its line: a single row could change how all
+    others are read, or take them with it. A line with too many or too few fields, or with a quotation mark that is not
+    closed, is left out. A field without characters is missing.
+    """
+    # A character that no text holds stands between columns, so that there is one; a line that does hold it is left out.
+    lines = (
+        f"read_csv({names}, columns={{'line': 'VARCHAR'}}, delim='\x01', quote='', escape='', comment='', nullstr='', "
+        "header=true, auto_detect=false, ignore_errors=true, strict_mode=false)"
     )
+    mark, apart = re.escape(delimiter), text_literal(delimiter)
+    field = f'(?:"(?:[^"]|"")*"|(?:[^{mark}"][^{mark}]*)?)'
+    whole = mark.join([field] * len(columns))
+    written = []
+    for place, column in enumerate(columns):
+        parts = [field] * len(columns)
+        parts[place] = f"({field})"
+        part = f"regexp_extract(line, {text_literal('^' + mark.join(parts) + '$')}, 1)"
+        bare = f"CASE WHEN starts_with({part}, '\"') THEN replace({part}[2:-2], '\"\"', '\"') ELSE {part} END"
+        split = f"CASE WHEN contains(line, '\"') THEN {bare} ELSE split_part(line, {apart}, {place + 1}) END"
+        written.append(f"nullif({split}, '') AS {quoted(column)}")
+    fits = (
+        f"CASE WHEN contains(line, '\"') THEN regexp_full_match(line, {text_literal(whole)}) "
+        f"ELSE strlen(line) - strlen(replace(line, {apart}, '')) = {len(columns) - 1} END"
+    )
+    return f"(SELECT {', '.join(written)} FROM {lines} WHERE {fits})"
 
 
 def _header(path: Path) -> tuple[list[str], str]:
@@ -189,13 +263,17 @@ def _begins_with(path: Path, magic: bytes, offset: int = 0) -> bool:
         raise InputError(f"{str(path)!r} cannot be read: {(error.strerror or 'no access').lower()}") from None
 
 
-def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | None) -> Source:
+def _attach(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}")
     try:
-        connection.execute(f"ATTACH {text_literal(str(path))} AS source (READ_ONLY)")
+        connection.execute(f"ATTACH {text_literal(str(path))} AS source (READ_ONLY); USE source")
     except duckdb.Error:
         raise InputError(f"the file {str(path)!r} is not a DuckDB database that can be opened for reading") from None
+
+
+def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | None) -> Source:
+    _attach(connection, path)
     rows = connection.execute(
         "SELECT table_schema, table_name, table_type FROM information_schema.tables WHERE table_catalog = 'source' "
         "ORDER BY ALL"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from discreet.query.model import Query
     from discreet.release.result import Release
 
-_OURS = ("rank", "count", "std_error", "low", "high")
+_OURS = ("rank", "count", "sum", "average", "std_error", "low", "high")
 
 
 def require(library: str, wanted: str) -> ModuleType:
@@ -97,10 +97,34 @@ def to_arrow(release: Release) -> pa.Table:
         columns["rank"] = arrow_array(ranks) if release.ordered else pa.nulls(len(release), pa.int64())
     for name in release.labels.column_names:
         columns[_free_name(name, release.labels.column_names)] = release.labels.column(name)
-    for name, values in zip(_OURS[1:], (release.counts, release.std_errors, release.low, release.high), strict=True):
-        if values is not None:
-            columns[name] = arrow_array(values)
-    return pa.table(columns)
+    return pa.table(columns | shown_values(release))
+
+
+def shown_values(release: Release) -> dict[str, pa.Array]:
+    """The numbers beside the labels; std_error, low and high are of the sums or averages, where there are some."""
+    numbers = {"count": release.counts, "std_error": release.std_errors, "low": release.low, "high": release.high}
+    columns = {name: arrow_array(values) for name, values in numbers.items() if values is not None}
+    measured = release.measured
+    if measured is None:
+        return columns
+    scale = release.query.summed.scale if release.query.summed is not None else 0
+    columns = {name: values for name, values in columns.items() if name == "count"}
+    columns[measured.name] = _in_units(measured.values, scale)
+    columns["std_error"] = _in_units(measured.std_errors, scale)
+    columns["low"], columns["high"] = _in_units(measured.low, scale), _in_units(measured.high, scale)
+    return columns
+
+
+def _in_units(values: NDArray[Any], scale: int) -> pa.Array:
+    """What was counted in units of a column's last digit, in the column's own: sums exactly."""
+    import pyarrow as pa
+
+    if not scale:
+        return arrow_array(values)
+    if values.dtype.kind == "f":
+        return arrow_array(values / 10**scale)
+    exact = [decimal.Decimal(value).scaleb(-scale) for value in values.tolist()]
+    return pa.array(exact, pa.decimal128(38, scale))
 
 
 def _free_name(name: str, items: list[str]) -> str:
@@ -146,11 +170,13 @@ def query_to_dict(query: Query) -> dict[str, Any]:
         "epsilon": query.epsilon,
         "delta": float(query.delta),
         "filtered": query.where is not None,
-        "known_domain": query.domain is not None,
+        "known_domain": query.known_domain,
         "groups_per_user": query.sensitivity.groups_per_user,
         "rows_per_user_and_item": query.sensitivity.rows_per_group,
         "relative_error": float(query.relative_error) if query.k is None else None,
         "counts": query.counts,
+        "summed": None if query.summed is None else query.summed.column,
+        "average": query.average,
     }
 
 
@@ -216,26 +242,30 @@ def _headings(release: Release) -> list[str]:
 
 
 def _cells(row: dict[str, Any], release: Release) -> list[str]:
-    cells = []
+    cells, numbers = [], shown_values(release)
     for name, value in row.items():
         if name in {"low", "high"}:
             continue
         if name == "std_error":
             cells.append(f"{value:.3g}")
-        elif name == "count" and release.counts is not None:
-            cells.append(f"{value:,}")
+        elif name in numbers:
+            cells.append(_number(value))
         else:
             cells.append("" if value is None else str(_plain(value)))
     if "low" in row:
-        cells.append(f"{row['low']:,} to {row['high']:,}")
+        cells.append(f"{_number(row['low'])} to {_number(row['high'])}")
     return cells
+
+
+def _number(value: int | float | decimal.Decimal) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 def _aligned(headings: list[str], rows: list[list[str]]) -> list[str]:
     """Columns as wide as their widest cell; numbers to the right."""
     table = [[shortened(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
-    right = [name in {"rank", "count", "std_error", "95 % interval"} for name in headings]
+    right = [name in {"rank", "count", "sum", "average", "std_error", "95 % interval"} for name in headings]
     lines = []
     for row in table:
         cells = []

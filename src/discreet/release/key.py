@@ -61,6 +61,8 @@ def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
         query.k,
         _encodable(query.where),
         _encodable(query.sensitivity),
+        query.keep_missing,
+        _encodable(query.summed),
         None if query.domain is None else _encodable(query.domain.to_pylist()),
         plan.mechanism.name,
         _encodable(plan.mechanism),

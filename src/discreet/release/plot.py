@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.errors import InputError
-from discreet.release.export import python_values, require, shortened, write_whole
+from discreet.release.export import python_values, require, shortened, shown_values, write_whole
 
 if TYPE_CHECKING:
     from discreet.release.result import Release
@@ -29,7 +29,9 @@ def plot(release: Release, path: str | Path | None = None, *, most: int = 40) ->
     Raises:
         InputError: there are no counts, matplotlib is missing, or *path* cannot be written.
     """
-    if release.counts is None or release.low is None or release.high is None:
+    numbers = shown_values(release)
+    shown = next((name for name in ("sum", "average", "count") if name in numbers), None)
+    if shown is None:
         raise InputError("labels without counts cannot be drawn")
     require("matplotlib", "plotting")
     if path is not None:
@@ -44,20 +46,20 @@ def plot(release: Release, path: str | Path | None = None, *, most: int = 40) ->
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     places = np.arange(n)[::-1]
-    counts = release.counts[:n]
-    bars = np.maximum(np.stack([counts - release.low[:n], release.high[:n] - counts]), 0)
+    counts, low, high = (np.array(numbers[name].to_pylist()[:n], dtype=float) for name in (shown, "low", "high"))
+    bars = np.maximum(np.stack([counts - low, high - counts]), 0)
     axes.barh(places, counts, color=_BAR, height=0.72)
     axes.errorbar(counts, places, xerr=bars, fmt="none", ecolor=_ERROR, elinewidth=1.4, capsize=2.5)
     axes.set_yticks(places, _labels(release, n), color=_INK)
     axes.set_ylim(-0.6, max(n, 1) - 0.4)
-    axes.set_xlabel("users" if release.query.sensitivity.rows_per_group == 1 else "rows (clipped per user)", color=_INK)
+    axes.set_xlabel(_measured(release, shown), color=_INK)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     guarantee = release.guarantee
-    shown = f"{n} of {len(release)} items" if n < len(release) else f"{n} items"
+    items = f"{n} of {len(release)} items" if n < len(release) else f"{n} items"
     axes.set_title(
-        f"{shown} by {release.mechanism}, ε = {guarantee.epsilon:.3g}, δ = {guarantee.delta:.2g}; bars: 95 % intervals",
+        f"{items} by {release.mechanism}, ε = {guarantee.epsilon:.3g}, δ = {guarantee.delta:.2g}; bars: 95 % intervals",
         loc="left",
         fontsize=10,
         color=_INK,
@@ -75,6 +77,13 @@ def check_ending(path: str | Path) -> None:
     """
     if Path(path).suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise InputError(f"pictures end in .png, .svg or .pdf, not {str(path)!r}")
+
+
+def _measured(release: Release, shown: str) -> str:
+    """What the bars say."""
+    if release.query.summed is not None:
+        return f"{shown} of {release.query.summed.column} (clipped per user)"
+    return "users" if release.query.sensitivity.rows_per_group == 1 else "rows (clipped per user)"
 
 
 def _labels(release: Release, n: int) -> list[str]:

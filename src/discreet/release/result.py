@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from discreet.accounting.guarantee import Guarantee
     from discreet.query.model import Query
     from discreet.query.plan import Plan
-    from discreet.values import Cost, Outcome
+    from discreet.values import Cost, Measured, Outcome
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -43,6 +43,7 @@ class Release:
         charged: what it cost: less than the guarantee allows where less was returned (pay what you get).
         query: what was asked.
         seconds: how long it took, set by whoever timed it.
+        measured: sums or averages in units of the column's last digit, or None if only counts were asked for.
     """
 
     labels: pa.Table
@@ -57,6 +58,7 @@ class Release:
     charged: Cost
     query: Query
     seconds: float = 0.0
+    measured: Measured | None = None
 
     @classmethod
     def of(cls, plan: Plan, labels: pa.Table, outcome: Outcome, *, computational: bool) -> Release:
@@ -73,6 +75,7 @@ class Release:
             dataclasses.replace(plan.guarantee, computational=computational),
             outcome.cost,
             plan.query,
+            measured=outcome.measured,
         )
 
     def __len__(self) -> int:
@@ -84,6 +87,9 @@ class Release:
 
     def to_arrow(self) -> pa.Table:
         """An Arrow table: rank (for a top k), the item columns, count, std_error, low, high.
+
+        With sums or averages: a column sum or average, whose std_error, low and high these are then; averages have
+        their count, too.
 
         An item column that has one of those names gets an underscore behind it.
         """

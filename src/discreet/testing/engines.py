@@ -11,6 +11,8 @@ class TestMyEngine(EngineSuite):
 from __future__ import annotations
 
 import datetime
+import functools
+import hashlib
 import operator
 from collections import Counter
 from decimal import Decimal
@@ -23,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import InputError
-from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some
+from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from discreet.engines.base import Engine
     from discreet.question import Operator, Predicate
 
-Row: TypeAlias = "tuple[tuple[Any, ...], int]"
-"""An item's labels and its count."""
+Row: TypeAlias = "tuple[Any, ...]"
+"""An item's labels and its count, and its sum where one was asked for."""
 
 OPERATORS: dict[Operator, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -70,6 +72,12 @@ _CONSTANTS[Kind.INTEGER] = [*_CONSTANTS[Kind.INTEGER], Constant(Kind.DECIMAL, "0
 _CONSTANTS[Kind.DECIMAL] = [Constant(Kind.DECIMAL, "0.1"), Constant(Kind.INTEGER, "7"), Constant(Kind.DECIMAL, "0.105")]
 _CONSTANTS[Kind.FLOAT] = [Constant(Kind.DECIMAL, "-0.5"), Constant(Kind.DECIMAL, "0.1"), Constant(Kind.INTEGER, "7")]
 _CONSTANTS[Kind.TIMESTAMP] = [*_CONSTANTS[Kind.TIMESTAMP], *_CONSTANTS[Kind.DATE]]
+_SUMS = [
+    None,
+    Summed("size", Fraction(0), Fraction(7)),
+    Summed("size", Fraction(-3), Fraction(2**31)),
+    Summed("price", Fraction(1, 2), Fraction(701, 100), 2),
+]
 _SETTINGS = settings(
     max_examples=40,
     derandomize=True,
@@ -142,34 +150,65 @@ def _comparable(value: Any, constant: Constant) -> tuple[Any, Any]:  # noqa: ANN
     return Fraction(value), Fraction(constant.text)
 
 
-def reference_head(table: pa.Table, request: HeadRequest) -> list[Row]:
-    """The head of *table* by counting in plain Python; `groups_per_user` is not looked at."""
-    times: Counter[tuple[tuple[Any, ...], Any]] = Counter()
-    for row in table.to_pylist():
-        labels = tuple(row[item] for item in request.items)
-        known = row[request.user] is not None and all(label is not None for label in labels)
-        if known and (request.where is None or truth(request.where, row) is True):
-            times[labels, row[request.user]] += 1
-    counts: dict[tuple[Any, ...], int] = {}
+def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> list[Row]:
+    """The head of *table* by counting in plain Python."""
+    users: dict[Any, dict[tuple[Any, ...], list[dict[str, Any]]]] = {}
+    head: dict[tuple[Any, ...], list[int]] = {} if request.items else {("all",): [0, 0]}
     if request.domain is not None:
-        counts = {tuple(row[item] for item in request.items): 0 for row in request.domain.to_pylist()}
-    for (labels, _), rows in times.items():
-        if request.domain is None or labels in counts:
-            counts[labels] = counts.get(labels, 0) + min(rows, request.rows_per_group)
-    return sorted(counts.items(), key=lambda item: (-item[1], *map(_sorted_by, item[0])))[: request.limit + 1]
+        head = {tuple(row[item] for item in request.items): [0, 0] for row in request.domain.to_pylist()}
+    for row in table.to_pylist():
+        labels = tuple(row[item] for item in request.items) if request.items else ("all",)
+        known = row[request.user] is not None and (request.keep_missing or None not in labels)
+        counts = request.where is None or truth(request.where, row) is True
+        if known and counts and (request.domain is None or labels in head):
+            users.setdefault(row[request.user], {}).setdefault(labels, []).append(row)
+    for user, items in users.items():
+        order = sorted(items, key=functools.partial(digest, seed, user))
+        for labels in order[: request.groups_per_user]:
+            totals = head.setdefault(labels, [0, 0])
+            totals[0] += min(len(items[labels]), request.rows_per_group)
+            totals[1] += 0 if request.summed is None else _clipped(items[labels], request.summed)
+    shown = sorted(head.items(), key=lambda item: (-item[1][0], *map(_sorted_by, item[0])))[: request.limit + 1]
+    return [(labels, count) if request.summed is None else (labels, count, total) for labels, (count, total) in shown]
+
+
+def digest(seed: bytes, user: Any, labels: tuple[Any, ...]) -> str:  # noqa: ANN401 - whatever a user may be
+    """Where one of a user's items stands among hers, in every engine."""
+    framed = [_text(value) for value in (user, *labels)]
+    parts = ["-" if text is None else f"{len(text.encode())}:{text}" for text in framed]
+    return hashlib.md5((seed.hex() + "".join(parts)).encode(), usedforsecurity=False).hexdigest()
+
+
+def _text(value: Any) -> str | None:  # noqa: ANN401 - whatever a cell holds
+    match value:
+        case None:
+            return None
+        case bool():
+            return str(value).lower()
+        case datetime.datetime():
+            return value.strftime("%Y-%m-%d %H:%M:%S.%f")
+    return str(value)
+
+
+def _clipped(rows: list[dict[str, Any]], summed: Summed) -> int:
+    """What a user's rows of an item add to its sum, in units of the last digit."""
+    total = sum((Fraction(row[summed.column]) for row in rows if row[summed.column] is not None), Fraction(0))
+    return int(max(min(total, summed.high), summed.low) * 10**summed.scale)
 
 
 def _sorted_by(label: Any) -> Any:  # noqa: ANN401 - whatever a label may be
-    return label.encode() if isinstance(label, str) else label
+    return (label is not None, label.encode() if isinstance(label, str) else label)
 
 
 def rows_of(engine: Engine, request: HeadRequest, seed: bytes = b"") -> list[Row]:
     """The head that *engine* returns, as plain values."""
     head = engine.head(request, seed=seed)
     assert head.limit == request.limit
-    assert head.labels.column_names == list(request.items)
-    labels = zip(*(column.to_pylist() for column in head.labels.columns), strict=True)
-    return list(zip(labels, head.counts.tolist(), strict=True))
+    assert head.labels.column_names == list(request.labels)
+    labels = list(zip(*(column.to_pylist() for column in head.labels.columns), strict=True))
+    if head.sums is None:
+        return list(zip(labels, head.counts.tolist(), strict=True))
+    return list(zip(labels, head.counts.tolist(), head.sums.tolist(), strict=True))
 
 
 class EngineSuite:
@@ -189,8 +228,8 @@ class EngineSuite:
     def test_random_questions_get_the_head_that_plain_counting_gives(
         self, data: st.DataObject, table: pa.Table
     ) -> None:
-        """Items, limit, filter, clipping: duplicates, NULLs, ties and all, the head is exact."""
-        items = st.lists(st.sampled_from(_LABELS), min_size=1, max_size=3, unique=True).map(tuple)
+        """Limit, filter, bounds, clipping, sums: duplicates, NULLs, ties and all, the head is exact."""
+        items = st.lists(st.sampled_from(_LABELS), max_size=3, unique=True).map(tuple)
         with self.opened(table) as engine:
             for _ in range(3):
                 request = HeadRequest(
@@ -199,8 +238,12 @@ class EngineSuite:
                     data.draw(st.sampled_from([1, 2, 5, 1000])),
                     data.draw(st.none() | predicates()),
                     data.draw(st.sampled_from([1, 2, 3, 2**31])),
+                    data.draw(st.sampled_from([None, None, 1, 2])),
+                    keep_missing=data.draw(st.booleans()),
+                    summed=data.draw(st.sampled_from(_SUMS)),
                 )
-                assert rows_of(engine, request) == reference_head(table, request)
+                seed = data.draw(st.sampled_from([b"", b"s" * 32]))
+                assert rows_of(engine, request, seed) == reference_head(table, request, seed)
 
     @_SETTINGS
     @given(table=tables(), listed=tables(), where=st.none() | predicates(), tau=st.sampled_from([1, 2]))

@@ -1,0 +1,124 @@
+"""Our whole path against the engines' own time for the same head."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import discreet
+from benchmarks.processes import made_table
+from benchmarks.timing import in_turns, table
+from discreet.engines.opening import open_engine
+from discreet.question import HeadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from discreet.engines.base import Engine
+    from discreet.warehouse import Warehouse
+
+SQL = (
+    "SELECT article, COUNT(DISTINCT member_id) AS n FROM engagements "
+    "WHERE country IN ('IN', 'US') AND seniority >= 2 GROUP BY article ORDER BY n DESC LIMIT 100"
+)
+_COLUMNS = """
+user = "member_id"
+columns.article = { type = "text", group = true }
+columns.country = { type = "text", filter = true }
+columns.seniority = { type = "integer", filter = true }
+"""
+
+
+def run() -> list[str]:
+    """A top 100 (dbar 1,000) of the shared table in SQL, with noise, in turns with the head alone in the engine."""
+    rows = [_preparation()]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for engine in ("duckdb", "postgres", "spark", "trino", "pinot"):
+            with _loaded(engine, folder / engine) as url, _asked(url, folder) as warehouse:
+                whole, alone = in_turns(_pair(warehouse, warehouse.engine("engagements")), 15)
+                allowed = 1.10 * alone + 0.003
+                rows.append(
+                    [
+                        engine,
+                        f"{1e3 * whole:.1f} ms",
+                        f"{1e3 * alone:.1f} ms",
+                        f"{whole / alone:.3f}x",
+                        f"{whole / allowed:.2f}",
+                    ]
+                )
+    return table(["engine", "our whole path", "its head alone", "ratio", "share of 1.10x + 3 ms"], rows)
+
+
+def _pair(warehouse: Warehouse, reader: Engine) -> list[Callable[[], object]]:
+    """Through all of Discreet, and the same head as somebody would write it by hand."""
+    head = SQL.replace("LIMIT 100", "LIMIT 1001").replace("n DESC", "n DESC, article")
+    return [lambda: warehouse.query(SQL), lambda: reader.fetch(head)]
+
+
+def _preparation() -> list[str]:
+    """Parse, canonicalise, plan: everything before the engine."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _loaded("duckdb", Path(name)) as url,
+        _asked(url, Path(name)) as warehouse,
+    ):
+        (seconds,) = in_turns([lambda: warehouse.plan(SQL)], 201)
+    return ["parse, canonicalise, plan", f"{1e3 * seconds:.2f} ms", "", "", f"of 2 ms: {seconds / 0.002:.2f}"]
+
+
+@contextlib.contextmanager
+def _asked(url: str, folder: Path) -> Iterator[Warehouse]:
+    """A warehouse whose one dataset is at *url*."""
+    path = folder / "catalog.toml"
+    path.write_text(
+        f'[engines.here]\nurl = "{url}"\n[datasets.engagements]\nengine = "here"\ntable = "engagements"{_COLUMNS}'
+    )
+    with discreet.connect(path) as warehouse:
+        yield warehouse
+
+
+@contextlib.contextmanager
+def _loaded(engine: str, folder: Path) -> Iterator[str]:
+    """The URL of an engine that holds the shared table."""
+    from servers.table import engagements
+
+    folder.mkdir(parents=True, exist_ok=True)
+    held = engagements(dates=False)
+    if engine == "duckdb":
+        import duckdb
+
+        with duckdb.connect(str(folder / "shared.db")) as connection:
+            connection.execute("CREATE OR REPLACE TABLE engagements AS FROM held")
+        yield f"duckdb:///{folder / 'shared.db'}"
+        return
+    server = importlib.import_module(f"servers.{engine}")
+    url: Any = server.start(folder)
+    try:
+        server.load(url, held, "engagements")
+        yield url
+    finally:
+        server.stop(folder)
+
+
+def growth() -> list[str]:
+    """How the head's time grows with the rows: DuckDB and Spark, one machine, 10,001 items of a heavy-tailed table."""
+    rows = []
+    for size in (1_000_000, 10_000_000, 100_000_000):
+        path = made_table(size)
+        cells = [f"{size:,}"]
+        for source in (str(path), f"spark://local?path={path}"):
+            engine = open_engine(source)
+            request = HeadRequest("user_id", ("item",), 10_000)
+            if size < 100_000_000:
+                engine.head(request)
+            start = time.perf_counter()
+            engine.head(request)
+            cells.append(f"{time.perf_counter() - start:.1f} s")
+            engine.close()
+        rows.append(cells)
+    return table(["rows", "DuckDB", "Spark, local"], rows)

@@ -1,0 +1,126 @@
+"""Starting a server as a process of its own, waiting until it answers, and ending it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+_POLL_SECONDS = 0.2
+_LAST_WORDS = 3000
+
+
+def free_port() -> int:
+    """A TCP port of this machine's loopback address that nobody listens at."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def start(
+    folder: Path,
+    name: str,
+    command: Sequence[str | Path],
+    ready: Callable[[], bool],
+    *,
+    env: Mapping[str, str] | None = None,
+    seconds: float = 180,
+) -> None:
+    """Start *command* and wait until *ready* says so; it outlives whoever started it.
+
+    Args:
+        folder: where it runs, and where name.log and name.pid are.
+        name: of the process.
+        command: and its arguments; it must stay in the foreground.
+        ready: asked every fifth of a second; what it raises as an OSError means not yet.
+        env: variables beside those of this process.
+        seconds: how long it may take.
+
+    Raises:
+        RuntimeError: it ended, or was not ready in time; with the end of its log.
+    """
+    log = folder / f"{name}.log"
+    with log.open("ab") as output:
+        started = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=folder,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the tests, not for the server
+        )
+    _pid_file(folder, name).write_text(str(started.pid))
+    try:
+        _await(started, name, ready, seconds, log)
+    except BaseException:
+        stop(folder, name)
+        raise
+    finally:
+        started.returncode = 0  # it may go on: no warning when this object goes
+
+
+def stop(folder: Path, name: str, *, seconds: float = 30) -> None:
+    """End what `start` started, and its children: politely, and after *seconds* by force. Nothing if it is gone."""
+    file = _pid_file(folder, name)
+    if not file.exists():
+        return
+    group = int(file.read_text())
+    for sign, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 10)):
+        if _signalled(group, sign) and _ended(group, patience):
+            break
+    file.unlink()
+
+
+def _pid_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.pid"
+
+
+def _await(started: subprocess.Popen[bytes], name: str, ready: Callable[[], bool], seconds: float, log: Path) -> None:
+    end = time.monotonic() + seconds
+    while not _is(ready):
+        if started.poll() is not None:
+            raise RuntimeError(f"{name} ended before it was ready:\n{_last_words(log)}")
+        if time.monotonic() > end:
+            raise RuntimeError(f"{name} was not ready within {seconds:g} seconds:\n{_last_words(log)}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _is(ready: Callable[[], bool]) -> bool:
+    try:
+        return ready()
+    except OSError:
+        return False
+
+
+def _signalled(group: int, sign: int) -> bool:
+    """False if there is nobody left."""
+    try:
+        os.killpg(group, sign)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _ended(group: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(ChildProcessError):  # somebody else's child
+            os.waitpid(group, os.WNOHANG)  # a child of ours that has ended is there until it is asked for
+        if not _signalled(group, 0):
+            return True
+        time.sleep(_POLL_SECONDS)
+    return False
+
+
+def _last_words(log: Path) -> str:
+    return log.read_bytes()[-_LAST_WORDS:].decode(errors="replace")

@@ -1,0 +1,98 @@
+"""The table that all engines are tested on: what engines get wrong, among two million rows."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+
+ROWS = 2_000_000
+SEED = 20_261_121
+
+TRAPS = (
+    "",
+    " ",
+    "a",
+    "A",
+    "a ",
+    "ä",
+    "a\u0308",
+    "é",
+    "e\u0301",
+    "ß",
+    "ss",
+    "ﬀ",
+    "😀",
+    "😁",
+    "\ue000",
+    "\uffff",
+    "null",
+    "NULL",
+    "O'Neil",
+    '"quoted"',
+    "back\\slash",
+    "tab\there",
+    "new\nline",
+    "100%",
+    "under_score",
+    "$1",
+    "?",
+    "{}",
+    "İ",
+    "i",
+    "ı",
+    "中文",
+    "العربية",
+)
+"""Labels that collations, encodings and quoting tell apart or make one."""
+
+COUNTRIES = ("IN", "US", "DE", "BR", "in", "us", "Ö", "null")
+TITLES = ("CEO", "CTO", "engineer", "nurse", "O'Neil", "ceo")
+
+
+def engagements(rows: int = ROWS, *, dates: bool = True) -> pa.Table:
+    """Rows of member_id, article, country, title and seniority; missing values, duplicates and ties in all of them.
+
+    Args:
+        rows: how many.
+        dates: True for the columns day, at, paid and price, too, which not every engine can hold.
+    """
+    draw = np.random.default_rng(SEED)
+    # In another order than that of the labels, traps among the largest, and many of equal counts at the end.
+    articles = [f"article {n}" for n in draw.permutation(20_000)]
+    for place, trap in enumerate(TRAPS):
+        articles.insert(7 * place, trap)
+    ranks = np.minimum(draw.zipf(1.3, rows) - 1, len(articles) - 1)
+    columns = {
+        "member_id": _some(draw, pa.array(draw.integers(0, rows // 10, rows)), 0.001),
+        "article": _some(draw, pa.array(articles).take(pa.array(ranks)), 0.01),
+        "country": _some(draw, pa.array(COUNTRIES).take(pa.array(draw.integers(0, len(COUNTRIES), rows))), 0.05),
+        "title": _some(draw, pa.array(TITLES).take(pa.array(draw.integers(0, len(TITLES), rows))), 0.05),
+        "seniority": _some(draw, pa.array(draw.integers(-3, 11, rows)), 0.05),
+    }
+    if dates:
+        start = datetime.date(2026, 1, 1)
+        days = pa.array([start + datetime.timedelta(days=n) for n in range(90)])
+        moments = pa.array(
+            [datetime.datetime(2026, 1, 1) + datetime.timedelta(seconds=n * 7919, microseconds=n) for n in range(500)],
+            pa.timestamp("us"),
+        )
+        prices = pa.array([Decimal(n) / 100 for n in range(-5, 300)], pa.decimal128(9, 2))
+        columns |= {
+            "day": _some(draw, days.take(pa.array(draw.integers(0, 90, rows))), 0.05),
+            "at": _some(draw, moments.take(pa.array(draw.integers(0, 500, rows))), 0.05),
+            "paid": _some(draw, pa.array(draw.integers(0, 2, rows) == 1), 0.05),
+            "price": _some(draw, prices.take(pa.array(draw.integers(0, len(prices), rows))), 0.05),
+        }
+    table = pa.table(columns)
+    # Every twentieth row is there twice.
+    return pa.concat_tables([table.slice(0, rows - rows // 20), table.slice(0, rows // 20)])
+
+
+def _some(draw: np.random.Generator, values: pa.Array, missing: float) -> pa.Array:
+    """*values*, of which a share is missing."""
+    import pyarrow.compute as pc
+
+    return pc.if_else(pa.array(draw.random(len(values)) >= missing), values, pa.nulls(len(values), values.type))

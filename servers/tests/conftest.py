@@ -1,0 +1,31 @@
+"""Servers are started when a test first asks for them, and stopped when the session ends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """What `servers.NAME.start` returns; DISCREET_NAME_URL names one that runs already, if one URL says all."""
+    started = {}
+
+    def start(name):
+        if name not in started:
+            running = os.environ.get(f"DISCREET_{name.upper()}_URL")
+            module = importlib.import_module(f"servers.{name}")
+            folder = tmp_path_factory.mktemp(name)
+            started[name] = (running or module.start(folder), None if running else (module, folder))
+        return started[name][0]
+
+    yield start
+    for _, stop in started.values():
+        if stop is not None:
+            stop[0].stop(stop[1])

@@ -1,0 +1,145 @@
+"""One table in five engines: the same heads to the byte, and the same noise for one key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import discreet
+from discreet.engines.opening import open_engine
+from discreet.testing.engines import reference_head, rows_of
+from servers import pinot, postgres, spark, trino
+from servers.table import engagements
+from servers.tests.questions import COMMON, KINDS, questions
+
+SERVERS = {"postgres": postgres, "spark": spark, "trino": trino, "pinot": pinot}
+KEY = b"k" * 32
+SQL = (
+    "SELECT article, COUNT(DISTINCT member_id) AS readers FROM engagements WHERE country IN ('IN', 'Ö') "
+    "AND (title IN ('CEO', 'O''Neil') OR seniority >= 5) GROUP BY article ORDER BY readers DESC LIMIT 10"
+)
+CATALOG = """
+[engines.here]
+url = "{url}"
+[datasets.engagements]
+engine = "here"
+table = "engagements"
+user = "member_id"
+data_version = "1"
+columns.article = {{ type = "text", group = true }}
+columns.country = {{ type = "text", filter = true, group = true, domain = ["IN", "US", "nowhere"] }}
+columns.title = {{ type = "text", filter = true }}
+columns.seniority = {{ type = "integer", filter = true, group = true }}
+"""
+
+
+@pytest.fixture(scope="session")
+def url(server, tmp_path_factory):
+    """Of an engine by name, filled with the shared table when it is first asked for; Pinot's has no dates."""
+    held = engagements()
+    found = {}
+
+    def of(name):
+        if name in found:
+            return found[name]
+        if name == "duckdb":
+            import duckdb
+
+            path = tmp_path_factory.mktemp("shared") / "shared.db"
+            with duckdb.connect(str(path)) as connection:
+                connection.execute("CREATE TABLE engagements AS FROM held")
+            found[name] = f"duckdb:///{path}"
+        else:
+            started = server(name)
+            table = held.select(["member_id", *COMMON]) if name == "pinot" else held
+            SERVERS[name].load(started, table, "engagements")
+            found[name] = started if isinstance(started, str) else pinot_url(started)
+        return found[name]
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def engine(url):
+    """An open engine by name."""
+    opened = {}
+
+    def of(name):
+        if name not in opened:
+            opened[name] = open_engine(url(name), table="engagements")
+        return opened[name]
+
+    yield of
+    for each in opened.values():
+        each.close()
+
+
+def pinot_url(started):
+    """Of the cluster that was started."""
+    return f"pinot://{started['broker'].removeprefix('http://')}?controller={started['controller']}"
+
+
+@pytest.fixture(scope="session")
+def heads(engine):
+    """The heads of an engine as bytes; DuckDB's are counted once."""
+    known = {}
+
+    def of(name, requests):
+        asked = (name, len(requests))
+        if name != "duckdb" or asked not in known:
+            known[asked] = [as_bytes(engine(name).head(request)) for request in requests]
+        return known[asked]
+
+    return of
+
+
+def as_bytes(head):
+    """A head in Arrow's own format, its columns made anew: what stands behind the last truth value is no matter."""
+    table = head.labels.append_column("count", pa.array(head.counts))
+    table = pa.table([pa.array(column.to_pylist(), column.type) for column in table.columns], table.column_names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_two_hundred_questions_have_heads_equal_to_the_byte(heads, name):
+    """Unicode, missing values, duplicates, ties at the cut, filters of every kind: DuckDB's head, or none."""
+    asked = questions(200)
+    assert heads(name, asked) == heads("duckdb", asked)
+
+
+@pytest.mark.parametrize("name", ["postgres", "spark", "trino"])
+def test_dates_decimals_and_truth_values_are_alike_too(heads, name):
+    """As labels and in filters; Pinot has no such types."""
+    asked = questions(40, tuple(column for column in KINDS if column != "member_id"), seed=2)
+    assert heads(name, asked) == heads("duckdb", asked)
+
+
+def test_duckdb_counts_as_plain_python_does(engine):
+    """What the others are held against, on all two million rows."""
+    table = engagements(dates=False)
+    for request in questions(3, seed=3):
+        assert rows_of(engine("duckdb"), request) == reference_head(table, request)
+
+
+def test_a_statement_gets_one_noisy_answer_from_all_engines(url, tmp_path):
+    """One catalog, one key, five engines: the labels, the counts and their noise are the same."""
+    answers = {}
+    for name in ("duckdb", *SERVERS):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(CATALOG.format(url=url(name)))
+        with discreet.connect(path) as warehouse:
+            answers[name] = [
+                warehouse.query(statement, epsilon=2.0, key=KEY).to_csv()
+                for statement in (
+                    SQL,
+                    SQL.replace(" LIMIT 10", ""),
+                    "SELECT COUNT(DISTINCT member_id) FROM engagements WHERE NOT country = 'IN'",
+                    "SELECT country, COUNT(DISTINCT member_id) FROM engagements GROUP BY country",
+                    "SELECT seniority, article, COUNT(DISTINCT member_id) FROM engagements GROUP BY 1, 2 LIMIT 20",
+                )
+            ]
+    assert all(answer == answers["duckdb"] for answer in answers.values())
+    assert len(answers["duckdb"][0].splitlines()) == 11

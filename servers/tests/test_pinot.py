@@ -1,0 +1,256 @@
+"""Pinot counts exactly: what two servers lose by themselves, filters with missing values, labels, listed items."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import random
+
+import httpx
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discreet.engines.pinot import PinotEngine
+from discreet.errors import InexactHead, InputError
+from discreet.query.where import bind_where, parse_where
+from discreet.question import HeadRequest, Kind
+from discreet.testing.engines import predicates, reference_head, rows_of
+from servers import pinot
+
+MOMENTS = [
+    datetime.datetime(1960, 1, 1, 1, 2, 3, 4000),
+    datetime.datetime(2024, 10, 27, 0, 30),  # half past two in Berlin, where the servers' clocks are
+    datetime.datetime(2024, 10, 27, 1, 30),  # half past two again
+]
+WORDS = [
+    "",
+    "B",
+    "a",
+    "a ",
+    "b'",
+    '"',
+    "é",
+    "e\u0301",
+    "ﬀ",
+    "😀",
+    "\ue000",
+    "%",
+    "NULL",
+    "null",
+    "\\",
+    "-- x",
+    "o;'",
+    "?",
+]
+SIZES = [-(2**63), -7, 0, 1, 7, 2**53 + 1, 2**63 - 1]
+SHARES = [-0.5, -0.0, 0.0, 0.1, 7.0, 1e300]
+KINDS = {"who": Kind.TEXT, "word": Kind.TEXT, "size": Kind.INTEGER, "at": Kind.TIMESTAMP, "share": Kind.FLOAT}
+
+
+def some_rows():
+    """200 rows of few values, so that there are duplicates, ties and missing values, whatever is asked."""
+    draw = random.Random(7)
+    pools = {"who": ["ann", "bob", "cy", "d'e"], "word": WORDS, "size": SIZES, "at": MOMENTS, "share": SHARES}
+    types = {"at": pa.timestamp("us"), "size": pa.int64(), "share": pa.float64()}
+    columns = {
+        name: pa.array([draw.choice([None, *values]) for _ in range(200)], types.get(name, pa.string()))
+        for name, values in pools.items()
+    }
+    return pa.table(columns)
+
+
+ROWS = some_rows()
+
+
+def url_of(urls, table):
+    """The URL of a table."""
+    return f"pinot://{urls['broker'].removeprefix('http://')}?table={table}&controller={urls['controller']}"
+
+
+@contextlib.contextmanager
+def opened(urls, table, **parts):
+    """An engine, closed when the context ends."""
+    engine = PinotEngine(url_of(urls, table), **parts)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def urls(server):
+    """A cluster with a table of `some_rows`."""
+    urls = server("pinot")
+    pinot.load(urls, ROWS, "some_rows")
+    return urls
+
+
+@pytest.fixture(scope="module")
+def engine(urls):
+    """The engine that reads that table."""
+    with opened(urls, "some_rows") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def split(server):
+    """A cluster with a table of 20,000 items on each of two servers; the largest of all, X, is large on neither."""
+    urls = server("pinot")
+    segments = []
+    for side in (1, 2):
+        rows = [{"user": 10 * side + n, "item": "X"} for n in range(2)]
+        rows += [{"user": 10 * side + n, "item": f"{side}/{i}"} for i in range(6_000) for n in range(3)]
+        rows += [{"user": 10 * side, "item": f"{side}/{i}"} for i in range(6_000, 19_999)]
+        segments.append(rows)
+    fields = [{"name": "user", "dataType": "LONG"}, {"name": "item", "dataType": "STRING"}]
+    pinot.create(urls, {"schemaName": "split", "dimensionFieldSpecs": fields})
+    for rows in segments:
+        pinot.append(urls, "split", rows)
+    return urls
+
+
+def test_two_servers_lose_the_largest_item_without_a_sign(split):
+    """Asked as anybody would, Pinot leaves out the item that most users have, and every sign is clean."""
+    sql = (
+        "SELECT item, COUNT(DISTINCT user) FROM split_OFFLINE GROUP BY item "
+        "ORDER BY COUNT(DISTINCT user) DESC, item LIMIT 3"
+    )
+    answer = httpx.post(f"{split['broker']}/query/sql", json={"sql": sql}, timeout=60).json()
+    assert answer["resultTable"]["rows"] == [["1/0", 3], ["1/1", 3], ["1/10", 3]]
+    assert (answer["exceptions"], answer["numGroupsLimitReached"]) == ([], False)
+    assert answer["numServersQueried"] == answer["numServersResponded"] == 2
+
+
+def test_the_engine_finds_the_largest_item(split):
+    """With all trimming off the item is there, with the users of both servers."""
+    with opened(split, "split") as engine:
+        head = rows_of(engine, HeadRequest("user", ("item",), 2))
+    assert head == [(("X",), 4), (("1/0",), 3), (("1/1",), 3)]
+
+
+def test_the_engine_returns_every_item_that_there_is(split):
+    """39,999 of them, which is past every default of Pinot's."""
+    with opened(split, "split") as engine:
+        head = engine.head(HeadRequest("user", ("item",), 50_000))
+    assert (len(head.counts), int(head.counts.sum())) == (39_999, 4 + 2 * (3 * 6_000 + 13_999))
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@given(data=st.data())
+def test_random_filters_get_the_head_that_plain_counting_gives(engine, data):
+    """Every operator, NOT, AND and OR over missing values; what Pinot would compare wrongly is refused."""
+    items = data.draw(st.lists(st.sampled_from(["word", "size", "at"]), min_size=1, max_size=2, unique=True))
+    limit = data.draw(st.sampled_from([1, 5, 1000]))
+    request = HeadRequest("who", tuple(items), limit, data.draw(st.none() | predicates(KINDS)))
+    try:
+        head = rows_of(engine, request)
+    except InputError as error:
+        assert "UTF-16" in str(error)  # noqa: PT017 - a refusal is as good as a head
+    else:
+        assert head == reference_head(ROWS, request)
+
+
+@pytest.mark.parametrize("item", ["word", "size", "at"])
+def test_labels_of_every_kind_come_back_in_ascending_order(engine, item):
+    """Text by UTF-8 bytes, astral characters and all; moments of the hour that clocks show twice stay apart."""
+    for limit in (1, 4, 9, 1000):
+        request = HeadRequest("who", (item,), limit)
+        assert rows_of(engine, request) == reference_head(ROWS, request)
+
+
+def test_labels_have_the_types_of_other_engines(engine):
+    """Text is string, whole numbers are int64, moments are microseconds."""
+    labels = engine.head(HeadRequest("who", ("word", "size", "at"), 5)).labels
+    assert [field.type for field in labels.schema] == [pa.string(), pa.int64(), pa.timestamp("us")]
+
+
+def test_all_rows_are_one_item_where_none_is_named(engine):
+    """The users of the whole table; none where no row passes, whoever sees that."""
+    for text, count in (("size > -10", 4), ("size = 5", 0), ("size = 1 AND size = 7", 0)):
+        where = bind_where(parse_where(text), KINDS)
+        assert engine.head(HeadRequest("who", (), 1, where)).counts.tolist() == [count], text
+
+
+def test_filters_that_no_row_can_pass_have_empty_heads(engine):
+    """Whether this side, the broker or the servers see it."""
+    for text in ("size > 1 AND size < 1", "size = 1 AND size = 7", "word = 'nowhere'", "size > 100000000000000000000"):
+        where = bind_where(parse_where(text), KINDS)
+        assert rows_of(engine, HeadRequest("who", ("word",), 5, where)) == []
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        pa.table({"word": [*WORDS, "nowhere"]}),
+        pa.table({"size": pa.array([7, 8, 2**63 - 1, -(2**63)])}),
+        pa.table({"at": pa.array([*MOMENTS, datetime.datetime(2024, 1, 1, 0, 0, 0, 1)], pa.timestamp("us"))}),
+        pa.table({"word": ["a", "a", "nowhere"], "size": [0, 7, 0]}),
+        pa.table({"word": [f"w{n}" for n in range(20_000)]}),
+        pa.table({"word": ["a"] * 1_000, "size": pa.array(range(1_000))}),
+    ],
+)
+def test_a_listed_domain_gets_all_its_counts_and_no_others(engine, domain):
+    """Listed items without rows count 0, as many as Pinot takes."""
+    for limit in (2, len(domain)):
+        request = HeadRequest("who", tuple(domain.column_names), limit, domain=domain)
+        assert rows_of(engine, request) == reference_head(ROWS, request)
+
+
+def test_very_long_labels_stay_apart(server):
+    """Labels of 100 kB that differ in their last character only, in a column that holds them."""
+    urls = server("pinot")
+    labels = ["x" * 100_000 + end for end in "bac"]
+    table = pa.table({"who": ["1", "1", "1", "2"], "word": [*labels, labels[2]]})
+    pinot.load(urls, table, "long_labels", segments=2)
+    with opened(urls, "long_labels") as engine:
+        assert rows_of(engine, HeadRequest("who", ("word",), 9)) == reference_head(
+            table, HeadRequest("who", ("word",), 9)
+        )
+
+
+def test_a_table_without_segments_has_an_empty_head(server):
+    """No rows, no items, no error."""
+    urls = server("pinot")
+    pinot.load(urls, ROWS.slice(0, 0), "empty_rows")
+    with opened(urls, "empty_rows") as engine:
+        assert rows_of(engine, HeadRequest("who", ("word",), 5)) == []
+        assert engine.head(HeadRequest("who", (), 1)).counts.tolist() == [0]
+
+
+def test_the_version_of_the_data_changes_with_every_segment_and_with_nothing_else(server):
+    """Added segments change it; asking does not."""
+    urls = server("pinot")
+    pinot.load(urls, ROWS.slice(0, 10), "versions", segments=1)
+    with opened(urls, "versions") as engine:
+        first = engine.data_version()
+        engine.head(HeadRequest("who", ("word",), 5))
+        assert engine.data_version() == first
+        pinot.append(urls, "versions", [{"who": "x", "word": "y"}])
+        assert engine.data_version() != first
+
+
+def test_columns_are_told_in_order_with_their_kinds(engine):
+    """Filters and labels are checked against them."""
+    assert list(engine.columns().items()) == list(KINDS.items())
+
+
+def test_what_the_owner_asks_for_comes_whole_or_not_at_all(engine):
+    """A statement that Pinot may have cut is refused."""
+    assert engine.fetch("SELECT COUNT(*) FROM some_rows_OFFLINE").to_pydict() == {"count(*)": [200]}
+    words = engine.fetch("SELECT DISTINCT word FROM some_rows_OFFLINE LIMIT 100")
+    assert sorted(words.column("word").to_pylist()) == sorted([*WORDS, "(missing)"])
+    for statement in ("SELECT word FROM some_rows_OFFLINE", "SELECT word FROM some_rows_OFFLINE LIMIT 7"):
+        with pytest.raises(InexactHead, match="LIMIT"):
+            engine.fetch(statement)
+
+
+def test_constants_that_pinot_would_read_as_others_are_refused(urls):
+    """It makes one quote of two that stand side by side, and counts another item."""
+    pinot.load(urls, pa.table({"who": ["a", "b"], "word": ["x''y", "x'y"]}), "quotes", segments=1)
+    sql = """SELECT word FROM quotes_OFFLINE WHERE word = 'x''''y' LIMIT 5"""
+    answer = httpx.post(f"{urls['broker']}/query/sql", json={"sql": sql}, timeout=60).json()
+    assert answer["resultTable"]["rows"] == [["x'y"]]
+    with opened(urls, "quotes") as quotes, pytest.raises(InputError, match="two single quotes"):
+        rows_of(quotes, HeadRequest("who", ("word",), 5, bind_where(parse_where("word = 'x''''y'"), KINDS)))

@@ -1,0 +1,217 @@
+"""What makes Pinot's counts inexact is refused on a real cluster: settings, missing servers, limits, time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from discreet.engines.pinot import PinotEngine
+from discreet.engines.pinot_answer import check_complete, check_signs
+from discreet.engines.pinot_answer import rows_of as answered_rows
+from discreet.errors import EngineError, InexactHead, InputError
+from discreet.question import HeadRequest
+from discreet.testing.engines import rows_of
+from servers import pinot
+from servers.tests.test_pinot import opened, url_of
+
+REQUEST = HeadRequest("user", ("item",), 2)
+HEAD = [(("X",), 4), (("1/0",), 3), (("1/1",), 3)]
+COUNT = 'SELECT "item", COUNT(DISTINCT "user") FROM "few_OFFLINE" GROUP BY "item" ORDER BY COUNT(DISTINCT "user") DESC'
+ROWS = 2 * (2 + 3 * 200)
+SCHEMA = [{"name": "user", "dataType": "LONG"}, {"name": "item", "dataType": "STRING"}]
+
+
+def side_of(side):
+    """The rows of one server: 200 items of three users, and X, which has two here and two there."""
+    rows = [{"user": 10 * side + n, "item": "X"} for n in range(2)]
+    return rows + [{"user": 10 * side + n, "item": f"{side}/{i}"} for i in range(200) for n in range(3)]
+
+
+@pytest.fixture(scope="module")
+def urls(server):
+    """A cluster with the table few, half of it on each server."""
+    urls = server("pinot")
+    pinot.create(urls, {"schemaName": "few", "dimensionFieldSpecs": SCHEMA})
+    for side in (1, 2):
+        pinot.append(urls, "few", side_of(side))
+    return urls
+
+
+@pytest.fixture(scope="module")
+def settle(urls):
+    """Restarts roles with settings of their own beside the usual ones, unless they have these already."""
+    folder, had = Path(urls["folder"]), {}
+
+    def settle(role, **settings):
+        wanted = {name.replace("__", "."): value for name, value in settings.items()}
+        if had.get(role, {}) != wanted:
+            pinot.stop_role(folder, role)
+            had[role] = wanted
+            pinot.start_role(folder, role, wanted)
+        pinot.wait_for(urls, "few", ROWS)
+
+    yield settle
+    for role in had:
+        settle(role)
+
+
+def asked(urls, sql):
+    """The broker's answer, whatever it is."""
+    return httpx.post(f"{urls['broker']}/query/sql", json={"sql": sql}, timeout=60).json()
+
+
+def looks_clean(answer):
+    """True if nothing in an answer tells that something is wrong."""
+    return (answer["exceptions"], answer["numGroupsLimitReached"], answer["numServersResponded"]) == ([], False, 2)
+
+
+def test_a_broker_that_cuts_answers_is_refused(urls, settle):
+    """It returns fewer rows than the limit asks for, and does not say so."""
+    settle("broker", pinot__broker__query__response__limit=5, pinot__broker__enable__query__limit__override="true")
+    answer = asked(urls, f"{COUNT} LIMIT 50")
+    assert (len(answer["resultTable"]["rows"]), looks_clean(answer)) == (5, True)
+    with opened(urls, "few") as engine:
+        assert rows_of(engine, REQUEST) == HEAD
+        with pytest.raises(InexactHead, match=r"pinot\.broker\.query\.response\.limit"):
+            engine.head(HeadRequest("user", ("item",), 5))
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [
+        ("enable.distinct.count.bitmap.override", "distinctcountbitmap(user)"),
+        ("pinot.broker.use.approximate.function", "distinctcountsmarthll(user)"),
+    ],
+)
+def test_a_broker_that_counts_otherwise_is_refused(urls, settle, setting, name):
+    """By its settings, before anything is asked; and by the name of what it counted, if they are not seen."""
+    settle("broker", **{setting.replace(".", "__"): "true"})
+    with pytest.raises(InexactHead, match=setting.replace(".", r"\.")):
+        PinotEngine(url_of(urls, "few"))
+    answer = asked(urls, f"{COUNT} LIMIT 3")
+    assert (answer["resultTable"]["dataSchema"]["columnNames"][1], looks_clean(answer)) == (name, True)
+    with pytest.raises(InexactHead, match="rewrite"):
+        answered_rows(answer, ["item", "distinctcount(user)"], ["STRING", "INT"], 3)
+
+
+def test_a_broker_that_trims_without_a_word_is_refused(urls, settle):
+    """Above a threshold of groups it keeps the largest so far; X is not among them, and every sign is clean."""
+    settle("broker", pinot__broker__groupby__trim__threshold=20)
+    answer = asked(urls, f"SET minServerGroupTrimSize=0; {COUNT} LIMIT 3")
+    assert "X" not in dict(answer["resultTable"]["rows"])
+    assert looks_clean(answer)
+    with pytest.raises(InexactHead, match=r"pinot\.broker\.groupby\.trim\.threshold"):
+        PinotEngine(url_of(urls, "few"))
+
+
+def test_groups_that_a_server_leaves_out_are_refused(urls, settle):
+    """Above num.groups.limit a segment drops new groups; Pinot admits that."""
+    settle("broker")
+    settle(
+        "server1",
+        pinot__server__query__executor__num__groups__limit=150,
+        pinot__server__query__executor__max__init__group__holder__capacity=100,
+    )
+    with opened(urls, "few") as engine, pytest.raises(InexactHead, match="numGroupsLimitReached"):
+        engine.head(REQUEST)
+
+
+def test_a_server_that_was_shut_down_is_missed(urls, settle):
+    """Half of the rows are gone, and Pinot does not say so: all servers that it asked answered."""
+    settle("broker")
+    settle("server1")
+    folder = Path(urls["folder"])
+    with opened(urls, "few") as engine:
+        pinot.stop_role(folder, "server2")
+        try:
+            pinot.wait_for(urls, "few", ROWS // 2)
+            answer = asked(urls, f"{COUNT} LIMIT 3")
+            assert (answer["exceptions"], answer["numServersQueried"], answer["numServersResponded"]) == ([], 1, 1)
+            with pytest.raises(InexactHead, match="all segments"):
+                engine.head(REQUEST)
+        finally:
+            pinot.start_role(folder, "server2")
+        pinot.wait_for(urls, "few", ROWS)
+        assert rows_of(engine, REQUEST) == HEAD
+
+
+@contextlib.contextmanager
+def frozen(urls, role):
+    """A role that answers nobody."""
+    group = int((Path(urls["folder"]) / f"{role}.pid").read_text())
+    os.killpg(group, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(group, signal.SIGCONT)
+
+
+def test_a_server_that_does_not_answer_is_refused(urls, settle):
+    """Pinot gives up the wait, and its answer is not taken for an empty one."""
+    settle("broker")
+    with opened(urls, "few") as engine, frozen(urls, "server2"):
+        answer = asked(urls, f"SET timeoutMs=1000; {COUNT} LIMIT 3")
+        with pytest.raises(EngineError):
+            check_signs(answer, engine._attested())
+        with pytest.raises(InexactHead, match="servers"):
+            check_complete(answer, engine._attested())
+
+
+def test_a_count_that_takes_too_long_is_given_up(urls, settle):
+    """Here and on the servers; afterwards the engine counts again."""
+    settle("broker")
+    with opened(urls, "few", timeout_seconds=2) as engine:
+        with frozen(urls, "server2"), pytest.raises(EngineError, match="within"):
+            engine.head(REQUEST)
+        pinot.wait_for(urls, "few", ROWS)
+        assert rows_of(engine, REQUEST) == HEAD
+
+
+def test_whoever_watches_can_stop_a_count(urls, settle):
+    """What the watcher raises comes out at once, the broker is told, and the engine counts again."""
+    settle("broker")
+
+    class Enough(Exception):
+        pass
+
+    seen = []
+
+    def watch(_):
+        running = httpx.get(f"{urls['broker']}/queries").json()
+        if running:
+            seen.extend(running.values())
+            raise Enough
+
+    with opened(urls, "few") as engine:
+        with frozen(urls, "server2"), pytest.raises(Enough):
+            engine.head(REQUEST, progress=watch)
+        assert len(seen) == 1
+        pinot.wait_for(urls, "few", ROWS)
+        assert rows_of(engine, REQUEST) == HEAD
+
+
+def test_a_table_that_does_not_stand_still_or_is_not_there_is_refused(urls, settle):
+    """Names nobody knows, and settings of the table that make Pinot approximate or add up segments."""
+    settle("broker")
+    with pytest.raises(InputError, match="no offline table"):
+        PinotEngine(url_of(urls, "nowhere"))
+    pinot.create(
+        urls, {"schemaName": "rough", "dimensionFieldSpecs": SCHEMA}, {"query": {"useApproximateFunction": True}}
+    )
+    with pytest.raises(InexactHead, match="useApproximateFunction"):
+        PinotEngine(url_of(urls, "rough"))
+    partitioned = {"name": "user", "encodingType": "DICTIONARY", "properties": {"isSegmentPartitioned": "true"}}
+    pinot.create(urls, {"schemaName": "parts", "dimensionFieldSpecs": SCHEMA}, {"fieldConfigList": [partitioned]})
+    for _ in range(2):
+        pinot.append(urls, "parts", [{"user": 1, "item": "a"}])
+    answer = asked(urls, 'SELECT COUNT(DISTINCT "user") FROM "parts_OFFLINE"')
+    assert answer["resultTable"]["rows"] == [[2]]  # of one user
+    with opened(urls, "parts") as engine:
+        with pytest.raises(InexactHead, match="isSegmentPartitioned"):
+            engine.head(REQUEST)
+        assert rows_of(engine, HeadRequest("item", ("user",), 2)) == [((1,), 1)]

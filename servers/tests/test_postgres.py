@@ -1,0 +1,303 @@
+"""PostgreSQL passes the suite for engines, and counts, refuses and stops as only PostgreSQL can."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from psycopg import sql
+
+from discreet.engines import postgres
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.engines.opening import open_engine
+from discreet.engines.postgres import PostgresEngine
+from discreet.errors import InexactHead, InputError
+from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not
+from discreet.testing.engines import OPERATORS, EngineSuite, reference_head, rows_of
+
+pytest_plugins = ["servers.tests.postgres_tables"]
+
+_REQUEST = HeadRequest("who", ("item",), 10)
+
+
+class TestPostgres(EngineSuite):
+    """Every test of the suite, as an account that may only read, where text is sorted by the rules of English."""
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _server(cls, postgres_url, loaded):
+        cls.url, cls.loaded = postgres_url, staticmethod(loaded)
+
+    @contextlib.contextmanager
+    def opened(self, table):
+        """See `EngineSuite.opened`."""
+        with contextlib.closing(PostgresEngine(self.url, table=self.loaded(table))) as engine:
+            yield engine
+
+
+def test_heads_are_those_of_duckdb_to_the_type(loaded, reader):
+    """Labels of every kind, with users bounded: the same Arrow table."""
+    table = pa.table(
+        {
+            "who": pa.array([n % 700 for n in range(20_000)]),
+            "word": pa.array([f"w{n * n % 97}é" for n in range(20_000)]),
+            "size": pa.array([n * n % 89 - 44 for n in range(20_000)]),
+            "price": pa.array([Decimal(n % 13 - 6).scaleb(-2) for n in range(20_000)], pa.decimal128(9, 2)),
+            "day": pa.array([datetime.date(1969, 12, 25 + n % 7) for n in range(20_000)]),
+            "at": pa.array([datetime.datetime(1969, 12, 31, 23, 59, 59, n % 5) for n in range(20_000)]),
+            "open": pa.array([n % 3 == 0 for n in range(20_000)]),
+        }
+    )
+    name = loaded(table)
+    with contextlib.closing(DuckDBEngine(table)) as duckdb:
+        for items in (("word", "open"), ("price", "day"), ("size", "at"), ()):
+            request = HeadRequest("who", items, 500, rows_per_group=3, groups_per_user=2)
+            ours, theirs = (each.head(request, seed=b"s" * 32) for each in (reader(name), duckdb))
+            assert ours.labels.equals(theirs.labels)
+            assert ours.counts.tolist() == theirs.counts.tolist()
+
+
+@pytest.mark.parametrize("type_", ["smallint", "integer", "bigint"])
+def test_whole_numbers_of_every_width_meet_constants_of_any_size(column, type_):
+    """A constant that the column cannot hold is no error, neither with rows nor without."""
+    opened = column(type_, 7, 9, 7)
+    for text, operator, rows in ((str(10**37), "<", 2), (f"-{10**37}", ">=", 2), ("8.5", ">", 1), ("70000", "=", 0)):
+        constant = Constant(Kind.DECIMAL if "." in text else Kind.INTEGER, text)
+        where = Comparison("item", operator, constant)
+        assert len(rows_of(opened, HeadRequest("who", ("item",), 10, where))) == rows
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "kind", "labels"),
+    [
+        ("varchar(3)", ["'b'", "'B '", "'a'"], Kind.TEXT, ["B ", "a", "b"]),
+        ("mood", ["'z'", "'a'", "'z'"], Kind.TEXT, ["z", "a"]),
+        ("uuid", [f"'{'F' * 32}'"], Kind.TEXT, ["ffffffff-ffff-ffff-ffff-ffffffffffff"]),
+        ("citext", ["'a'", "'A'"], Kind.TEXT, ["A", "a"]),
+        ("word", ["'a'", "'A'"], Kind.TEXT, ["A", "a"]),
+        ("cents", ["1.5", "1.50", "7"], Kind.DECIMAL, [Decimal("1.50"), Decimal("7.00")]),
+        ("numeric(3, -2)", ["12345", "12300"], Kind.DECIMAL, [Decimal(12300)]),
+        ("numeric(2, 5)", ["0.00012"], Kind.DECIMAL, [Decimal("0.00012")]),
+        ("numeric(38, 0)", ["9" * 38], Kind.DECIMAL, [Decimal("9" * 38)]),
+        (
+            "timestamptz",
+            ["'2024-05-06 01:00:00+02'"],
+            Kind.TIMESTAMP,
+            [datetime.datetime(2024, 5, 5, 23, tzinfo=datetime.UTC)],
+        ),
+    ],
+)
+def test_types_become_labels_that_are_exact(column, type_, values, kind, labels):
+    """Text as it is written, by its bytes; decimals with all their digits; moments in UTC."""
+    opened = column(type_, *values)
+    assert opened.columns()["item"] is kind
+    assert [label for (label,), _ in rows_of(opened, _REQUEST)] == labels
+    listed = pa.table({"item": [str(label) for label in labels]}) if kind is Kind.TEXT else pa.table({"item": labels})
+    bounded = HeadRequest("who", ("item",), len(labels), groups_per_user=1, domain=listed)
+    assert [label for (label,), _ in rows_of(opened, bounded)] == labels
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        "char(3)",
+        '"char"',
+        "name",
+        "numeric",
+        "numeric(39, 0)",
+        "bytea",
+        "json",
+        "int[]",
+        "int4range",
+        "time",
+        "interval",
+    ],
+)
+def test_types_without_exact_labels_are_something_else(column, type_):
+    """Padded, without bounds, nested, or beyond 38 digits: only asked whether they are missing."""
+    opened = column(type_, "NULL", "NULL")
+    assert opened.columns()["item"] is Kind.OTHER
+    assert rows_of(opened, HeadRequest("who", ("who",), 10, Missing("item"))) == [((1,), 1), ((2,), 1)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "odd", "plain"),
+    [
+        ("date", ["infinity", "-infinity", "0044-03-15 BC", "12024-01-01"], "2024-02-29"),
+        ("timestamp", ["infinity", "-infinity", "0044-03-15 BC", "12024-01-01"], "2024-02-29"),
+        ("timestamptz", ["infinity", "-infinity", "0001-01-01 00:00:00+01", "294276-12-31"], "2024-02-29"),
+        ("numeric(4, 1)", ["NaN"], "7"),
+    ],
+)
+def test_values_that_no_label_can_be_are_missing(column, type_, odd, plain):
+    """Neither an error, which would tell that there is one, nor another value."""
+    opened = column(type_, f"'{plain}'", *(f"'{value}'" for value in odd))
+    assert len(rows_of(opened, _REQUEST)) == 1
+    kept = rows_of(opened, HeadRequest("who", ("item",), 10, keep_missing=True, groups_per_user=1))
+    assert [count for _, count in kept] == ([len(odd), 1] if len(odd) > 1 else [1, 1])
+    assert rows_of(opened, HeadRequest("item", ("who",), 10)) == [((1,), 1)]
+    with pytest.raises(InputError, match="domain"):
+        opened.head(HeadRequest("who", ("item",), 1, domain=pa.table({"item": [odd[0]]})))
+
+
+def test_filters_compare_infinite_moments_as_they_are(column):
+    """What is valid to infinity is valid after any day; NaN is missing."""
+    opened = column("date", "'infinity'", "'-infinity'", "'0044-03-15 BC'", "'12024-01-01'", "NULL")
+    after = Comparison("item", ">", Constant(Kind.DATE, "2024-01-01"))
+    assert rows_of(opened, HeadRequest("who", ("who",), 10, after)) == [((1,), 1), ((4,), 1)]
+    assert rows_of(opened, HeadRequest("who", ("who",), 10, Missing("item"))) == [((5,), 1)]
+    for type_ in ("numeric(4, 1)", "real", "double precision"):
+        numbers = column(type_, "'NaN'", "0.5", "NULL")
+        positive = Comparison("item", ">", Constant(Kind.INTEGER, "0"))
+        for where, rows in ((positive, [2]), (Not(positive), []), (Missing("item"), [1, 3])):
+            assert rows_of(numbers, HeadRequest("who", ("who",), 10, where)) == [((row,), 1) for row in rows]
+
+
+@pytest.mark.parametrize("sign", OPERATORS)
+def test_constants_with_nul_are_compared_though_no_text_can_hold_it(column, sign):
+    """Text with NUL stands right behind what comes before it."""
+    words = ["", "a", "a\x01", "aa", "b"]
+    opened = column("text", *(f"E'{word}'" for word in words))
+    table = pa.table({"who": range(1, 6), "item": words})
+    for text in ("a\0", "a\0b", "\0"):
+        constant = Constant(Kind.TEXT, text)
+        for where in (Comparison("item", sign, constant), Membership("item", (constant,))):
+            request = HeadRequest("who", ("item",), 10, where)
+            assert rows_of(opened, request) == reference_head(table, request)
+    with pytest.raises(InputError, match="NUL"):
+        opened.head(HeadRequest("who", ("item",), 1, domain=pa.table({"item": ["a\0"]})))
+
+
+def test_collations_merge_no_labels_and_order_none(run, reader):
+    """Where the table takes 'a' for 'A', and sorts 'a' before 'B', both are labels, sorted by bytes."""
+    name = run(
+        "CREATE TABLE T (who int, item text COLLATE blind)",
+        "INSERT INTO T VALUES (1, 'b'), (2, 'a'), (3, 'A'), (4, 'B')",
+    )
+    opened = reader(name)
+    assert rows_of(opened, _REQUEST) == [((label,), 1) for label in "ABab"]
+    where = Comparison("item", "=", Constant(Kind.TEXT, "a"))
+    assert rows_of(opened, HeadRequest("who", ("item",), 10, where)) == [(("a",), 1)]
+    listed = HeadRequest("who", ("item",), 2, domain=pa.table({"item": ["a", "A"]}))
+    assert rows_of(opened, listed) == [(("A",), 1), (("a",), 1)]
+    with pytest.raises(InputError, match="same user"):
+        opened.head(HeadRequest("item", ("who",), 10))
+    lowered = reader(view=f'SELECT lower(item) COLLATE "C" AS u, 1 AS item FROM {name}')
+    assert rows_of(lowered, HeadRequest("u", ("item",), 1)) == [((1,), 2)]
+    with pytest.raises(InputError, match="same user"):
+        reader(view=f"SELECT item || '' AS u, who FROM {name}").head(HeadRequest("u", ("who",), 10))
+
+
+def test_a_head_in_the_databases_own_order_would_be_refused(column, monkeypatch):
+    """The trap is set: without COLLATE "C" this server sorts 'a' before 'B', and the head is not proven."""
+    opened = column("text", "'a'", "'B'")
+    assert rows_of(opened, _REQUEST) == [(("B",), 1), (("a",), 1)]
+    monkeypatch.setattr(postgres, "_BYTES", "")
+    with pytest.raises(InexactHead, match="order"):
+        opened.head(_REQUEST)
+
+
+def test_users_without_regard_to_case_are_refused(column):
+    """Otherwise Ann and ann, who are one user to the table, would be protected as two."""
+    opened = column("citext", "'Ann'", "'ann'")
+    with pytest.raises(InputError, match="same user"):
+        opened.head(HeadRequest("item", ("who",), 10))
+
+
+@pytest.mark.parametrize(
+    ("statements", "labels"),
+    [
+        (["CREATE VIEW T AS SELECT 1 AS who, 'a' AS item"], "a"),
+        (["CREATE MATERIALIZED VIEW T AS SELECT 1 AS who, 'a' AS item"], "a"),
+        (
+            [
+                "CREATE TABLE T (who int, item text) PARTITION BY LIST (item)",
+                "CREATE TABLE T_a PARTITION OF T FOR VALUES IN ('a')",
+                "CREATE TABLE T_b PARTITION OF T DEFAULT",
+                "INSERT INTO T VALUES (1, 'a'), (2, 'b')",
+            ],
+            "ab",
+        ),
+        (
+            [
+                "CREATE TABLE T (who int, item text)",
+                "CREATE TABLE T_more (said text) INHERITS (T)",
+                "INSERT INTO T VALUES (1, 'a')",
+                "INSERT INTO T_more VALUES (2, 'b')",
+            ],
+            "ab",
+        ),
+    ],
+)
+def test_all_parts_of_what_is_called_a_table_are_counted(run, reader, statements, labels):
+    """Views, materialized views, partitions, children."""
+    assert rows_of(reader(run(*statements)), _REQUEST) == [((label,), 1) for label in labels]
+
+
+def test_a_view_of_the_data_owners_stands_in_the_place_of_a_table(run, reader):
+    """Whatever it is made of, and whatever it calls things: here listed, r and a comment at its end."""
+    name = run("CREATE TABLE T (who int, item text)", "INSERT INTO T VALUES (1, 'a'), (1, 'b'), (2, 'b')")
+    view = f"WITH listed AS (SELECT * FROM {name}), r AS (TABLE listed) SELECT who, item FROM r -- the end"
+    opened = reader(view=view)
+    assert list(opened.columns().items()) == [("who", Kind.INTEGER), ("item", Kind.TEXT)]
+    assert rows_of(opened, HeadRequest("who", ("item",), 2, domain=pa.table({"item": ["b", "z"]}))) == [
+        (("b",), 2),
+        (("z",), 0),
+    ]
+    assert opened.name.endswith(", a view")
+
+
+@pytest.mark.parametrize("name", ['it"em', "it'em", "%s", "$1", "a.b", "Größe", "SELECT"])
+def test_tables_may_have_any_name(owner, run, reader, name):
+    """A name is taken as it is written, with the schema before it or without."""
+    schema = run("CREATE SCHEMA T", "GRANT USAGE ON SCHEMA T TO reader")
+    for place, item in (("public", 1), (schema, 2)):
+        table = sql.Identifier(place, name)
+        owner.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
+        owner.execute(sql.SQL("CREATE TABLE {} AS SELECT 1 AS who, {} AS item").format(table, item))
+        owner.execute(sql.SQL("GRANT SELECT ON {} TO reader").format(table))
+    assert rows_of(reader(name), _REQUEST) == rows_of(reader(f"public.{name}"), _REQUEST) == [((1,), 1)]
+    assert rows_of(reader(f"{schema}.{name}"), _REQUEST) == [((2,), 1)]
+
+
+def test_a_url_names_the_table_unless_the_caller_does(run, postgres_url):
+    """And open_engine knows whose URL it is."""
+    first, second = (run("CREATE TABLE T (who int, item int)") for _ in range(2))
+    for given, expected in ((None, first), (second, second)):
+        with contextlib.closing(open_engine(f"{postgres_url}?table={first}", table=given)) as opened:
+            assert isinstance(opened, PostgresEngine)
+            assert opened.name.endswith(f"/library, table public.{expected}")
+            assert (opened.data_version(), opened.scale("item")) == (None, 0)
+
+
+def test_what_the_owner_selects_is_fetched_with_its_types(reader):
+    """Of a domain, of a version; also if there is nothing."""
+    statement = """
+        SELECT 'a'::citext AS label, 7::smallint AS n, 1.50::numeric(9, 2) AS price, 0.5::real AS share,
+               'z'::mood AS mood, now() > '2020-01-01' AS late
+        UNION ALL SELECT NULL, NULL, 'NaN'::numeric(9, 2), NULL, NULL, NULL ORDER BY label -- in order"""
+    found = reader(view="SELECT 1").fetch(statement)
+    types = [pa.string(), pa.int64(), pa.decimal128(9, 2), pa.float64(), pa.string(), pa.bool_()]
+    assert found.schema.types == types
+    assert found.to_pylist() == [
+        {"label": "a", "n": 7, "price": Decimal("1.50"), "share": 0.5, "mood": "z", "late": True},
+        dict.fromkeys(found.column_names),
+    ]
+    assert reader(view="SELECT 1").fetch("SELECT 1 AS a WHERE false").schema == pa.schema([("a", pa.int64())])
+
+
+def test_questions_are_asked_in_a_transaction_that_can_change_nothing(reader):
+    """Of one state of the data, by the account that is there, with row security an error and the clock in UTC."""
+    pinned = {
+        "transaction_read_only": "on",
+        "transaction_isolation": "repeatable read",
+        "row_security": "off",
+        "TimeZone": "UTC",
+        "jit": "off",
+        "statement_timeout": "1500ms",
+    }
+    selected = ", ".join(f"current_setting('{name}') AS \"{name}\"" for name in pinned)
+    assert reader(view="SELECT 1", timeout_seconds=1.5).fetch(f"SELECT {selected}").to_pylist() == [pinned]

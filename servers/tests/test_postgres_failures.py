@@ -1,0 +1,261 @@
+"""What PostgreSQL cannot count exactly is refused in one clear sentence, and what is given up ends on the server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from discreet.engines.postgres_session import Session
+from discreet.errors import EngineError, InexactHead, InputError
+from discreet.question import HeadRequest
+from discreet.testing.engines import rows_of
+from servers import process
+
+pytest_plugins = ["servers.tests.postgres_tables"]
+
+_REQUEST = HeadRequest("who", ("item",), 10)
+_ENDLESS = """
+    SELECT a AS who, b AS item FROM generate_series(1, 100000) AS a, generate_series(1, 100000) AS b WHERE a + b < 0"""
+_DOCS = Path(__file__).parents[2] / "docs" / "engines" / "postgresql.md"
+
+
+class Stop(Exception):
+    """What somebody stops a count with."""
+
+
+@pytest.fixture
+def running(owner):
+    """What the server is still doing for the engine."""
+
+    def count():
+        return owner.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND application_name = 'discreet'"
+        ).fetchone()[0]
+
+    return count
+
+
+def test_a_deadline_ends_the_work_on_the_server(reader, running):
+    """Not only the wait for it."""
+    with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"):
+        reader(view=_ENDLESS, timeout_seconds=0.3).head(_REQUEST)
+    assert running() == 0
+
+
+def test_the_server_keeps_the_deadline_by_itself(reader, running, monkeypatch):
+    """Where no cancel reaches it."""
+    monkeypatch.setattr(Session, "_cancel", lambda *_: None)
+    with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"):
+        reader(view=_ENDLESS, timeout_seconds=0.3).head(_REQUEST)
+    assert running() == 0
+
+
+@pytest.mark.parametrize("error", [Stop, KeyboardInterrupt])
+def test_what_progress_raises_ends_the_work_on_the_server(reader, running, error):
+    """And comes out; the share is not known, but is one."""
+    shares = []
+
+    def progress(share):
+        shares.append(share)
+        raise error
+
+    opened = reader(view=_ENDLESS)
+    with pytest.raises(error):
+        opened.head(_REQUEST, progress=progress)
+    assert running() == 0
+    assert shares == [0]
+    assert opened.fetch("SELECT 7 AS n").to_pylist() == [{"n": 7}]
+
+
+def test_the_wait_ends_also_where_the_server_cannot_be_told(owner, reader, monkeypatch):
+    """The connection is cut then."""
+
+    def fails(*_, **__):
+        raise psycopg.OperationalError
+
+    def progress(_):
+        raise Stop
+
+    monkeypatch.setattr(psycopg.Connection, "cancel_safe", fails)
+    with pytest.raises(Stop):
+        reader(view=_ENDLESS).head(_REQUEST, progress=progress)
+    _end_all(owner)
+
+
+def _end_all(owner):
+    owner.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'discreet'")
+
+
+def test_a_connection_that_was_lost_while_idle_is_opened_again(owner, run, reader):
+    """At the next question, which does not notice."""
+    opened = reader(run("CREATE TABLE T AS SELECT 1 AS who, 2 AS item"))
+    for _ in range(2):
+        assert rows_of(opened, _REQUEST) == [((2,), 1)]
+        _end_all(owner)
+
+
+def test_a_connection_that_is_lost_while_counting_fails_and_is_opened_again(owner, reader):
+    """The count is not begun anew by itself."""
+    opened = reader(view=_ENDLESS)
+    with pytest.raises(EngineError, match=r"the connection to postgresql://reader@\S+ was lost"):
+        opened.head(_REQUEST, progress=lambda _: _end_all(owner))
+    assert opened.fetch("SELECT 7 AS n").to_pylist() == [{"n": 7}]
+
+
+def test_connections_are_kept_between_heads(run, reader):
+    """A connection costs more than a small count."""
+    opened = reader(run("CREATE TABLE T AS SELECT 1 AS who, 2 AS item"))
+    pids = {opened.fetch("SELECT pg_backend_pid() AS pid").to_pylist()[0]["pid"] for _ in range(3)}
+    opened.head(_REQUEST)
+    assert pids == {opened.fetch("SELECT pg_backend_pid() AS pid").to_pylist()[0]["pid"]}
+
+
+def test_whatever_the_account_may_do_the_engine_changes_nothing(owner, run, reader, postgres_url):
+    """Not even as the owner, and not even with two statements in one."""
+    name = run("CREATE SEQUENCE T")
+    opened = reader(url=postgres_url.replace("reader:reader", "owner:owner"), view="SELECT 1")
+    for statement in (f"SELECT nextval('{name}') AS n", f"SELECT 1) AS a; DROP SEQUENCE {name}; SELECT (1"):
+        with pytest.raises(EngineError, match="could not answer"):
+            opened.fetch(statement)
+    assert owner.execute(f"SELECT nextval('{name}')").fetchone() == (1,)
+
+
+def test_the_documented_account_reads_and_does_nothing_else(owner, run, postgres_url):
+    """The commands are those of the page."""
+    block = re.search(r"```sql\n(.*?)```", _DOCS.read_text(), re.DOTALL)[1]
+    name = run("CREATE TABLE T (who int, item int)")
+    account, database = f"{name}_reader", postgres_url.rpartition("/")[2]
+    for written, here in (("discreet_reader", account), ("warehouse", database), ("public.reads", name)):
+        block = block.replace(written, here)
+    owner.execute(block)
+    url = postgres_url.replace("reader:reader", f"{account}:a-long-password")
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert connection.execute(f"SELECT * FROM {name}").fetchall() == []
+        connection.execute("SET default_transaction_read_only = off")
+        for statement in (f"INSERT INTO {name} VALUES (1, 1)", f"DROP TABLE {name}", "CREATE TABLE mine ()"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda url: url.replace(":reader@", ":wrong@"), r"lets nobody in as 'reader'"),
+        (lambda url: url.replace("/reader:", "/nobody:"), r"lets nobody in as 'nobody'"),
+        (lambda url: url.replace("/library", "/nowhere"), r"lets nobody in as 'reader'"),
+        (lambda url: re.sub(r":\d+/", f":{process.free_port()}/", url), r"no PostgreSQL server that answers"),
+        (lambda url: url.replace("127.0.0.1", "nowhere.invalid"), r"no PostgreSQL server that answers"),
+        (lambda url: f"{url}?sslmode=require", r"lets nobody in|no PostgreSQL server that answers"),
+    ],
+)
+def test_who_cannot_connect_is_told_why_without_secrets(reader, postgres_url, change, message):
+    """What is wrong, where, and never the password."""
+    with pytest.raises(EngineError, match=message) as caught:
+        reader("reads", change(postgres_url))
+    assert not re.search(":(reader|wrong)@", str(caught.value))
+    assert caught.value.__suppress_context__
+
+
+def test_the_password_is_shown_nowhere(run, reader, postgres_url):
+    """Neither from the URL nor from the argument, which goes first."""
+    name = run("CREATE TABLE T (who int, item int)")
+    opened = reader(name, postgres_url.replace(":reader@", ":wrong@"), password="reader")  # noqa: S106 - everybody's
+    assert ":wrong" not in opened.name
+    assert "//reader@" in opened.name
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({}, "^name a table; the tables of postgresql://reader@"),
+        ({"table": "nothing"}, "^there is no 'nothing'; the tables of .* are 'public"),
+        ({"table": "x' OR '1' = '1\0"}, "^there is no "),
+        ({"table": "reads", "view": "SELECT 1"}, "not both"),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused_with_those_there_are(run, reader, parts, message):
+    """In one sentence."""
+    run("CREATE TABLE T (who int, item int)")
+    with pytest.raises(InputError, match=message):
+        reader(**parts)
+
+
+def test_a_name_of_two_tables_is_refused(run, reader):
+    """A dot may stand in the name of a schema, too."""
+    name = run('CREATE SCHEMA "T.b"', 'CREATE TABLE "T.b".c ()', "CREATE SCHEMA T", 'CREATE TABLE T."b.c" ()')
+    with pytest.raises(InputError, match="more than one"):
+        reader(f"{name}.b.c")
+
+
+def test_rows_that_may_not_be_read_are_not_left_out(run, reader, owner):
+    """Row security hides rows without a word; a view of the owner's, who sees them all, is counted."""
+    name = run(
+        "CREATE TABLE T AS SELECT g AS who, 1 AS item FROM generate_series(1, 3) AS g",
+        "CREATE POLICY own ON T USING (who = 1)",
+        "CREATE VIEW T_all AS SELECT * FROM T",
+    )
+    opened = reader(name)
+    assert rows_of(opened, _REQUEST) == rows_of(reader(f"{name}_all"), _REQUEST) == [((1,), 3)]
+    owner.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
+    assert rows_of(reader(f"{name}_all"), _REQUEST) == [((1,), 3)]
+    with pytest.raises(InexactHead, match="row security"):
+        reader(name)
+    for late in (opened, reader(view=f"SELECT * FROM {name}")):
+        with pytest.raises(EngineError, match="row security"):
+            late.head(_REQUEST)
+
+
+def test_a_table_without_the_right_to_read_it_is_refused(run, reader):
+    """By the server, in words of ours."""
+    name = run("CREATE TABLE T (who int, item int)", "REVOKE SELECT ON T FROM reader")
+    with pytest.raises(EngineError, match="a right is missing"):
+        reader(name).columns()
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE FOREIGN TABLE T (who int, item int) SERVER files OPTIONS (filename '/dev/null')"],
+        [
+            "CREATE TABLE T (who int, item int) PARTITION BY LIST (item)",
+            "CREATE FOREIGN TABLE T_far PARTITION OF T DEFAULT SERVER files OPTIONS (filename '/dev/null')",
+        ],
+    ],
+)
+def test_rows_in_other_systems_are_refused(owner, run, reader, statements):
+    """Nothing proves that all of them come, also where they are a part of a table."""
+    owner.execute("CREATE EXTENSION IF NOT EXISTS file_fdw")
+    owner.execute("CREATE SERVER IF NOT EXISTS files FOREIGN DATA WRAPPER file_fdw")
+    with pytest.raises(InexactHead, match="another system"):
+        reader(run(*statements))
+
+
+def test_a_database_in_another_encoding_is_refused(owner, reader, postgres_url):
+    """Its order of bytes is not that of UTF-8."""
+    owner.execute("DROP DATABASE IF EXISTS latin")
+    owner.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING LATIN1 LOCALE_PROVIDER libc LOCALE 'C'")
+    with pytest.raises(InputError, match="UTF8"):
+        reader("reads", postgres_url.replace("/library", "/latin"))
+
+
+def test_two_columns_of_one_name_are_refused(reader):
+    """Nobody knows which is meant."""
+    with pytest.raises(InputError, match="two columns of one name"):
+        reader(view="SELECT 1 AS who, 2 AS item, 3 AS item").columns()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT CAST('s3cret' AS int) AS n", "SELECT s3cret", "SELEC", "SELECT '{}'::json AS a", "SELECT 1 AS a, 2 AS a"],
+)
+def test_a_wrong_statement_of_the_owners_fails_without_its_words(reader, statement):
+    """The server's own message may hold data; the engine can be asked again."""
+    opened = reader(view="SELECT 1")
+    with pytest.raises(EngineError) as caught:
+        opened.fetch(statement)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert opened.fetch("VALUES (7)").to_pylist() == [{"column1": 7}]

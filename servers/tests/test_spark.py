@@ -1,0 +1,247 @@
+"""Spark passes the suite for engines, and counts exactly what only Spark can hold."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.engines.opening import open_engine
+from discreet.engines.spark import SparkEngine
+from discreet.errors import InputError
+from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not
+from discreet.testing.engines import EngineSuite, rows_of
+from servers import spark as spark_server
+from servers.table import engagements
+from servers.tests.questions import KINDS, questions
+
+REQUEST = HeadRequest("who", ("item",), 10)
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def url(server):
+    """Of the running Spark Connect server, without a table."""
+    return server("spark")
+
+
+@pytest.fixture(scope="module")
+def loaded(url):
+    """Loads a table for the length of a with statement; returns its name."""
+
+    @contextlib.contextmanager
+    def load(table):
+        name = f"loaded_{next(_NUMBERS)}"
+        spark_server.load(url, table, name)
+        try:
+            yield name
+        finally:
+            spark_server.execute(url, f"DROP TABLE {name}")
+
+    return load
+
+
+@pytest.fixture
+def made(url, request):
+    """Makes a table from a SELECT of Spark's; returns its name."""
+    name = f"made_{request.node.name.partition('[')[0]}"
+
+    def make(select, definition=""):
+        spark_server.execute(url, f"CREATE TABLE {name} {definition} USING parquet {select and f'AS {select}'}")
+        return name
+
+    yield make
+    spark_server.execute(url, f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture
+def head(url):
+    """The head of a table as plain values; the user column is called who, the item column item."""
+
+    def count(table=None, *items, source=url, view=None, **parts):
+        with contextlib.closing(SparkEngine(source, table=table, view=view)) as engine:
+            return rows_of(engine, HeadRequest("who", items or ("item",), 1000, **parts), b"seed")
+
+    return count
+
+
+class TestServer(EngineSuite):
+    """Every test of the suite, on tables of a server whose settings are not those that exact heads need."""
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _server(cls, url, loaded):
+        cls.url = url
+        cls.loaded = staticmethod(loaded)
+
+    @contextlib.contextmanager
+    def opened(self, table):
+        """See `EngineSuite.opened`."""
+        with self.loaded(table) as name, contextlib.closing(SparkEngine(self.url, table=name)) as engine:
+            yield engine
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with a table in two Parquet files."""
+    folder = tmp_path_factory.mktemp("files")
+    table = engagements(20_000)
+    pq.write_table(table.slice(0, 12_000), folder / "1.parquet")
+    pq.write_table(table.slice(12_000), folder / "2.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_files_are_counted_as_duckdb_counts_them(url, files, part):
+    """All kinds of labels and filters, and what users keep of several; labels of the same types."""
+    columns = tuple(column for column in KINDS if column != "member_id")
+    asked = [
+        HeadRequest(r.user, r.items, r.limit, r.where, 2, (None, 3)[part]) for r in questions(6, columns, 5 + part)
+    ]
+    with (
+        contextlib.closing(open_engine(f"{url}?path={files}/*.parquet")) as spark,
+        contextlib.closing(DuckDBEngine(f"{files}/*.parquet")) as duckdb,
+    ):
+        for request in asked:
+            ours, theirs = (engine.head(request, seed=b"seed") for engine in (spark, duckdb))
+            assert ours.labels.equals(theirs.labels), request
+            assert ours.counts.tolist() == theirs.counts.tolist(), request
+
+
+def test_a_view_stands_in_the_place_of_a_table(url, loaded, files, head):
+    """A comment at its end ends it; of files it selects by the name of source."""
+    with loaded(pa.table({"who": [1, 2, 3], "word": ["a", "b", "b"]})) as name:
+        view = f"SELECT who, upper(word) AS item FROM {name} WHERE who > 1 -- the others"
+        assert head(view=view) == [(("B",), 2)]
+    view = "SELECT member_id AS who, 1 AS item FROM source WHERE member_id IN (7, 8)"
+    with contextlib.closing(SparkEngine(f"{url}?path={files}", view=view)) as engine:
+        assert rows_of(engine, REQUEST) == [((1,), 2)]
+        assert engine.name.endswith(f"files {files}, a view")
+        assert engine.fetch("SELECT count(*) AS n FROM source").to_pylist() == [{"n": 20_000}]
+
+
+def test_a_table_may_have_the_name_of_what_a_question_makes(url, head):
+    """What is listed, and what files are called, stand in no table's place."""
+    for name in ("listed", "source"):
+        spark_server.load(url, pa.table({"who": [1], "item": [name]}), name)
+        try:
+            assert head(name, domain=pa.table({"item": ["listed", "source"]}))[0] == ((name,), 1)
+        finally:
+            spark_server.execute(url, f"DROP TABLE {name}")
+
+
+def test_rows_that_are_added_are_counted(url, loaded):
+    """By the same engine, in a table and in a view of it: no list of files is kept."""
+    with loaded(pa.table({"who": [1], "item": ["a"]})) as name:
+        engines = [SparkEngine(url, table=name), SparkEngine(url, view=f"SELECT * FROM {name}")]
+        assert [rows_of(engine, REQUEST) for engine in engines] == [[(("a",), 1)]] * 2
+        spark_server.execute(url, f"INSERT INTO {name} VALUES (2, 'a'), (3, 'b')")
+        assert [rows_of(engine, REQUEST) for engine in engines] == [[(("a",), 2), (("b",), 1)]] * 2
+        assert engines[0].data_version() is None
+
+
+def test_several_threads_may_ask_at_once(url, loaded):
+    """Each question has a session of its own."""
+    with loaded(pa.table({"who": [*range(9)] * 9, "item": [n // 9 for n in range(81)]})) as name:
+        engine = SparkEngine(url, table=name)
+        requests = [
+            HeadRequest("who", ("item",), 10, Comparison("item", "<", Constant(Kind.INTEGER, str(n)))) for n in range(6)
+        ]
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(lambda request: rows_of(engine, request), requests))
+        assert found == [[((item,), 9) for item in range(n)] for n in range(6)]
+
+
+def test_text_with_a_collation_or_with_padding_names_no_items(url, made):
+    """It would make one item of two, and the data would say what it is called."""
+    columns = "who INT, plain STRING, lower STRING COLLATE UTF8_LCASE, padded CHAR(5), short VARCHAR(5), raw BINARY"
+    kinds = SparkEngine(url, table=made("", f"({columns})")).columns()
+    assert list(kinds.values()) == [Kind.INTEGER, Kind.TEXT, Kind.OTHER, Kind.OTHER, Kind.TEXT, Kind.OTHER]
+
+
+def test_padding_is_seen_through_views(url, made):
+    """Also where the column has another name there."""
+    table = made("", "(who INT, padded CHAR(5))")
+    view = f"SELECT who, padded AS item, trim(padded) AS trimmed FROM {table}"
+    kinds = SparkEngine(url, view=view).columns()
+    assert kinds == {"who": Kind.INTEGER, "item": Kind.OTHER, "trimmed": Kind.TEXT}
+
+
+def test_text_that_is_not_utf8_becomes_text(made, head):
+    """Its wrong bytes become one character; as it is, whoever reads the label would fail on it."""
+    rows = "(1, CAST(X'ff41' AS STRING)), (2, CAST(X'fe41' AS STRING)), (3, 'b')"
+    table = made(f"SELECT * FROM VALUES {rows} AS rows(who, item)")
+    assert head(table) == [(("\ufffdA",), 2), (("b",), 1)]
+
+
+def test_moments_with_a_zone_are_labels_in_utc(made, head):
+    """And are compared as such, and bounded, and listed; whatever the zone of the server."""
+    moments = ("2024-05-06 07:08:09.000001+02:00", "2024-05-06 05:08:09.000001Z", "0001-01-01 00:00:00Z")
+    rows = ", ".join(f"({who}, TIMESTAMP_LTZ '{moment}')" for who, moment in enumerate(moments))
+    table = made(f"SELECT * FROM VALUES {rows} AS rows(who, item)")
+    first, second = datetime.datetime(1, 1, 1), datetime.datetime(2024, 5, 6, 5, 8, 9, 1)
+    assert head(table) == [((second,), 2), ((first,), 1)]
+    assert head(table, groups_per_user=1) == [((second,), 2), ((first,), 1)]
+    assert head(table, domain=pa.table({"item": [second, datetime.datetime(2000, 1, 1)]})) == [
+        ((second,), 2),
+        ((datetime.datetime(2000, 1, 1),), 0),
+    ]
+    equal = Comparison("item", "=", Constant(Kind.TIMESTAMP, "2024-05-06 05:08:09.000001"))
+    later = Comparison("item", ">", Constant(Kind.DATE, "2024-05-06"))
+    assert head(table, where=equal) == head(table, where=later) == [((second,), 2)]
+
+
+def test_zero_is_zero_and_no_number_is_missing(files, head, url):
+    """Minus zero in a list so long that Spark looks it up by its bits; NaN passes no filter."""
+    path = Path(files).parent / "floats.parquet"
+    share = pa.array([-0.0, math.nan, 2.5], pa.float32())
+    pq.write_table(pa.table({"who": [1, 2, 3], "item": [-0.0, math.nan, 2.5], "share": share}), path)
+    source = f"{url}?path={path}"
+    whole = tuple(Constant(Kind.INTEGER, str(n)) for n in range(15))
+    for column in ("item", "share"):
+        within = Membership(column, whole)
+        above = Comparison(column, ">", Constant(Kind.INTEGER, "-1"))
+        found = [
+            head(None, "who", source=source, where=w) for w in (within, Not(within), above, Not(above), Missing(column))
+        ]
+        assert found == [[((1,), 1)], [((3,), 1)], [((1,), 1), ((3,), 1)], [], [((2,), 1)]]
+
+
+def test_files_that_spell_a_column_otherwise_are_read(url, files, head):
+    """A server that tells names apart by case would take the column for empty."""
+    folder = Path(files).parent / "spelled"
+    folder.mkdir()
+    pq.write_table(pa.table({"WHO": [1, 2], "Item": ["a", "a"]}), folder / "1.parquet")
+    spark_server.execute(url, f"CREATE TABLE spelled (who BIGINT, item STRING) USING parquet LOCATION '{folder}'")
+    try:
+        assert head("spelled") == [(("a",), 2)]
+    finally:
+        spark_server.execute(url, "DROP TABLE spelled")
+
+
+def test_columns_that_differ_in_case_only_are_refused(url, files):
+    """Spark takes them for one."""
+    path = Path(files).parent / "alike.parquet"
+    pq.write_table(pa.table([[1], ["a"], ["b"]], ["who", "item", "Item"]), path)
+    for parts in ({"source_url": f"{url}?path={path}"}, {"source_url": url, "view": "SELECT 1 AS who, 2 AS WHO"}):
+        with pytest.raises(InputError):
+            SparkEngine(**parts).columns()
+
+
+def test_decimals_are_written_without_exponents(files, head, url):
+    """The text whose digest says what a user keeps is that of all engines."""
+    path = Path(files).parent / "decimals.parquet"
+    labels = [pa.scalar(text).cast(pa.decimal128(38, 20)) for text in ("0.00000000000000000001", "0", "-1.5", "20")]
+    table = pa.table({"who": [n // 4 for n in range(80)], "item": pa.array(labels * 20)})
+    pq.write_table(table, path)
+    with contextlib.closing(DuckDBEngine(path)) as duckdb:
+        expected = rows_of(duckdb, HeadRequest("who", ("item",), 1000, groups_per_user=1), b"seed")
+    assert head(source=f"{url}?path={path}", groups_per_user=1) == expected

@@ -1,0 +1,221 @@
+"""Spark in this process: beside a notebook's own session, alone, and as the driver of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.engines.spark import SparkEngine
+from discreet.errors import EngineError
+from discreet.question import Constant, HeadRequest, Kind, Membership
+from discreet.testing.engines import rows_of
+from servers import process
+from servers import spark as spark_server
+from servers.table import TRAPS, engagements
+from servers.tests.questions import KINDS, questions
+
+REQUEST = HeadRequest("who", ("item",), 10)
+ENDLESS = "SELECT a.id AS who, a.id * b.id % 1000003 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"
+ALONE = """
+import os, signal, sys
+from discreet.engines.spark import SparkEngine
+from discreet.errors import EngineError
+from discreet.question import HeadRequest
+from discreet.testing.engines import rows_of
+
+engine = SparkEngine(sys.argv[1])
+try:
+    print(rows_of(engine, HeadRequest("who", ("item",), 10)))
+    if sys.argv[2:]:
+        from pyspark import SparkContext
+        SparkContext._active_spark_context.stop()
+        print(rows_of(engine, HeadRequest("who", ("item",), 10)))
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+        SparkContext._gateway.proc.wait()
+        print(rows_of(engine, HeadRequest("who", ("item",), 10)))
+except EngineError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    """The session of somebody who uses Spark himself, with settings of his own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        settings = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.driver.host": "localhost"}
+        builder = SparkSession.builder.master("local[2]").config(map={**settings, **spark_server.UNLIKE})
+        session = builder.getOrCreate()
+        session.range(1).toArrow()
+    yield session
+    session.stop()
+    gateway = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A Parquet file with two users and one item, and one with all that engines get wrong."""
+    folder = tmp_path_factory.mktemp("files")
+    pq.write_table(pa.table({"who": [1, 2], "item": ["a", "a"]}), folder / "small.parquet")
+    pq.write_table(engagements(20_000), folder / "large.parquet")
+    return folder
+
+
+@pytest.fixture
+def alone(files):
+    """Runs a program that asks for the head of a small file in a process of its own; returns what it printed."""
+
+    def run(source, *arguments, **variables):
+        command = [sys.executable, "-c", ALONE, f"{source}?path={files}/small.parquet", *arguments]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd=files, env={**os.environ, **variables}
+        )
+        return done.stdout, done.stderr
+
+    return run
+
+
+def until_idle(session):
+    """Wait until nothing runs, a minute at most."""
+    tracker = session.sparkContext.statusTracker()
+    end = time.monotonic() + 60
+    while tracker.getActiveJobsIds() or tracker.getActiveStageIds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.usefixtures("notebook")
+def test_heads_are_those_of_duckdb(files):
+    """Labels and filters of all kinds, bounds, and a list with all traps."""
+    columns = tuple(column for column in KINDS if column != "member_id")
+    traps = pa.table({"article": TRAPS})
+    constants = tuple(Constant(Kind.TEXT, trap) for trap in TRAPS)
+    asked = [
+        *questions(6, columns, 9),
+        HeadRequest("member_id", ("article", "at", "price"), 50, rows_per_group=2, groups_per_user=2),
+        HeadRequest("member_id", ("article",), len(TRAPS), domain=traps),
+        HeadRequest("member_id", ("article",), 50, Membership("article", constants)),
+    ]
+    path = f"{files}/large.parquet"
+    spark = SparkEngine(f"spark://local?path={path}")
+    with contextlib.closing(DuckDBEngine(path)) as duckdb:
+        for request in asked:
+            ours, theirs = (engine.head(request, seed=b"seed") for engine in (spark, duckdb))
+            assert ours.labels.equals(theirs.labels), request
+            assert ours.counts.tolist() == theirs.counts.tolist(), request
+
+
+def test_a_notebooks_session_stays_as_it_is(notebook, files):
+    """Its settings, its views, its being the active one; and a view of its own for all sessions can be counted."""
+    notebook.createDataFrame(pa.table({"who": [1], "item": ["mine"]})).createOrReplaceTempView("source")
+    notebook.createDataFrame(pa.table({"who": [1], "item": ["shared"]})).createOrReplaceGlobalTempView("shared")
+    before = {name: notebook.conf.get(name) for name in spark_server.UNLIKE}
+    handler = signal.getsignal(signal.SIGINT)
+    assert rows_of(SparkEngine(f"spark://local?path={files}/small.parquet"), REQUEST) == [(("a",), 2)]
+    assert rows_of(SparkEngine("spark://local", table="global_temp.shared"), REQUEST) == [(("shared",), 1)]
+    assert {name: notebook.conf.get(name) for name in spark_server.UNLIKE} == before == spark_server.UNLIKE
+    assert notebook.table("source").toArrow().column("item").to_pylist() == ["mine"]
+    assert [table.name for table in notebook.catalog.listTables()] == ["source"]
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert type(notebook).getActiveSession().table("source").count() == 1
+
+
+def test_ctrl_c_ends_the_count(notebook):
+    """And the next question is answered."""
+    until_idle(notebook)
+    engine = SparkEngine("spark://local", view=ENDLESS)
+    tracker = notebook.sparkContext.statusTracker()
+
+    def press(share):
+        assert 0 <= share <= 1
+        if tracker.getActiveStageIds():
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.head(REQUEST, progress=press)
+    until_idle(notebook)
+    assert engine.fetch("SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+def test_a_count_that_takes_too_long_ends(notebook):
+    """What others do at the same time goes on."""
+    until_idle(notebook)
+    engine = SparkEngine("spark://local", view=ENDLESS, timeout_seconds=4)
+    shares = []
+    with pytest.raises(EngineError, match="within 4 seconds"):
+        engine.head(REQUEST, progress=shares.append)
+    assert shares
+    until_idle(notebook)
+
+
+@pytest.mark.usefixtures("notebook")
+def test_progress_is_told_by_tasks():
+    """Neither nothing nor everything, while a hundred tasks are under way."""
+    shares = []
+    view = "SELECT id AS who, id % 7 AS item FROM range(0, 20000000, 1, 100)"
+    SparkEngine("spark://local", view=view).head(REQUEST, progress=shares.append)
+    assert len({share for share in shares if 0 < share < 1}) > 1
+
+
+@pytest.mark.usefixtures("notebook")
+def test_there_is_one_spark_in_a_process():
+    """Another cluster's needs another process; silently, the question would go to the wrong one."""
+    with pytest.raises(EngineError, match="only one"):
+        SparkEngine("spark://elsewhere:7077", table="t").columns()
+
+
+def test_spark_starts_without_a_word_and_again_when_it_has_ended(files, alone):
+    """Also when its Java process was killed; and it leaves nothing in the folder where it was started."""
+    stdout, stderr = alone("spark://local", "kill")
+    assert stdout == "[(('a',), 2)]\n" * 3
+    assert stderr == ""
+    assert sorted(path.name for path in files.iterdir()) == ["large.parquet", "small.parquet"]
+
+
+def test_settings_that_cannot_be_changed_are_refused(alone, tmp_path):
+    """Tables in Hive's formats would be counted without some of their files."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.files.ignoreCorruptFiles true\n")
+    stdout, _ = alone("spark://local", SPARK_CONF_DIR=str(tmp_path))
+    assert stdout.startswith("InexactHead ")
+    assert "spark.files.ignoreCorruptFiles" in stdout
+
+
+def test_java_is_missed_in_one_sentence(alone, tmp_path):
+    """It is looked for where JAVA_HOME says, or on the path."""
+    for variables in ({"JAVA_HOME": str(tmp_path)}, {"JAVA_HOME": "", "PATH": str(tmp_path)}):
+        stdout, stderr = alone("spark://local", **variables)
+        assert stdout.startswith("EngineError Spark needs Java 17 or later")
+        assert stderr == ""
+
+
+def test_a_master_that_does_not_answer_is_told_at_once(alone):
+    """Spark itself would try for a minute."""
+    stdout, stderr = alone(f"spark://127.0.0.1:{process.free_port()}")
+    assert stdout.startswith("EngineError no Spark answers at spark://127.0.0.1")
+    assert stderr == ""
+
+
+def test_a_cluster_counts_for_a_driver_in_this_process(alone, tmp_path):
+    """A master, a worker with one core, and the same head."""
+    url = spark_server.start_cluster(tmp_path)
+    try:
+        assert alone(url) == ("[(('a',), 2)]\n", "")
+    finally:
+        spark_server.stop_cluster(tmp_path)

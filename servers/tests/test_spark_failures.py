@@ -1,0 +1,297 @@
+"""What a Spark Connect server cannot, must not or no longer do ends in one clear sentence, and stops there, too."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from discreet.engines.spark import SparkEngine
+from discreet.engines.url import parse_url
+from discreet.errors import EngineError, InexactHead, InputError
+from discreet.question import HeadRequest
+from discreet.testing.engines import rows_of
+from servers import process
+from servers import spark as spark_server
+
+REQUEST = HeadRequest("who", ("item",), 10)
+ENDLESS = "SELECT a.id AS who, a.id * b.id % 1000003 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"
+"""A view whose count would take hours, in tasks that see within seconds that they are to stop."""
+
+
+@pytest.fixture(scope="module")
+def url(server):
+    """Of the running Spark Connect server, without a table."""
+    return server("spark")
+
+
+@pytest.fixture
+def table(url, request):
+    """The name of a new table with one user and one item."""
+    name = f"failing_{request.node.name.partition('[')[0]}"
+    spark_server.load(url, pa.table({"who": [1], "item": ["secret"]}), name)
+    yield name
+    spark_server.execute(url, f"DROP TABLE {name}")
+
+
+class Wire:
+    """A way to the server that can be cut, and mended."""
+
+    def __init__(self, url, port=0):
+        self._far = parse_url(url).port
+        self._near = socket.create_server(("127.0.0.1", port))
+        self._ends = []
+        self.url = url.replace(f":{self._far}", f":{self._near.getsockname()[1]}")
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self):
+        """Whatever goes through now ends."""
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        """And nothing comes through any more."""
+        self._near.shutdown(socket.SHUT_RDWR)
+        self._near.close()
+        self.cut()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                ends = (self._near.accept()[0], socket.create_connection(("127.0.0.1", self._far)))
+                self._ends += ends
+                for pair in (ends, ends[::-1]):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _pass(source, target):
+        with contextlib.suppress(OSError), source, target:
+            while data := source.recv(65_536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+
+
+def until_idle(url):
+    """Wait until the server runs nothing, a minute at most."""
+    end = time.monotonic() + 60
+    while spark_server.running(url) != (0, 0):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def one_sentence(error, *parts):
+    """What people are told holds the parts, and nothing of the server's."""
+    message = str(error.value)
+    assert "\n" not in message
+    assert len(message) < 300
+    assert "secret" not in message
+    for part in parts:
+        assert part in message
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+
+
+def test_a_count_that_takes_too_long_ends_on_the_server(url):
+    """The sentence says how long it might have taken."""
+    until_idle(url)
+    engine = SparkEngine(url, view=ENDLESS, timeout_seconds=6)
+    seen = []
+    with pytest.raises(EngineError) as error:
+        engine.head(REQUEST, progress=lambda _: seen.append(spark_server.running(url)[0]))
+    one_sentence(error, "within 6 seconds")
+    assert max(seen) > 0  # it was under way
+    until_idle(url)
+
+
+def test_what_progress_raises_ends_the_count_on_the_server(url):
+    """Ctrl-C, or a request that was dropped; the next question is answered."""
+    until_idle(url)
+
+    def stop(share):
+        assert 0 <= share <= 1
+        if spark_server.running(url)[0]:
+            raise KeyboardInterrupt
+
+    engine = SparkEngine(url, view=ENDLESS)
+    with pytest.raises(KeyboardInterrupt):
+        engine.head(REQUEST, progress=stop)
+    until_idle(url)
+    assert engine.fetch("SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+def test_a_lost_connection_is_an_error_and_then_a_new_one(url, table):
+    """While it counts; and the count ends on the server."""
+    wire = Wire(url)
+    engine = SparkEngine(wire.url, view=ENDLESS)
+    other = SparkEngine(wire.url, table=table)
+    assert rows_of(other, REQUEST) == [(("secret",), 1)]
+
+    def cut(_):
+        if spark_server.running(url)[0]:
+            wire.cut()
+
+    with pytest.raises(EngineError) as error:
+        engine.head(REQUEST, progress=cut)
+    one_sentence(error, "answers at")
+    assert rows_of(other, REQUEST) == [(("secret",), 1)]
+    until_idle(url)
+    wire.close()
+
+
+def test_a_server_that_is_back_is_asked_again(url, table):
+    """Nothing is kept of a time when it was away, and that is told at once."""
+    port = process.free_port()
+    engine = SparkEngine(url.replace(f":{parse_url(url).port}", f":{port}"), table=table)
+    with pytest.raises(EngineError) as error:
+        engine.columns()
+    one_sentence(error, f"no Spark Connect server answers at sc://localhost:{port}")
+    wire = Wire(url, port)
+    assert rows_of(engine, REQUEST) == [(("secret",), 1)]
+    wire.close()
+    with pytest.raises(EngineError):
+        engine.head(REQUEST)
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+def test_a_wrong_token_lets_nobody_in(url, table, password):
+    """Nor does none; the sentence does not repeat it."""
+    bare = f"sc://reader@localhost:{parse_url(url).port}"
+    with pytest.raises(EngineError) as error:
+        SparkEngine(bare, table=table, password=password).columns()
+    one_sentence(error, "password", bare)
+    token = parse_url(url).password
+    engine = SparkEngine(bare, table=table, password=token)
+    assert rows_of(engine, REQUEST) == [(("secret",), 1)]
+    assert engine.name == f"{bare}, table {table}"
+    assert token not in SparkEngine(url, table=table).name
+
+
+@pytest.mark.parametrize(
+    ("parts", "part"),
+    [
+        ({"table": "nowhere"}, "no such table or file"),
+        ({"table": "nowhere.reads"}, "no such table or file"),
+        ({"table": "a.b.c.d"}, "no such table or file"),
+        ({"table": "two words"}, "cannot read it as a table"),
+        ({"view": "SELECT * FROM nowhere"}, "no such table or file"),
+        ({"view": "SELECT nothing FROM range(3)"}, "cannot read it"),
+        ({"view": "SELECT FROM WHERE"}, "cannot read it"),
+    ],
+)
+def test_tables_that_are_not_there_are_refused(url, parts, part):
+    """What there is not, what has no name that can be meant, what is no SELECT."""
+    with pytest.raises(InputError) as error:
+        SparkEngine(url, **parts).columns()
+    one_sentence(error, part, *(parts.values() if "table" in parts else ()))
+
+
+def test_files_that_are_not_there_or_no_parquet_are_refused(url, tmp_path):
+    """The sentence names them."""
+    (tmp_path / "text.parquet").write_text("who,item\n1,a\n")
+    for name, part in (("*.orc", "no such table or file"), ("text.parquet", "cannot read it"), ("", "cannot read it")):
+        with pytest.raises(InputError) as error:
+            SparkEngine(f"{url}?path={tmp_path / name}").columns()
+        one_sentence(error, part, str(tmp_path))
+
+
+def test_a_table_must_be_named(url, table):
+    """The sentence lists those there are."""
+    with pytest.raises(InputError) as error:
+        SparkEngine(url)
+    assert repr(table) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "sc://:1/x?table=t",
+        "sc://?table=t",
+        "sc://host/;token=x?table=t",
+        "sc://host?tabel=t",
+        "sc://host?table=t&ssl=maybe",
+        "spark://local:7077?table=t",
+        "spark://somebody@host:7077?table=t",
+        "spark://local?table=t&ssl=true",
+    ],
+)
+def test_urls_that_are_not_understood_are_refused(source):
+    """Nothing is silently left out."""
+    with pytest.raises(InputError):
+        SparkEngine(source)
+
+
+def test_a_table_stands_alone():
+    """Neither files nor a view beside it; and only a server takes a password."""
+    for source, parts in (
+        ("sc://host?path=/x", {"table": "t"}),
+        ("sc://host?table=t", {"view": "SELECT 1"}),
+        ("spark://local?table=t", {"password": "x"}),
+        ("spark://:x@local?table=t", {}),
+    ):
+        with pytest.raises(InputError):
+            SparkEngine(source, **parts)
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE {}", "INSERT INTO {} VALUES (2, 'b')", "TRUNCATE TABLE {}"])
+def test_a_view_changes_nothing(url, table, statement):
+    """Only a SELECT can stand there."""
+    with pytest.raises(InputError):
+        SparkEngine(url, view=statement.format(table)).columns()
+    assert spark_server.execute(url, f"SELECT * FROM {table}") == [{"who": 1, "item": "secret"}]
+
+
+def test_what_spark_says_of_an_error_is_heard_by_nobody(url, table, capfd, caplog):
+    """It holds data: neither the message nor the screen nor a log has it."""
+    engine = SparkEngine(url, view=f"SELECT who, CAST(item AS INT) AS item FROM {table}")
+    with pytest.raises(EngineError) as error:
+        engine.head(REQUEST)
+    one_sentence(error, "CAST_INVALID_INPUT")
+    assert not isinstance(error.value, InputError)
+    with pytest.raises(EngineError) as error:
+        engine.fetch(f"SELECT CAST(item AS INT) FROM {table}")
+    one_sentence(error)
+    assert capfd.readouterr() == ("", "")
+    assert caplog.text == ""
+
+
+def test_wrong_statements_of_the_owner_are_errors_of_the_engine(url, table):
+    """Also where a table is missing."""
+    for statement in ("SELECT nothing FROM range(3)", "SELECT * FROM nowhere", "SELEC"):
+        with pytest.raises(EngineError) as error:
+            SparkEngine(url, table=table).fetch(statement)
+        one_sentence(error)
+
+
+def test_files_that_cannot_be_read_are_errors(url, table):
+    """The server would count without them, and so do its own questions."""
+    folder = folder_of(url, table)
+    engine = SparkEngine(url, table=table)
+    assert rows_of(engine, REQUEST) == [(("secret",), 1)]
+    (folder / "9.parquet").write_bytes(b"PAR1 and nothing else")
+    assert len(spark_server.execute(url, f"SELECT * FROM {table}")) == 1
+    with pytest.raises(EngineError) as error:
+        engine.head(REQUEST)
+    one_sentence(error, "FAILED_READ_FILE")
+
+
+def test_a_table_whose_options_leave_files_out_is_refused(url, table):
+    """They come before the settings of a question."""
+    options = "OPTIONS (ignoreCorruptFiles 'true')"
+    spark_server.execute(url, f"CREATE TABLE careless USING parquet {options} LOCATION '{folder_of(url, table)}'")
+    try:
+        with pytest.raises(InexactHead) as error:
+            SparkEngine(url, table="careless").columns()
+        one_sentence(error, "ignoreCorruptFiles")
+    finally:
+        spark_server.execute(url, "DROP TABLE careless")
+
+
+def folder_of(url, table):
+    """Where the files of a table are."""
+    rows = spark_server.execute(url, f"DESCRIBE EXTENDED {table}")
+    return Path(next(row["data_type"] for row in rows if row["col_name"] == "Location").removeprefix("file:"))

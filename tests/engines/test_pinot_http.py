@@ -1,0 +1,288 @@
+"""Talking to Pinot, over real sockets to a cluster that is not there: reading, asking, giving up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from copy import deepcopy
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from discreet.engines.pinot import PinotEngine
+from discreet.errors import EngineError, InputError
+from discreet.question import HeadRequest
+
+REQUEST = HeadRequest("user", ("item",), 2)
+VERSIONS = {"0.11": "0.11.0", "1.4": "1.4.0", "1.5": "1.5.1"}
+ANSWER = {
+    "resultTable": {
+        "dataSchema": {"columnNames": ["item", "distinctcount(user)"], "columnDataTypes": ["STRING", "INT"]},
+        "rows": [["X", 4], ["a", 3], ["b", 3]],
+    },
+    "exceptions": [],
+    "numServersQueried": 2,
+    "numServersResponded": 2,
+    "numSegmentsQueried": 2,
+    "numSegmentsPrunedByBroker": 1,
+    "numConsumingSegmentsQueried": 0,
+    "numGroupsLimitReached": False,
+    "numRowsResultSet": 3,
+}
+"""A good one, of 0.11."""
+
+LATER = {"partialResult": False, "groupsTrimmed": False, "rlsFiltersApplied": False, "brokerId": "Broker_1"}
+"""What good answers have from 1.4 on."""
+
+SCHEMA = {
+    "schemaName": "events",
+    "dimensionFieldSpecs": [
+        {"name": "user", "dataType": "LONG"},
+        {"name": "item", "dataType": "STRING"},
+        {"name": "size", "dataType": "INT"},
+        {"name": "open", "dataType": "BOOLEAN", "notNull": True},
+        {"name": "shut", "dataType": "BOOLEAN"},
+        {"name": "tags", "dataType": "STRING", "singleValueField": False},
+    ],
+    "metricFieldSpecs": [{"name": "share", "dataType": "DOUBLE"}],
+    "dateTimeFieldSpecs": [{"name": "at", "dataType": "TIMESTAMP", "format": "TIMESTAMP", "granularity": "1:DAYS"}],
+}
+
+
+class FakeCluster:
+    """A controller and a broker in one, which say what they are told to say.
+
+    Attributes:
+        paths: what is answered to a GET: JSON, a status and text, or what returns one of them.
+        answers: what is answered to questions, in turn, the last one again and again.
+        asked: the questions, as they came.
+        seen: method, path and Authorization of every request.
+    """
+
+    def __init__(self, version="0.11"):
+        settings = {"pinot.broker.groupby.trim.threshold": "1000000000", "pinot.broker.instance.id": "Broker_1"}
+        self.paths = {
+            "/version": dict.fromkeys(("pinot-controller", "pinot-core"), f"{VERSIONS[version]}-1b4d6b6"),
+            "/tables/events": {"OFFLINE": {"tableName": "events_OFFLINE"}},
+            "/tables/events/schema": deepcopy(SCHEMA),
+            "/appconfigs": {"pinotConfig": settings},
+            "/segments/events?type=OFFLINE&excludeReplacedSegments=true": [{"OFFLINE": ["s1", "s2", "s3"]}],
+        }
+        self.answers = [deepcopy(ANSWER) | ({} if version == "0.11" else LATER)]
+        self.asked, self.seen = [], []
+
+    @contextlib.contextmanager
+    def running(self):
+        """The port where it listens."""
+        server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+    @contextlib.contextmanager
+    def opened(self, **parts):
+        """An engine that reads its table."""
+        with self.running() as port:
+            engine = PinotEngine(url_at(port), **parts)
+            try:
+                yield engine
+            finally:
+                engine.close()
+
+    def answer(self, text):
+        """What is answered to a question."""
+        self.asked.append(text)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def _handler(self):
+        cluster = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            wbufsize = -1  # headers and body in one packet
+
+            def do_GET(self):
+                answer = cluster.paths.get(self.path, (404, ""))
+                self._say(answer() if callable(answer) else answer)
+
+            def do_DELETE(self):
+                self._say({})
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                answer = cluster.answer(body["sql"])
+                self._say(answer() if callable(answer) else answer)
+
+            def _say(self, answer):
+                cluster.seen.append((self.command, self.path, self.headers["Authorization"]))
+                status, text = answer if isinstance(answer, tuple) else (200, json.dumps(answer))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text.encode())))
+                self.end_headers()
+                with contextlib.suppress(ConnectionError):
+                    self.wfile.write(text.encode())
+                    self.wfile.flush()
+
+            def log_message(self, *_):
+                pass
+
+        return Handler
+
+
+def url_at(port, **options):
+    """The URL of its table."""
+    rest = "".join(f"&{name}={value}" for name, value in options.items())
+    return f"pinot://127.0.0.1:{port}?table=events&controller=http://127.0.0.1:{port}{rest}"
+
+
+@pytest.fixture
+def cluster():
+    """A cluster of 0.11 with a good answer."""
+    return FakeCluster()
+
+
+def test_every_question_switches_trimming_off(cluster):
+    """All options that make Pinot leave something out are set in the statement itself, where nothing overrules them."""
+    with cluster.opened(timeout_seconds=7) as engine:
+        engine.head(REQUEST)
+    options, _, statement = cluster.asked[0].rpartition("; ")
+    assert statement.startswith("SELECT")
+    wanted = {
+        "useMultistageEngine=false",
+        "minSegmentGroupTrimSize=0",
+        "minServerGroupTrimSize=0",
+        "minBrokerGroupTrimSize=0",
+        "groupTrimThreshold=0",
+        "numGroupsLimit=20000000",
+        "useStarTree=false",
+        "enableNullHandling=false",
+        "skipUnavailableServers=false",
+        "ignoreMissingSegments=false",
+        "serverReturnFinalResult=false",
+        "serverReturnFinalResultKeyUnpartitioned=false",
+        "timeoutMs=7000",
+    }
+    assert wanted <= {option.removeprefix("SET ") for option in options.split("; ")}
+
+
+def test_settings_are_read_before_every_question(cluster):
+    """A broker that was restarted with others is seen."""
+    with cluster.opened() as engine:
+        engine.head(REQUEST)
+        cluster.paths["/appconfigs"]["pinotConfig"]["pinot.broker.use.approximate.function"] = "true"
+        with pytest.raises(EngineError, match="approximat"):
+            engine.head(REQUEST)
+    assert len(cluster.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "match"),
+    [
+        ((401, "secret"), "does not accept"),
+        ((403, "secret"), "does not accept"),
+        ((500, "secret"), "HTTP status 500"),
+        ((302, "secret"), "HTTP status 302"),
+        ((200, "secret"), "not Pinot"),
+        ((200, '["secret"]'), "no broker"),
+    ],
+)
+def test_what_is_no_answer_is_an_engine_error_without_its_words(cluster, answer, match):
+    """They may hold data."""
+    cluster.answers = [answer]
+    with cluster.opened() as engine, pytest.raises(EngineError, match=match) as caught:
+        engine.head(REQUEST)
+    assert "secret" not in str(caught.value)
+
+
+def test_nobody_there_is_an_engine_error():
+    """Neither controller nor broker."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(EngineError, match="cannot be reached"):
+            PinotEngine(url_at(taken.getsockname()[1]))
+
+
+def test_a_count_that_takes_too_long_is_given_up_and_cancelled(cluster):
+    """The broker is asked what runs, and told to stop what bears the mark of the question, and nothing else."""
+    done = threading.Event()
+
+    def wait():
+        done.wait(60)
+        return deepcopy(ANSWER)
+
+    cluster.answers = [wait]
+    with cluster.opened(timeout_seconds=0.5) as engine:
+        cluster.paths["/queries"] = lambda: {"7": "SELECT 1", "8": cluster.asked[0]}
+        try:
+            with pytest.raises(EngineError, match=r"within 0\.5 seconds"):
+                engine.head(REQUEST)
+        finally:
+            done.set()
+        assert [path for method, path, _ in cluster.seen if method == "DELETE"] == ["/query/8"]
+        cluster.answers = [deepcopy(ANSWER)]
+        assert engine.head(REQUEST).counts.tolist() == [4, 3, 3]
+
+
+def test_a_broker_that_cannot_cancel_is_left_alone(cluster):
+    """Cancelling is a courtesy: what goes wrong with it is nobody's concern."""
+    done = threading.Event()
+    cluster.answers = [lambda: done.wait(60) and {}]
+    for queries in ((500, "disabled"), ["x"], {"a": "b"}, {"8": None}):
+        cluster.paths["/queries"] = queries
+        with cluster.opened(timeout_seconds=0.05) as engine, pytest.raises(EngineError, match="within"):
+            engine.head(REQUEST)
+    done.set()
+
+
+def test_the_account_goes_to_broker_and_controller():
+    """In the header of every request."""
+    from discreet.engines.pinot_http import Asker
+
+    cluster = FakeCluster()
+    with cluster.running() as port:
+        asker = Asker(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}", ("ann", "open"), None)
+        asker.controller("/version")
+        asker.broker("/appconfigs")
+        asker.ask("SELECT 1")
+        asker.close()
+    assert {account for _, _, account in cluster.seen} == {"Basic YW5uOm9wZW4="}
+
+
+@pytest.mark.parametrize(
+    ("url", "parts", "match"),
+    [
+        ("pinot://h?table=t", {}, "looks like"),
+        ("pinot://?table=t&controller=http://c", {}, "looks like"),
+        ("pinot://h/path?table=t&controller=http://c", {}, "looks like"),
+        ("pinot://h?controller=http://c", {}, "name a table"),
+        ("pinot://h?table=t;x&controller=http://c", {}, "name a table"),
+        ('pinot://h?table="t&controller=http://c', {}, "name a table"),
+        ("pinot://h?table=t&controller=c:9000", {}, "controller"),
+        ("pinot://h?table=t&controller=ftp://c", {}, "controller"),
+        ("pinot://h?table=t&controller=http://u:p@c", {}, "controller"),
+        ("pinot://h?table=t&controller=http://c&limit=5", {}, "no option"),
+        ("pinot://h?table=t&controller=http://c", {"view": "SELECT 1"}, "views"),
+        ("pinot://u:pw@h?table=t&controller=https://c", {}, "TLS"),
+        ("pinots://u@h?table=t&controller=http://c", {"password": "pw"}, "TLS"),
+    ],
+)
+def test_urls_that_cannot_be_meant_are_refused(url, parts, match):
+    """Before anything is sent, and without the password."""
+    with pytest.raises(InputError, match=match) as caught:
+        PinotEngine(url, **parts)
+    assert "pw" not in str(caught.value)
+
+
+def test_the_name_is_the_url_and_the_table(cluster):
+    """Without what is behind the question mark."""
+    with cluster.running() as port:
+        engine = PinotEngine(f"pinot://ann@127.0.0.1:{port}?controller=http://127.0.0.1:{port}", table="events")
+        assert engine.name == f"pinot://ann@127.0.0.1:{port}, table events"
+        engine.close()

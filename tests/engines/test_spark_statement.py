@@ -1,0 +1,187 @@
+"""What Spark is asked, word by word, and what its types are."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+
+from discreet.engines.spark_statement import ROWS, SparkStatement, column_of
+from discreet.engines.sql import NumberType
+from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
+
+HOSTILE = "x` OR ? ${y} -- '\""
+COLUMNS = {
+    "who": column_of("string"),
+    "word": column_of("string", "varchar(9)"),
+    "size": column_of("int"),
+    "price": column_of("decimal(9,2)"),
+    "day": column_of("date"),
+    "at": column_of("timestamp_ntz"),
+    "then": column_of("timestamp"),
+    "open": column_of("boolean"),
+    "share": column_of("float"),
+    HOSTILE: column_of("string"),
+}
+WHO = "make_valid_utf8(`who`)"
+WORD = "make_valid_utf8(`word`)"
+
+
+def statement(*items, seed=b"", **parts):
+    """A statement about COLUMNS."""
+    return SparkStatement(HeadRequest("who", items, 10, **parts), ROWS, COLUMNS, seed)
+
+
+def condition(where):
+    """A filter in Spark's words, and what is bound."""
+    written = statement("word", where=where)
+    return written.filtered(where), written.parameters
+
+
+def test_distinct_users_are_counted_by_text_that_is_valid():
+    """The plainest question."""
+    assert statement("word").write() == (
+        f"SELECT i0, count(DISTINCT u) AS n FROM (SELECT {WORD} AS i0, {WHO} AS u FROM __discreet_rows "
+        "WHERE `who` IS NOT NULL AND `word` IS NOT NULL) AS r "
+        "GROUP BY i0 ORDER BY n DESC, i0 ASC NULLS FIRST LIMIT 11"
+    )
+
+
+def test_one_total_has_no_labels():
+    """And is one row."""
+    assert statement().write() == (
+        f"SELECT count(DISTINCT u) AS n FROM (SELECT {WHO} AS u FROM __discreet_rows WHERE `who` IS NOT NULL) AS r"
+    )
+
+
+def test_what_users_keep_is_ordered_by_a_digest_of_canonical_text():
+    """The same text as in every engine: moments with six digits behind the second, whatever they end in."""
+    written = statement("at", "price", groups_per_user=3, seed=b"\x0f").write()
+    framed = "".join(
+        f" || coalesce(CAST(octet_length({text}) AS STRING) || ':' || {text}, '-')"
+        for text in ("CAST(u AS STRING)", "date_format(i0, 'yyyy-MM-dd HH:mm:ss.SSSSSS')", "CAST(i1 AS STRING)")
+    )
+    assert f"PARTITION BY u ORDER BY md5('0f'{framed}), i0 ASC NULLS FIRST, i1 ASC NULLS FIRST)" in written
+    assert "place <= 3" in written
+
+
+def test_sums_are_clipped_per_user_in_whole_units():
+    """In decimals of 38 digits, in which no sum overflows."""
+    written = statement("day", summed=Summed("price", Fraction(-1, 2), Fraction(7), 2)).write()
+    assert "CAST(CAST(`price` AS DECIMAL(20, 2)) * 100 AS DECIMAL(38, 0)) AS x" in written
+    assert "sum(greatest(least(coalesce(s, 0), 700), -50))" in written
+
+
+def test_moments_are_labels_without_a_zone():
+    """Those with one, as they are in UTC: the zone of the session."""
+    written = statement("at", "then").write()
+    assert "SELECT `at` AS i0, CAST(`then` AS TIMESTAMP_NTZ) AS i1" in written
+
+
+def test_listed_items_come_in_the_types_of_labels():
+    """Also where there are none, whose types nobody could see."""
+    listed = pa.table({"word": ["a"], "at": [datetime.datetime(2024, 1, 1)], "size": [1], "price": ["1.00"]})
+    written = statement("word", "at", "size", "price", domain=listed)
+    assert written.listed_schema() == "i0 STRING, i1 TIMESTAMP_NTZ, i2 BIGINT, i3 decimal(9,2)"
+    assert written.write().count("__discreet_listed") == 2
+    assert "FROM __discreet_listed LEFT JOIN (" in written.write()
+
+
+@pytest.mark.parametrize(
+    ("where", "written", "bound"),
+    [
+        (Comparison("word", "<", Constant(Kind.TEXT, "it's \\")), "(`word` < ?)", ["it's \\"]),
+        (Comparison("size", "=", Constant(Kind.INTEGER, "7")), "(`size` = CAST(? AS int))", ["7"]),
+        (Comparison("size", "<", Constant(Kind.INTEGER, str(2**40))), "(`size` = `size`)", []),
+        (Comparison("price", ">", Constant(Kind.DECIMAL, "0.105")), "(`price` > CAST(? AS decimal(9,2)))", ["0.10"]),
+        (Comparison("open", "=", Constant(Kind.BOOLEAN, "true")), "(`open` = CAST(? AS BOOLEAN))", ["true"]),
+        (Comparison("day", "<>", Constant(Kind.DATE, "2024-02-29")), "(`day` <> CAST(? AS DATE))", ["2024-02-29"]),
+        (
+            Comparison("at", ">=", Constant(Kind.TIMESTAMP, "2024-02-29 01:02:03.000004")),
+            "(`at` >= CAST(? AS TIMESTAMP_NTZ))",
+            ["2024-02-29 01:02:03.000004"],
+        ),
+        (
+            Comparison("then", "<=", Constant(Kind.DATE, "2024-02-29")),
+            "(CAST(`then` AS TIMESTAMP_NTZ) <= CAST(? AS DATE))",
+            ["2024-02-29"],
+        ),
+        (
+            Membership("share", (Constant(Kind.DECIMAL, "0.1"),)),
+            "(nullif(`share`, CAST('NaN' AS DOUBLE)) IN (CAST(? AS DOUBLE)))",
+            ["0.1"],
+        ),
+        (Missing("then"), "(`then` IS NULL)", []),
+    ],
+)
+def test_constants_are_bound_and_fitted(where, written, bound):
+    """Numbers to the type of their column, so that none makes rows fail."""
+    assert condition(where) == (written, bound)
+
+
+def test_hostile_names_and_constants_stay_names_and_constants():
+    """Backticks are doubled; what is bound is not in the statement."""
+    where = Every(
+        (Not(Missing(HOSTILE)), Some((Comparison(HOSTILE, "=", Constant(Kind.TEXT, "'; DROP")), Missing("day"))))
+    )
+    written = SparkStatement(HeadRequest(HOSTILE, ("word",), 10, where), ROWS, COLUMNS)
+    text = written.write()
+    name = "`x`` OR ? ${y} -- '\"`"
+    assert f"((NOT ({name} IS NULL)) AND (({name} = ?) OR (`day` IS NULL)))" in text
+    assert written.parameters == ["'; DROP"]
+    assert "DROP" not in text
+
+
+@pytest.mark.parametrize(
+    ("type_", "declared", "kind"),
+    [
+        ("string", "", Kind.TEXT),
+        ("string", "varchar(3)", Kind.TEXT),
+        ("string", "char(3)", Kind.OTHER),
+        ("char(3)", "", Kind.OTHER),
+        ("varchar(3)", "", Kind.TEXT),
+        ("string collate UTF8_LCASE", "", Kind.OTHER),
+        ("string collate UNICODE", "", Kind.OTHER),
+        ("tinyint", "", Kind.INTEGER),
+        ("decimal(38,38)", "", Kind.DECIMAL),
+        ("float", "", Kind.FLOAT),
+        ("timestamp", "", Kind.TIMESTAMP),
+        ("binary", "", Kind.OTHER),
+        ("void", "", Kind.OTHER),
+        ("array<int>", "", Kind.OTHER),
+        ("struct<date:date>", "", Kind.OTHER),
+        ("interval day to second", "", Kind.OTHER),
+        ("time(6)", "", Kind.OTHER),
+    ],
+)
+def test_text_is_text_only_where_it_is_compared_by_bytes(type_, declared, kind):
+    """Padded text and text with a collation make one label of two."""
+    assert column_of(type_, declared).kind is kind
+
+
+@pytest.mark.parametrize(("name", "bits"), [("tinyint", 8), ("smallint", 16), ("int", 32), ("bigint", 64)])
+def test_whole_numbers_hold_what_their_bits_do(name, bits):
+    """Both ends included."""
+    assert column_of(name).number == NumberType(name, Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1))
+
+
+@pytest.mark.parametrize(("digits", "scale"), [(9, 2), (38, 0), (38, 38), (1, 0)])
+def test_decimals_hold_as_many_digits_as_they_say(digits, scale):
+    """And come back in Arrow's type of as many."""
+    column = column_of(f"decimal({digits},{scale})")
+    most = Fraction(Decimal((0, (9,) * digits, -scale)))
+    assert column.number == NumberType(f"decimal({digits},{scale})", -most, most, scale)
+    columns = {"who": COLUMNS["who"], "item": column}
+    types = SparkStatement(HeadRequest("who", ("item",), 1), ROWS, columns).label_types()
+    assert types == {"item": pa.decimal128(digits, scale)}
+
+
+def test_labels_have_arrows_types():
+    """Those that DuckDB's have."""
+    items = ("word", "size", "day", "at", "then", "open")
+    moment = pa.timestamp("us")
+    expected = dict(zip(items, [pa.string(), pa.int64(), pa.date32(), moment, moment, pa.bool_()], strict=True))
+    assert statement(*items).label_types() == expected

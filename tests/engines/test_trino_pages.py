@@ -1,0 +1,167 @@
+"""What Trino's engine makes of pages that a real server writes only when something goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+pytest.importorskip("trino")
+
+from discreet.engines import trino_client
+from discreet.engines.trino import TrinoEngine
+from discreet.errors import EngineError, InexactHead, InputError
+from discreet.question import HeadRequest, Kind
+
+
+class _Trino(ThreadingHTTPServer):
+    """Answers each statement with the pages that were written for it."""
+
+    def __init__(self, pages):
+        super().__init__(("127.0.0.1", 0), _Page)
+        self.pages, self.said, self.ended = pages, [], []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def page(self, statement, number):
+        """A page, which names the next one if there is one."""
+        written = next(pages for words, pages in self.pages.items() if words in self.said[statement])
+        more = {"nextUri": f"http://127.0.0.1:{self.server_address[1]}/{statement}/{number + 1}"}
+        page = {"id": str(statement), "stats": {}, "infoUri": "", **(more if number + 1 < len(written) else {})}
+        return page | written[number]
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_POST(self):
+        """The first page of a statement."""
+        self.server.said.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        assert self.server.may_answer.wait(60)
+        self._send(len(self.server.said) - 1, 0)
+
+    def do_GET(self):
+        """One of the pages that follow."""
+        self._send(*map(int, self.path[1:].split("/")))
+
+    def do_DELETE(self):
+        """The end of a statement."""
+        self.server.ended.append(self.path)
+        self.send_response(204)
+        self.end_headers()
+
+    def _send(self, statement, number):
+        body = json.dumps(self.server.page(statement, number)).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+def _columns(**types):
+    signature = {"arguments": [{"kind": "LONG", "value": 9}]}
+    return {"columns": [{"name": n, "type": t, "typeSignature": {"rawType": t} | signature} for n, t in types.items()]}
+
+
+def _connected(connectors, read):
+    plan = {"inputTableColumnInfos": [{"table": {"catalog": catalog}} for catalog in read]}
+    return {
+        "LIMIT 0": [_columns(who="bigint", item="varchar")],
+        "EXPLAIN": [_columns(plan="varchar") | {"data": [[json.dumps(plan)]]}],
+        "system.metadata.catalogs": [_columns(catalog_name="varchar", connector_name="varchar") | {"data": connectors}],
+    }
+
+
+@pytest.fixture
+def answering():
+    """Opens an engine on a server that gives written answers."""
+    with contextlib.ExitStack() as stack:
+
+        def answer(pages):
+            server = stack.enter_context(_Trino(pages))
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            url = f"trino://me@127.0.0.1:{server.server_address[1]}/c/s?table=t"
+            return server, stack.enter_context(contextlib.closing(TrinoEngine(url)))
+
+        yield answer
+
+
+_HEAD = _columns(i0="varchar", n="bigint")
+_FAILED = {"error": {"errorName": "WORKER_GONE", "errorType": "INTERNAL_ERROR", "message": "at row 'secret'"}}
+_REQUEST = HeadRequest("who", ("item",), 10)
+
+
+def test_a_head_is_read_to_the_last_page(answering):
+    """Pages without rows in between, too."""
+    pages = [{}, _HEAD, _HEAD | {"data": [["a", 3]]}, _HEAD, _HEAD | {"data": [["b", 2], ["c", 1]]}, _HEAD]
+    _, engine = answering({"count(DISTINCT u)": pages, **_connected([["c", "hive"]], ["c"])})
+    head = engine.head(_REQUEST)
+    assert (head.labels["item"].to_pylist(), head.counts.tolist()) == (["a", "b", "c"], [3, 2, 1])
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_a_failure_on_any_page_leaves_no_head(answering, place):
+    """What came before it is not an answer; the server's words stay out of ours."""
+    pages = [{}, _HEAD | {"data": [["a", 3]]}, _HEAD | {"data": [["b", 2]]}, _HEAD]
+    pages[place] = pages[place] | _FAILED
+    _, engine = answering({"count(DISTINCT u)": pages, **_connected([["c", "hive"]], ["c"])})
+    with pytest.raises(EngineError, match=r"WORKER_GONE") as error:
+        engine.head(_REQUEST)
+    assert "secret" not in str(error.value)
+
+
+def test_a_statement_longer_than_this_server_takes_is_the_askers_mistake(answering):
+    """Its owner may have chosen less than Trino does."""
+    error = {"error": {"errorName": "QUERY_TEXT_TOO_LARGE", "errorType": "USER_ERROR", "message": ""}}
+    _, engine = answering({"count(DISTINCT u)": [error], **_connected([["c", "hive"]], ["c"])})
+    with pytest.raises(InputError, match="no statement of that length"):
+        engine.head(_REQUEST)
+
+
+def test_a_statement_is_ended_that_was_cancelled_before_it_had_an_address(answering, monkeypatch):
+    """The server has it, and has not answered yet: it is ended as soon as it can be named."""
+    server, engine = answering({"count(DISTINCT u)": [{}, {}, {}, _HEAD], **_connected([["c", "hive"]], ["c"])})
+    engine.columns()
+    server.may_answer.clear()
+    cancel = trino_client._Question.cancel
+
+    def cancel_and_answer(question):
+        cancel(question)
+        server.may_answer.set()
+
+    monkeypatch.setattr(trino_client._Question, "cancel", cancel_and_answer)
+
+    def progress(_):
+        if len(server.said) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.head(_REQUEST, progress=progress)
+    assert server.ended == ["/3/1"]
+
+
+@pytest.mark.parametrize(
+    ("connectors", "read", "says"),
+    [
+        ([["c", "pinot"]], ["c"], "catalog 'c' counts in pinot"),
+        ([["c", "hive"], ["p", "pinot"]], ["c", "p"], "catalog 'p' counts in pinot"),
+        ([["d", "hive"]], ["c"], "what catalog 'c' is connected to"),
+        ([["c", None]], ["c"], "what catalog 'c' is connected to"),
+        ([["c", "hive"], ["p", "pinot"]], ["c"], None),
+    ],
+)
+def test_tables_behind_pinot_or_behind_nobody_knows_what_are_refused(answering, connectors, read, says):
+    """Pinot trims groups without a word, and Trino lets it count; a catalog of Pinot's that is not read is no harm."""
+    _, engine = answering(_connected(connectors, read))
+    if says is None:
+        assert engine.columns() == {"who": Kind.INTEGER, "item": Kind.TEXT}
+        return
+    with pytest.raises(InexactHead, match=says):
+        engine.columns()
