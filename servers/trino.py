@@ -61,6 +61,8 @@ _IN_TESTS = {'"discreet"': f'"{READER}"', "hive": "memory", '"web"': '"default"'
 def start(folder: Path) -> str:
     """Install Trino 476 in *folder* and start it; whoever calls himself reader may read.
 
+    Its table tls tells the port for HTTPS, where the reader needs his password, and the certificate.
+
     Returns:
         its URL, without a table.
 
@@ -81,7 +83,11 @@ def start(folder: Path) -> str:
     process.start(folder, "trino", command, lambda: _started(port))
     url = f"trino://{READER}@127.0.0.1:{port}/memory/default"
     certificate = (folder / "certificate.pem").read_text().partition("-----BEGIN PRIVATE KEY")[0]
-    load(url, pa.table({"port": [tls_port], "certificate": [certificate]}), "tls")
+    try:
+        load(url, pa.table({"port": [tls_port], "certificate": [certificate]}), "tls")
+    except BaseException:
+        stop(folder)
+        raise
     return url
 
 

@@ -160,6 +160,23 @@ def test_several_threads_may_ask_at_once(url, loaded):
         assert found == [[((item,), 9) for item in range(n)] for n in range(6)]
 
 
+def test_names_that_spark_fills_in_are_refused(url, loaded):
+    """It takes such a column of a file for empty, without a word."""
+    with loaded(pa.table({"who": [1], "${spark.app.name}": ["a"]})) as name:
+        with pytest.raises(InputError, match="rename it"):
+            SparkEngine(url, table=name).columns()
+        filled = spark_server.execute(url, f"SELECT * FROM {name}")
+        assert list(filled[0].values()) == [1, None]  # one day, Spark may do better
+
+
+def test_text_is_not_filled_in(loaded, head):
+    """Neither a constant nor the owner's own."""
+    text = "${spark.app.name}"
+    with loaded(pa.table({"who": [1, 2], "item": [text, "b"]})) as name:
+        assert head(name, where=Comparison("item", "=", Constant(Kind.TEXT, text))) == [((text,), 1)]
+        assert head(view=f"SELECT * FROM {name} WHERE item = '{text}'") == [((text,), 1)]
+
+
 def test_text_with_a_collation_or_with_padding_names_no_items(url, made):
     """It would make one item of two, and the data would say what it is called."""
     columns = "who INT, plain STRING, lower STRING COLLATE UTF8_LCASE, padded CHAR(5), short VARCHAR(5), raw BINARY"
@@ -199,6 +216,18 @@ def test_moments_with_a_zone_are_labels_in_utc(made, head):
     assert head(table, where=equal) == head(table, where=later) == [((second,), 2)]
 
 
+def test_what_no_calendar_of_python_holds_is_missing(made, head):
+    """Whoever reads such a label would fail on it; filters compare it as it is."""
+    first = "(1, DATE '+10000-01-01', TIMESTAMP_LTZ '+10000-01-01 00:00:00Z')"
+    others = "(2, DATE '0000-12-31', NULL), (3, NULL, NULL)"
+    table = made(f"SELECT * FROM VALUES {first}, {others} AS rows(who, item, at)")
+    for column, later in (("item", Kind.DATE), ("at", Kind.TIMESTAMP)):
+        assert head(table, column) == []
+        assert head(table, column, keep_missing=True) == [((None,), 3)]
+        after = Comparison(column, ">", Constant(later, "9999-12-31"))
+        assert head(table, "who", where=after) == [((1,), 1)]
+
+
 def test_zero_is_zero_and_no_number_is_missing(files, head, url):
     """Minus zero in a list so long that Spark looks it up by its bits; NaN passes no filter."""
     path = Path(files).parent / "floats.parquet"
@@ -236,12 +265,18 @@ def test_columns_that_differ_in_case_only_are_refused(url, files):
             SparkEngine(**parts).columns()
 
 
-def test_decimals_are_written_without_exponents(files, head, url):
-    """The text whose digest says what a user keeps is that of all engines."""
-    path = Path(files).parent / "decimals.parquet"
-    labels = [pa.scalar(text).cast(pa.decimal128(38, 20)) for text in ("0.00000000000000000001", "0", "-1.5", "20")]
-    table = pa.table({"who": [n // 4 for n in range(80)], "item": pa.array(labels * 20)})
-    pq.write_table(table, path)
+@pytest.mark.parametrize(
+    ("type_", "labels"),
+    [
+        (pa.decimal128(38, 20), ["0.00000000000000000001", "0", "-1.5", "20"]),
+        (pa.timestamp("us"), ["2024-02-29 00:00:00", "1960-01-01 01:02:03.000004", "0001-01-01 00:00:00.12"]),
+    ],
+)
+def test_labels_are_written_with_all_their_digits(files, head, url, type_, labels):
+    """Without exponents: the text whose digest says what a user keeps is that of all engines."""
+    path = Path(files).parent / "written.parquet"
+    items = pa.array(labels * 20).cast(type_)
+    pq.write_table(pa.table({"who": [n // len(labels) for n in range(len(items))], "item": items}), path)
     with contextlib.closing(DuckDBEngine(path)) as duckdb:
         expected = rows_of(duckdb, HeadRequest("who", ("item",), 1000, groups_per_user=1), b"seed")
     assert head(source=f"{url}?path={path}", groups_per_user=1) == expected

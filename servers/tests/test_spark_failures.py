@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
 import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from discreet.engines.spark import SparkEngine
+from discreet.engines.spark_driver import unwarned
+from discreet.engines.spark_session import connect_url
 from discreet.engines.url import parse_url
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.question import HeadRequest
 from discreet.testing.engines import rows_of
 from servers import process
 from servers import spark as spark_server
+from servers.tests.spark_wire import Wire
 
 REQUEST = HeadRequest("who", ("item",), 10)
 ENDLESS = "SELECT a.id AS who, a.id * b.id % 1000003 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"
@@ -37,44 +38,6 @@ def table(url, request):
     spark_server.load(url, pa.table({"who": [1], "item": ["secret"]}), name)
     yield name
     spark_server.execute(url, f"DROP TABLE {name}")
-
-
-class Wire:
-    """A way to the server that can be cut, and mended."""
-
-    def __init__(self, url, port=0):
-        self._far = parse_url(url).port
-        self._near = socket.create_server(("127.0.0.1", port))
-        self._ends = []
-        self.url = url.replace(f":{self._far}", f":{self._near.getsockname()[1]}")
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self):
-        """Whatever goes through now ends."""
-        for end in self._ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self):
-        """And nothing comes through any more."""
-        self._near.shutdown(socket.SHUT_RDWR)
-        self._near.close()
-        self.cut()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                ends = (self._near.accept()[0], socket.create_connection(("127.0.0.1", self._far)))
-                self._ends += ends
-                for pair in (ends, ends[::-1]):
-                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
-
-    @staticmethod
-    def _pass(source, target):
-        with contextlib.suppress(OSError), source, target:
-            while data := source.recv(65_536):
-                target.sendall(data)
-            target.shutdown(socket.SHUT_RDWR)
 
 
 def until_idle(url):
@@ -108,13 +71,14 @@ def test_a_count_that_takes_too_long_ends_on_the_server(url):
     until_idle(url)
 
 
-def test_what_progress_raises_ends_the_count_on_the_server(url):
-    """Ctrl-C, or a request that was dropped; the next question is answered."""
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_progress_raises_ends_the_count_on_the_server(url, at_once):
+    """Ctrl-C, or a request that was dropped; also before the server knows of it. The next question is answered."""
     until_idle(url)
 
     def stop(share):
         assert 0 <= share <= 1
-        if spark_server.running(url)[0]:
+        if at_once or spark_server.running(url)[0]:
             raise KeyboardInterrupt
 
     engine = SparkEngine(url, view=ENDLESS)
@@ -225,6 +189,18 @@ def test_urls_that_are_not_understood_are_refused(source):
         SparkEngine(source)
 
 
+def test_accounts_tokens_and_hosts_reach_spark_as_they_are():
+    """Signs that mean something in Spark's own URLs are only signs."""
+    with unwarned():
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    channel = DefaultChannelBuilder(connect_url(parse_url("sc://a%20b@[::1]?ssl=true"), "p;x=1&/ü"))
+    assert (channel.endpoint, channel.userId, channel.token) == ("[::1]:15002", "a b", "p;x=1&/ü")
+    assert channel.use_ssl
+    plain = DefaultChannelBuilder(connect_url(parse_url("sc://host:7"), None))
+    assert (plain.endpoint, plain.token, plain.secure) == ("host:7", None, False)
+
+
 def test_a_table_stands_alone():
     """Neither files nor a view beside it; and only a server takes a password."""
     for source, parts in (
@@ -268,15 +244,31 @@ def test_wrong_statements_of_the_owner_are_errors_of_the_engine(url, table):
 
 
 def test_files_that_cannot_be_read_are_errors(url, table):
-    """The server would count without them, and so do its own questions."""
+    """In a table and in a view of it. The server would count without them, and so do its own questions."""
     folder = folder_of(url, table)
-    engine = SparkEngine(url, table=table)
-    assert rows_of(engine, REQUEST) == [(("secret",), 1)]
+    engines = [SparkEngine(url, table=table), SparkEngine(url, view=f"SELECT * FROM {table}")]
+    assert [rows_of(engine, REQUEST) for engine in engines] == [[(("secret",), 1)]] * 2
     (folder / "9.parquet").write_bytes(b"PAR1 and nothing else")
     assert len(spark_server.execute(url, f"SELECT * FROM {table}")) == 1
-    with pytest.raises(EngineError) as error:
-        engine.head(REQUEST)
-    one_sentence(error, "FAILED_READ_FILE")
+    for engine in engines:
+        with pytest.raises(EngineError) as error:
+            engine.head(REQUEST)
+        one_sentence(error, "FAILED_READ_FILE")
+
+
+def test_files_beside_the_partitions_are_errors(url, tmp_path):
+    """The server would leave them out, too."""
+    for folder in ("part=1", "stray"):
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table({"who": [1], "item": [folder]}), tmp_path / folder / "1.parquet")
+    assert len(spark_server.execute(url, f"SELECT * FROM parquet.`{tmp_path}`")) == 1
+    for engine in (
+        SparkEngine(f"{url}?path={tmp_path}"),
+        SparkEngine(url, view=f"SELECT * FROM parquet.`{tmp_path}`"),
+    ):
+        with pytest.raises(EngineError) as error:
+            engine.columns()
+        one_sentence(error, str(url.rpartition("@")[2]))
 
 
 def test_a_table_whose_options_leave_files_out_is_refused(url, table):

@@ -124,6 +124,7 @@ def test_labels_that_arrow_holds_otherwise_become_what_duckdb_makes_of_them(engi
     )
     items = ("n", "id", "d", "zoned", "at", "late", "early")
     labels = opened.head(HeadRequest("who", items, 5)).labels
+    assert [opened.scale(name) for name in ("n", "d", "at")] == [0, 37, 0]
     micros = pa.timestamp("us")
     assert labels.schema.types == [
         *(pa.int64(), pa.string(), pa.decimal128(38, 37)),

@@ -37,6 +37,10 @@ class PlainEngine:
     def data_version(self):
         """See `Engine.data_version`."""
 
+    def scale(self, column):
+        """See `Engine.scale`."""
+        return getattr(self.table.schema.field(column).type, "scale", 0)
+
     def head(self, request, *, seed=b"", progress=None):
         """See `Engine.head`."""
         if request.domain is not None:

@@ -76,9 +76,14 @@ def test_sums_are_clipped_per_user_in_whole_units():
 
 
 def test_moments_are_labels_without_a_zone():
-    """Those with one, as they are in UTC: the zone of the session."""
+    """Those with one, as they are in UTC; what Python's calendar cannot hold is missing."""
     written = statement("at", "then").write()
-    assert "SELECT `at` AS i0, CAST(`then` AS TIMESTAMP_NTZ) AS i1" in written
+    years = "TIMESTAMP_NTZ '0001-01-01 00:00:00' AND TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"
+    at, then = (
+        f"CASE WHEN {moment} BETWEEN {years} THEN {moment} END" for moment in ("`at`", "CAST(`then` AS TIMESTAMP_NTZ)")
+    )
+    assert f"SELECT {at} AS i0, {then} AS i1" in written
+    assert f"WHERE `who` IS NOT NULL AND {at} IS NOT NULL AND {then} IS NOT NULL" in written
 
 
 def test_listed_items_come_in_the_types_of_labels():
@@ -114,7 +119,7 @@ def test_listed_items_come_in_the_types_of_labels():
             "(nullif(`share`, CAST('NaN' AS DOUBLE)) IN (CAST(? AS DOUBLE)))",
             ["0.1"],
         ),
-        (Missing("then"), "(`then` IS NULL)", []),
+        (Missing("then"), "(CAST(`then` AS TIMESTAMP_NTZ) IS NULL)", []),
     ],
 )
 def test_constants_are_bound_and_fitted(where, written, bound):

@@ -110,6 +110,10 @@ class PinotEngine:
         """See `Engine.columns`."""
         return {name: column.kind for name, column in self._columns.items()}
 
+    def scale(self, column: str) -> int:  # noqa: ARG002 - no column of Pinot's has a fixed number of them
+        """See `Engine.scale`."""
+        return 0
+
     def data_version(self) -> str | None:
         """See `Engine.data_version`: when each segment was made, which no row decides."""
         known = self._attested()

@@ -39,7 +39,7 @@ _NOT_READ = {
     "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER",
     "PARSE_SYNTAX_ERROR",
     "UNABLE_TO_INFER_SCHEMA",
-    "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+    "UNRESOLVED_COLUMN",
 }
 _TABLES_SHOWN = 30
 
@@ -95,6 +95,11 @@ class SparkEngine:
         """See `Engine.columns`."""
         return {name: column.kind for name, column in self._described().items()}
 
+    def scale(self, column: str) -> int:
+        """See `Engine.scale`."""
+        number = self._described()[column].number
+        return 0 if number is None else number.scale
+
     def data_version(self) -> str | None:
         """None: Spark has no name for the state of what its catalogs show."""
         return None
@@ -135,6 +140,9 @@ class SparkEngine:
                 raise InputError(str(error)) from None
             if len({field.name.casefold() for field in fields}) < len(fields):
                 raise InputError(f"{self.name} has columns whose names differ in case only, or not at all")
+            if any("${" in field.name for field in fields):
+                # On their way to the readers of files, names are filled in with settings, and found to be missing.
+                raise InputError(f"Spark may take a column for empty whose name holds '${{'; rename it in {self.name}")
             self._columns = {
                 field.name: column_of(field.dataType.simpleString(), field.metadata.get(_DECLARED, ""))
                 for field in fields
@@ -168,7 +176,7 @@ class SparkEngine:
         """What went wrong, in words of ours: Spark's may hold data."""
         if condition in _NOT_THERE:
             return _NotThereError(f"Spark finds no such table or file: {self.name}")
-        if condition in _NOT_READ:
+        if {condition, condition.partition(".")[0]} & _NOT_READ:
             return _NotThereError(f"Spark cannot read it as a table, as Parquet files or as a SELECT: {self.name}")
         if condition == _OTHERWISE:
             return InexactHead(f"options of its own leave files out of it: {self.name}; take {', '.join(_STRICT)} away")

@@ -160,7 +160,7 @@ class ServerQuestion(Question):
         with unwarned():
             from pyspark.sql.connect.session import SparkSession
 
-        self._session = SparkSession(_connect_url(self._url, self._password))
+        self._session = SparkSession(connect_url(self._url, self._password))
         # A connection that is lost is an error at once; left to itself, Spark tries for ten minutes.
         self._session.client.set_retry_policies([])
         self._session.registerProgressHandler(self._note)
@@ -213,7 +213,8 @@ def _pin(session: SparkSession) -> None:
             raise InexactHead(f"Spark leaves out rows without a word while {name} is on; switch it off")
 
 
-def _connect_url(url: Url, password: str | None) -> str:
+def connect_url(url: Url, password: str | None) -> str:
+    """Where a Spark Connect server is, as Spark writes it."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     given = {"user_id": url.user, "token": password, "use_ssl": url.options.get("ssl")}
     parameters = [f"{name}={quote(value, safe='')}" for name, value in given.items() if value is not None]

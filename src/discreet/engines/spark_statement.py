@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 ROWS, LISTED = "__discreet_rows", "__discreet_listed"
 """What the rows and the listed items are called in the session of a question."""
 
+_DAYS = "DATE '0001-01-01' AND DATE '9999-12-31'"
+_MOMENTS = "TIMESTAMP_NTZ '0001-01-01 00:00:00' AND TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _KINDS = {
     **dict.fromkeys(_BITS, Kind.INTEGER),
@@ -74,18 +76,28 @@ class SparkStatement(HeadStatement):
         return "`" + name.replace("`", "``") + "`"
 
     def label(self, column: str) -> str:
-        """Moments as they are in UTC; text in UTF-8, which Spark does not see to."""
-        match self.columns[column]:
-            case Column(Kind.TEXT):
-                return f"make_valid_utf8({self.quoted(column)})"
-            case Column(Kind.TIMESTAMP, "timestamp"):
-                return f"CAST({self.quoted(column)} AS TIMESTAMP_NTZ)"
+        """Text in UTF-8, which Spark does not see to; days and moments (in UTC) that Arrow and Python can hold."""
+        written = self.compared(column, None)
+        match self.columns[column].kind:
+            case Kind.TEXT:
+                return f"make_valid_utf8({written})"
+            case Kind.DATE:
+                return f"CASE WHEN {written} BETWEEN {_DAYS} THEN {written} END"
+            case Kind.TIMESTAMP:
+                return f"CASE WHEN {written} BETWEEN {_MOMENTS} THEN {written} END"
         return super().label(column)
 
+    def present(self, column: str) -> str:
+        """Days and moments that are no labels are missing."""
+        if self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}:
+            return f"{self.label(column)} IS NOT NULL"
+        return super().present(column)
+
     def compared(self, column: str, kind: Kind | None) -> str:
-        """Moments as their labels are."""
-        moment = kind is not None and self.columns[column].kind is Kind.TIMESTAMP
-        return self.label(column) if moment else super().compared(column, kind)
+        """Moments as they are in UTC."""
+        if self.columns[column].type == "timestamp":
+            return f"CAST({self.quoted(column)} AS TIMESTAMP_NTZ)"
+        return super().compared(column, kind)
 
     def as_text(self, name: str, column: str) -> str:
         """Moments with all their microseconds, as everywhere."""

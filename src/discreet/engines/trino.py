@@ -85,6 +85,12 @@ class TrinoEngine:
         with self._lock:
             return {name: column.kind for name, column in self._described().items()}
 
+    def scale(self, column: str) -> int:
+        """See `Engine.scale`."""
+        with self._lock:
+            number = self._described()[column].number
+        return 0 if number is None else number.scale
+
     def data_version(self) -> str | None:
         """None: Trino has no name for the state of what its catalogs show."""
         return None

@@ -404,3 +404,4 @@ class EngineSuite:
         table = pa.table({name: pa.array([], type_) for name, (_, type_, _) in _POOLS.items()})
         with self.opened(table) as engine:
             assert list(engine.columns().items()) == list(KINDS.items())
+            assert (engine.scale("price"), engine.scale("size")) == (2, 0)
