@@ -10,6 +10,7 @@ import pytest
 
 import discreet
 from discreet.engines.opening import open_engine
+from discreet.engines.url import parse_url
 from discreet.testing.engines import reference_head, rows_of
 from servers import pinot, postgres, spark, trino
 from servers.table import engagements
@@ -25,6 +26,7 @@ SQL = (
 CATALOG = """
 [engines.here]
 url = "{url}"
+{password}
 [datasets.engagements]
 engine = "here"
 table = "engagements"
@@ -74,6 +76,14 @@ def heads(url):
     return of
 
 
+def without_password(text):
+    """A URL as a catalog may hold it, and its password."""
+    password = parse_url(text).password
+    if password is None:
+        return text, None
+    return text.replace(f":{password}@", "@" if parse_url(text).user else ""), password
+
+
 def pinot_url(started):
     """Of the cluster that was started."""
     return f"pinot://{started['broker'].removeprefix('http://')}?controller={started['controller']}"
@@ -118,12 +128,14 @@ def test_duckdb_counts_as_plain_python_does(url):
             assert rows_of(engine, request) == reference_head(table, request)
 
 
-def test_a_statement_gets_one_noisy_answer_from_all_engines(url, tmp_path):
+def test_a_statement_gets_one_noisy_answer_from_all_engines(url, tmp_path, monkeypatch):
     """One catalog, one key, five engines: the labels, the counts and their noise are the same."""
     answers = {}
     for name in ("duckdb", *SERVERS):
         path = tmp_path / f"{name}.toml"
-        path.write_text(CATALOG.format(url=url(name)))
+        shown, password = without_password(url(name))
+        monkeypatch.setenv("PASSWORD", password or "none")
+        path.write_text(CATALOG.format(url=shown, password='password_env = "PASSWORD"' if password else ""))
         with discreet.connect(path) as warehouse:
             answers[name] = [
                 warehouse.query(statement, epsilon=2.0, key=KEY).to_csv()
