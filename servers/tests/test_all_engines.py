@@ -10,11 +10,11 @@ import pytest
 
 import discreet
 from discreet.engines.opening import open_engine
-from discreet.engines.url import parse_url
 from discreet.testing.engines import reference_head, rows_of
 from servers import pinot, postgres, spark, trino
 from servers.table import engagements
 from servers.tests.questions import COMMON, KINDS, questions
+from servers.urls import url_of, without_password
 
 SERVERS = {"postgres": postgres, "spark": spark, "trino": trino, "pinot": pinot}
 ROWS = {"engagements": 200_000, "large": 2_000_000}
@@ -55,7 +55,7 @@ def url(server, tmp_path_factory):
             else:
                 started = server(name)
                 SERVERS[name].load(started, held.select(["member_id", *COMMON]) if name == "pinot" else held, table)
-            found[name, table] = started if isinstance(started, str) else pinot_url(started)
+            found[name, table] = url_of(started)
         return found[name, table]
 
     return of
@@ -74,19 +74,6 @@ def heads(url):
         return known[asked]
 
     return of
-
-
-def without_password(text):
-    """A URL as a catalog may hold it, and its password."""
-    password = parse_url(text).password
-    if password is None:
-        return text, None
-    return text.replace(f":{password}@", "@" if parse_url(text).user else ""), password
-
-
-def pinot_url(started):
-    """Of the cluster that was started."""
-    return f"pinot://{started['broker'].removeprefix('http://')}?controller={started['controller']}"
 
 
 def as_bytes(head):

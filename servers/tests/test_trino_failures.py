@@ -98,7 +98,7 @@ def test_whatever_progress_raises_cancels_the_count_on_the_server(opened, endles
     view, mark = endless
     engine = opened(view=view)
     engine.columns()
-    shares = []
+    shares, threads = [], set(threading.enumerate())
 
     def progress(share):
         shares.append(share)
@@ -110,7 +110,7 @@ def test_whatever_progress_raises_cancels_the_count_on_the_server(opened, endles
     assert _ended(url, mark) == ["USER_CANCELED"]
     assert all(0 <= share <= 1 for share in shares)
     assert engine.fetch("SELECT 1 AS x")["x"].to_pylist() == [1]
-    assert threading.active_count() == 1
+    assert set(threading.enumerate()) <= threads  # those of other engines' clients may be there
 
 
 def test_questions_of_many_threads_are_answered_one_after_the_other(opened):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import threading
@@ -172,14 +173,35 @@ def test_every_question_switches_trimming_off(cluster):
     assert wanted <= {option.removeprefix("SET ") for option in options.split("; ")}
 
 
-def test_settings_are_read_before_every_question(cluster):
+def test_settings_are_read_with_every_question(cluster):
     """A broker that was restarted with others is seen."""
     with cluster.opened() as engine:
         engine.head(REQUEST)
         cluster.paths["/appconfigs"]["pinotConfig"]["pinot.broker.use.approximate.function"] = "true"
         with pytest.raises(EngineError, match="approximat"):
             engine.head(REQUEST)
-    assert len(cluster.asked) == 1
+
+
+def test_a_question_that_met_other_settings_is_asked_again_under_these(cluster):
+    """Segments that came meanwhile may be counted or not."""
+    listed = "/segments/events?type=OFFLINE&excludeReplacedSegments=true"
+    with cluster.opened() as engine:
+        cluster.paths[listed] = [{"OFFLINE": ["s1", "s2", "s4"]}]
+        engine.head(REQUEST)
+        assert len(cluster.asked) == 2
+        engine.head(REQUEST)
+        assert len(cluster.asked) == 3
+
+
+def test_a_cluster_that_changes_all_the_time_is_refused(cluster):
+    """Nobody knows what was counted then."""
+    numbers = itertools.count()
+    with cluster.opened() as engine:
+        cluster.paths["/segments/events?type=OFFLINE&excludeReplacedSegments=true"] = lambda: [
+            {"OFFLINE": ["s1", "s2", f"s{next(numbers)} of many"]}
+        ]
+        with pytest.raises(EngineError, match="is being changed"):
+            engine.head(REQUEST)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -33,7 +34,7 @@ from discreet.engines.pinot_schema import column_of
 from discreet.engines.pinot_statement import PinotStatement
 from discreet.engines.sql import quoted
 from discreet.engines.url import parse_url
-from discreet.errors import EngineError, InexactHead, InputError
+from discreet.errors import DiscreetError, EngineError, InexactHead, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,7 +97,7 @@ class PinotEngine:
         self._lock = threading.Lock()  # one question at a time
         self._asker = Asker(broker, controller, account, timeout_seconds)
         try:
-            self._columns = self._attested().columns
+            self._known = self._attested()
         except BaseException:
             self._asker.close()
             raise
@@ -108,11 +109,15 @@ class PinotEngine:
 
     def columns(self) -> Mapping[str, Kind]:
         """See `Engine.columns`."""
-        return {name: column.kind for name, column in self._columns.items()}
+        return {name: column.kind for name, column in self._known.columns.items()}
 
     def scale(self, column: str) -> int:  # noqa: ARG002 - no column of Pinot's has a fixed number of them
         """See `Engine.scale`."""
         return 0
+
+    def check_sum(self, column: str) -> None:  # noqa: ARG002 - whatever its type
+        """See `Engine.check_sum`."""
+        raise InputError("Pinot cannot add up what each user contributes; its single-stage engine has no subqueries")
 
     def data_version(self) -> str | None:
         """See `Engine.data_version`: when each segment was made, which no row decides."""
@@ -131,14 +136,16 @@ class PinotEngine:
         """See `Engine.head`. Pinot keeps no bounded number of items of each user, so that *seed* decides nothing."""
         del seed
         with self._lock:
-            known = self._attested()
-            columns = {name: column_of(name, known.columns) for name in request.items}
-            listed = None
-            if request.domain is not None:
-                types = {name: LABEL_TYPES[column.kind] for name, column in columns.items()}
-                listed = typed_domain(request.domain, types)
-            statement = PinotStatement(request, self._relation, known.columns, listed)
-            rows = self._rows(statement, known, request.user, progress)
+            return self._in_known(lambda known: self._head(request, known, progress))
+
+    def _head(self, request: HeadRequest, known: Attested, progress: Callable[[float], None] | None) -> ExactHead:
+        columns = {name: column_of(name, known.columns) for name in request.items}
+        listed = None
+        if request.domain is not None:
+            types = {name: LABEL_TYPES[column.kind] for name, column in columns.items()}
+            listed = typed_domain(request.domain, types)
+        statement = PinotStatement(request, self._relation, known.columns, listed)
+        rows = self._rows(statement, known, request.user, progress)
         if not request.items:
             return exact_head(pa.table({"n": counts_of([row[0] for row in rows] or [0])}), request)
         arrays = [labels_of([row[n] for row in rows], column) for n, column in enumerate(columns.values())]
@@ -162,6 +169,28 @@ class PinotEngine:
     def close(self) -> None:
         """Close the connections."""
         self._asker.close()
+
+    def _in_known(self, ask: Callable[[Attested], ExactHead]) -> ExactHead:
+        """What *ask* returns under the settings as last read, which are read anew while it asks.
+
+        If they are others by now, it asks once more, under these. Whatever it raised under others counts for nothing.
+        """
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(self._attested)
+            try:
+                head = ask(self._known)
+            except DiscreetError:
+                if reading.result() == self._known:
+                    raise
+            else:
+                if reading.result() == self._known:
+                    return head
+            self._known = reading.result()
+            reading = pool.submit(self._attested)
+            head = ask(self._known)
+            if reading.result() != self._known:
+                raise InexactHead("the table or its cluster is being changed; ask again")
+            return head
 
     def _attested(self) -> Attested:
         return attested(self._asker.controller, self._asker.broker, quote(self._table))

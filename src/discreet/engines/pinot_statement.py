@@ -6,6 +6,7 @@ SQL's three-valued logic is worked out here, and a filter becomes conditions tha
 
 from __future__ import annotations
 
+import operator as operators
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from discreet.engines.pinot_schema import PinotColumn
-    from discreet.question import Constant, HeadRequest, Predicate
+    from discreet.question import Constant, HeadRequest, Operator, Predicate
 
 Condition: TypeAlias = "str | bool"
 """SQL, or what it is for every row."""
@@ -34,7 +35,15 @@ LISTED_MOST = 20_000
 LISTED_TUPLES_MOST = 1_000
 """Listed items of several columns: each is a branch, and Pinot's parser goes down them one in another."""
 
-_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
+_OPPOSITE: dict[Operator, Operator] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", "<=": ">", ">": "<="}
+_ORDER = {
+    "=": operators.eq,
+    "<>": operators.ne,
+    "<": operators.lt,
+    ">=": operators.ge,
+    "<=": operators.le,
+    ">": operators.gt,
+}
 _NUMBERS = {
     "INT": NumberType("INT", Fraction(-(2**31)), Fraction(2**31 - 1)),
     "LONG": NumberType("LONG", Fraction(-(2**63)), Fraction(2**63 - 1)),
@@ -158,9 +167,9 @@ class PinotStatement:
             case Missing(column):
                 return self._absent(column)
             case Comparison(column, operator, constant):
-                return _every([self._present(column), self._compared(column, operator, constant)])
+                return self._where_present(column, operator, (constant,), self._compared(column, operator, constant))
             case Membership(column, constants):
-                return _every([self._present(column), self._listed_in(column, constants, negated=False)])
+                return self._where_present(column, "=", constants, self._listed_in(column, constants, negated=False))
 
     def _false(self, predicate: Predicate) -> Condition:
         """Where *predicate* is false, which is not wherever it is not true."""
@@ -174,9 +183,18 @@ class PinotStatement:
             case Missing(column):
                 return self._present(column)
             case Comparison(column, operator, constant):
-                return _every([self._present(column), self._compared(column, _OPPOSITE[operator], constant)])
+                return self._true(Comparison(column, _OPPOSITE[operator], constant))
             case Membership(column, constants):
                 return _every([self._present(column), self._listed_in(column, constants, negated=True)])
+
+    def _where_present(
+        self, name: str, operator: Operator, constants: Iterable[Constant], compared: Condition
+    ) -> Condition:
+        """A comparison that no missing value may pass; each condition less is one that Pinot need not try on rows."""
+        column = column_of(name, self._columns)
+        if any(_passes(column, operator, constant) for constant in constants):
+            return _every([self._present(name), compared])
+        return compared
 
     def _present(self, name: str) -> Condition:
         """Where a column has a value; of floating point, a number."""
@@ -230,6 +248,15 @@ class PinotStatement:
         else:
             texts = [fit("=", _exact(constant), _NUMBERS[column.type])[1] for constant in constants]
         return _member(quoted(name), texts, negated=negated)
+
+
+def _passes(column: PinotColumn, operator: Operator, constant: Constant) -> bool:
+    """False if what is stored for a missing value surely fails the comparison."""
+    if column.stored is None:
+        return True
+    if column.kind is Kind.TEXT:
+        return operator != "=" or column.stored == constant.text
+    return column.kind is not Kind.INTEGER or _ORDER[operator](Fraction(column.stored), _exact(constant))
 
 
 def _every(parts: Iterable[Condition]) -> Condition:

@@ -1,0 +1,16 @@
+"""Asking a budget service from Python."""
+
+from discreet.client.client import Answer, Client
+from discreet.client.errors import BudgetShort, Busy, Forbidden, NotFound, ServiceError, Suspended, Unauthorized
+
+__all__ = [
+    "Answer",
+    "BudgetShort",
+    "Busy",
+    "Client",
+    "Forbidden",
+    "NotFound",
+    "ServiceError",
+    "Suspended",
+    "Unauthorized",
+]

@@ -1,0 +1,1 @@
+"""The budget service over HTTP: analysts ask, officers set budgets, nobody overspends."""

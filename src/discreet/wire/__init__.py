@@ -1,0 +1,1 @@
+"""The shapes that the service, its client and the command line share: JSON, CSV and Arrow."""
