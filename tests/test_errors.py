@@ -17,6 +17,9 @@ TREE = {
     "SQLError": InputError,
     "BudgetExceeded": DiscreetError,
     "EngineError": DiscreetError,
+    "EngineUnreachable": errors.EngineError,
+    "EngineTimeout": errors.EngineError,
+    "UnfitData": errors.EngineError,
     "InexactHead": errors.EngineError,
     "InvariantViolated": DiscreetError,
 }

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.errors import InputError, InvariantViolated
+from discreet.errors import InputError, InvariantViolated, UnfitData
 from discreet.values import (
     DELTA_QUANTUM,
     LARGEST_COUNT,
@@ -245,9 +245,9 @@ def test_heads_at_the_edge_are_accepted():
         assert head(counts, limit).counts.tolist() == counts
 
 
-def test_a_count_too_large_to_protect_is_an_input_error():
+def test_a_count_too_large_to_protect_is_unfit_data():
     """Above 2^62 a count plus noise might leave int64: the user's data, not our bug."""
     assert LARGEST_COUNT == 2**62
-    with pytest.raises(InputError, match="cannot be protected") as raised:
+    with pytest.raises(UnfitData, match="cannot be protected") as raised:
         head([2**62 + 1])
     assert str(2**62 + 1) not in str(raised.value)

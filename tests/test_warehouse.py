@@ -14,6 +14,7 @@ from discreet.budget import Budget
 from discreet.catalog.load import load_catalog
 from discreet.errors import BudgetExceeded, EngineError, InputError, UnknownColumn
 from discreet.query.select import Measure, Select
+from discreet.query.units import PRESETS, UnitCost
 from discreet.warehouse import Warehouse, connect
 
 KEY = b"k" * 32
@@ -247,7 +248,7 @@ def test_a_key_needs_a_version(folder):
 
 
 def test_data_that_changes_while_it_is_counted_gets_no_noise(folder):
-    """The version after the head must be the one before it; nothing is charged."""
+    """The version after the head must be the one before it; the data was read, so the question is paid for."""
     text = CATALOG.replace('data_version = "1"', 'data_version = { schedule = "daily", at = "04:00", zone = "UTC" }')
     (folder / "daily.toml").write_text(text)
     times = iter(
@@ -258,7 +259,7 @@ def test_data_that_changes_while_it_is_counted_gets_no_noise(folder):
     with Warehouse(load_catalog(folder / "daily.toml"), clock=lambda: next(times)) as changing:
         with pytest.raises(EngineError, match="got a new version while it was counted"):
             changing.query(TOP, epsilon=0.1, budget=budget, key=KEY)
-        assert budget.spent.rho == 0
+        assert budget.spent == changing.plan(TOP, epsilon=0.1, budget=budget).worst_cost
         assert len(changing.query(TOP, key=KEY)) == 3
 
 
@@ -269,7 +270,7 @@ def test_a_catalog_that_does_not_fit_its_table_is_not_asked(folder):
     )
     with (
         connect(folder / "wrong.toml") as wrong,
-        pytest.raises(InputError, match="its owner should run discreet catalog check"),
+        pytest.raises(EngineError, match="its owner should run discreet catalog check"),
     ):
         wrong.query(TOP)
 
@@ -285,3 +286,99 @@ def test_connect_is_public():
     """`discreet.connect` and `discreet.Select`."""
     assert discreet.connect is connect
     assert discreet.Select is Select
+
+
+def without(catalog, dataset, *columns):
+    """*catalog* with some columns of a dataset left out, and no other dataset."""
+    kept = {name: column for name, column in catalog.datasets[dataset].columns.items() if name not in columns}
+    shown = catalog.datasets[dataset].model_copy(update={"columns": kept})
+    return catalog.model_copy(update={"datasets": {dataset: shown}})
+
+
+def test_a_view_has_the_engines_and_answers_of_the_whole(warehouse):
+    """One engine for all analysts, and one answer for one question; closing a view closes nothing."""
+    with warehouse.viewed(without(warehouse.catalog, "reads", "age")) as view:
+        assert view.engine("reads") is warehouse.engine("reads")
+        asked = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country"
+        assert view.query(asked, key=KEY).to_arrow() == warehouse.query(asked, key=KEY).to_arrow()
+        assert view.plan(asked).query.domain is warehouse.plan(asked).query.domain
+    assert len(warehouse.query(TOP)) == 3
+
+
+@pytest.mark.parametrize(
+    ("statement", "hidden"),
+    [
+        (TOP.replace("article", "NAME").replace("LIMIT 5", "LIMIT 3"), "country"),
+        (TOP.replace("GROUP", "WHERE NAME = 'IN' GROUP"), "country"),
+        (TOP.replace("reads", "NAME"), "kept"),
+    ],
+)
+def test_what_a_view_leaves_out_looks_like_what_does_not_exist(warehouse, statement, hidden):
+    """The same sentence as for a name that nobody ever used, but for the name."""
+    view = warehouse.viewed(without(warehouse.catalog, "reads", "country"))
+    words = []
+    for name in (hidden, "xyzzy"):
+        with pytest.raises(InputError) as refused:
+            view.plan(statement.replace("NAME", name))
+        words.append(str(refused.value).replace(name, "..."))
+    assert words[0] == words[1]
+    warehouse.plan(statement.replace("NAME", hidden))
+
+
+def test_a_view_shows_no_dataset_that_the_whole_has_not(warehouse):
+    """A catalog of somebody else's."""
+    other = without(warehouse.catalog, "reads")
+    other = other.model_copy(update={"datasets": {"other": other.datasets["reads"]}})
+    with pytest.raises(InputError, match="there is no dataset 'other' to be viewed"):
+        warehouse.viewed(other)
+    with pytest.raises(InputError, match="there is no dataset 'reads' to be viewed"):
+        warehouse.viewed(without(warehouse.catalog, "kept")).viewed(without(warehouse.catalog, "reads"))
+
+
+def test_the_context_of_a_dataset_is_its_version_and_the_name_of_its_table(folder):
+    """An edited view is another table; the version of files is a digest, which names no path."""
+    shown = '\n[datasets.shown]\nsource = "reads.parquet"\nview = "SELECT * FROM source"\nuser = "reader"\n'
+    (folder / "views.toml").write_text(CATALOG + shown + 'columns.article = { type = "text", group = true }\n')
+    with connect(folder / "views.toml") as views:
+        assert views.context("READS") == ("1", "reads")
+        assert views.context("shown") == (None, "shown\nSELECT * FROM source")
+        version, table = views.context("kept")
+        assert (len(version), table) == (32, "kept")
+        assert version == views.data_version("kept") != views.engine("kept").data_version()
+
+
+@pytest.mark.parametrize("gone", ["reads.parquet", "catalog.toml"])
+def test_no_error_names_a_file_of_the_server(folder, gone):
+    """Files that vanish before or after they were opened (the catalog itself is not read again)."""
+    with connect(folder / "catalog.toml") as late, connect(folder / "catalog.toml") as early:
+        assert len(early.query(TOP)) == 3
+        (folder / gone).unlink()
+        if gone == "catalog.toml":
+            assert len(late.query(TOP)) == 3
+            return
+        for asked, sentence in ((late, "its owner should run"), (early, "the engine of the dataset 'reads' failed")):
+            with pytest.raises(EngineError, match=sentence) as told:
+                asked.query(TOP)
+            assert str(folder) not in str(told.value)
+            assert "parquet" not in str(told.value)
+
+
+def test_a_question_may_have_a_price_per_unit(warehouse):
+    """Five articles and their counts are 11 units and a call; three and the threshold are charged 8."""
+    per = PRESETS["linkedin"]
+    plan = warehouse.plan(TOP, per=per)
+    assert plan.worst_units == UnitCost(11, 1)
+    budget = Budget(2.0, 1e-6)
+    release = warehouse.query(TOP, per=per, budget=budget)
+    assert [label for (label,) in shown(release, "article")] == ["article 3", "article 2", "article 1"]
+    assert per.units(release.charged) == per.units(budget.spent) == UnitCost(8, 1)
+    assert release.guarantee == plan.guarantee
+    assert warehouse.plan(SUMS.replace("SUM", "AVG"), per=per).worst_units == UnitCost(16, 1)
+    assert warehouse.plan(TOP.replace(" LIMIT 5", ""), per=per).worst_units == UnitCost(100, 1)
+
+
+@pytest.mark.parametrize("price", [{"epsilon": 1.0}, {"delta": "1e-9"}])
+def test_a_question_has_one_price(warehouse, price):
+    """Per unit, or an epsilon and a delta."""
+    with pytest.raises(InputError, match="not both"):
+        warehouse.plan(TOP, per=PRESETS["linkedin"], **price)

@@ -6,9 +6,16 @@
     │   ├── WhereError        a filter outside the grammar, with the position
     │   └── SQLError          a statement outside the grammar, with the position
     ├── BudgetExceeded        the answer could cost more than is left; nothing was read or charged
-    ├── EngineError           the engine failed; nothing is known about the data
+    ├── EngineError           the engine failed after it was asked; what was reserved is charged
+    │   ├── EngineUnreachable there is no connection, so nothing was asked or charged
+    │   ├── EngineTimeout     the engine did not answer in time
+    │   ├── UnfitData         a row is not what the question takes it for
     │   └── InexactHead       the engine answered, but not with a head that is proven exact
     └── InvariantViolated     a bug of ours: a promise about privacy or budget would have been broken
+
+Budgets that are kept in a store add theirs, drawn in `discreet.budget.errors`: UnknownAccount and KeyReused below
+InputError, BudgetRefused below BudgetExceeded, and beside them Suspended, DataChanged, ClockError, LeaseLost,
+StoreUnavailable, StoreBehind and LedgerBroken.
 
 Messages are single sentences for people. They never hold a count, a row, a key or a seed.
 """
@@ -27,7 +34,7 @@ class DiscreetError(Exception):
 
 
 class InputError(DiscreetError, ValueError):
-    """The question cannot be asked as it stands."""
+    """The question cannot be asked as it stands; no row of the data has a say in it."""
 
 
 class UnknownColumn(InputError):
@@ -78,7 +85,22 @@ class BudgetExceeded(DiscreetError):
 
 
 class EngineError(DiscreetError):
-    """The engine failed; its own words may hold data and are kept out of the message."""
+    """The engine failed; its own words may hold data and are kept out of the message.
+
+    Whether a count fails may depend on the rows, so a question that was asked is paid for, answered or not.
+    """
+
+
+class EngineUnreachable(EngineError):
+    """The engine could not be connected to, so it was asked nothing. Nothing was charged."""
+
+
+class EngineTimeout(EngineError):
+    """The engine did not answer within its time limit."""
+
+
+class UnfitData(EngineError):
+    """A row of the data is not what the question takes it for."""
 
 
 class InexactHead(EngineError):

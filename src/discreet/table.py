@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from discreet.query.plan import bind, make_plan
 from discreet.query.where import bind_where, find_column, parse_where
 from discreet.question import Every
 from discreet.release import NoiseKey, Release, answer
+from discreet.release.answer import delta_of
 from discreet.values import Sensitivity, exact
 
 if TYPE_CHECKING:
@@ -130,14 +132,14 @@ class Table:
         Raises:
             InputError: something in the question is not allowed; the message says what is.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
-            EngineError: the engine failed; nothing was charged.
+            EngineError: the engine failed; the budget is charged the worst case, unless nothing was asked.
         """
         query = question(
             self._user,
             item,
             k=k,
             epsilon=epsilon,
-            delta=_delta(delta, budget),
+            delta=delta_of(delta, budget),
             counts=counts,
             mechanism=mechanism,
             noise=noise,
@@ -190,14 +192,14 @@ class Table:
         Raises:
             InputError: something in the question is not allowed; the message says what is.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
-            EngineError: the engine failed; nothing was charged.
+            EngineError: the engine failed; the budget is charged the worst case, unless nothing was asked.
         """
         query = question(
             self._user,
             item,
             k=None,
             epsilon=epsilon,
-            delta=_delta(delta, budget),
+            delta=delta_of(delta, budget),
             relative_error=relative_error,
             counts=counts,
             mechanism=mechanism,
@@ -230,7 +232,11 @@ class Table:
     def _source_of_bits(self, bits: Bits | NoiseKey | None, plan: Plan) -> Bits:
         if bits is None:
             return SystemBits()
-        return bits.bits(plan, self._engine.name) if isinstance(bits, NoiseKey) else bits
+        if isinstance(bits, NoiseKey):
+            return bits.bits(plan, self._engine.name)
+        if not hasattr(bits, "uint64"):
+            raise InputError("bits come from a NoiseKey, a KeyedBits or a SystemBits")
+        return bits
 
 
 def question(
@@ -254,6 +260,9 @@ def question(
     Raises:
         InputError: something in it can be read by nobody.
     """
+    given: object = item
+    if not isinstance(given, str | Iterable):
+        raise InputError("an item column is named by text, or several by a list")
     items = (item,) if isinstance(item, str) else tuple(item)
     if not items:
         raise InputError("at least one item column is needed")
@@ -271,10 +280,3 @@ def question(
         relative_error=exact(relative_error, "the relative error"),
         domain=None if domain is None else listed(domain, items),
     )
-
-
-def _delta(delta: float | str | Fraction | None, budget: Budget | None) -> float | str | Fraction:
-    """What delta is by default: with a budget, so little that many questions fit."""
-    if delta is not None:
-        return delta
-    return "1e-8" if budget is None else budget.delta / 100

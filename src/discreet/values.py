@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from discreet.errors import InputError, InvariantViolated
+from discreet.errors import InputError, InvariantViolated, UnfitData
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,10 @@ LARGEST_COUNT = 2**62
 def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fraction:
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name} must be a finite number that is not negative, not {value}")
-    exact = Fraction(value)
+    try:
+        exact = value if type(value) is Fraction else Fraction(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, not {value!r}") from None
     if exact.numerator < 0:
         raise InputError(f"{name} must not be negative")
     if quantum.denominator % exact.denominator == 0:  # a multiple of the quantum already, as all sums of costs are
@@ -65,6 +68,32 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
     if abs(number.adjusted()) > LARGEST_EXPONENT:
         raise InputError(f"{name} must be a number of ordinary size, not {value!r}")
     return Fraction(number)
+
+
+def number(value: float, name: str) -> float:
+    """*value* as a float, whatever kind of number it is; it may be infinite, or not a number.
+
+    Raises:
+        InputError: it is none, or has hundreds of digits.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, not {value!r}") from None
+    except OverflowError:
+        raise InputError(f"{name} must be a number of ordinary size") from None
+
+
+def check_text(value: str, name: str) -> str:
+    """*value*, if it is text.
+
+    Raises:
+        InputError: it is not.
+    """
+    given: object = value
+    if not isinstance(given, str):
+        raise InputError(f"{name} must be text, not {given!r}")
+    return given
 
 
 def whole(value: int, name: str) -> int:
@@ -186,9 +215,9 @@ class ExactHead:
         if len(counts) and (bool((counts[1:] > counts[:-1]).any()) or counts[-1] < 0):
             raise InvariantViolated("a head is sorted by descending counts that are not negative")
         if len(counts) and counts[0] > LARGEST_COUNT:
-            raise InputError("counts above 2^62 cannot be protected")
+            raise UnfitData("counts above 2^62 cannot be protected")
         if self.sums is not None and bool(((self.sums > LARGEST_COUNT) | (self.sums < -LARGEST_COUNT)).any()):
-            raise InputError("sums beyond 2^62 units of the column's last digit cannot be protected")
+            raise UnfitData("sums beyond 2^62 units of the column's last digit cannot be protected")
 
     def __repr__(self) -> str:
         return f"ExactHead(limit={self.limit})"

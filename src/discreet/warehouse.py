@@ -4,42 +4,38 @@ from __future__ import annotations
 
 import datetime
 import os
-import threading
 import time
 import warnings
 from fractions import Fraction
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Self
 
-from discreet.catalog.check import misfits
-from discreet.catalog.connect import open_dataset
-from discreet.catalog.domain import known_domain
 from discreet.catalog.load import load_catalog
 from discreet.catalog.model import Catalog
-from discreet.catalog.version import current_version
-from discreet.errors import EngineError, InputError
+from discreet.catalog.opened import OpenDatasets
+from discreet.catalog.steady import SteadyEngine
+from discreet.errors import InputError
 from discreet.noise import SystemBits
 from discreet.query.plan import make_plan
 from discreet.query.resolve import items_of, resolve
 from discreet.query.select import Select, from_dict
 from discreet.query.sql import parse_select
+from discreet.query.units import PerUnit
 from discreet.question import Kind
 from discreet.release import NoiseKey, Release, answer
+from discreet.release.answer import delta_of
 from discreet.values import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
     from types import TracebackType
-
-    import pyarrow as pa
 
     from discreet.budget import Budget
     from discreet.engines.base import Engine
     from discreet.mechanisms import NoiseName
+    from discreet.noise import Bits
     from discreet.query.model import MechanismChoice
     from discreet.query.plan import Plan
-    from discreet.question import HeadRequest
-    from discreet.values import ExactHead
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
@@ -51,7 +47,10 @@ def connect(catalog: str | Path | Catalog) -> Warehouse:
     Raises:
         InputError: the catalog cannot be used; all mistakes are listed.
     """
-    return Warehouse(catalog if isinstance(catalog, Catalog) else load_catalog(catalog))
+    given: object = catalog
+    if not isinstance(given, str | PurePath | Catalog):
+        raise InputError("a catalog is the path of a TOML file, or what discreet.catalog.load.load_catalog returns")
+    return Warehouse(given if isinstance(given, Catalog) else load_catalog(Path(given)))
 
 
 class Warehouse:
@@ -70,18 +69,31 @@ class Warehouse:
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.catalog = catalog
-        self._clock = clock
-        self._environment = environment
-        self._engines: dict[str, Engine] = {}
-        self._domains: dict[tuple[str, tuple[str, ...], str | None], pa.Table | None] = {}
-        self._lock = threading.Lock()
+        self._open = OpenDatasets(catalog, clock, environment)
+
+    def viewed(self, catalog: Catalog) -> Warehouse:
+        """The same datasets as somebody sees them who may ask less.
+
+        It is made at once and has the engines of this one, which it does not close: one for each analyst is no waste.
+
+        Args:
+            catalog: this one's, but for datasets and columns that were left out.
+
+        Raises:
+            InputError: it has a dataset that this one has not.
+        """
+        unknown = catalog.datasets.keys() - self.catalog.datasets.keys()
+        if unknown:
+            raise InputError(f"there is no dataset {min(unknown)!r} to be viewed")
+        return _View(catalog, self._open)
 
     def query(
         self,
         question: str | Mapping[str, Any] | Select,
         *,
-        epsilon: float = 1.0,
+        epsilon: float | None = None,
         delta: float | str | Fraction | None = None,
+        per: PerUnit | None = None,
         relative_error: float | str | Fraction = Fraction(1, 10),
         counts: bool = True,
         mechanism: MechanismChoice | None = None,
@@ -97,9 +109,11 @@ class Warehouse:
         Args:
             question: a SELECT, see `discreet.query.sql`; or its JSON form as a mapping, or `discreet.Select`.
                 With LIMIT k, a top k; without, as many accurate counts as can be had; without GROUP BY, one total.
-            epsilon: at least 1e-6; above 100 only if forced.
+            epsilon: at least 1e-6; above 100 only if forced; by default 1.
             delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
                 default 1e-8, or a hundredth of the budget's if there is one.
+            per: a price for each unit of information and each call, as LinkedIn's budget has it, in place of epsilon
+                and delta.
             relative_error: what most counts should stay within where as many as can be had are asked for.
             counts: False for labels only.
             mechanism: by name; by default what fits the catalog.
@@ -114,17 +128,16 @@ class Warehouse:
         Raises:
             InputError: something in the question is not allowed; the message says what is.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
-            EngineError: the engine failed; nothing was charged.
-            InexactHead: the engine's answer is not proven exact; nothing was charged.
+            EngineError: the engine failed; the budget is charged the worst case, unless nothing was asked.
+            InexactHead: the engine's answer is not proven exact; the budget is charged the worst case.
         """
         start = time.perf_counter()
         select = _read(question)
-        name = self.catalog.find(select.dataset)
-        engine = self.engine(name)
         plan = self.plan(
             select,
             epsilon=epsilon,
             delta=delta,
+            per=per,
             relative_error=relative_error,
             counts=counts,
             mechanism=mechanism,
@@ -135,34 +148,30 @@ class Warehouse:
         )
         for note in plan.notes:
             warnings.warn(note, stacklevel=2)
-        if key is None:
-            release = answer(plan, engine, budget, SystemBits(), progress=progress)
-            return release.timed(time.perf_counter() - start)
-        version = self.data_version(name)
-        if version is None:
-            raise InputError(f"a key needs a data version, and the catalog gives {name!r} none")
-        # An edited view is other data; where a table is, and in which engine, is not part of what it is.
-        view = self.catalog.datasets[name].view
-        bits = NoiseKey(key, version).bits(plan, name if view is None else f"{name}\n{view}")
-        steady = _Steady(engine, lambda: self.data_version(name) == version)
-        release = answer(plan, steady, budget, bits, computational=True, progress=progress)
+        version, bits = (None, SystemBits()) if key is None else self._keyed(select.dataset, plan, key)
+        engine = self.steady(select.dataset, version)
+        release = answer(plan, engine, budget, bits, computational=key is not None, progress=progress)
         return release.timed(time.perf_counter() - start)
 
     def plan(
         self,
         question: str | Mapping[str, Any] | Select,
         *,
-        epsilon: float = 1.0,
+        epsilon: float | None = None,
         delta: float | str | Fraction | None = None,
+        per: PerUnit | None = None,
         relative_error: float | str | Fraction = Fraction(1, 10),
         counts: bool = True,
         mechanism: MechanismChoice | None = None,
         noise: NoiseName | None = None,
         head_limit: int | None = None,
         budget: Budget | None = None,
+        shared: bool = False,
         force: bool = False,
     ) -> Plan:
         """How a question would be answered and what it could cost; no row is read. Parameters as in `query`.
+
+        *shared* is True if another budget that adds up zCDP will be charged, such as an account of a service.
 
         Raises:
             InputError: something in the question is not allowed; the message says what is.
@@ -171,51 +180,63 @@ class Warehouse:
         select = _read(question)
         name = self.catalog.find(select.dataset)
         dataset = self.catalog.datasets[name]
-        if delta is None:
-            delta = "1e-8" if budget is None else budget.delta / 100
+        _check_price(per, epsilon, delta)
         query = resolve(
             select,
             dataset,
-            epsilon=epsilon,
-            delta=exact(delta, "delta"),
+            epsilon=1.0 if epsilon is None else epsilon,
+            delta=exact(delta_of(delta, budget), "delta"),
             scales=self._scales(name, select),
-            domain=self._domain(name, select),
+            domain=self._open.domain(name, items_of(select, dataset)),
             head_limit=head_limit,
             mechanism=mechanism,
             noise=noise,
             relative_error=exact(relative_error, "the relative error"),
             counts=counts,
         )
-        return make_plan(query, shared_budget=budget is not None, force=force)
+        return make_plan(query, shared_budget=shared or budget is not None, force=force, per=per)
+
+    def context(self, dataset: str) -> tuple[str | None, str]:
+        """The version of a dataset's data now, or None if nobody says it; and its table's name, to derive keys from.
+
+        An edited view is another table; where a table is, and in which engine, is not part of what it is.
+
+        Raises:
+            InputError: there is no such dataset.
+            EngineError: the engine failed, or the owner's statement does not return a version.
+        """
+        name = self.catalog.find(dataset)
+        view = self.catalog.datasets[name].view
+        return self._open.version(name), name if view is None else f"{name}\n{view}"
+
+    def steady(self, dataset: str, version: str | None) -> Engine:
+        """The engine of a dataset, connected to; its head is refused if the data has another *version* by then.
+
+        Its errors name the dataset, and neither files nor hosts.
+
+        Args:
+            dataset: its name; may differ in case.
+            version: from `context`, or None if the data may change meanwhile.
+
+        Raises:
+            InputError: there is no such dataset.
+            EngineError: the engine cannot be reached, or the table is not what the catalog says.
+        """
+        name = self.catalog.find(dataset)
+        engine = self._open.engine(name)
+        return SteadyEngine(engine, name, lambda: version is None or self._open.version(name) == version)
 
     def data_version(self, dataset: str) -> str | None:
-        """The version of a dataset's data now, or None if nobody says it.
-
-        Raises:
-            InputError: there is no such dataset, or the owner's statement does not return a version.
-            EngineError: the engine failed.
-        """
-        name = self.catalog.find(dataset)
-        return current_version(self.catalog.datasets[name], self.engine(name), self._clock())
+        """The version of a dataset's data now, or None if nobody says it; raises what `context` does."""
+        return self.context(dataset)[0]
 
     def engine(self, dataset: str) -> Engine:
-        """The engine of a dataset, connected to once.
-
-        Raises:
-            InputError: there is no such dataset, or its table is not what the catalog says.
-            EngineError: the engine cannot be reached.
-        """
-        name = self.catalog.find(dataset)
-        with self._lock:
-            if name not in self._engines:
-                self._engines[name] = self._opened(name)
-            return self._engines[name]
+        """The engine of a dataset as it is, connected to once; raises what `steady` does."""
+        return self._open.engine(self.catalog.find(dataset))
 
     def close(self) -> None:
         """Give up all connections."""
-        with self._lock:
-            while self._engines:
-                self._engines.popitem()[1].close()
+        self._open.close()
 
     def __enter__(self) -> Self:
         return self
@@ -225,37 +246,39 @@ class Warehouse:
     ) -> None:
         self.close()
 
-    def _opened(self, name: str) -> Engine:
-        opened = open_dataset(self.catalog, name, self._environment)
-        try:
-            wrong = misfits(self.catalog.datasets[name], opened.columns())
-        except BaseException:
-            opened.close()
-            raise
-        if wrong:
-            opened.close()
-            # What is wrong may name columns that analysts are not to know of.
-            raise InputError(f"the dataset {name!r} cannot be asked now: its owner should run discreet catalog check")
-        return opened
+    def _keyed(self, dataset: str, plan: Plan, key: bytes) -> tuple[str, Bits]:
+        version, table = self.context(dataset)
+        if version is None:
+            raise InputError(f"a key needs a data version, and the catalog gives {dataset!r} none")
+        return version, NoiseKey(key, version).bits(plan, table)
 
     def _scales(self, name: str, select: Select) -> dict[str, int]:
-        """Digits behind the point of the decimal columns that may be summed, where one is."""
-        if select.measure.kind not in {"sum", "average"}:
+        """Digits behind the point of the column that is summed, where it has some."""
+        column = (select.measure.column or "").casefold()
+        summed = [found for found in self.catalog.datasets[name].summable if found.casefold() == column]
+        if select.measure.kind not in {"sum", "average"} or not summed:
             return {}
-        dataset = self.catalog.datasets[name]
-        decimal = [column for column in dataset.summable if dataset.columns[column].kind is Kind.DECIMAL]
-        return {column: self.engine(name).scale(column) for column in decimal}
+        if self.catalog.datasets[name].columns[summed[0]].kind is not Kind.DECIMAL:
+            return {}
+        return {summed[0]: self._open.scale(name, summed[0])}
 
-    def _domain(self, name: str, select: Select) -> pa.Table | None:
-        """All items there can be, where the catalog lists those of every item column."""
-        dataset = self.catalog.datasets[name]
-        items = items_of(select, dataset)
-        if not items or any(dataset.columns[item].domain is None for item in items):
-            return None
-        found = (name, items, self.data_version(name))
-        if found not in self._domains or found[2] is None:
-            self._domains[found] = known_domain(dataset, items, self.engine(name))
-        return self._domains[found]
+
+class _View(Warehouse):
+    """Of datasets that belong to another `Warehouse`, which closes them."""
+
+    def __init__(self, catalog: Catalog, opened: OpenDatasets) -> None:
+        self.catalog = catalog
+        self._open = opened
+
+    def close(self) -> None:
+        """Nothing: others use the engines."""
+
+
+def _check_price(per: object, *others: object) -> None:
+    if not isinstance(per, PerUnit | None):
+        raise InputError("a price per unit is a discreet.query.units.PerUnit")
+    if per is not None and others != (None, None):
+        raise InputError("a question has a price per unit, or an epsilon and a delta, not both")
 
 
 def _read(question: str | Mapping[str, Any] | Select) -> Select:
@@ -267,25 +290,3 @@ def _read(question: str | Mapping[str, Any] | Select) -> Select:
         case dict():
             return from_dict(question)
     raise InputError("a question is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
-
-
-class _Steady:
-    """An engine whose head is refused if the data got another version while it was counted.
-
-    Otherwise equal noise could be put on different data, which would show the difference.
-    """
-
-    def __init__(self, engine: Engine, steady: Callable[[], bool]) -> None:
-        self._engine = engine
-        self._steady = steady
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the engine has
-        return getattr(self._engine, name)
-
-    def head(
-        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
-    ) -> ExactHead:
-        head = self._engine.head(request, seed=seed, progress=progress)
-        if not self._steady():
-            raise EngineError("the data got a new version while it was counted; ask again")
-        return head

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from discreet.catalog.load import load_catalog
-from discreet.errors import EngineError
+from discreet.errors import EngineError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +53,11 @@ class FakeEngine:
     def scale(self, _column: str) -> int:
         """Whole numbers."""
         return 0
+
+    def check_sum(self, column: str) -> None:
+        """Whatever it is called, but for one."""
+        if column == "long":
+            raise InputError("column 'long' cannot be summed: it is too long")
 
     def fetch(self, statement: str) -> pa.Table:
         """Fails at statements it does not know."""

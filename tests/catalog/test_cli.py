@@ -63,6 +63,19 @@ def test_check_tells_what_is_wrong_with_the_file(run):
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none.toml", "mistake  none.toml: there is no such file\n"),
+        ("reads.parquet", "mistake  reads.parquet: it is not UTF-8 text\n"),
+    ],
+)
+def test_check_names_a_file_that_cannot_be_read(run, name, said):
+    """There is no place in it to name."""
+    ran = run(GOOD, "check", name)
+    assert (ran.output, ran.exit_code) == (said, 2)
+
+
+@pytest.mark.parametrize(
     ("text", "found"),
     [
         (GOOD, [("", None), (".user", None), (".columns.a", None)]),

@@ -96,6 +96,16 @@ def test_a_draft_says_of_each_column_what_may_be_done_with_it(tmp_path, saved):
     assert '# "nested" has a type that cannot be asked about; cast it in a view.' in text
 
 
+def test_a_draft_offers_no_sum_that_cannot_be_had(monkeypatch, saved):
+    """A number with too many digits may be grouped and filtered; the draft says why it may not be summed."""
+    engine = FakeEngine({"u": Kind.TEXT, "short": Kind.DECIMAL, "long": Kind.DECIMAL})
+    monkeypatch.setattr(opening, "open_engine", lambda *_, **__: engine)
+    text = draft_catalog("t.parquet", "u", environment={})
+    assert "# no sum: column 'long' cannot be summed: it is too long" in text
+    columns = load_catalog(saved(allowed(text))).datasets["t"].columns
+    assert [(name, column.sum is not None) for name, column in columns.items()] == [("short", True), ("long", False)]
+
+
 def test_a_draft_for_an_engine_names_the_engine(monkeypatch, saved):
     """Its URL, the variable of its password, and the table; the password itself is only used."""
     asked = []

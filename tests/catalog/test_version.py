@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import zoneinfo
 from decimal import Decimal
 
@@ -224,15 +225,15 @@ NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=datetime.UTC)
 @pytest.mark.parametrize(
     ("setting", "version"),
     [
-        ("", "as the files are"),
+        ("", hashlib.sha256(b"/srv/reads.parquet 17").hexdigest()[:32]),
         ('data_version = "2026-11"', "2026-11"),
         ('data_version = { schedule = "daily", at = "04:00", zone = "UTC" }', "2026-11-20T04:00+00:00"),
         ('data_version = { query = "SELECT 17" }', "17"),
     ],
 )
 def test_the_version_is_told_as_the_catalog_says(tmp_path, setting, version):
-    """As text, by the clock, by a query; else by what the engine knows of its files."""
-    engine = FakeEngine(answers={"SELECT 17": pa.table({"v": [17]})}, version="as the files are")
+    """As text, by the clock, by a query; else a digest of what the engine tells of its files, which names paths."""
+    engine = FakeEngine(answers={"SELECT 17": pa.table({"v": [17]})}, version="/srv/reads.parquet 17")
     assert current_version(dataset(tmp_path, setting), engine, NOW) == version
 
 

@@ -41,6 +41,12 @@ class PlainEngine:
         """See `Engine.scale`."""
         return getattr(self.table.schema.field(column).type, "scale", 0)
 
+    def check_sum(self, column):
+        """See `Engine.check_sum`."""
+        type_ = self.table.schema.field(column).type
+        if not (pa.types.is_integer(type_) or (pa.types.is_decimal(type_) and type_.precision <= 20)):
+            raise InputError(f"column {column!r} cannot be summed")
+
     def head(self, request, *, seed=b"", progress=None):
         """See `Engine.head`."""
         if request.domain is not None:

@@ -21,7 +21,7 @@ import pyarrow.parquet
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.errors import EngineError, InputError
+from discreet.errors import EngineError, InputError, UnfitData
 from discreet.question import HeadRequest
 
 REQUEST = HeadRequest("user", ("item",), 10)
@@ -197,7 +197,7 @@ def test_messages_hold_no_data(tmp_path, engine):
         connection.execute("CREATE TABLE t AS SELECT 1 AS \"user\", 'secret label' AS item")
         connection.execute("CREATE VIEW fails AS SELECT \"user\", error('failed at ' || item)::VARCHAR AS item FROM t")
         connection.execute('CREATE VIEW casts AS SELECT "user", CAST(item AS INTEGER) AS item FROM t')
-    for table, kind in (("fails", EngineError), ("casts", InputError)):
+    for table, kind in (("fails", EngineError), ("casts", UnfitData)):
         with pytest.raises(kind) as error:
             engine(tmp_path / "t.db", table).head(REQUEST)
         _one_sentence(error, "t.db")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.errors import InputError, InvariantViolated
+from discreet.errors import InputError, InvariantViolated, UnfitData
 from discreet.mechanisms import (
     CountRelease,
     KnownGumbel,
@@ -242,7 +242,7 @@ def test_a_user_moves_a_sum_by_the_larger_bound(low, high, most):
 @pytest.mark.parametrize("sums", [[LARGEST_COUNT + 1], [-LARGEST_COUNT - 1], [-(2**63)], [2**63 - 1]])
 def test_a_head_with_sums_beyond_the_range_is_refused(sums):
     """On both sides, and the message does not tell them; 2^62 itself is allowed."""
-    with pytest.raises(InputError, match=r"beyond 2\^62") as raised:
+    with pytest.raises(UnfitData, match=r"beyond 2\^62") as raised:
         ExactHead(np.array([3]), 1, None, np.array(sums))
     assert str(sums[0]) not in str(raised.value)
     assert ExactHead(np.array([3, 3]), 1, None, np.array([LARGEST_COUNT, -LARGEST_COUNT])).limit == 1

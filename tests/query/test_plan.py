@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from discreet.accounting import convert
 from discreet.errors import InputError
 from discreet.mechanisms import (
     CountRelease,
@@ -278,3 +279,17 @@ def test_a_plan_keeps_to_what_was_asked_or_there_is_none(query, shared):
     errors = [error for error in (said.std_error_least, said.std_error_most) if error is not None]
     assert all(0 < error < math.inf for error in errors)
     assert query.k is None or plan.request.limit >= query.k
+
+
+def test_planning_does_nothing_twice(monkeypatch):
+    """A mechanism without rivals is not compared, and the conversion of a price that was seen is not sought again."""
+    asked = []
+    expectation = CountRelease.expectation
+    monkeypatch.setattr(CountRelease, "expectation", lambda self: asked.append(self) or expectation(self))
+    sought = []
+    minimise = convert._minimise
+    monkeypatch.setattr(convert, "_minimise", lambda function: sought.append(function) or minimise(function))
+    first = make_plan(_query(1.2345678))
+    assert (len(asked), len(sought)) == (1, 2)
+    assert make_plan(_query(1.2345678)) == first
+    assert (len(asked), len(sought)) == (2, 2)

@@ -12,7 +12,7 @@ from discreet.accounting.calibrate import limit_for
 from discreet.accounting.convert import epsilon_tight
 from discreet.accounting.guarantee import guarantee_of
 from discreet.errors import BudgetExceeded, InputError, InvariantViolated
-from discreet.values import Cost, float_above, float_below
+from discreet.values import Cost, exact, float_above, float_below, number
 
 if TYPE_CHECKING:
     from discreet.accounting.guarantee import Guarantee
@@ -44,11 +44,11 @@ class Budget:
         InputError: a value outside its range.
     """
 
-    def __init__(self, epsilon: float, delta: float) -> None:
-        if not 0 < delta < 1:
+    def __init__(self, epsilon: float, delta: float | str | Fraction) -> None:
+        self.delta = exact(delta, "delta")
+        if not 0 < self.delta < 1:
             raise InputError(f"delta must be above 0 and below 1, not {delta}")
-        self.delta = Fraction(str(delta))
-        self.limit = limit_for(epsilon, self.delta)
+        self.limit = limit_for(number(epsilon, "epsilon"), self.delta)
         self._settled = Cost()
         self._held = Cost()
         self._open: set[Hold] = set()

@@ -119,6 +119,7 @@ def _wrong_with_sum(dataset: Dataset, name: str, engine: Engine) -> str | None:
     if dataset.columns[name].sum is None:
         return None
     try:
+        engine.check_sum(name)
         summed = dataset.summed(name, engine.scale(name))
         low, high = (int(bound * 10**summed.scale) for bound in (summed.low, summed.high))
         Magnitude(low, high)

@@ -17,6 +17,8 @@ from discreet.question import Kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from discreet.engines.base import Engine
+
 _HEAD = """\
 # What analysts may ask. Nothing yet: take away the # before what you allow.
 # Then run: discreet catalog check FILE
@@ -34,6 +36,7 @@ _CSV = "# CSV files hold text. To have numbers or dates, cast the columns in a v
 _SUM = (
     "#sum = { low = 0, high = 100 }  # each user's sum for an item is clipped to this: choose without looking at rows"
 )
+_NUMBERS = {Kind.INTEGER, Kind.DECIMAL}
 _TYPES = {kind: type_ for type_, kind in KINDS.items()} | {Kind.UNTYPED: "text"}
 
 
@@ -68,6 +71,7 @@ def draft_catalog(
     password = read_password(password_env, environment)
     with closing(open_engine(source, table=table, password=password)) as engine:
         columns = engine.columns()
+        sums = {column: _sum(engine, column) for column, kind in columns.items() if kind in _NUMBERS}
     if user not in columns:
         raise UnknownColumn(user, columns, "user column")
     parts = [_HEAD]
@@ -79,17 +83,26 @@ def draft_catalog(
     named = "" if table is None else f"table = {write_text(table)}\n"
     parts.append(f"[{write_key(*name)}]\n{where}\n{named}user = {write_text(user)}\n{_DATASET}")
     parts += [_CSV] if Kind.UNTYPED in columns.values() else []
-    parts += [_column((*name, "columns", column), kind) for column, kind in columns.items() if column != user]
+    for column, kind in columns.items():
+        parts += [_column((*name, "columns", column), kind, sums.get(column))] if column != user else []
     return "\n".join(parts)
 
 
-def _column(place: tuple[str, ...], kind: Kind) -> str:
+def _sum(engine: Engine, column: str) -> str:
+    try:
+        engine.check_sum(column)
+    except InputError as error:
+        return f"# no sum: {error}"
+    return _SUM
+
+
+def _column(place: tuple[str, ...], kind: Kind, summed: str | None) -> str:
     if kind is Kind.OTHER:
         return f"# {write_text(place[-1])} has a type that cannot be asked about; cast it in a view.\n"
     settings = [f"#[{write_key(*place)}]", f'#type = "{_TYPES[kind]}"']
     settings += [] if kind is Kind.FLOAT else ["#group = true"]
     settings += ["#filter = true"]
-    settings += [_SUM] if kind in {Kind.INTEGER, Kind.DECIMAL} else []
+    settings += [] if summed is None else [summed]
     return "\n".join(settings) + "\n"
 
 

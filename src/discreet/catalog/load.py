@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import glob
 import re
-import tomllib
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from pydantic import ValidationError
@@ -15,6 +13,7 @@ from pydantic import ValidationError
 from discreet.catalog.mistakes import Finding, mistakes_in
 from discreet.catalog.model import Catalog
 from discreet.catalog.settings import Surroundings
+from discreet.catalog.toml import read_toml
 from discreet.catalog.version import check_zone
 from discreet.errors import InputError
 
@@ -49,7 +48,10 @@ def load_catalog(path: str | Path) -> Catalog:
     Raises:
         CatalogError: there is no such file, it is not TOML, or something in it is not allowed.
     """
-    document = _read(Path(path))
+    try:
+        document = read_toml(Path(path))
+    except InputError as error:
+        raise CatalogError(path, [Finding("", str(error))]) from None
     engines = document.get("engines")
     folder = Path(path).absolute().parent
     surroundings = Surroundings(
@@ -76,27 +78,3 @@ def place(text: str, folder: Path) -> str:
         return text
     # Brackets in the folder's own name are no pattern.
     return str(Path(glob.escape(str(folder)), text) if glob.has_magic(text) else folder / text)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        wrong = "there is no such file"
-    except OSError as error:
-        wrong = f"it cannot be read: {(error.strerror or 'no access').lower()}"
-    except UnicodeDecodeError:
-        wrong = "it is not UTF-8 text"
-    else:
-        return _parse(path, text)
-    raise CatalogError(path, [Finding("", wrong)])
-
-
-def _parse(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text, parse_float=Decimal)  # 0.1 is a tenth
-    except tomllib.TOMLDecodeError as error:
-        wrong = f"it is not TOML: {str(error)[:1].lower()}{str(error)[1:]}"
-    except (ValueError, ArithmeticError, RecursionError):  # numbers of thousands of digits, lists in lists in lists
-        wrong = "it is not TOML that can be read: a number is too long, or lists are nested too deep"
-    raise CatalogError(path, [Finding("", wrong)])

@@ -12,12 +12,15 @@ from discreet.catalog.settings import MISTAKE, MISTAKE_ABOVE, OwnersQuery
 from discreet.catalog.toml import write_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
 
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
     from discreet.catalog.settings import Table
+
+    Placed: TypeAlias = Callable[[tuple[int | str, ...]], tuple[type[Table], list[str]]]
 
 _SENTENCES = {
     "string_type": "must be text in quotes",
@@ -25,6 +28,7 @@ _SENTENCES = {
     "bool_type": "must be true or false",
     "model_type": "must be a table of settings",
     "dict_type": "must be a table of settings",
+    "tuple_type": "must be a list",
     "too_short": "must hold at least one table",
     "literal_error": "must be {expected}",
     "greater_than_equal": "must be at least {ge:,}",
@@ -59,36 +63,7 @@ class Finding:
         return ": ".join(part for part in (self.place, self.mistake) if part)
 
 
-def mistakes_in(error: ValidationError) -> list[Finding]:
-    """Each mistake, in the order of the tables."""
-    # Without input: a password in the wrong setting must not be shown.
-    return [_finding(one) for one in error.errors(include_url=False, include_input=False)]
-
-
-def _finding(error: ErrorDetails) -> Finding:
-    table, place = _placed(error["loc"])
-    type_, context = error["type"], error.get("ctx", {})
-    if type_ in {"missing", "extra_forbidden"}:
-        setting = place.pop()
-        sentence = _missing(setting, table) if type_ == "missing" else _unknown(setting, table)
-    elif type_ in {MISTAKE, MISTAKE_ABOVE}:
-        place = place[:-1] if type_ == MISTAKE_ABOVE else place
-        sentence = error["msg"]
-    else:
-        sentence = _SENTENCES.get(type_, "is not what this setting takes").format(**context)
-    return Finding(write_key(*place), sentence)
-
-
-def _missing(setting: str, table: type[Table]) -> str:
-    meaning = str(table.model_fields[setting].description).partition(".")[0]
-    return f"{setting!r} is missing: {meaning[0].lower()}{meaning[1:]}"
-
-
-def _unknown(setting: str, table: type[Table]) -> str:
-    return f"{setting!r} is not a setting; the settings are {', '.join(table.model_fields)}"
-
-
-def _placed(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
+def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
     """The table that a setting stands in, and the setting's place in the file.
 
     Args:
@@ -112,3 +87,37 @@ def _placed(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
         case ["datasets", _, _]:
             table = Dataset
     return table, place
+
+
+def mistakes_in(error: ValidationError, placed: Placed = placed_in_catalog) -> list[Finding]:
+    """Each mistake, in the order of the tables.
+
+    Args:
+        error: of pydantic.
+        placed: tells the table that a setting stands in, and its place in the file.
+    """
+    # Without input: a password in the wrong setting must not be shown.
+    return [_finding(one, placed) for one in error.errors(include_url=False, include_input=False)]
+
+
+def _finding(error: ErrorDetails, placed: Placed) -> Finding:
+    table, place = placed(error["loc"])
+    type_, context = error["type"], error.get("ctx", {})
+    if type_ in {"missing", "extra_forbidden"}:
+        setting = place.pop()
+        sentence = _missing(setting, table) if type_ == "missing" else _unknown(setting, table)
+    elif type_ in {MISTAKE, MISTAKE_ABOVE}:
+        place = place[:-1] if type_ == MISTAKE_ABOVE else place
+        sentence = error["msg"]
+    else:
+        sentence = _SENTENCES.get(type_, "is not what this setting takes").format(**context)
+    return Finding(write_key(*place), sentence)
+
+
+def _missing(setting: str, table: type[Table]) -> str:
+    meaning = str(table.model_fields[setting].description).partition(".")[0]
+    return f"{setting!r} is missing: {meaning[0].lower()}{meaning[1:]}"
+
+
+def _unknown(setting: str, table: type[Table]) -> str:
+    return f"{setting!r} is not a setting; the settings are {', '.join(table.model_fields)}"

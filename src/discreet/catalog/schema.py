@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
+    from discreet.catalog.settings import Table
+
 
 class _Schema(GenerateJsonSchema):
     """Without null, which TOML does not have, and without titles that only repeat the names of settings."""
@@ -30,4 +32,9 @@ class _Schema(GenerateJsonSchema):
 
 def catalog_schema() -> dict[str, Any]:
     """The schema as a plain dictionary: JSON Schema 2020-12."""
-    return {"$schema": _Schema.schema_dialect, **Catalog.model_json_schema(schema_generator=_Schema)}
+    return schema_of(Catalog)
+
+
+def schema_of(table: type[Table]) -> dict[str, Any]:
+    """The schema of files whose settings are those of *table*."""
+    return {"$schema": _Schema.schema_dialect, **table.model_json_schema(schema_generator=_Schema)}

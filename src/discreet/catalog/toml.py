@@ -1,9 +1,17 @@
-"""Names and text as TOML has them."""
+"""TOML: files of it, and names and text as it has them."""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -16,3 +24,32 @@ def write_text(text: str) -> str:
 def write_key(*names: str) -> str:
     """The place of a table or setting: datasets.engagements."member id"."""
     return ".".join(name if _BARE.fullmatch(name) else write_text(name) for name in names)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a file holds; numbers with a point are exact.
+
+    Raises:
+        InputError: there is no such file, or it is not TOML; a sentence without the name of the file.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        wrong = "there is no such file"
+    except OSError as error:
+        wrong = f"it cannot be read: {(error.strerror or 'no access').lower()}"
+    except UnicodeDecodeError:
+        wrong = "it is not UTF-8 text"
+    else:
+        return _parse(text)
+    raise InputError(wrong)
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text, parse_float=Decimal)  # 0.1 is a tenth
+    except tomllib.TOMLDecodeError as error:
+        wrong = f"it is not TOML: {str(error)[:1].lower()}{str(error)[1:]}"
+    except (ValueError, ArithmeticError, RecursionError):  # numbers of thousands of digits, lists in lists in lists
+        wrong = "it is not TOML that can be read: a number is too long, or lists are nested too deep"
+    raise InputError(wrong)

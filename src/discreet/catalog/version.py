@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import zoneinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -46,9 +47,14 @@ def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime) ->
         case OwnersQuery(query=statement):
             return queried_version(engine.fetch(statement))
         case None:
-            return engine.data_version()
+            return _digested(engine.data_version())
         case text:
             return text
+
+
+def _digested(told: str | None) -> str | None:
+    """What an engine tells, which holds paths and may be long, as a name that can be shown."""
+    return None if told is None else hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:

@@ -35,7 +35,8 @@ def check(context: click.Context, file: str, datasets: tuple[str, ...], form: st
         )
     else:
         for finding in found:
-            click.echo(f"{'mistake' if finding.mistake else 'ok':<9}{finding}")
+            place = "" if finding.place else f"{file}: "
+            click.echo(f"{'mistake' if finding.mistake else 'ok':<9}{place}{finding}")
     context.exit(2 if any(finding.mistake for finding in found) else 0)
 
 

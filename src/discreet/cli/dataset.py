@@ -33,6 +33,10 @@ def catalog_options(command: _Command) -> _Command:
 def select_of(method: str, options: dict[str, Any]) -> Select:
     """The question about a dataset of a catalog, from --sql or from --item, --where and -k.
 
+    Args:
+        method: "top", "release", or "plan" for either.
+        options: of the command.
+
     Raises:
         InputError: an option that the catalog or the statement decides, a statement about another dataset, or one that
             is for the other command.
@@ -55,7 +59,7 @@ def _of_options(method: str, options: dict[str, Any]) -> Select:
     catalog = load_catalog(options["catalog"])
     user = catalog.datasets[catalog.find(options["source"])].user
     where = None if options["where"] is None else parse_where(options["where"])
-    k = (10 if options["k"] is None else options["k"]) if method == "top" else None
+    k = 10 if method == "top" and options["k"] is None else options.get("k")
     return Select(options["source"], options["item"], Measure("users", user), where, k)
 
 

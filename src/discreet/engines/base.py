@@ -37,6 +37,15 @@ class Engine(Protocol):
         """
         ...
 
+    def check_sum(self, column: str) -> None:
+        """Raise unless the column can be summed, by its type: no sum of it overflows, and none is rounded.
+
+        Raises:
+            InputError: it cannot.
+            EngineError: the engine failed.
+        """
+        ...
+
     def data_version(self) -> str | None:
         """A public name of the state of the data that depends on no row; None if there is none.
 
@@ -60,9 +69,12 @@ class Engine(Protocol):
             progress: called with a share from 0 to 1 every now and then; whatever it raises stops the engine.
 
         Raises:
-            EngineError: the engine failed; its own words, which may hold data, are left out.
+            InputError: the engine cannot answer such a question. The request and the types of the columns alone decide
+                that, never a row: such a question costs nothing.
+            EngineUnreachable: there is no connection, and no part of the request was sent. That costs nothing, either.
+            EngineError: the engine failed in another way; its own words, which may hold data, are left out.
+            UnfitData: a row is not what the question takes it for.
             InexactHead: the engine answered, but not with a head that is proven exact.
-            InputError: the engine cannot answer such a question, or the data is not what the question takes it for.
         """
         ...
 

@@ -16,8 +16,8 @@ from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
 from discreet.engines.running import run
 from discreet.engines.sql import Column, NumberType, quoted
-from discreet.engines.statement import HeadStatement
-from discreet.errors import EngineError, InputError
+from discreet.engines.statement import HeadStatement, check_sum
+from discreet.errors import EngineError, InputError, UnfitData
 from discreet.question import Kind
 
 if TYPE_CHECKING:
@@ -121,6 +121,11 @@ class DuckDBEngine:
             number = self._described()[column].number
         return 0 if number is None else number.scale
 
+    def check_sum(self, column: str) -> None:
+        """See `Engine.check_sum`."""
+        with self._lock:
+            check_sum(column, self._described()[column])
+
     def data_version(self) -> str | None:
         """See `Engine.data_version`: where the files are and when they were last changed."""
         states = [(path.resolve(), path.stat()) for path in self._source.files]
@@ -178,7 +183,7 @@ class DuckDBEngine:
         try:
             return run(work, self._connection.interrupt, seconds=self._seconds, progress=progress, share=self._share)
         except duckdb.ConversionException:
-            raise InputError(
+            raise UnfitData(
                 f"{self._source.name} holds a value that is not of the type its column seems to have; "
                 "write it as Parquet with the types you mean"
             ) from None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from discreet.errors import EngineError, InexactHead
+from discreet.errors import EngineError, EngineTimeout, InexactHead
 from discreet.question import Kind
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ def check_signs(answer: dict[str, Any], attested: Attested) -> None:
 
     Raises:
         InexactHead: a sign of something left out is there, or one of completeness is not.
-        EngineError: Pinot ran out of time.
+        EngineTimeout: Pinot ran out of time.
     """
     exceptions = answer.get("exceptions")
     if not isinstance(exceptions, list):
         raise InexactHead("Pinot did not say whether there were errors")
     codes = sorted({int(each.get("errorCode", -1)) for each in exceptions})
     if codes and _TIME_OUTS.issuperset(codes):
-        raise EngineError("Pinot did not answer within its time limit")
+        raise EngineTimeout("Pinot did not answer within its time limit")
     if codes:  # its messages hold SQL and may hold data
         raise InexactHead(f"Pinot reported errors, with the codes {', '.join(map(str, codes))}")
     for sign, meaning in attested.generation.signs.items():

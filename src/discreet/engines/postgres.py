@@ -12,7 +12,7 @@ from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
 from discreet.engines.postgres_session import ZONED, Session, arrow_type, columns_of, table_of
 from discreet.engines.sql import Column, quoted
-from discreet.engines.statement import HeadStatement
+from discreet.engines.statement import HeadStatement, check_sum
 from discreet.engines.url import parse_url
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.question import HeadRequest, Kind
@@ -106,6 +106,11 @@ class PostgresEngine:
         with self._lock:
             number = self._described()[column].number
         return 0 if number is None else number.scale
+
+    def check_sum(self, column: str) -> None:
+        """See `Engine.check_sum`."""
+        with self._lock:
+            check_sum(column, self._described()[column])
 
     def data_version(self) -> str | None:
         """None: PostgreSQL has no public name for the state of a table."""

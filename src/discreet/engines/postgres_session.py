@@ -16,7 +16,7 @@ from psycopg.pq import PGconn, Ping
 
 from discreet.engines.running import run
 from discreet.engines.sql import Column, NumberType
-from discreet.errors import EngineError, InputError
+from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError
 from discreet.question import Kind
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Session:
             return run(answered, lambda: self._cancel(finished), seconds=self._seconds, progress=progress)
         except psycopg.Error as error:
             self.close()
-            raise EngineError(self._explained(error)) from None
+            raise self._explained(error) from None
         except pa.ArrowException:
             self.close()
             raise EngineError(f"{self._where} answered with values of another type than its columns had") from None
@@ -125,7 +125,7 @@ class Session:
                 self._address, client_encoding="UTF8", application_name="discreet", prepare_threshold=None
             )
         except psycopg.Error:
-            raise EngineError(self._refused()) from None
+            raise EngineUnreachable(self._refused()) from None
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         if connection.info.parameter_status("server_encoding") != "UTF8":
@@ -169,11 +169,14 @@ class Session:
                 return f"the PostgreSQL server of {self._where} takes no connections now; try again later"
         return f"there is no PostgreSQL server that answers at {self._where}; check the host, the port and the options"
 
-    def _explained(self, error: psycopg.Error) -> str:
+    def _explained(self, error: psycopg.Error) -> EngineError:
         """What went wrong, in words of ours: the server's may hold data."""
+        if isinstance(error, psycopg.errors.QueryCanceled) and self._seconds is not None:
+            return EngineTimeout(f"the engine did not answer within {self._seconds:g} seconds")
+        return EngineError(self._failure(error))
+
+    def _failure(self, error: psycopg.Error) -> str:
         match error:
-            case psycopg.errors.QueryCanceled() if self._seconds is not None:
-                return f"the engine did not answer within {self._seconds:g} seconds"
             case psycopg.errors.QueryCanceled():
                 return f"{self._where} stopped the statement: the account has a time limit, or somebody cancelled it"
             case psycopg.errors.InsufficientPrivilege():

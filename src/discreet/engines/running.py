@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Waiting
 from typing import TYPE_CHECKING, TypeVar
 
-from discreet.errors import EngineError
+from discreet.errors import EngineTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def run(
         share: how much is done, from 0 to 1.
 
     Raises:
-        EngineError: it took too long.
+        EngineTimeout: it took too long.
     """
     end = None if seconds is None else time.monotonic() + seconds
     with ThreadPoolExecutor(1) as pool:
@@ -48,7 +48,7 @@ def run(
                     if future.done():  # the work itself ran into a time limit
                         raise
                 if end is not None and time.monotonic() >= end:
-                    raise EngineError(f"the engine did not answer within {seconds:g} seconds")
+                    raise EngineTimeout(f"the engine did not answer within {seconds:g} seconds")
                 if progress is not None:
                     progress(min(max(share(), 0.0), 1.0))
         finally:

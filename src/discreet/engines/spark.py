@@ -10,6 +10,7 @@ from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
 from discreet.engines.spark_session import FAILURES, DriverQuestion, ServerQuestion, condition_of
 from discreet.engines.spark_statement import LISTED, ROWS, SparkStatement, column_of
+from discreet.engines.statement import check_sum
 from discreet.engines.url import parse_url
 from discreet.errors import EngineError, InexactHead, InputError
 
@@ -99,6 +100,10 @@ class SparkEngine:
         """See `Engine.scale`."""
         number = self._described()[column].number
         return 0 if number is None else number.scale
+
+    def check_sum(self, column: str) -> None:
+        """See `Engine.check_sum`."""
+        check_sum(column, self._described()[column])
 
     def data_version(self) -> str | None:
         """None: Spark has no name for the state of what its catalogs show."""

@@ -23,6 +23,17 @@ _SUMMED_DIGITS = 20
 """Of numbers that can be summed: 10^18 of them have a sum that no engine's decimals are too small for."""
 
 
+def check_sum(name: str, column: Column) -> None:
+    """Raise unless a column can be summed.
+
+    Raises:
+        InputError: it holds no exact numbers, or such with too many digits.
+    """
+    number = column.number
+    if number is None or number.most * 10**number.scale >= 10**_SUMMED_DIGITS:
+        raise InputError(f"column {name!r} cannot be summed: only exact numbers of at most {_SUMMED_DIGITS} digits can")
+
+
 class HeadStatement(Conditions):
     """The words of standard SQL; engines override what they say otherwise.
 
@@ -104,11 +115,7 @@ class HeadStatement(Conditions):
 
     def _summand(self, column: str, scale: int) -> str:
         """A value in whole units of its last digit, in a type in which no sum overflows."""
-        number = self.columns[column].number
-        if number is None or number.most * 10**number.scale >= 10**_SUMMED_DIGITS:
-            raise InputError(
-                f"column {column!r} cannot be summed: only exact numbers of at most {_SUMMED_DIGITS} digits can"
-            )
+        check_sum(column, self.columns[column])
         whole = (
             f"CAST({self.quoted(column)} AS DECIMAL({_SUMMED_DIGITS}, {scale})) * {10**scale}"
             if scale

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
 from discreet.engines.sql import quoted, text_literal
-from discreet.engines.statement import HeadStatement
+from discreet.engines.statement import HeadStatement, check_sum
 from discreet.engines.trino_client import Asker, Forbidden, NotThere, column_of, has_zone, label_type
 from discreet.engines.url import parse_url
 from discreet.errors import InexactHead, InputError
@@ -90,6 +90,11 @@ class TrinoEngine:
         with self._lock:
             number = self._described()[column].number
         return 0 if number is None else number.scale
+
+    def check_sum(self, column: str) -> None:
+        """See `Engine.check_sum`."""
+        with self._lock:
+            check_sum(column, self._described()[column])
 
     def data_version(self) -> str | None:
         """None: Trino has no name for the state of what its catalogs show."""

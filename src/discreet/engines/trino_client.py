@@ -18,7 +18,7 @@ import trino.exceptions
 
 from discreet.engines.running import run
 from discreet.engines.sql import Column, NumberType
-from discreet.errors import DiscreetError, EngineError, InputError
+from discreet.errors import DiscreetError, EngineError, EngineTimeout, InputError
 from discreet.question import Kind
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Asker:
         if name == "PERMISSION_DENIED":
             return Forbidden(f"Trino does not let {self._url.user} read {self._url}")
         if name == "EXCEEDED_TIME_LIMIT" and self._seconds is not None:
-            return EngineError(f"the engine did not answer within {self._seconds:g} seconds")
+            return EngineTimeout(f"the engine did not answer within {self._seconds:g} seconds")
         if name == "QUERY_TEXT_TOO_LARGE":
             return InputError("this Trino takes no statement of that length; list fewer items or shorter constants")
         return EngineError(f"Trino could not count in {self._url} ({name or 'an unknown error'})")

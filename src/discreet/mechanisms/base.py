@@ -135,6 +135,22 @@ class Mechanism(Protocol):
         """The most accurate instance that its own theorem makes (epsilon, delta)-DP; None without such a theorem."""
         ...
 
+    @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+        """The instance whose steps cost epsilon^2 / 8 each; None if it prices its own steps.
+
+        Steps are peels, and noisy values of one item: with values that a user moves, as many as she can move.
+
+        Args:
+            epsilon: of a step, above 0.
+            delta: mass that all of it may lose together, where it loses any.
+            request: what was asked.
+
+        Raises:
+            InputError: the mechanism cannot do what was requested.
+        """
+        ...
+
     @property
     def head_limit(self) -> int:
         """How many items of the head it needs, not counting the one below the cut."""

@@ -83,6 +83,11 @@ class CountRelease:
         """None: Gaussian counts and a filter speak zCDP only."""
         return None
 
+    @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
+        """None: its steps grow until one finds an item."""
+        return None
+
     def worst_cost(self) -> Cost:
         """The limit."""
         return self.limit
@@ -95,9 +100,8 @@ class CountRelease:
         """From the first level to the last that can still pay for one item, if none was found before."""
         first = last = epsilon = self._most_epsilon() / LADDER
         spent = Cost()
-        while (spent + self._peel(epsilon) + self._count(epsilon)).within(self.limit):
-            last = epsilon
-            spent += self._peel(epsilon)
+        while ((peeled := spent + self._peel(epsilon)) + self._count(epsilon)).within(self.limit):
+            last, spent = epsilon, peeled
             epsilon *= 2
         least, most = (self._noise(last).std, self._noise(first).std) if self.counts else (None, None)
         return Expectation(least, most, math.ceil(self._threshold(last)))

@@ -54,6 +54,11 @@ class KnownGumbel:
         return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)))
 
     @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
+        """See `Mechanism.by_step`: k peels, and k counts."""
+        return cls._make(request, epsilon)
+
+    @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
         """See `Ranking.units`."""
         k = require_k(request, cls.name)

@@ -61,6 +61,11 @@ class KnownLaplace:
         return cls._make(request, _groups(request) * request.sensitivity.rows_per_group / epsilon)
 
     @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
+        """See `Mechanism.by_step`: Delta counts, with noise of scale 2 tau / epsilon."""
+        return cls._make(request, 2 * request.sensitivity.rows_per_group / epsilon)
+
+    @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
         """See `Ranking.units`: a noisy value for each item that a user may have."""
         return _groups(request) * per_value

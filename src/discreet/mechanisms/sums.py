@@ -72,6 +72,12 @@ class RankedSums:
         return None if ranking is None else cls._make(ranking, request)
 
     @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+        """See `Mechanism.by_step`: the ranking's steps, and a sum at the price of a count."""
+        ranking = cls.kind.by_step(epsilon, delta, request)
+        return None if ranking is None else cls._make(ranking, request)
+
+    @classmethod
     def _share(cls, request: Request, per_value: Fraction) -> Fraction:
         """The ranking's share of what is spent."""
         ranking = cls.kind.units(request, per_value)
@@ -199,6 +205,11 @@ class ListedSums:
         if request.noise == "gaussian":
             return None
         return cls._make(_moved(request) * _magnitude(request).most / epsilon, request)
+
+    @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
+        """See `Mechanism.by_step`: as many sums as a user can move."""
+        return cls._make(2 * _magnitude(request).most / epsilon, request)
 
     @classmethod
     def _make(cls, scale: Fraction, request: Request) -> Self:

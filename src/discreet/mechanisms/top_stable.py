@@ -60,6 +60,11 @@ class TopStable:
         return cls._make(epsilon, delta, request)
 
     @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
+        """None: its price does not depend on k."""
+        return None
+
+    @classmethod
     def _make(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self:
         if request.counts:
             raise InputError(

@@ -69,6 +69,11 @@ class UnknownGumbel:
         return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)), delta)
 
     @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+        """See `Mechanism.by_step`: k peels, k counts, and the choice of the cut-off."""
+        return cls._make(request, epsilon, delta)
+
+    @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
         """See `Ranking.units`."""
         k = require_k(request, cls.name)

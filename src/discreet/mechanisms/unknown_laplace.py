@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -14,8 +15,6 @@ from discreet.mechanisms.selected import largest
 from discreet.values import Cost
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from discreet.noise import Bits
     from discreet.values import ExactHead, Outcome
 
@@ -64,6 +63,12 @@ class UnknownLaplace:
         if request.noise == "gaussian":
             return None
         return cls._make(request, _groups(request) * request.sensitivity.rows_per_group / epsilon, delta)
+
+    @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+        """One step for all counts together, as LinkedIn charges it: noise of scale 2 tau sqrt(Delta) / epsilon."""
+        spread = ceil_sqrt(Fraction(_groups(request)))
+        return cls._make(request, 2 * request.sensitivity.rows_per_group * spread / epsilon, delta)
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from discreet.values import Sensitivity, whole
+from discreet.values import Sensitivity, check_text, number, whole
 
 if TYPE_CHECKING:
     from discreet.mechanisms import NoiseName
@@ -74,9 +74,11 @@ class Query:
         """Numbers of other libraries become Python's, so that equal questions are equal.
 
         Raises:
-            InputError: k or the head limit is no whole number.
+            InputError: epsilon is no number, k or the head limit no whole number, or a column has no name.
         """
-        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "epsilon", number(self.epsilon, "epsilon"))
+        for column in (self.user, *self.items):
+            check_text(column, "the name of a column")
         for name in ("k", "head_limit"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, whole(getattr(self, name), name.replace("_", " ")))

@@ -25,6 +25,7 @@ from discreet.mechanisms import (
 )
 from discreet.query.canonical import canonical
 from discreet.query.model import HEAD_LIMIT_MOST, Query, default_head_limit
+from discreet.query.units import priced
 from discreet.query.where import bind_where, find_column
 from discreet.question import HeadRequest, Kind
 from discreet.values import Cost
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.mechanisms import Expectation, NoiseName
+    from discreet.query.units import PerUnit, UnitCost
     from discreet.question import Summed
 
 EPSILON_LEAST = 1e-6
@@ -50,17 +52,24 @@ class Plan:
         mechanism: with all its parameters.
         guarantee: what the answer promises, in the worst case.
         notes: sentences for people: what is allowed but unwise.
+        per: the price of a unit, or None if the question was priced by its own (epsilon, delta).
     """
 
     query: Query
     mechanism: Mechanism
     guarantee: Guarantee
     notes: tuple[str, ...]
+    per: PerUnit | None = None
 
     @property
     def worst_cost(self) -> Cost:
         """What is reserved before any data is read."""
         return self.mechanism.worst_cost()
+
+    @property
+    def worst_units(self) -> UnitCost | None:
+        """The same in units, or None if it was not priced in them; `PerUnit.units` tells those of what is charged."""
+        return None if self.per is None else self.per.units(self.worst_cost)
 
     @property
     def expectation(self) -> Expectation:
@@ -84,7 +93,7 @@ class Plan:
         )
 
 
-def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False) -> Plan:
+def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False, per: PerUnit | None = None) -> Plan:
     """Choose a mechanism and the most accurate parameters that *query*'s guarantee allows.
 
     Args:
@@ -92,13 +101,17 @@ def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False)
         shared_budget: True if the cost is charged to a budget shared with other questions, which adds up zCDP;
             otherwise a mechanism's own (epsilon, delta) theorem is used where it allows less noise.
         force: True to allow epsilon above 100.
+        per: a price for each unit, in place of *query*'s own epsilon and delta. The plan's query has what it comes to.
 
     Raises:
         InputError: something in the question is outside its range, or the mechanism cannot answer it.
     """
-    notes = _check(query, force)
+    _check(query)
     request = _request(query)
     kind = summing(_mechanism(query, request), request)
+    if per is not None:
+        return _plan_per_unit(query, priced(kind, request, per), per, force)
+    notes = _check_price(query.epsilon, query.delta, force)
     mechanism = _most_accurate(kind, query, request, shared_budget)
     mechanism.expectation()  # refuses noise that cannot be drawn, before anything is read
     guarantee = guarantee_of(mechanism.worst_cost(), query.delta, mechanism.direct_epsilon())
@@ -107,6 +120,19 @@ def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False)
     ):
         raise InvariantViolated("the plan would cost more than was asked for")
     return Plan(query, mechanism, guarantee, notes)
+
+
+def _plan_per_unit(query: Query, mechanism: Mechanism, per: PerUnit, force: bool) -> Plan:
+    mechanism.expectation()
+    guarantee = per.guarantee(mechanism)
+    if guarantee.epsilon > EPSILON_MOST and not force:
+        units = per.units(mechanism.worst_cost()).information
+        raise InputError(
+            f"{units:,} units come to an epsilon above {EPSILON_MOST:g}, where nothing is protected; ask for less"
+        )
+    delta = Fraction(guarantee.delta)
+    asked = replace(query, epsilon=guarantee.epsilon, delta=delta)
+    return Plan(asked, mechanism, guarantee, _notes(delta), per)
 
 
 def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
@@ -136,26 +162,34 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
     return replace(query, user=user, items=items, where=where, domain=domain)
 
 
-def _check(query: Query, force: bool) -> tuple[str, ...]:
+def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]:
     """Refuse what is out of range; return notes on what is unwise."""
-    if not EPSILON_LEAST <= query.epsilon < math.inf:
-        raise InputError(f"epsilon must be a number of at least {EPSILON_LEAST:g}, not {query.epsilon:g}")
-    if query.epsilon > EPSILON_MOST and not force:
+    if not EPSILON_LEAST <= epsilon < math.inf:
+        raise InputError(f"epsilon must be a number of at least {EPSILON_LEAST:g}, not {epsilon:g}")
+    if epsilon > EPSILON_MOST and not force:
         raise InputError(
             f"epsilon must be at most {EPSILON_MOST:g}: above that nothing is protected; force it if you must"
         )
-    if not DELTA_LEAST <= query.delta < 1:
-        raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(query.delta)}")
+    if not DELTA_LEAST <= delta < 1:
+        raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(delta)}")
+    return _notes(delta)
+
+
+def _notes(delta: Fraction) -> tuple[str, ...]:
+    if delta > DELTA_WARNED:
+        return (f"delta = {float(delta):g} is large: it should be far below one over the number of users",)
+    return ()
+
+
+def _check(query: Query) -> None:
+    """Refuse what is out of range, whatever the price."""
     if query.k is not None and query.k < 1:
         raise InputError(f"k must be at least 1, not {query.k}")
     if not 0 < query.relative_error < 1:
         raise InputError(f"the relative error must be above 0 and below 1, not {_shown(query.relative_error)}")
-    if query.noise not in {None, "gaussian", "laplace"}:
+    if query.noise not in (None, "gaussian", "laplace"):  # a list has no hash
         raise InputError(f"there is no noise {query.noise!r}; choose from gaussian and laplace")
     _check_columns(query.user, query.items)
-    if query.delta > DELTA_WARNED:
-        return (f"delta = {float(query.delta):g} is large: it should be far below one over the number of users",)
-    return ()
 
 
 def _shown(value: Fraction) -> str:
@@ -227,11 +261,10 @@ def _most_accurate(kind: type[Mechanism], query: Query, request: Request, shared
     if shared_budget:
         return best
     noises: tuple[NoiseName, ...] = ("gaussian", "laplace") if query.noise is None else (query.noise,)
-    for noise in noises:
-        own = kind.at(epsilon, Cost.at_most(0, query.delta).delta, replace(request, noise=noise))
-        if own is not None and _error(own) < _error(best):
-            best = own
-    return best
+    lost = Cost.at_most(0, query.delta).delta
+    own = [kind.at(epsilon, lost, replace(request, noise=noise)) for noise in noises]
+    rivals = [mechanism for mechanism in own if mechanism is not None]
+    return min((best, *rivals), key=_error) if rivals else best
 
 
 def _error(mechanism: Mechanism) -> float:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from discreet.errors import InputError, WhereError
 from discreet.query.where import parse_constant, parse_where
-from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Operator, Some
+from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Operator, Predicate, Some
 from discreet.values import whole
 
 if TYPE_CHECKING:
-    from discreet.question import Constant, Predicate
+    from discreet.question import Constant
 
 MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
 
@@ -90,6 +90,8 @@ class Select:
             raise InputError("'items' names a column twice")
         if not isinstance(self.measure, Measure):
             raise InputError("'measure' must be a Measure")
+        if not isinstance(self.where, Predicate | None):
+            raise InputError("'where' must be a filter, such as discreet.query.where.parse_where makes, or None")
         if self.k is not None:
             k = 0 if isinstance(self.k, bool) else whole(self.k, "'k'")
             if k < 1:
@@ -175,10 +177,10 @@ class _NestedReader:
         self._depth = 0
 
     def read(self, part: Any, key: str) -> Predicate:  # noqa: ANN401 - whatever JSON holds
-        self._count(key)
+        self._count()
         self._depth += 1
         if self._depth > DEEPEST:
-            raise InputError(f"{key!r} is nested too deep: {DEEPEST} filters within each other are allowed")
+            raise InputError(f"'where' is nested too deep: {DEEPEST} filters within each other are allowed")
         predicate = self._predicate(part, key)
         self._depth -= 1
         return predicate
@@ -210,7 +212,7 @@ class _NestedReader:
         return tuple(self.read(part, f"{key}[{place}]") for place, part in enumerate(_list(parts, key, 2)))
 
     def _constant(self, part: Any, key: str) -> Constant:  # noqa: ANN401 - whatever JSON holds
-        self._count(key)
+        self._count()
         named = _object(part, key, set(), set(_KINDS))
         if len(named) != 1:
             raise InputError(f"{key!r} must have one key: {', '.join(_KINDS)}")
@@ -222,10 +224,10 @@ class _NestedReader:
         except WhereError:
             raise InputError(f"'{key}.{kind}' must hold {_KINDS[kind].value} as a filter has them") from None
 
-    def _count(self, key: str) -> None:
+    def _count(self) -> None:
         self._read += 1
         if self._read > LARGEST:
-            raise InputError(f"{key!r} is too much: {LARGEST:,} filters and constants are allowed")
+            raise InputError(f"'where' is too much: {LARGEST:,} filters and constants are allowed")
 
 
 def _object(part: Any, key: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:  # noqa: ANN401 - JSON

@@ -22,7 +22,6 @@ from discreet.errors import SQLError, WhereError
 from discreet.query import where
 from discreet.query.select import Measure, Select
 from discreet.query.tokens import Reader, Token, tokenize
-from discreet.query.tree import check_tree
 from discreet.query.words import HINTS, REFUSED, RESERVED
 
 if TYPE_CHECKING:
@@ -57,6 +56,9 @@ def parse_select(text: str) -> Select:
         SQLError: anything outside the grammar, with its position.
         WhereError: the same in the filter; its position too is that in the statement.
     """
+    # SQLGlot is loaded with this module, once: threads that loaded its parts one by one would get some half made.
+    from discreet.query.tree import check_tree
+
     select = _SelectReader(tokenize(text, SQLError, LONGEST, "(),.;*", HINTS)).read()
     check_tree(text)
     return select

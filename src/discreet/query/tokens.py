@@ -63,6 +63,9 @@ def tokenize(
     Raises:
         WhereError | SQLError: the text is too long, or something in it is no token.
     """
+    given: object = text
+    if not isinstance(given, str):
+        raise error(f"it must be text, not {given!r}")
     if len(text) > longest:
         raise error(f"it may have {longest:,} characters at most")
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):

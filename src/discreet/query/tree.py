@@ -7,14 +7,18 @@ because SQLGlot takes time exponential in the nesting of some constructs, which 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.parser import Parser
+from sqlglot.tokens import Tokenizer
 
 from discreet.errors import SQLError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from sqlglot import exp
 
 _AGGREGATE = "Count Sum Avg"
 _FILTER = "And Or Not Paren EQ NEQ GT GTE LT LTE In Between Is Like"
@@ -81,10 +85,6 @@ def check_tree(text: str) -> None:
     Raises:
         SQLError: with the position, where SQLGlot tells it.
     """
-    from sqlglot.errors import SqlglotError
-    from sqlglot.parser import Parser
-    from sqlglot.tokens import Tokenizer
-
     try:
         tokens = Tokenizer().tokenize(text)
     except SqlglotError:
@@ -105,17 +105,15 @@ def check_nodes(tree: exp.Expr | None) -> None:
     Raises:
         SQLError: with the position of the first name, constant or function in the part that is refused.
     """
-    from sqlglot import exp
-
     pending: list[tuple[Any, str]] = [(tree, "Select")]
     while pending:
         node, allowed = pending.pop()
         if not isinstance(node, exp.Expr):
-            if allowed != _PLAIN and getattr(node, "name", None) not in allowed.split():
+            if allowed != _PLAIN and getattr(node, "name", None) not in _words(allowed):
                 raise _refusal(None)
             continue
         name = type(node).__name__
-        arguments = TREE.get(name) if name in allowed.split() and type(node) is getattr(exp, name) else None
+        arguments = TREE.get(name) if name in _words(allowed) and type(node) is getattr(exp, name) else None
         if arguments is None or node.comments:
             raise _refusal(_start(node))
         for key, value in node.args.items():
@@ -124,6 +122,11 @@ def check_nodes(tree: exp.Expr | None) -> None:
             if given and key not in arguments:
                 raise _refusal(_start(node))
             pending += [(part, arguments[key]) for part in given]
+
+
+@lru_cache
+def _words(allowed: str) -> frozenset[str]:
+    return frozenset(allowed.split())
 
 
 def _start(node: exp.Expr) -> int | None:

@@ -31,6 +31,7 @@ from discreet.question import (
     Not,
     Some,
 )
+from discreet.values import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -141,7 +142,7 @@ def find_column(name: str, columns: Mapping[str, Kind], role: str = "column") ->
     Raises:
         UnknownColumn: there is no such column, or several that differ in case only.
     """
-    if name in columns:
+    if check_text(name, f"the name of a {role}") in columns:
         return name
     alike = [column for column in columns if column.casefold() == name.casefold()]
     if len(alike) != 1:

@@ -59,27 +59,27 @@ def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
         query.user,
         query.items,
         query.k,
-        _encodable(query.where),
-        _encodable(query.sensitivity),
+        encodable(query.where),
+        encodable(query.sensitivity),
         query.keep_missing,
-        _encodable(query.summed),
-        None if query.domain is None else _encodable(query.domain.to_pylist()),
+        encodable(query.summed),
+        None if query.domain is None else encodable(query.domain.to_pylist()),
         plan.mechanism.name,
-        _encodable(plan.mechanism),
+        encodable(plan.mechanism),
     )
 
 
-def _encodable(value: Any) -> Encodable:  # noqa: ANN401 - any frozen value of ours
+def encodable(value: Any) -> Encodable:  # noqa: ANN401 - any frozen value of ours
     """A frozen value as nested tuples with the names of its types and fields; other labels by type and text."""
     match value:
         case None | bool() | int() | str() | bytes() | Fraction():
             return value
         case tuple() | list():
-            return tuple(map(_encodable, value))
+            return tuple(map(encodable, value))
         case dict():
-            return tuple((str(key), _encodable(part)) for key, part in value.items())
+            return tuple((str(key), encodable(part)) for key, part in value.items())
         case _ if dataclasses.is_dataclass(value):
             fields = dataclasses.fields(value)
-            return (type(value).__name__, *((field.name, _encodable(getattr(value, field.name))) for field in fields))
+            return (type(value).__name__, *((field.name, encodable(getattr(value, field.name))) for field in fields))
         case _:
             return (type(value).__name__, str(value))

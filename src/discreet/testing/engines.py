@@ -405,3 +405,11 @@ class EngineSuite:
         with self.opened(table) as engine:
             assert list(engine.columns().items()) == list(KINDS.items())
             assert (engine.scale("price"), engine.scale("size")) == (2, 0)
+
+    def test_columns_that_cannot_be_summed_are_told_beforehand(self) -> None:
+        """By their type, so that the owner of the data hears of it, not the analyst."""
+        table = pa.table({name: pa.array([], type_) for name, (_, type_, _) in _POOLS.items()})
+        with self.opened(table) as engine:
+            for name in ("who", "share", "day"):
+                with pytest.raises(InputError, match="cannot"):
+                    engine.check_sum(name)

@@ -1,0 +1,129 @@
+"""Whatever is passed where something else belongs gets one sentence, as every question that cannot be asked."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import discreet
+from discreet.catalog.load import CatalogError
+from discreet.errors import DiscreetError, InputError
+
+THINGS = [
+    None,
+    "x",
+    "",
+    [],
+    {},
+    object(),
+    b"x" * 32,
+    ("a", "b"),
+    float,
+    1j,
+    -1,
+    0,
+    3,
+    1.5,
+    True,
+    math.nan,
+    math.inf,
+    10**400,
+    Fraction(1, 3),
+]
+ROWS = pa.table({"u": list(range(300)) * 2, "a": ["x", "y"] * 300})
+STATEMENT = "SELECT a, COUNT(DISTINCT u) FROM r GROUP BY a LIMIT 2"
+CATALOG = """
+[datasets.r]
+source = "t.parquet"
+user = "u"
+data_version = "1"
+columns.a = { type = "text", group = true, filter = true }
+"""
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory):
+    """One dataset of 300 users."""
+    folder = tmp_path_factory.mktemp("wrong")
+    pyarrow.parquet.write_table(ROWS, folder / "t.parquet")
+    (folder / "catalog.toml").write_text(CATALOG)
+    with discreet.connect(folder / "catalog.toml") as made:
+        yield made
+
+
+def asked(method):
+    """Its parameters."""
+    return [name for name in inspect.signature(method).parameters if name not in {"self", "progress"}]
+
+
+def refusals(ask):
+    """What is said of all things that are refused; anything but our own errors comes out."""
+    said = []
+    for thing in THINGS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                ask(thing)
+            except CatalogError as error:
+                said += map(str, error.mistakes)
+            except DiscreetError as error:
+                said.append(str(error))
+    assert all(sentence and "\n" not in sentence for sentence in said)
+    return said
+
+
+@pytest.mark.parametrize("name", asked(discreet.Warehouse.query))
+def test_a_question_with_a_parameter_of_a_wrong_type_is_refused_in_one_sentence(warehouse, name):
+    """Not with a TypeError from somewhere inside; what can be meant is answered."""
+    given = {} if name == "question" else {"question": STATEMENT}
+    said = refusals(lambda thing: warehouse.query(**given, **{name: thing}))
+    assert said or name in {"counts", "force"}
+
+
+@pytest.mark.parametrize("method", ["top", "release"])
+@pytest.mark.parametrize("name", asked(discreet.Table.top))
+def test_a_table_refuses_wrong_types_likewise(method, name):
+    """Each parameter of `top` and `release`."""
+    table = discreet.scan(ROWS, user="u")
+    if name in asked(getattr(discreet.Table, method)):
+        given = {} if name == "item" else {"item": "a"}
+        said = refusals(lambda thing: getattr(table, method)(**given, **{name: thing}))
+        assert said or name in {"counts", "force"}
+
+
+@pytest.mark.parametrize(
+    ("said", "ask"),
+    [
+        ("epsilon must be", lambda thing: discreet.Budget(thing, 1e-6)),
+        ("delta must be", lambda thing: discreet.Budget(1.0, thing)),
+        ("it must be text", lambda thing: discreet.scan(ROWS, user="u").where(thing)),
+        ("the name of a user column must be text", lambda thing: discreet.scan(ROWS, user=thing)),
+        ("a noise secret", lambda thing: discreet.NoiseKey(thing, "1")),
+        ("a data version", lambda thing: discreet.NoiseKey(b"x" * 32, thing)),
+        ("a catalog is the path", discreet.connect),
+        ("rho must be a number", discreet.Cost),
+        ("delta must be a number", lambda thing: discreet.Cost(0, thing)),
+        ("'dataset' must be a name", lambda thing: discreet.Select(thing, ("a",), discreet.Measure("rows"))),
+        ("'items'", lambda thing: discreet.Select("r", thing, discreet.Measure("rows"))),
+        ("'measure' must be", lambda thing: discreet.Select("r", ("a",), thing)),
+        ("'where' must be", lambda thing: discreet.Select("r", ("a",), discreet.Measure("rows"), thing)),
+        ("'k' must be", lambda thing: discreet.Select("r", ("a",), discreet.Measure("rows"), None, thing)),
+        ("'measure.kind' must be", discreet.Measure),
+    ],
+)
+def test_what_is_made_of_wrong_types_is_refused_in_one_sentence(said, ask):
+    """Budgets, filters, keys, catalogs, costs and questions."""
+    assert any(said in sentence for sentence in refusals(ask))
+
+
+def test_what_is_written_exactly_is_taken_exactly():
+    """Text and fractions are numbers: a budget of delta 1e-3 is a thousandth."""
+    assert discreet.Budget("1", "1e-3").delta == discreet.Budget(1.0, Fraction(1, 1000)).delta == Fraction(1, 1000)
+    with pytest.raises(InputError, match="delta must be above 0 and below 1, not 2"):
+        discreet.Budget(1.0, 2)
