@@ -17,9 +17,10 @@ import apsw
 
 from benchmarks.timing import in_turns, table
 from discreet.budget.amount import Amount, Tally
-from discreet.budget.ledger import Entry, Head, head_of, next_line, verify
+from discreet.budget.ledger import Entry, Head, head_of, next_line
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, Act
+from discreet.budget.reading import verify
 from discreet.budget.settings import canonical, settings_text
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
@@ -40,7 +41,8 @@ def _folder():
     shutil.rmtree(folder)
 
 
-def _in_threads(work):
+def in_threads(work):
+    """Do *work* with each number of a thread, all at once."""
     threads = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
     for thread in threads:
         thread.start()
@@ -84,7 +86,7 @@ class _Raw:
         writer = threading.Thread(target=self._write)
         if self.together:
             writer.start()
-        _in_threads(lambda n: self._ask(n, start))
+        in_threads(lambda n: self._ask(n, start))
         if self.together:
             self.jobs.put(None)
             writer.join()
@@ -142,11 +144,11 @@ def _raw_settle(db, n, i):
     db.execute("INSERT INTO ledger (body, hash) VALUES (?, ?)", ("x" * 350, bytes(32)))
 
 
-class _Ours:
-    """The manager on a file; with *started*, the third transaction of every question too."""
+class Ours:
+    """The manager on a store; with *started*, the third transaction of every question too."""
 
-    def __init__(self, folder, started):
-        self.store = SQLiteStore(folder / f"ours-{started}.db", lambda: time.time_ns() // 1000)
+    def __init__(self, store, started):
+        self.store = store
         numbers = itertools.count()
         self.manager = BudgetManager(self.store, lambda: f"r{next(numbers):030x}")
         self.started, self.count = started, itertools.count()
@@ -157,7 +159,7 @@ class _Ours:
     def run(self):
         """All pairs of all threads."""
         start = next(self.count) * PAIRS
-        _in_threads(lambda n: self._ask(n, start))
+        in_threads(lambda n: self._ask(n, start))
 
     def _ask(self, n, start):
         for i in range(start, start + PAIRS):
@@ -173,7 +175,8 @@ def run() -> list[str]:
     """Reservations on three levels, 8 threads, every commit on disk; raw: the same rows without any rule."""
     with _folder() as folder:
         alone, together = _Raw(folder, together=False), _Raw(folder, together=True)
-        pairs, full = _Ours(folder, started=False), _Ours(folder, started=True)
+        clock = lambda: time.time_ns() // 1000  # noqa: E731 - it is passed twice
+        pairs, full = (Ours(SQLiteStore(folder / f"{n}.db", clock), started=bool(n)) for n in range(2))
         seconds = in_turns([alone.run, together.run, pairs.run, full.run], 3)
         for store in (pairs.store, full.store):
             store.verify()
@@ -204,11 +207,12 @@ def _ledger() -> list[str]:
         Entry(1, "create", detail=canonical({"account": {}, "bucket": 0, "end_us": 2**62}).replace("{}", settings))
         for settings in (settings_text(Account(n, WORST, Fraction(1, 2))) for n in ("ann", "org", "data"))
     ]
-    detail = canonical({"by": "ann", "release": "ab" * 32})
     for n in range(LINES // 3):
+        detail = {"by": "ann", "release": f"{n:064x}"}
         for kind, change in (("reserve", held), ("start", None), ("settle", used)):
             changes = [(name, 0, change) for name in ("ann", "org", "data")] if change else []
-            entries.append(Entry(1, kind, f"{n:032x}", detail, changes))
+            said = canonical(detail | {"result": "ab" * 32} if kind == "settle" else detail)
+            entries.append(Entry(1, kind, f"{n:032x}", said, changes))
     for entry in entries:
         made.append(next_line(head, entry))
         head = head_of(made[-1])

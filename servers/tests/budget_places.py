@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from discreet.budget.model import Fingerprint
 from discreet.testing.budget import UNIT, claim
 from servers import postgres as server_of
 
@@ -49,18 +50,19 @@ def bring(store, method):
     """Do what comes before *method*; returns it."""
     if method != "reserve":
         store.reserve(claim("a"))
-    if method == "settle":
+    if method in {"settle", "forfeit"}:
         store.start("a")
     steps = {
         "reserve": lambda: store.reserve(claim("a")),
         "start": lambda: store.start("a"),
-        "settle": lambda: store.settle("a", UNIT, b"x"),
+        "settle": lambda: store.settle("a", UNIT, b"x", Fingerprint(bytes(32), bytes(32))),
         "void": lambda: store.void("a"),
+        "forfeit": lambda: store.forfeit("a"),
     }
     return steps[method]
 
 
-AFTER = {"reserve": (0, 3, 0), "start": (0, 3, 0), "settle": (1, 0, 0), "void": (0, 0, 0)}
+AFTER = {"reserve": (0, 3, 0), "start": (0, 3, 0), "settle": (1, 0, 0), "void": (0, 0, 0), "forfeit": (0, 0, 3)}
 """What is used, held and forfeited on the whole path after a method."""
 
 

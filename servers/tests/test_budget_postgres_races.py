@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from discreet.budget.model import InFlight, Replay, Reservation
-from discreet.budget.stores import postgres_books, postgres_pool
+from discreet.budget.errors import DataChanged, KeyReused
+from discreet.budget.model import Act, Fingerprint, InFlight, Replay, Reservation, Suspension
+from discreet.budget.stores import postgres_pool, postgres_reads
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.errors import DiscreetError
 from discreet.testing.budget import ACT, UNIT, account, claim, units
@@ -93,9 +94,7 @@ def test_eight_who_would_all_look_before_any_writes_are_let_in_one_by_one(place)
 
 def test_to_check_and_then_to_update_is_caught(server, monkeypatch):
     """The paper's order, planted: without the lock all eight are admitted, and the ledger tells."""
-    monkeypatch.setattr(
-        "discreet.budget.stores.postgres_claims.PATH", postgres_books.PATH.replace(" FOR NO KEY UPDATE", "")
-    )
+    monkeypatch.setattr(postgres_reads, "PATH", postgres_reads.PATH.replace(" FOR NO KEY UPDATE", ""))
     with pytest.raises(DiscreetError, match="the ledger cannot be trusted"):
         _race(new_place(server("postgres")))
 
@@ -141,7 +140,7 @@ def test_who_waited_sees_what_those_before_her_did(place, open_store):
     writing, go = threading.Event(), threading.Event()
 
     def step(name):
-        if name == "written" and threading.current_thread().name == "first":
+        if name == "decided" and threading.current_thread().name == "first":
             writing.set()
             assert go.wait(30)
 
@@ -183,8 +182,65 @@ def test_of_two_organisations_that_store_one_release_at_once_both_answer_the_fir
     assert [units(store, f"alone{n}") for n in range(2)] == [(1, 0, 0)] * 2
 
 
+def _met(works, open_store):
+    """What each of *works* does, or raises, if all have decided before any writes."""
+    together = threading.Barrier(len(works))
+
+    def step(name):
+        if name == "decided" and threading.current_thread() is not threading.main_thread():
+            with contextlib.suppress(threading.BrokenBarrierError):
+                together.wait(30)
+            together.abort()
+
+    store = open_store(step=step)
+
+    def do(work):
+        try:
+            return work(store)
+        except DiscreetError as error:
+            return type(error)
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(do, works))
+
+
+def test_of_two_who_saw_different_data_at_once_one_is_told_so(open_store):
+    """They share no account, so that only the fingerprint itself can tell them."""
+    store = open_store()
+    for n in range(2):
+        store.create(account(f"alone{n}"), ACT)
+        store.reserve(claim(f"s{n}", f"alone{n}"))
+        store.start(f"s{n}")
+    seen = [Fingerprint(bytes(32), bytes([n]) * 32) for n in range(2)]
+    both = _met(
+        [lambda store, n=n: store.settle(f"s{n}", UNIT, b"x", seen[n]).release.result for n in range(2)], open_store
+    )
+    assert set(both) == {b"x", DataChanged}
+
+
+def test_one_id_is_one_act_wherever_it_is_sent(open_store):
+    """I4: two different accounts are charged at once, of which none waits for the other."""
+    store = open_store()
+    act = Act("officer", "once", "act-1")
+    both = _met([lambda store, who=who: store.charge(who, UNIT, act) for who in ("ann", "bob")], open_store)
+    assert set(both) == {None, KeyReused}
+    assert sorted(units(store, who)[0] for who in ("ann", "bob")) == [0, 1]
+
+
+def test_what_one_process_puts_the_others_notice(open_store):
+    """Records and their version; failures at any process count for all."""
+    one, another = open_store(), open_store()
+    for n, store in enumerate((one, another, one, another, one)):
+        store.put_record("key", "a", str(n), ACT)
+        assert (one.records_version(), another.record("key", "a")) == (n + 1, str(n))
+        store.reserve(claim(f"f{n}", worst=UNIT))
+        store.start(f"f{n}")
+        store.forfeit(f"f{n}")
+    assert isinstance(another.reserve(claim("no")), Suspension)
+
+
 @pytest.mark.parametrize("method", ["reserve", "start", "settle"])
-@pytest.mark.parametrize("where", ["written", "committed"])
+@pytest.mark.parametrize("where", ["decided", "committed"])
 def test_a_process_that_is_killed_leaves_all_or_nothing_and_no_lock(place, open_store, method, where):
     """I3: kill -9 in mid-transaction; whoever asks again gets what she would have got."""
     store = open_store()

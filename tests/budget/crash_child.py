@@ -12,7 +12,7 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
-from discreet.budget.model import Account, Act, Claim, Replay, Sliding
+from discreet.budget.model import Account, Act, Claim, Fingerprint, Replay, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 
@@ -24,7 +24,13 @@ ACT, UNIT, TOTAL, NOON_US = (
     10**15,
 )
 
-STEPS = ("begin", "reservation", "account", "release", "entitlement", "ledger", "commit", "committed")
+STEPS = (
+    "begin", "reservation", "account", "release", "fingerprint", "entitlement", "forfeit", "act", "record", "ledger",
+    "commit", "committed",
+)  # fmt: skip
+
+PUT = ("key", "k", "a text", Act("child", "a record", "put-1"))
+"""A record that is put; whoever did not hear of it puts it again."""
 
 
 def key_of(name):
@@ -66,18 +72,16 @@ def ask(store, folder, name, who):
     if isinstance(admitted, Replay):
         return
     store.start(admitted.id)
-    settled = store.settle(admitted.id, UNIT, name.encode())
+    settled = store.settle(admitted.id, UNIT, name.encode(), Fingerprint(key_of(f"head of {name}"), key_of(name)))
     with (folder / "answered").open("ab") as out:
         out.write(b"%s %s\n" % (who.encode(), key_of(settled.release.result.decode()).hex().encode()))
         out.flush()
         os.fsync(out.fileno())
 
 
-def main():
-    """Questions of two analysts, a void, a failure and a retry."""
-    folder = Path(sys.argv[1])
-    opened(folder).close()
-    store = opened(folder, Dies(sys.argv[2], int(sys.argv[3])))
+def do_round(store, folder):
+    """Questions of two analysts, a void, a failure and a retry, and a record."""
+    store.put_record(*PUT)
     ask(store, folder, "one", "ann")
     ask(store, folder, "one", "bob")
     store.reserve(claim("v"))
@@ -86,6 +90,15 @@ def main():
     store.start("f")
     store.forfeit("f")
     ask(store, folder, "two", "ann")
+    store.put_record("key", "k", None, ACT)
+
+
+def main():
+    """A round, up to the step."""
+    folder = Path(sys.argv[1])
+    opened(folder).close()
+    store = opened(folder, Dies(sys.argv[2], int(sys.argv[3])))
+    do_round(store, folder)
     store.close()
 
 

@@ -15,15 +15,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
+from discreet.budget.ledger import Head
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Replay
+from discreet.budget.model import Act, Fingerprint, Replay, Suspension
+from discreet.budget.periods import DAY_US
 from discreet.budget.states import State
 from discreet.budget.stores import place
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.sqlite_schema import MIGRATIONS
 from discreet.budget.witness import Checkpoint, FileWitness, Notary
 from discreet.testing.budget import ACT, NOON_US, UNIT, FakeClock, account, claim, key_of, spend, units
-from tests.budget.crash_child import STEPS, opened
+from tests.budget.crash_child import PUT, STEPS, do_round, opened
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -45,6 +47,7 @@ def _check_after(folder):
     for line in answered.read_text().splitlines() if answered.exists() else ():
         who, digest = line.split()
         assert store.entitled(who, bytes.fromhex(digest))
+        assert digest in {paid.release.release_key.hex() for paid in store.history(who)}
     before = {name: units(store, name) for name in ("ann", "bob", "org", "data")}
     assert all(sum(parts) <= 30 for parts in before.values())
     states = {n: store.reservation(n) for n in ("one-ann", "one-bob", "two-ann", "v", "f")}
@@ -56,6 +59,12 @@ def _check_after(folder):
         store.settle(wanted.id, UNIT, b"late")
     again = spend(store, claim("again", release="one"))
     assert again in (UNIT, UNIT * 0)
+    # a record is there or not; to put it again does nothing if it was, even if it was removed since
+    heads, there, version = store.heads(), store.record("key", "k"), store.records_version()
+    assert (there, version) in {(None, 0), ("a text", 1), (None, 2)}
+    store.put_record(*PUT)
+    assert (store.heads() == heads) is (version > 0)
+    assert store.record("key", "k") == ("a text" if version < 2 else None)
     assert spend(store, claim("again-2", release="one")) == UNIT * 0
     held = {name: units(store, name)[1] for name in before}
     assert held == dict.fromkeys(before, 0)
@@ -76,14 +85,14 @@ def test_a_round_without_a_crash_reaches_every_step(tmp_path):
     """Otherwise the test above would test nothing."""
     reached = []
     store = opened(tmp_path, reached.append)
-    spend(store, claim("a"))
+    do_round(store, tmp_path)
     store.close()
     assert set(reached) == set(STEPS)
 
 
 def test_what_was_answered_before_a_crash_is_replayed_after_it(tmp_path):
     """I2: killed right after the commit of the settlement, before anybody heard of it."""
-    assert _crash(tmp_path, "committed", 3)  # the transactions of reserve, start, settle
+    assert _crash(tmp_path, "committed", 4)  # the transactions of a record, reserve, start, settle
     assert not (tmp_path / "answered").exists()
     store = opened(tmp_path)
     again = store.reserve(claim("a", release="one"))
@@ -202,14 +211,37 @@ def test_an_unforeseen_error_changes_nothing_and_stops_nobody(tmp_path):
     store = _small(tmp_path, step=step)
     store.reserve(claim("a"))
     store.start("a")
-    for at in ("begin", "release", "account", "entitlement", "ledger", "commit"):
+    seen = Fingerprint(key_of("head"), key_of("data"))
+    for at in ("begin", "release", "fingerprint", "account", "entitlement", "ledger", "commit"):
         armed.append(at)
         with pytest.raises(StoreUnavailable):
-            store.settle("a", UNIT, b"x")
+            store.settle("a", UNIT, b"x", seen)
         assert not armed
         assert units(store, "ann") == (0, 3, 0)
         store.verify()
-    assert store.settle("a", UNIT, b"x").charged == UNIT
+    assert store.settle("a", UNIT, b"x", seen).charged == UNIT
+    put = Act("officer", "a record", "put-1")
+    for at in ("begin", "act", "record", "ledger", "commit"):
+        armed.append(at)
+        with pytest.raises(StoreUnavailable):
+            store.put_record("key", "k", "a text", put)
+        assert not armed
+        assert (store.record("key", "k"), store.records_version()) == (None, 0)
+    store.put_record("key", "k", "a text", put)
+    for n in range(5):
+        store.reserve(claim(f"f{n}", worst=UNIT))
+        store.start(f"f{n}")
+        for at in ("forfeit", "account", "ledger", "commit"):
+            armed.append(at)
+            with pytest.raises(StoreUnavailable):
+                store.forfeit(f"f{n}")
+        assert store.balance("ann").suspended_until_us is None
+        store.forfeit(f"f{n}")
+    assert store.balance("ann").suspended_until_us == NOON_US + DAY_US
+    armed.append("account")
+    with pytest.raises(StoreUnavailable):
+        store.lift("ann", ACT)
+    assert isinstance(store.reserve(claim("no")), Suspension)
     store.verify()
     store.close()
 
@@ -350,3 +382,32 @@ def test_a_checkpoint_is_only_believed_if_it_is_signed(tmp_path):
     with pytest.raises(LedgerBroken):
         notary.check(store)
     store.close()
+
+
+def test_what_was_witnessed_is_not_witnessed_again(tmp_path):
+    """A store where nothing happens seals every ten seconds, and its witness stays as long as it is."""
+    notary = _notary(tmp_path)
+    store = _small(tmp_path)
+    for _ in range(3):
+        notary.seal(store)
+    before = (tmp_path / "witness").read_text()
+    assert before.count("signature") == 1
+    store.note(ACT, {"what": "something"})
+    notary.seal(store)
+    assert (tmp_path / "witness").read_text().count("signature") == 2
+    store.close()
+
+
+@pytest.mark.parametrize("chains", [1, 700, 3_000])
+def test_the_last_checkpoint_is_found_from_the_end(chains, tmp_path):
+    """However long it is, whatever comes before and whatever a crash cut off behind it."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    witness = FileWitness(tmp_path / "witness")
+    assert witness.latest() is None
+    for last in range(1, 5):
+        heads = [Head(chain, last, bytes([last]) * 32) for chain in range(chains)]
+        witness.append(Checkpoint.signed("store", heads, key))
+        assert witness.latest().heads == tuple(heads)
+    with (tmp_path / "witness").open("a") as out:
+        out.write("\n" + '{"said": "cut off' * 10_000)
+    assert witness.latest().heads == tuple(heads)

@@ -10,13 +10,24 @@ from fractions import Fraction
 import pytest
 
 from discreet.accounting.convert import epsilon_tight
-from discreet.budget.errors import BudgetRefused
+from discreet.budget.errors import BudgetRefused, DataChanged, Suspended
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import LINKEDIN, Account, Calendar, Forever, Refusal, Sliding, Units
+from discreet.budget.model import (
+    LINKEDIN,
+    Account,
+    Calendar,
+    Fingerprint,
+    Forever,
+    Refusal,
+    Reservation,
+    Sliding,
+    Units,
+)
+from discreet.budget.periods import DAY_US
 from discreet.budget.report import guarantee, published
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import BudgetExceeded
-from discreet.testing.budget import ACT, UNIT, FakeClock, account, key_of
+from discreet.testing.budget import ACT, NOON_US, UNIT, FakeClock, account, key_of
 from discreet.values import Cost
 
 
@@ -106,7 +117,7 @@ def test_units_without_calls_are_told_too():
 def test_a_refusal_says_who_falls_short_and_what_is_left(manager):
     """For an HTTP 403 that explains itself; `check` says the same and holds nothing."""
     assert manager.check("ann", _units(3_000, 30)) is None
-    with pytest.raises(BudgetRefused, match="account 'ann' has only") as caught:
+    with pytest.raises(BudgetRefused, match="more than account 'ann' has left") as caught:
         manager.reserve("ann", key_of("q"), _units(3_001, 1))
     refusal = caught.value.refusal
     assert isinstance(caught.value, BudgetExceeded)
@@ -153,3 +164,69 @@ def test_tending_ends_the_dead(manager):
     clock.go(days=1)
     assert manager.refresh() == 1
     assert second.id != third.id
+
+
+def test_who_fails_too_often_is_told_until_when_she_is_suspended(manager):
+    """For an HTTP 403; the message names no amount, and an officer lifts it."""
+    for n in range(5):
+        held = manager.reserve("ann", key_of(f"f{n}"), _units(1, 0))
+        manager.start(held.id)
+        manager.forfeit(held.id)
+    with pytest.raises(Suspended, match="'ann' is suspended") as caught:
+        manager.reserve("ann", key_of("q"), _units(1, 0))
+    assert (caught.value.account, caught.value.until_us) == ("ann", NOON_US + DAY_US)
+    assert manager.get("ann").balance.suspended_until_us == NOON_US + DAY_US
+    assert manager.check("ann", _units(1, 0)) is None  # it asks for amounts only
+    manager.lift("ann", ACT)
+    assert isinstance(manager.reserve("ann", key_of("q"), _units(1, 0)), Reservation)
+
+
+def test_a_refusal_says_no_amount_to_whoever_reads_only_its_message(manager):
+    """A shared account's balance is the service's to show."""
+    with pytest.raises(BudgetRefused) as caught:
+        manager.reserve("ann", key_of("q"), _units(3_001, 1))
+    assert not any(character.isdigit() for character in str(caught.value))
+
+
+def test_what_was_answered_can_be_looked_up(manager):
+    """A history, a release, who paid for it."""
+    _spend(manager, "q", _units(10, 1), _units(5, 1))
+    _spend(manager, "r", _units(10, 1), _units(7, 1))
+    newest, oldest = manager.history("ann")
+    assert [oldest.release.result, newest.release.result] == [b"q", b"r"]
+    assert manager.history("ann", newest.number, 10) == [oldest]
+    assert manager.history("ann", most=1) == [newest]
+    assert (newest.charged, newest.time_us) == (_units(7, 1), NOON_US)
+    assert manager.release(key_of("q")) == oldest.release
+    assert manager.entitled("ann", key_of("q"))
+    assert not manager.entitled("ann", key_of("s"))
+
+
+def test_data_that_changed_is_not_answered(manager):
+    """The fingerprint goes through; the caller forfeits."""
+    for name, gave, fine in (("q", "one", True), ("r", "another", False)):
+        held = manager.reserve("ann", key_of(name), _units(1, 0))
+        manager.start(held.id)
+        seen = Fingerprint(key_of("head"), key_of(gave))
+        if fine:
+            manager.settle(held.id, _units(1, 0), b"x", seen)
+        else:
+            with pytest.raises(DataChanged):
+                manager.settle(held.id, _units(1, 0), b"x", seen)
+            manager.forfeit(held.id)
+    assert manager.get("ann").balance.forfeited == _units(1, 0)
+
+
+def test_accounts_and_records_are_kept_for_the_service(manager):
+    """What is altered, put and noted is there, and in the ledger."""
+    ann = manager.account("ann")
+    assert [one.id for one in manager.path("ann")] == ["ann", "org"]
+    assert [one.id for one in manager.accounts()] == ["ann", "org"]
+    manager.alter(dataclasses.replace(ann, mode="observe"), ACT)
+    assert manager.account("ann").mode == "observe"
+    manager.put_record("key", "a", "{}", ACT)
+    manager.note(ACT, {"what": "something"})
+    assert (manager.record("key", "a"), manager.records("key"), manager.records_version()) == ("{}", [("a", "{}")], 1)
+    (head,) = manager.heads()
+    assert [line.seq for line in manager.lines(0, head.seq - 2)] == [head.seq - 1, head.seq]
+    assert [line.seq for line in manager.lines(most=2)] == [1, 2]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 from fractions import Fraction
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from discreet.budget.errors import BudgetRefused, LeaseLost
+from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, Suspended
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Replay, Sliding
+from discreet.budget.model import Act, Fingerprint, Replay, Sliding
+from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.testing.budget import ACT, TOTAL, UNIT, FakeClock, account, key_of, units
 
@@ -34,6 +36,9 @@ class Manager(RuleBasedStateMachine):
             self.store.create(account(name, LIMITS[name], parent, Sliding(DAYS)), ACT)
         # the reference: charges as [account, day, units, kind, release], and open reservations by name
         self.charges, self.open, self.answers, self.day = [], {}, {}, 0
+        # when runs failed by account, releases paid for by account, records, what the engine gave, acts that were done
+        self.failed, self.bought = {name: [] for name in PARENTS}, {name: [] for name in PARENTS}
+        self.records, self.puts, self.gave, self.acts = {}, 0, None, 0
 
     def _spent(self, name, kinds=("used", "held", "forfeit")):
         return sum(c[2] for c in self.charges if c[0] == name and c[1] >= self.day - DAYS and c[3] in kinds)
@@ -48,19 +53,32 @@ class Manager(RuleBasedStateMachine):
     def _needed(self, name, release):
         return 0 if self._paid(name, release) or self._fund(name, release) else 3
 
+    def _suspended(self, name):
+        """Until when: five failures, the oldest of which is less than a day old."""
+        return self.failed[name][-5] + DAY_US if len(self.failed[name]) >= 5 else 0
+
     @rule(who=st.sampled_from(["ann", "bob"]), release=st.integers(0, 5))
     def reserve(self, who, release):
-        """A claim is admitted exactly if the reference has room on the whole path."""
+        """A claim is admitted exactly if its account is not suspended and the reference has room on the whole path."""
+        self._reserve(who, release)
+
+    def _reserve(self, who, release):
+        """The name of a new reservation, or None."""
         path = PARENTS[who]
         if self._paid(who, release):
             assert self.manager.reserve(who, key_of(str(release)), UNIT * 3).charged == UNIT * 0
-            return
+            return None
+        if self._suspended(who) > self.clock():
+            with pytest.raises(Suspended) as refused:
+                self.manager.reserve(who, key_of(str(release)), UNIT * 3)
+            assert (refused.value.account, refused.value.until_us) == (who, self._suspended(who))
+            return None
         fits = all(not self._needed(n, release) or self._spent(n) + self._needed(n, release) <= LIMITS[n] for n in path)
         try:
             admitted = self.manager.reserve(who, key_of(str(release)), UNIT * 3)
         except BudgetRefused:
             assert not fits
-            return
+            return None
         assert fits
         taken = {n: None if self._paid(n, release) else self._fund(n, release) for n in path}
         for charge in taken.values():
@@ -68,23 +86,73 @@ class Manager(RuleBasedStateMachine):
                 self.charges.remove(charge)
         if isinstance(admitted, Replay):
             cost, _ = self.answers[release]
-            self.charges += [[n, self.day, cost, "used", release, 0] for n in path if not self._paid(n, release)]
-            return
+            new = [n for n in path if not self._paid(n, release)]
+            self.charges += [[n, self.day, cost, "used", release, 0] for n in new]
+            self._buy(new, release)
+            return None
         held = [[n, self.day, 0 if self._paid(n, release) else 3, "held", release, taken[n] is not None] for n in path]
         self.charges += held
         self.open[admitted.id] = ["held", held, release]
+        return admitted.id
+
+    def _buy(self, names, release):
+        for name in names:
+            self.bought[name].append(release)
+
+    @rule(who=st.sampled_from(["ann", "bob"]), release=st.integers(0, 1), times=st.integers(1, 5))
+    def fail(self, who, release, times):
+        """Runs that fail one after the other; each pays for the next."""
+        for _ in range(times):
+            name = self._reserve(who, release)
+            if name is not None:
+                self.manager.start(name)
+                self.open[name][0] = "running"
+                self.manager.forfeit(name)
+                self._end(name)
+
+    @rule(who=st.sampled_from(["ann", "bob"]))
+    def lift(self, who):
+        """An officer is kind."""
+        self.manager.lift(who, ACT)
+        self.failed[who].clear()
+
+    @rule(name=st.sampled_from("abc"), text=st.sampled_from(["1", "2", None]), again=st.booleans())
+    def put_record(self, name, text, again):
+        """A record is put or removed; an act that is sent again does nothing, whatever was put in between."""
+        self.acts += 1
+        act = Act("officer", "a record", f"act-{self.acts}")
+        self.manager.put_record("key", name, text, act)
+        self.puts += 1
+        self.records[name] = text
+        if again:
+            self.manager.put_record("key", name, None, ACT)
+            self.puts += 1
+            self.records[name] = None
+            self.manager.put_record("key", name, text, act)
 
     @precondition(lambda self: self.open)
-    @rule(data=st.data(), cost=st.integers(0, 3), event=st.sampled_from(["start", "settle", "void", "forfeit"]))
-    def go_on(self, data, cost, event):
-        """An open reservation goes on as the table says."""
+    @rule(
+        data=st.data(),
+        cost=st.integers(0, 3),
+        well=st.sampled_from([True, True, True, False]),
+        gave=st.sampled_from([0, 0, 1]),
+    )
+    def go_on(self, data, cost, well, gave):
+        """An open reservation goes on as the table says, unless the engine gave something else than before."""
         name = data.draw(st.sampled_from(sorted(self.open)))
         state, held, release = self.open[name]
-        if event == "start" and state == "held":
+        if state == "held" and well:
             self.manager.start(name)
             self.open[name][0] = "running"
-        elif event == "settle" and state == "running":
-            settled = self.manager.settle(name, UNIT * cost, b"%d" % cost)
+        elif state == "running" and well:
+            seen = Fingerprint(key_of("head"), key_of(f"gave {gave}"))
+            if self.gave not in (None, gave):
+                with pytest.raises(DataChanged):
+                    self.manager.settle(name, UNIT * cost, b"%d" % cost, seen)
+                return
+            settled = self.manager.settle(name, UNIT * cost, b"%d" % cost, seen)
+            self.gave = gave
+            self._buy([c[0] for c in held if not self._paid(c[0], release)], release)
             self.answers.setdefault(release, (cost, b"%d" % cost))
             cost, result = self.answers[release]
             assert settled.release.result == result
@@ -92,12 +160,14 @@ class Manager(RuleBasedStateMachine):
                 charge[2] = 0 if self._paid(charge[0], release) else cost
                 charge[3] = "used"
             del self.open[name]
-        elif (event, state) in {("void", "held"), ("forfeit", "running")}:
-            getattr(self.manager, event)(name)
+        else:
+            (self.manager.void if state == "held" else self.manager.forfeit)(name)
             self._end(name)
 
     def _end(self, name):
         state, held, _ = self.open.pop(name)
+        if state == "running":
+            self.failed[held[0][0]].append(self.clock())
         for charge in held:
             self.charges.remove(charge)
             if charge[2] and (state == "running" or charge[5]):
@@ -110,7 +180,7 @@ class Manager(RuleBasedStateMachine):
         self.clock.go(days=1)
         self.day += 1
         # the order of ending decides which forfeit is the newest: by lease
-        assert self.store.expire() == len(self.open)
+        assert self.manager.tend() == len(self.open)
         for name in sorted(self.open, key=lambda n: self.store.reservation(n).lease_until_us):
             running = self.open[name][0] == "running"
             self._end(name)
@@ -140,6 +210,19 @@ class Manager(RuleBasedStateMachine):
             shown = tuple(self._spent(name, (kind,)) for kind in ("used", "held", "forfeit"))
             assert units(self.store, name) == shown
             assert sum(shown) <= LIMITS[name]
+
+    @invariant()
+    def the_rest_agrees(self):
+        """Histories, records and suspensions."""
+        for name, releases in self.bought.items():
+            found = self.manager.history(name, None, 1_000)
+            assert [paid.release.release_key for paid in found] == [key_of(str(r)) for r in reversed(releases)]
+            assert [paid.charged for paid in found] == [UNIT * self.answers[r][0] for r in reversed(releases)]
+            until_us = self._suspended(name)
+            told_us = self.manager.get(name).balance.suspended_until_us
+            assert told_us == (until_us if until_us > self.clock() else None)
+        assert dict(self.manager.records("key")) == {n: text for n, text in self.records.items() if text is not None}
+        assert self.manager.records_version() == self.puts
 
     def teardown(self):
         """The ledger says the same (I5)."""

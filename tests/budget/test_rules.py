@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from discreet.budget import rules
 from discreet.budget.amount import NOTHING, Amount, Tally
 from discreet.budget.errors import ClockError, LeaseLost
-from discreet.budget.model import LINKEDIN, Account, Act, Calendar, Claim, Forever, Hold, Sliding, Units
-from discreet.budget.periods import DAY_US, NEVER_US, Clock, bucket_end, counts, doubled, stops_us
+from discreet.budget.model import LINKEDIN, Account, Act, Calendar, Claim, Fingerprint, Forever, Hold, Sliding, Units
+from discreet.budget.periods import DAY_US, NEVER_US, SECOND_US, Clock, bucket_end, counts, doubled, stops_us
 from discreet.budget.states import REACHED, TERMINAL, TRANSITIONS, Event, State, asked, transition
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
@@ -230,6 +230,10 @@ WRONG = [
     lambda: Act("a", " "),
     lambda: Act("a b", "why"),
     lambda: Act("a", "x" * 2_001),
+    lambda: Act("a", "why", ""),
+    lambda: Act("a", "why", "a b"),
+    lambda: Fingerprint(bytes(15), bytes(32)),
+    lambda: Fingerprint(bytes(32), bytes(65)),
     lambda: dataclasses.replace(CLAIM, release_key=bytes(15)),
     lambda: dataclasses.replace(CLAIM, release_key=bytes(65)),
     lambda: dataclasses.replace(CLAIM, digest=bytes(65)),
@@ -244,6 +248,20 @@ def test_values_outside_their_range_are_refused(make):
     """Before anything is asked of a store."""
     with pytest.raises(InputError):
         make()
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=30))
+def test_an_account_is_suspended_while_five_failures_lie_within_a_day(gaps):
+    """Whatever the gaps, in hours: exactly then, and until the first of the last five is a day old."""
+    times, kept = list(itertools.accumulate(gap * SECOND_US * 3_600 for gap in gaps)), ()
+    for n, now_us in enumerate(times, 1):
+        kept = rules.failed(kept, now_us)
+        counting = [t for t in times[:n] if now_us < t + DAY_US]
+        until_us = rules.suspended_until_us(kept, now_us)
+        assert (until_us is not None) == (len(counting) >= 5)
+        if until_us is not None:
+            assert rules.suspended_until_us(kept, until_us - 1) == until_us
+            assert rules.suspended_until_us(kept, until_us) is None
 
 
 def test_the_preset_is_the_papers():

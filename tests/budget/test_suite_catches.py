@@ -11,9 +11,9 @@ import pytest
 
 from discreet.budget import periods, rules, states
 from discreet.budget.amount import NOTHING, Amount, Tally
-from discreet.budget.model import Refusal
+from discreet.budget.model import Act, Refusal
 from discreet.budget.states import Event, State
-from discreet.budget.stores import sqlite_accounts, sqlite_books, sqlite_claims
+from discreet.budget.stores import acts, books, claims, events, sqlite_books, sqlite_view, sqlite_writes
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.testing.budget import BudgetStoreSuite
 from discreet.values import Cost
@@ -47,7 +47,7 @@ class CheckThenUpdate(SQLiteStore):
         def write(books):  # on the writer's thread, so that the rule is broken for nobody else
             before, rules._fits = rules._fits, lambda *_: True
             try:
-                return sqlite_claims.reserve(books, claim)
+                return claims.reserve(books, claim)
             finally:
                 rules._fits = before
 
@@ -73,17 +73,17 @@ class ChecksKeysInTheProcess(SQLiteStore):
 class ChargesTheWorstCase(SQLiteStore):
     """Nobody gets anything back."""
 
-    def settle(self, reservation, actual, result):  # noqa: ARG002
+    def settle(self, reservation, actual, result, fingerprint=None):  # noqa: ARG002
         """Charge what was held."""
-        return super().settle(reservation, self.reservation(reservation).worst, result)
+        return super().settle(reservation, self.reservation(reservation).worst, result, fingerprint)
 
 
 class AnswersWithItsOwn(SQLiteStore):
     """The slower one answers what it computed."""
 
-    def settle(self, reservation, actual, result):
+    def settle(self, reservation, actual, result, fingerprint=None):
         """Its own bytes."""
-        settled = super().settle(reservation, actual, result)
+        settled = super().settle(reservation, actual, result, fingerprint)
         return dataclasses.replace(settled, release=dataclasses.replace(settled.release, result=result))
 
 
@@ -108,7 +108,7 @@ def _no_fence(monkeypatch):
     def asked(state, event):
         return State.SETTLED if event is Event.SETTLE and state is State.FORFEIT else states.asked(state, event)
 
-    monkeypatch.setattr(sqlite_claims, "asked", asked)
+    monkeypatch.setattr(events, "asked", asked)
 
 
 def _refunds_failures(monkeypatch):
@@ -123,7 +123,7 @@ def _refunds_voided_retries(monkeypatch):
 
 
 def _never_pays_from_forfeits(monkeypatch):
-    monkeypatch.setattr(sqlite_claims, "_forfeit", lambda *_: (0, 0, NOTHING))
+    monkeypatch.setattr(claims, "_funds", lambda *_: {})
 
 
 def _shared_accounts_pay_twice(monkeypatch):
@@ -135,18 +135,16 @@ def _voids_what_runs(monkeypatch):
 
 
 def _forgets_on_alter(monkeypatch):
-    turn = sqlite_books.Books.turn
+    turn = books.Books.turn
 
-    def forgetful(books, page, closed_at_us, kind, detail):
-        turn(books, page, 0 if kind == "alter" else closed_at_us, kind, detail)
+    def forgetful(self, page, closed_at_us, kind, detail):
+        turn(self, page, 0 if kind == "alter" else closed_at_us, kind, detail)
 
-    monkeypatch.setattr(sqlite_books.Books, "turn", forgetful)
+    monkeypatch.setattr(books.Books, "turn", forgetful)
 
 
 def _window_a_day_short(monkeypatch):
-    monkeypatch.setattr(
-        sqlite_books, "counts", lambda period, end, now: periods.counts(period, end, now + periods.DAY_US)
-    )
+    monkeypatch.setattr(books, "counts", lambda period, end, now: periods.counts(period, end, now + periods.DAY_US))
 
 
 def _time_goes_back(monkeypatch):
@@ -155,12 +153,14 @@ def _time_goes_back(monkeypatch):
 
 
 def _charges_when_it_settles(monkeypatch):
-    add = sqlite_books.Books.add
-    monkeypatch.setattr(sqlite_books.Books, "add", lambda books, page, _, change: add(books, page, page.bucket, change))
+    change = books.Books.change
+    monkeypatch.setattr(
+        books.Books, "change", lambda self, page, _, tally, changes: change(self, page, page.bucket, tally, changes)
+    )
 
 
 def _takes_refunds_from_the_newest(monkeypatch):
-    monkeypatch.setattr(sqlite_accounts.rules, "refunded", lambda buckets, amount: [(buckets[-1][0], amount)])
+    monkeypatch.setattr(acts.rules, "refunded", lambda buckets, amount: [(buckets[-1][0], amount)])
 
 
 def _no_cap_of_refunds(monkeypatch):
@@ -172,34 +172,165 @@ def _loses_delta(monkeypatch):
 
 
 def _floats(monkeypatch):
-    monkeypatch.setattr(
-        sqlite_claims, "amount_of", lambda text: Amount(*(int(float(part)) for part in text.split(" ")))
-    )
-    exact = sqlite_books.tally_text
+    exact = sqlite_writes.tally_text
 
     def rounded(tally):
         return exact(dataclasses.replace(tally, used=Amount(int(float(tally.used.rho)), tally.used.delta)))
 
-    monkeypatch.setattr(sqlite_books, "tally_text", rounded)
+    monkeypatch.setattr(sqlite_writes, "tally_text", rounded)
 
 
 def _skips_ledger_lines(monkeypatch):
-    append = sqlite_books.Books.append
+    append = sqlite_writes.SQLiteWrites.append
     monkeypatch.setattr(
-        sqlite_books.Books, "append", lambda books, kind, *a, **k: kind == "void" or append(books, kind, *a, **k)
+        sqlite_writes.SQLiteWrites,
+        "append",
+        lambda self, page, kind, *a, **k: kind == "void" or append(self, page, kind, *a, **k),
     )
 
 
 def _replays_to_anybody(monkeypatch):
-    path = sqlite_books.Books.path
+    path = sqlite_books.SQLiteBooks._path
 
-    def paid(books, account, release_key):
-        pages = path(books, account, release_key)
-        if sqlite_claims.release_of(books.db, release_key) is not None:
+    def paid(self, account, release_key):
+        pages, forfeits = path(self, account, release_key)
+        if pages and self._release(release_key) is not None:
             pages[0].paid = True
-        return pages
+        return pages, forfeits
 
-    monkeypatch.setattr(sqlite_books.Books, "path", paid)
+    monkeypatch.setattr(sqlite_books.SQLiteBooks, "_path", paid)
+
+
+def _suspends_nobody(monkeypatch):
+    monkeypatch.setattr(rules, "suspended_until_us", lambda *_: None)
+
+
+def _suspends_a_failure_late(monkeypatch):
+    monkeypatch.setattr(rules, "FAILURES_MOST", 6)
+
+
+def _suspends_for_voids(monkeypatch):
+    def failing(self, reservation, state, **rest):
+        if state is State.VOID:
+            self._pages[0].failures = rules.failed(self._pages[0].failures, self.clock.now_us)
+        update(self, reservation, state, **rest)
+
+    update = sqlite_writes.SQLiteWrites.update_reservation
+    monkeypatch.setattr(sqlite_writes.SQLiteWrites, "update_reservation", failing)
+
+
+def _counts_failures_for_ever(monkeypatch):
+    monkeypatch.setattr(rules, "SUSPENSION_US", 1000 * periods.DAY_US)
+
+
+def _suspends_observers(monkeypatch):
+    monkeypatch.setattr(
+        "discreet.budget.stores.rows.Page.suspended_until_us",
+        lambda page, now_us: rules.suspended_until_us(page.failures, now_us),
+    )
+
+
+def _tells_who_is_suspended_what_is_stored(monkeypatch):
+    def reserve(books, claim):
+        facts = books.begin_claim(claim)
+        return (
+            claims._admit(books, claim, facts)
+            if facts.release and facts.path and not facts.path[0].paid
+            else (whole(books, claim))
+        )
+
+    whole = claims.reserve
+    monkeypatch.setattr("discreet.budget.stores.transactions.claims.reserve", reserve)
+
+
+def _lifts_nothing(monkeypatch):
+    monkeypatch.setattr(acts, "lift", lambda books, account, act: acts.note(books, act, {"lifted": account}))
+
+
+def _compares_no_heads(monkeypatch):
+    monkeypatch.setattr(events, "_compare", lambda *_: None)
+
+
+def _replaces_fingerprints(monkeypatch):
+    def replace(self, fingerprint):
+        self.db.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?)", (fingerprint.head_key, fingerprint.digest))
+
+    monkeypatch.setattr(sqlite_writes.SQLiteWrites, "add_fingerprint", replace)
+    monkeypatch.setattr(events, "_compare", lambda books, fingerprint, _: books.add_fingerprint(fingerprint))
+
+
+def _shows_fingerprints(monkeypatch):
+    settle = events.settle
+
+    def shown(books, reservation, actual, result, fingerprint=None):
+        settled = settle(books, reservation, actual, result, fingerprint)
+        if fingerprint is not None:
+            acts.note(books, Act("store", "settled"), {"head": fingerprint.head_key.hex()})
+        return settled
+
+    monkeypatch.setattr("discreet.budget.stores.transactions.events.settle", shown)
+
+
+def _forgets_acts(monkeypatch):
+    monkeypatch.setattr(sqlite_books.SQLiteBooks, "act_digest", lambda *_: None)
+    monkeypatch.setattr(sqlite_writes.SQLiteWrites, "add_act", lambda *_: None)
+
+
+def _takes_any_act_for_the_first(monkeypatch):
+    known = sqlite_books.SQLiteBooks.act_digest
+
+    def same(self, act):
+        return None if known(self, act) is None else Anything()
+
+    monkeypatch.setattr(sqlite_books.SQLiteBooks, "act_digest", same)
+
+
+class Anything:
+    """Equal to whatever it is compared with."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        return True
+
+
+def _puts_texts_into_the_ledger(monkeypatch):
+    monkeypatch.setattr(acts, "hashlib", _Unhashed)
+
+
+class _Unhashed:
+    """Hashes that are what they should hide."""
+
+    class sha256:  # noqa: N801 - hashlib's name
+        """No hash."""
+
+        def __init__(self, data):
+            self.data = data
+
+        def digest(self):
+            """All of it."""
+            return self.data
+
+        def hexdigest(self):
+            """All of it."""
+            return self.data.decode()
+
+
+def _records_of_all_kinds(monkeypatch):
+    rows = SQLiteStore._rows
+
+    def mixed(self, query, values=()):
+        return rows(self, query.replace("FROM records WHERE kind = ?", "FROM records WHERE ? != ''"), values)
+
+    monkeypatch.setattr(SQLiteStore, "_rows", mixed)
+
+
+def _histories_in_the_order_of_keys(monkeypatch):
+    monkeypatch.setattr(sqlite_view, "_HISTORY", sqlite_view._HISTORY.replace("BY e.number DESC", "BY r.release_key"))
+
+
+def _histories_that_repeat(monkeypatch):
+    monkeypatch.setattr(sqlite_view, "_HISTORY", sqlite_view._HISTORY.replace("number < ?", "number <= ?"))
 
 
 SUBCLASSES = [
@@ -228,6 +359,22 @@ PATCHES = [
     _floats,
     _skips_ledger_lines,
     _replays_to_anybody,
+    _suspends_nobody,
+    _suspends_a_failure_late,
+    _suspends_for_voids,
+    _counts_failures_for_ever,
+    _suspends_observers,
+    _tells_who_is_suspended_what_is_stored,
+    _lifts_nothing,
+    _compares_no_heads,
+    _replaces_fingerprints,
+    _shows_fingerprints,
+    _forgets_acts,
+    _takes_any_act_for_the_first,
+    _puts_texts_into_the_ledger,
+    _records_of_all_kinds,
+    _histories_in_the_order_of_keys,
+    _histories_that_repeat,
 ]
 
 

@@ -3,9 +3,11 @@
     DiscreetError
     ├── InputError
     │   ├── UnknownAccount     no account has that name
-    │   └── KeyReused          an idempotency key came back with another question
+    │   └── KeyReused          an idempotency key came back with another question, or an act's id with another act
     ├── BudgetExceeded
     │   └── BudgetRefused      as above, with the account that fell short
+    ├── Suspended              too many runs of the account failed; it is refused for a while
+    ├── DataChanged            the engine returned other data for the same version than before
     ├── ClockError             the database's clock ran ahead: an officer has to confirm it
     ├── LeaseLost              the reservation is no longer this caller's: drop the answer
     ├── StoreUnavailable       the store could not write; nothing is known to have changed
@@ -38,14 +40,16 @@ class UnknownAccount(InputError):
 
 
 class KeyReused(InputError):
-    """An idempotency key came back with another question; a new question needs a new key."""
+    """An idempotency key came back with another question, or the id of an act with another act."""
 
     def __init__(self) -> None:
-        super().__init__("this idempotency key was used for another question; a new question needs a new key")
+        super().__init__("this idempotency key was used for something else; whatever is new needs a new key")
 
 
 class BudgetRefused(BudgetExceeded):
     """The answer could cost more than an account on the path has left.
+
+    The message names the account and no amounts, since it may be one that others share: whoever shows them decides.
 
     Attributes:
         refusal: which account, what was needed, what is left, when more comes.
@@ -53,10 +57,32 @@ class BudgetRefused(BudgetExceeded):
 
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
+        super().__init__(f"the answer could cost more than account {refusal.account!r} has left")
+
+
+class Suspended(DiscreetError):
+    """Too many runs of the account failed after the data was asked; it is refused whatever it asks for a while.
+
+    Attributes:
+        account: that asked.
+        until_us: when it may ask again, in microseconds since 1970 UTC, if no officer lifts it before.
+    """
+
+    def __init__(self, account: str, until_us: int) -> None:
+        self.account, self.until_us = account, until_us
         super().__init__(
-            f"the answer could cost rho = {float(refusal.needed.rho):.3g} and delta = {float(refusal.needed.delta):.3g}"
-            f", but account {refusal.account!r} has only rho = {float(refusal.remaining.rho):.3g} and "
-            f"delta = {float(refusal.remaining.delta):.3g} left"
+            f"account {account!r} is suspended for up to a day, because too many of its queries failed; an officer can "
+            "lift that"
+        )
+
+
+class DataChanged(DiscreetError):
+    """The engine returned other data for the same question and the same version of the data than before."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the data changed although its version did not, so nothing was answered; whoever changes the data has to "
+            "change its version in the catalog"
         )
 
 

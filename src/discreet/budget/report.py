@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from discreet.accounting.bounds import SystemBound, linkedin_system
-from discreet.accounting.convert import epsilon_tight
+from discreet.accounting.convert import epsilon_simple, epsilon_tight
 from discreet.accounting.guarantee import Guarantee, guarantee_of
 from discreet.accounting.units import units_of_cost
 from discreet.budget.periods import doubled
@@ -73,7 +73,7 @@ def report(balance: Balance, computational: bool = False) -> Report:
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
     """
     account, spent = balance.account, balance.spent
-    conversion = account.delta - account.limit.delta
+    conversion = account.delta - account.whole.delta
     left = epsilon_tight(float_below(balance.remaining.rho), float_above(conversion))
     resets_us = balance.resets_at_us
     return Report(
@@ -92,7 +92,8 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
     """What holds for all releases of *account* in any window as long as its period.
 
     A calendar period is counted twice: a window can hold the end of one and the beginning of the next. What was charged
-    beyond the limit (it was lowered, or an officer charged) counts too.
+    beyond the limit (it was lowered, or an officer charged) counts too. Of an account that is split it is said of all
+    data centres; what was charged beyond its share in another one is for that one to say.
 
     Args:
         account: whose.
@@ -101,26 +102,26 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
     """
     if not account.enforced:
         return None
-    cost = doubled(account.period) * _most(account.limit, spent)
-    delta = account.delta - account.limit.delta + cost.delta
+    cost = doubled(account.period) * (account.whole + _beyond(account.limit, spent))
+    delta = account.delta - account.whole.delta + cost.delta
     return None if delta >= 1 else guarantee_of(cost, delta, computational=computational)
 
 
 def published(account: Account, spent: Cost) -> SystemBound | None:
-    """The same by Theorem 2 of Rogers et al. 2021, for accounts with the limit of their units."""
+    """The same by Theorem 2 of Rogers et al. 2021, for accounts with the limit of their units.
+
+    Without its shortcut for a handful of steps, the sum of their epsilons: Gaussian noise has no epsilon of its own.
+    """
     units = account.units
-    if units is None or not account.enforced or account.limit != units.limit or not spent.within(account.limit):
+    if units is None or not account.enforced or account.whole != units.limit or not spent.within(account.limit):
         return None
     if units.information == 0:
         return None
-    times = doubled(account.period)
-    return linkedin_system(
-        times * units.information,
-        times * units.calls,
-        float_above(units.epsilon_per),
-        units.delta_per,
-        account.delta - account.limit.delta,
-    )
+    times, conversion = doubled(account.period), account.delta - account.whole.delta
+    epsilon_per = float_above(units.epsilon_per)
+    found = linkedin_system(times * units.information, times * units.calls, epsilon_per, units.delta_per, conversion)
+    rho = float_above(times * units.information * units.epsilon_per**2 / 8)
+    return replace(found, epsilon=epsilon_simple(rho, float_below(conversion)))
 
 
 def _units(balance: Balance) -> UnitsReport | None:
@@ -138,5 +139,5 @@ def _units(balance: Balance) -> UnitsReport | None:
     )
 
 
-def _most(one: Cost, other: Cost) -> Cost:
-    return Cost(max(one.rho, other.rho), max(one.delta, other.delta))
+def _beyond(limit: Cost, spent: Cost) -> Cost:
+    return Cost(max(spent.rho - limit.rho, Fraction(0)), max(spent.delta - limit.delta, Fraction(0)))

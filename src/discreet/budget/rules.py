@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING
 
 from discreet.budget.amount import NOTHING, Amount, Tally
 from discreet.budget.model import Hold
+from discreet.budget.periods import DAY_US
 from discreet.budget.states import State
 from discreet.errors import InputError, InvariantViolated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 REFUND_SHARE = Fraction(1, 10)
 """Officers may give back so much of an account's limit, in the buckets that count."""
+
+FAILURES_MOST = 5
+"""So many failed runs within `SUSPENSION_US`, and the account is suspended."""
+
+SUSPENSION_US = DAY_US
+"""How long a failed run counts towards a suspension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,27 @@ def ended(hold: Hold, state: State) -> Tally:
 def forfeit_of(hold: Hold, state: State) -> Amount:
     """What `ended` leaves for a retry of the same release."""
     return hold.funded if state is State.VOID else hold.amount
+
+
+def failed(failures: Sequence[int], now_us: int) -> tuple[int, ...]:
+    """When the last runs of an account failed, with one that fails at *now_us*; as many as matter."""
+    return (*failures, now_us)[-FAILURES_MOST:]
+
+
+def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
+    """Until when an account may claim nothing, or None if it may.
+
+    What a run fails by may depend on the data, and failing is no differentially private answer (`states`): who pays for
+    it could still fail often, on purpose.
+
+    Args:
+        failures: when its last runs failed after the data was asked, oldest first; at most `FAILURES_MOST`.
+        now_us: the time.
+    """
+    if len(failures) < FAILURES_MOST:
+        return None
+    until_us = failures[0] + SUSPENSION_US
+    return until_us if now_us < until_us else None
 
 
 def check_refund(limit: Amount, standing: Tally, amount: Amount) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.amount import Amount
-from discreet.budget.model import Account, Calendar, Forever, Sliding, Units
+from discreet.budget.model import Account, Calendar, Forever, Share, Sliding, Units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,8 @@ def settings_text(account: Account) -> str:
     limit = Amount.of(account.limit)
     units = account.units
     return canonical(
-        {
+        _share_text(account.share)
+        | {
             "id": account.id,
             "parent": account.parent,
             "rho": str(limit.rho),
@@ -43,7 +44,7 @@ def settings_text(account: Account) -> str:
 def account_of(text: str) -> Account:
     """The account that *text*, from `settings_text`, describes."""
     read = json.loads(text)
-    units = read["units"]
+    units, share = read["units"], read.get("share")
     return Account(
         read["id"],
         Amount(int(read["rho"]), int(read["delta"])).cost,
@@ -52,6 +53,7 @@ def account_of(text: str) -> Account:
         period_of(read["period"]),
         read["mode"],
         None if units is None else Units(Fraction(units[0]), Fraction(units[1]), int(units[2]), int(units[3])),
+        None if share is None else Share(Amount(int(share[0]), int(share[1])).cost, share[2], int(share[3])),
     )
 
 
@@ -63,6 +65,14 @@ def period_of(text: str) -> Period:
     if kind == "sliding":
         return Sliding(int(rest))
     return Calendar(kind, rest)  # type: ignore[arg-type]  # Calendar refuses other words
+
+
+def _share_text(share: Share | None) -> dict[str, list[str]]:
+    """Nothing for an account that is not split, so that its text is what it always was."""
+    if share is None:
+        return {}
+    total = Amount.of(share.total)
+    return {"share": [str(total.rho), str(total.delta), share.home, str(share.version)]}
 
 
 def _period_text(period: Period) -> str:

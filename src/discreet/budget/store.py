@@ -9,6 +9,8 @@ Rules that hold for every store, whatever it is made of:
 - Time is the database's, through `discreet.budget.periods.Clock`: what goes back is taken as the latest seen.
 - Whoever does not hear the answer of a method (a broken connection at COMMIT) may call it again: a claim is known by
   its reservation's name, an event by the state that it leads to. What is repeated changes nothing.
+  An act is known by its id, if it has one: with an id that the ledger has it changes nothing, and raises `KeyReused` if
+  it is another act than before.
 - A method that raises has changed nothing.
 
 `discreet.testing.budget.BudgetStoreSuite` tests a store.
@@ -18,16 +20,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from discreet.budget.model import InFlight, Refusal, Replay, Reservation
+from discreet.budget.model import InFlight, Refusal, Replay, Reservation, Suspension
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from discreet.budget.ledger import Head, Line, Verified
-    from discreet.budget.model import Account, Act, Balance, Claim, Settled, StoredRelease
+    from discreet.budget.ledger import Head, Line
+    from discreet.budget.model import Account, Act, Balance, Claim, Fingerprint, Paid, Settled, StoredRelease
+    from discreet.budget.reading import Verified
     from discreet.values import Cost
 
-Admission: TypeAlias = Reservation | Replay | InFlight | Refusal
+Admission: TypeAlias = Reservation | Replay | InFlight | Refusal | Suspension
 """What a store answers to a claim."""
 
 
@@ -54,10 +57,12 @@ class BudgetStore(Protocol):
         2. the idempotency key is known with another digest: `KeyReused`; with the same: `InFlight` while its
            reservation is HELD or RUNNING; otherwise go on (a settled one is found by its release in step 3);
         3. the asking account has paid for the release: `Replay`, charged nothing;
-        4. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
-        5. the release is stored: `Replay`, the asking account charged what it cost (step 4 asked for the worst case, so
+        4. the asking account enforces, and too many of its runs failed lately (`rules.suspended_until`): `Suspension`,
+           with a ledger line;
+        5. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
+        6. the release is stored: `Replay`, the asking account charged what it cost (step 5 asked for the worst case, so
            that a refusal tells nothing about a release not yet paid for), shared accounts that paid before nothing;
-        6. `Reservation`, HELD. What an account forfeited for this release key, in a bucket that still counts, pays
+        7. `Reservation`, HELD. What an account forfeited for this release key, in a bucket that still counts, pays
            first. An account that has paid for this release key holds nothing.
 
         Raises:
@@ -74,15 +79,17 @@ class BudgetStore(Protocol):
         """
         ...
 
-    def settle(self, reservation: str, actual: Cost, result: bytes) -> Settled:
+    def settle(self, reservation: str, actual: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> Settled:
         """RUNNING to SETTLED: charge the actual cost, free the rest, keep the bytes; all in one transaction.
 
-        If the release was stored meanwhile, its bytes and its cost count, not the caller's; an account that has paid
-        for the release pays nothing. Charges go to the buckets of the reservation. After it returns, and not before,
-        may the bytes leave; those that it returned, not others.
+        The fingerprint is kept too, by its head key, and shown to nobody. If the release was stored meanwhile, its
+        bytes and its cost count, not the caller's; an account that has paid for the release pays nothing. Charges go to
+        the buckets of the reservation. After it returns, and not before, may the bytes leave; those that it returned,
+        not others.
 
         Raises:
             LeaseLost: the reservation was taken: the answer must be dropped.
+            DataChanged: the head key is known with another digest; nothing changed, and the caller forfeits.
             InvariantViolated: the actual cost is above the worst case, or it was never started; nothing changed.
         """
         ...
@@ -98,6 +105,8 @@ class BudgetStore(Protocol):
 
     def forfeit(self, reservation: str) -> None:
         """RUNNING to FORFEIT: what is held stays charged, and pays for a retry of the same release key only.
+
+        It counts towards a suspension of the asking account, as does a RUNNING reservation that expires.
 
         Raises:
             LeaseLost: it has ended otherwise.
@@ -153,6 +162,10 @@ class BudgetStore(Protocol):
         """
         ...
 
+    def lift(self, account: str, act: Act) -> None:
+        """End a suspension: what failed until now counts no more towards one. Charges stay."""
+        ...
+
     def refresh(self) -> int:
         """Open the buckets of all accounts whose period has moved on; `reserve` does so for its own path.
 
@@ -173,7 +186,41 @@ class BudgetStore(Protocol):
         ...
 
     def note(self, act: Act, detail: Mapping[str, str]) -> None:
-        """Append an administrative act that changes no balance, such as a key that was made. Never a secret."""
+        """Append an administrative act that changes no balance, such as a key that was made. Never a secret.
+
+        Raises:
+            InputError: something in *detail* is no text.
+        """
+        ...
+
+    # ---------------------------------------------------------------------------------------------- records
+
+    def put_record(self, kind: str, name: str, text: str | None, act: Act) -> None:
+        """Keep a text beside the budgets, such as the hash of an API key or a grant, in the place of the one before.
+
+        The ledger line is a `note` that holds kind, name and the SHA-256 of the text, never the text.
+
+        Args:
+            kind: of record, up to 200 printable characters without white space.
+            name: unique among its kind, up to 2,000 characters that print, or tabs.
+            text: canonical JSON (`settings.canonical`), up to 1,000,000 characters; None removes the record.
+            act: who and why.
+
+        Raises:
+            InputError: a value outside its range.
+        """
+        ...
+
+    def record(self, kind: str, name: str) -> str | None:
+        """The text that is kept, or None."""
+        ...
+
+    def records(self, kind: str) -> list[tuple[str, str]]:
+        """Name and text of all records of a kind, by name (by code point)."""
+        ...
+
+    def records_version(self) -> int:
+        """How often records were put or removed: a cheap read that tells a process to read them again."""
         ...
 
     # ---------------------------------------------------------------------------------------------- reading
@@ -202,6 +249,19 @@ class BudgetStore(Protocol):
         """True if the account has paid for the release."""
         ...
 
+    def history(self, account: str, before: int | None = None, most: int = 50) -> list[Paid]:
+        """What the account paid for, newest first.
+
+        Args:
+            account: whose.
+            before: the number of the last one of the page before; None for the first page.
+            most: at most so many, from 1 to 1,000.
+
+        Raises:
+            InputError: *most* is outside its range.
+        """
+        ...
+
     # ---------------------------------------------------------------------------------------------- the ledger
 
     def heads(self) -> tuple[Head, ...]:
@@ -213,10 +273,11 @@ class BudgetStore(Protocol):
         ...
 
     def verify(self) -> Verified:
-        """Check the whole ledger and every balance against it, in one consistent reading.
+        """Check the whole ledger and everything that is kept against it, in one consistent reading.
 
         Raises:
-            LedgerBroken: a line was changed, moved, removed or added, or a balance is not what the lines add up to.
+            LedgerBroken: a line was changed, moved, removed or added, or a balance, a reservation, a stored release,
+                who paid for it, a forfeit, a suspension, a record or the id of an act is not as the lines say.
         """
         ...
 

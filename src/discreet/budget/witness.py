@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from cryptography.exceptions import InvalidSignature
 
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+    from discreet.budget.ledger import Line
     from discreet.budget.store import BudgetStore
 
 _PURPOSE = b"discreet checkpoint 1\n"
+
+_AT_ONCE = 65_536  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +125,13 @@ class FileWitness:
     def latest(self) -> Checkpoint | None:
         """See `Witness.latest`."""
         try:
-            text = self._path.read_text()
+            with self._path.open("rb") as file:
+                line = _last_line(file)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StoreUnavailable("the witness cannot be read") from error
-        whole, _, _cut_off = text.rpartition("\n")
-        lines = [line for line in whole.splitlines() if line.endswith("}")]
-        return Checkpoint.of_text(lines[-1]) if lines else None
+        return None if line is None else Checkpoint.of_text(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +147,20 @@ class Notary:
     key: Ed25519PrivateKey
 
     def seal(self, store: BudgetStore) -> None:
-        """Have the heads of *store* witnessed.
+        """Have the heads of *store* witnessed, unless they have been.
 
         Raises:
             StoreUnavailable: the witness cannot write.
+            StoreBehind: as `check`: what is missing must not be forgotten by the witness, too.
+            LedgerBroken: likewise.
         """
-        self.witness.append(Checkpoint.signed(store.id, store.heads(), self.key))
+        last = self.witness.latest()  # before the heads: what another process seals meanwhile is in neither
+        now = Checkpoint.signed(store.id, store.heads(), self.key)
+        if now == last:  # Ed25519 signs the same in the same way
+            return
+        if last is not None:
+            self._hold(store, now.heads, last)
+        self.witness.append(now)
 
     def check(self, store: BudgetStore) -> None:
         """Raise unless *store* holds every line that was witnessed last.
@@ -159,19 +169,39 @@ class Notary:
             StoreBehind: it is older than its witness, or another store.
             LedgerBroken: the checkpoint is not ours, or the line that was witnessed is another now.
         """
-        checkpoint = self.witness.latest()
-        if checkpoint is None:
-            return
+        last = self.witness.latest()
+        if last is not None:
+            self._hold(store, store.heads(), last)
+
+    def _hold(self, store: BudgetStore, heads: Sequence[Head], checkpoint: Checkpoint) -> None:
+        """Hold the *heads* of *store* against what was witnessed; lines are read of chains only that grew since."""
         checkpoint.check(self.key.public_key())
         if checkpoint.store != store.id:
             raise StoreBehind("the witness knows another store than this one; it cannot be put in its place")
+        last = {head.chain: head for head in heads}
         for head in checkpoint.heads:
-            line = next(iter(store.lines(head.chain, head.seq - 1, 1)), None)
-            if line is None:
+            now: Head | Line | None = last.get(head.chain)
+            if now is not None and now.seq > head.seq:
+                now = next(iter(store.lines(head.chain, head.seq - 1, 1)), None)
+            if now is None or now.seq < head.seq:
                 raise StoreBehind("the store is older than its witness; a backup was restored or a replica promoted")
-            if line.hash != head.hash:
+            if now.hash != head.hash:
                 raise LedgerBroken("it is not what was witnessed", head.chain, head.seq)
 
 
 def _said(store: str, heads: Sequence[Head]) -> str:
     return canonical({"store": store, "heads": [[head.chain, head.seq, head.hash.hex()] for head in heads]})
+
+
+def _last_line(file: BinaryIO) -> str | None:
+    """The last line that is whole and not empty, read from the end: the file only grows."""
+    end, size = file.seek(0, os.SEEK_END), _AT_ONCE
+    begin = end
+    while begin > 0:
+        begin, size = max(0, end - size), 2 * size
+        file.seek(begin)
+        lines = file.read(end - begin).split(b"\n")[:-1]  # what a crash cut off ends without a line break
+        for line in reversed(lines if begin == 0 else lines[1:]):  # the first one may have begun before
+            if line.endswith(b"}"):
+                return line.decode(errors="replace")
+    return None

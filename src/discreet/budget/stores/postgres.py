@@ -10,26 +10,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from discreet.budget.amount import Amount
 from discreet.budget.errors import UnknownAccount
 from discreet.budget.ledger import Head, Line
 from discreet.budget.periods import GUARD_US
-from discreet.budget.states import Event
-from discreet.budget.stores import postgres_accounts, postgres_claims, postgres_events, postgres_view
-from discreet.budget.stores.postgres_books import Books
+from discreet.budget.stores import acts, events, postgres_view
 from discreet.budget.stores.postgres_pool import Connections, undo
 from discreet.budget.stores.postgres_rows import KEPT, RELEASE, kept_of, release_of
-from discreet.budget.stores.sqlite_rows import terms_of
+from discreet.budget.stores.postgres_shares import PostgresShareBooks, PostgresShares
+from discreet.budget.stores.rows import terms_of
+from discreet.budget.stores.transactions import LAST, Transactions, check_page
 from discreet.errors import DiscreetError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from discreet.budget.ledger import Verified
-    from discreet.budget.model import Account, Act, Balance, Claim, Reservation, Settled, StoredRelease
-    from discreet.budget.store import Admission
-    from discreet.values import Cost
+    from discreet.budget.model import Account, Balance, Paid, Reservation, StoredRelease
+    from discreet.budget.reading import Verified
+    from discreet.budget.stores.postgres_books import PostgresBooks
+    from discreet.budget.stores.transactions import Work
 
 Answer = TypeVar("Answer")
 
@@ -40,7 +39,7 @@ def _no_step(name: str) -> None:
     """What happens at a step of a store that is not tested for faults."""
 
 
-class PostgresStore:
+class PostgresStore(Transactions):
     """A `discreet.budget.store.BudgetStore` in a PostgreSQL database.
 
     A method that writes locks the accounts of the path, the asking one first, and writes and commits in one more round
@@ -70,68 +69,28 @@ class PostgresStore:
         """See `BudgetStore.id`."""
         return self._connections.store
 
-    def reserve(self, claim: Claim) -> Admission:
-        """See `BudgetStore.reserve`."""
-        return self._write(lambda books: postgres_claims.reserve(books, claim))
-
-    def start(self, reservation: str) -> Reservation:
-        """See `BudgetStore.start`."""
-        return self._write(lambda books: postgres_events.start(books, reservation))
-
-    def settle(self, reservation: str, actual: Cost, result: bytes) -> Settled:
-        """See `BudgetStore.settle`."""
-        amount = Amount.of(actual)
-        return self._write(lambda books: postgres_events.settle(books, reservation, amount, result))
-
-    def void(self, reservation: str) -> None:
-        """See `BudgetStore.void`."""
-        self._write(lambda books: postgres_events.end(books, reservation, Event.VOID))
-
-    def forfeit(self, reservation: str) -> None:
-        """See `BudgetStore.forfeit`."""
-        self._write(lambda books: postgres_events.end(books, reservation, Event.FORFEIT))
+    @property
+    def shares(self) -> PostgresShares:
+        """Moves of shares between data centres; see `discreet.budget.holdings.ShareStore`."""
+        return PostgresShares(self.id, functools.partial(self._transact, repeat=True), self._read)
 
     def expire(self) -> int:
         """See `BudgetStore.expire`; each reservation in a transaction of its own."""
         ended, found = 0, 1
         while found:
-            names = self._write(postgres_events.dead)
-            found = sum(self._write(functools.partial(postgres_events.expire, reservation=name)) for name in names)
+            names = self._transact(lambda books: books.dead(), repeat=True)
+            found = sum(self._write(functools.partial(events.expire, reservation=name), repeat=True) for name in names)
             ended += found
         return ended
 
-    def create(self, account: Account, act: Act) -> None:
-        """See `BudgetStore.create`."""
-        self._write_once(lambda books: postgres_accounts.create(books, account, act))
-
-    def alter(self, account: Account, act: Act) -> None:
-        """See `BudgetStore.alter`."""
-        self._write_once(lambda books: postgres_accounts.alter(books, account, act))
-
-    def charge(self, account: str, cost: Cost, act: Act) -> None:
-        """See `BudgetStore.charge`."""
-        self._write_once(lambda books: postgres_accounts.charge(books, account, cost, act))
-
-    def refund(self, account: str, cost: Cost, act: Act) -> None:
-        """See `BudgetStore.refund`."""
-        self._write_once(lambda books: postgres_accounts.refund(books, account, cost, act))
-
     def refresh(self) -> int:
         """See `BudgetStore.refresh`; each account in a transaction of its own."""
-        names = self._write(postgres_accounts.due)
-        return sum(self._write(functools.partial(postgres_accounts.refresh, account=name)) for name in names)
+        names = self._transact(lambda books: books.due(), repeat=True)
+        return sum(self._write(functools.partial(acts.refresh, account=name), repeat=True) for name in names)
 
     def heartbeat(self) -> None:
         """See `BudgetStore.heartbeat`."""
-        self._write(postgres_accounts.heartbeat)
-
-    def confirm_clock(self, act: Act) -> None:
-        """See `BudgetStore.confirm_clock`."""
-        self._write_once(lambda books: postgres_accounts.confirm_clock(books, act))
-
-    def note(self, act: Act, detail: Mapping[str, str]) -> None:
-        """See `BudgetStore.note`."""
-        self._write_once(lambda books: postgres_accounts.note(books, act, detail))
+        self._write(lambda books: books.begin_store(), repeat=True)
 
     def path(self, account: str) -> tuple[Account, ...]:
         """See `BudgetStore.path`."""
@@ -168,6 +127,25 @@ class PostgresStore:
         """See `BudgetStore.entitled`."""
         query = "SELECT 1 FROM budget_entitlements WHERE account = %s AND release_key = %s"
         return bool(self._rows(query, (account, release_key)))
+
+    def history(self, account: str, before: int | None = None, most: int = 50) -> list[Paid]:
+        """See `BudgetStore.history`."""
+        check_page(most)
+        return self._read(lambda db: postgres_view.history(db, account, LAST if before is None else before, most))
+
+    def record(self, kind: str, name: str) -> str | None:
+        """See `BudgetStore.record`."""
+        rows = self._rows("SELECT text FROM budget_records WHERE kind = %s AND name = %s", (kind, name))
+        return rows[0][0] if rows else None
+
+    def records(self, kind: str) -> list[tuple[str, str]]:
+        """See `BudgetStore.records`."""
+        return self._rows("SELECT name, text FROM budget_records WHERE kind = %s ORDER BY name", (kind,))
+
+    def records_version(self) -> int:
+        """See `BudgetStore.records_version`."""
+        ((version,),) = self._rows("SELECT records FROM budget_meta")
+        return int(version)
 
     def heads(self) -> tuple[Head, ...]:
         """See `BudgetStore.heads`; chain 0 is the store's, and each account has its own."""
@@ -210,41 +188,32 @@ class PostgresStore:
 
     def _read(self, work: Callable[[psycopg.Connection[Any]], Answer]) -> Answer:
         """What *work* reads; again if its connection was lost."""
+        return self._connections.ask(lambda db, _: work(db), repeat=True)
 
-        def alone(db: psycopg.Connection[Any], _: threading.Event) -> Answer:
-            _begin(db, alone=True)
-            return work(db)
+    def _write(self, work: Work[Answer], *, repeat: bool) -> Answer:
+        return self._transact(work, repeat=repeat)
 
-        return self._connections.ask(alone, repeat=True)
+    def _transact(self, work: Callable[[PostgresBooks], Answer], *, repeat: bool) -> Answer:
+        return self._connections.ask(functools.partial(self._once, work, repeat), repeat=repeat)
 
-    def _write(self, work: Callable[[Books], Answer]) -> Answer:
-        """Run *work* in a transaction and return what it returns, once that is durable; again if nobody knows."""
-        return self._connections.ask(functools.partial(self._transact, work), repeat=True)
-
-    def _write_once(self, work: Callable[[Books], Answer]) -> Answer:
-        """As `_write`, but not again once it may have been committed."""
-        return self._connections.ask(functools.partial(self._transact, work), repeat=False)
-
-    def _transact(self, work: Callable[[Books], Answer], db: psycopg.Connection[Any], sent: threading.Event) -> Answer:
-        books = Books(db, self._seen_us, self._step, self._guard_us)
-        _begin(db, alone=False)
-        try:
-            answer = work(books)
-        except DiscreetError:
-            with contextlib.suppress(psycopg.Error):
-                db.commit()  # of nothing; rolling back would forget all prepared statements
-            raise
-        self._step("decided")
-        books.flush()
-        self._step("written")
-        sent.set()
-        db.commit()
+    def _once(
+        self, work: Callable[[PostgresBooks], Answer], repeat: bool, db: psycopg.Connection[Any], sent: threading.Event
+    ) -> Answer:
+        """Run *work* in a transaction and return what it returns, once that is durable; *sent* before that is asked."""
+        with db.pipeline() as line:
+            books = PostgresShareBooks(db, line, self._seen_us, self._step, self._guard_us)
+            try:
+                answer = work(books)
+            except DiscreetError:
+                with contextlib.suppress(psycopg.Error):
+                    db.execute("COMMIT")  # of nothing; rolling back would forget all prepared statements
+                raise
+            self._step("decided")
+            books.flush()
+            if not repeat:
+                line.sync()  # if this fails, nothing was committed, and all can be done again
+            sent.set()
+            db.execute("COMMIT")
         self._step("committed")
         self._seen_us = max(self._seen_us, books.clock.now_us)
         return answer
-
-
-def _begin(db: psycopg.Connection[Any], *, alone: bool) -> None:
-    """Let the next statement stand alone, or be the first of a transaction."""
-    if db.autocommit != alone:
-        db.autocommit = alone

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.budget.errors import StoreUnavailable
 from discreet.budget.ledger import Head
+from discreet.budget.stores.postgres_rows import failures_array
+from discreet.budget.stores.postgres_view import lines_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -69,7 +71,50 @@ MIGRATIONS = (
         chain bigint, seq bigint, body text NOT NULL, hash bytea NOT NULL, PRIMARY KEY (chain, seq)
     );
     """,
+    """
+    -- number: rises with every release that the account pays for; what was paid for before has the release's own time.
+    -- No index: it would cost every question more than a history, which is seldom read
+    ALTER TABLE budget_entitlements ADD COLUMN number bigint, ADD COLUMN time_us bigint;
+    UPDATE budget_entitlements e SET number = old.number, time_us = old.time_us FROM (
+        SELECT p.account, p.release_key, r.time_us,
+            row_number() OVER (PARTITION BY p.account ORDER BY r.time_us, p.release_key) AS number
+        FROM budget_entitlements p JOIN budget_releases r USING (release_key)
+    ) AS old WHERE old.account = e.account AND old.release_key = e.release_key;
+    CREATE SEQUENCE budget_paid OWNED BY budget_entitlements.number;
+    SELECT setval('budget_paid', (SELECT coalesce(max(number), 0) + 1 FROM budget_entitlements), false);
+    ALTER TABLE budget_entitlements
+        ALTER COLUMN number SET NOT NULL, ALTER COLUMN number SET DEFAULT nextval('budget_paid'),
+        ALTER COLUMN time_us SET NOT NULL;
+
+    -- when the account's last failures were that count towards a suspension
+    ALTER TABLE budget_accounts ADD COLUMN failures bigint[] NOT NULL DEFAULT '{}';
+
+    CREATE TABLE budget_records (
+        kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, text text NOT NULL, PRIMARY KEY (kind, name)
+    );
+    ALTER TABLE budget_meta ADD COLUMN records bigint NOT NULL DEFAULT 0; -- how often they were changed
+
+    -- digest: of what was done, so that nobody does something else with the same id
+    CREATE TABLE budget_acts (id text COLLATE "C" PRIMARY KEY, digest bytea NOT NULL);
+
+    CREATE TABLE budget_fingerprints (head_key bytea PRIMARY KEY, digest bytea NOT NULL);
+    """,
+    """
+    -- peer: id of another data centre's store; pending: of the last transfer, until its receipt is heard
+    CREATE TABLE budget_shares_given (
+        account text COLLATE "C" NOT NULL, peer text COLLATE "C" NOT NULL, number bigint NOT NULL,
+        given numeric[] NOT NULL, pending numeric[], sent_us bigint NOT NULL, version bigint NOT NULL,
+        PRIMARY KEY (account, peer)
+    );
+    CREATE INDEX budget_shares_pending ON budget_shares_given (peer) WHERE pending IS NOT NULL;
+    CREATE TABLE budget_shares_taken (
+        account text COLLATE "C" NOT NULL, peer text COLLATE "C" NOT NULL, number bigint NOT NULL,
+        taken boolean NOT NULL, received numeric[] NOT NULL, PRIMARY KEY (account, peer)
+    );
+    """,
 )
+
+_FAILURES_SINCE = 2  # before, only the ledger says when runs failed
 
 _LOCK = 0x64697363_72656574
 """Of the advisory lock under which one process at a time migrates."""
@@ -83,6 +128,7 @@ def migrate(db: psycopg.Connection[Any], migrations: tuple[str, ...] = MIGRATION
 
     Raises:
         StoreUnavailable: the schema is newer than this program.
+        LedgerBroken: it is older, and its ledger cannot be trusted.
     """
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -95,6 +141,10 @@ def migrate(db: psycopg.Connection[Any], migrations: tuple[str, ...] = MIGRATION
             )
         for statements in migrations[version:]:
             db.execute(statements, prepare=False)  # several at once
+        if 0 < version < _FAILURES_SINCE:
+            for account, failures in lines_of(db).failures.items():
+                values = (failures_array(failures), account)
+                db.execute("UPDATE budget_accounts SET failures = %s::bigint[] WHERE id = %s", values)
         if version == 0:
             db.execute(
                 "INSERT INTO budget_meta VALUES (replace(gen_random_uuid()::text, '-', ''), 0, budget_now_us(), 0, %s)",

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from discreet.budget.amount import Amount
-from discreet.budget.errors import StoreUnavailable, UnknownAccount
+from discreet.budget.errors import StoreUnavailable
 from discreet.budget.ledger import Head, Line
 from discreet.budget.periods import GUARD_US
-from discreet.budget.states import Event
-from discreet.budget.stores import place, sqlite_accounts, sqlite_claims, sqlite_view
-from discreet.budget.stores.sqlite_books import Books, kept_of, release_of
-from discreet.budget.stores.sqlite_rows import all_of, one_of, terms_of
+from discreet.budget.stores import acts, events, place, sqlite_view
+from discreet.budget.stores.rows import terms_of
+from discreet.budget.stores.sqlite_rows import all_of
 from discreet.budget.stores.sqlite_schema import migrate
+from discreet.budget.stores.sqlite_shares import SQLiteShareBooks, SQLiteShares
+from discreet.budget.stores.transactions import LAST, Transactions, check_page
 from discreet.budget.stores.writer import Writer
+from discreet.errors import DiscreetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from discreet.budget.ledger import Verified
-    from discreet.budget.model import Account, Act, Balance, Claim, Reservation, Settled, StoredRelease
-    from discreet.budget.store import Admission
-    from discreet.values import Cost
+    from discreet.budget.model import Account, Balance, Paid, Reservation, StoredRelease
+    from discreet.budget.reading import Verified
+    from discreet.budget.stores.sqlite_books import SQLiteBooks
+    from discreet.budget.stores.transactions import Work
 
 Answer = TypeVar("Answer")
 
@@ -37,7 +37,7 @@ def _no_step(name: str) -> None:
     """What happens at a step of a store that is not tested for faults."""
 
 
-class SQLiteStore:
+class SQLiteStore(Transactions):
     """A `discreet.budget.store.BudgetStore` in a file.
 
     WAL with synchronous=FULL: what was answered survives a power cut. One process has the file at a time, and inside
@@ -52,6 +52,7 @@ class SQLiteStore:
 
     Raises:
         StoreUnavailable: the file cannot be had, see `place`, or has a newer schema than this program knows.
+        LedgerBroken: it has an older schema, and its ledger cannot be trusted.
     """
 
     def __init__(
@@ -72,16 +73,16 @@ class SQLiteStore:
             db = self._opened()
             migrate(db)
             self._reader = None if self._path is None else apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
-        except (apsw.Error, StoreUnavailable) as error:
+        except (apsw.Error, DiscreetError) as error:
             if self._lock is not None:
                 self._lock.close()
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, DiscreetError):
                 raise
             raise StoreUnavailable("the file of the budget store cannot be opened") from error
         ((self._id,),) = all_of(db, "SELECT value FROM meta WHERE name = 'id'")
         self._db = db
         self._reading = threading.Lock()
-        self._writer = Writer(Books(db, clock, step, guard_us), step)
+        self._writer = Writer(SQLiteShareBooks(db, clock, step, guard_us), step)
 
     @classmethod
     def in_memory(cls, clock: Callable[[], int], guard_us: int = GUARD_US) -> SQLiteStore:
@@ -93,85 +94,33 @@ class SQLiteStore:
         """See `BudgetStore.id`."""
         return str(self._id)
 
-    def reserve(self, claim: Claim) -> Admission:
-        """See `BudgetStore.reserve`."""
-        return self._writer.run(lambda books: sqlite_claims.reserve(books, claim))
-
-    def start(self, reservation: str) -> Reservation:
-        """See `BudgetStore.start`."""
-        return self._writer.run(lambda books: sqlite_claims.start(books, reservation))
-
-    def settle(self, reservation: str, actual: Cost, result: bytes) -> Settled:
-        """See `BudgetStore.settle`."""
-        amount = Amount.of(actual)
-        return self._writer.run(lambda books: sqlite_claims.settle(books, reservation, amount, result))
-
-    def void(self, reservation: str) -> None:
-        """See `BudgetStore.void`."""
-        self._writer.run(lambda books: sqlite_claims.end(books, reservation, Event.VOID))
-
-    def forfeit(self, reservation: str) -> None:
-        """See `BudgetStore.forfeit`."""
-        self._writer.run(lambda books: sqlite_claims.end(books, reservation, Event.FORFEIT))
+    @property
+    def shares(self) -> SQLiteShares:
+        """Moves of shares between data centres; see `discreet.budget.holdings.ShareStore`."""
+        return SQLiteShares(self.id, self._writer.run, self._read)
 
     def expire(self) -> int:
-        """See `BudgetStore.expire`."""
+        """See `BudgetStore.expire`; up to a thousand in a transaction."""
         ended = 0
-        while found := self._writer.run(sqlite_claims.expire):
+        while found := self._writer.run(_expire):
             ended += found
         return ended
 
-    def create(self, account: Account, act: Act) -> None:
-        """See `BudgetStore.create`."""
-        self._writer.run(lambda books: sqlite_accounts.create(books, account, act))
-
-    def alter(self, account: Account, act: Act) -> None:
-        """See `BudgetStore.alter`."""
-        self._writer.run(lambda books: sqlite_accounts.alter(books, account, act))
-
-    def charge(self, account: str, cost: Cost, act: Act) -> None:
-        """See `BudgetStore.charge`."""
-        self._writer.run(lambda books: sqlite_accounts.charge(books, account, cost, act))
-
-    def refund(self, account: str, cost: Cost, act: Act) -> None:
-        """See `BudgetStore.refund`."""
-        self._writer.run(lambda books: sqlite_accounts.refund(books, account, cost, act))
-
     def refresh(self) -> int:
         """See `BudgetStore.refresh`."""
-        return self._writer.run(sqlite_accounts.refresh)
+        return self._writer.run(_refresh)
 
     def heartbeat(self) -> None:
         """See `BudgetStore.heartbeat`."""
         self._writer.run(lambda books: books.record_seen())
 
-    def confirm_clock(self, act: Act) -> None:
-        """See `BudgetStore.confirm_clock`."""
-        self._writer.run(lambda books: sqlite_accounts.confirm_clock(books, act))
-
-    def note(self, act: Act, detail: Mapping[str, str]) -> None:
-        """See `BudgetStore.note`."""
-        self._writer.run(lambda books: sqlite_accounts.note(books, act, detail))
-
     def path(self, account: str) -> tuple[Account, ...]:
         """See `BudgetStore.path`."""
-
-        def climb(db: apsw.Connection) -> tuple[Account, ...]:
-            found: list[Account] = []
-            name: str | None = account
-            while name is not None:
-                row = one_of(db, "SELECT settings FROM accounts WHERE id = ?", (name,))
-                if row is None:
-                    raise UnknownAccount(name)
-                found.append(terms_of(row[0]).account)
-                name = found[-1].parent
-            return tuple(found)
-
-        return self._read(climb)
+        return self._read(lambda db: sqlite_view.path(db, account))
 
     def accounts(self) -> list[Account]:
         """See `BudgetStore.accounts`."""
-        rows = self._read(lambda db: all_of(db, "SELECT settings FROM accounts ORDER BY id"))
+        rows = self._rows("SELECT settings FROM accounts ORDER BY id")
         return [terms_of(settings).account for (settings,) in rows]
 
     def balance(self, account: str) -> Balance:
@@ -181,22 +130,40 @@ class SQLiteStore:
 
     def reservation(self, reservation: str) -> Reservation | None:
         """See `BudgetStore.reservation`."""
-        kept = self._read(lambda db: kept_of(db, reservation))
-        return None if kept is None else kept.reservation
+        return self._read(lambda db: sqlite_view.reservation(db, reservation))
 
     def release(self, release_key: bytes) -> StoredRelease | None:
         """See `BudgetStore.release`."""
-        return self._read(lambda db: release_of(db, release_key))
+        return self._read(lambda db: sqlite_view.release(db, release_key))
 
     def entitled(self, account: str, release_key: bytes) -> bool:
         """See `BudgetStore.entitled`."""
         query = "SELECT 1 FROM entitlements WHERE account = ? AND release_key = ?"
-        return self._read(lambda db: one_of(db, query, (account, release_key)) is not None)
+        return bool(self._rows(query, (account, release_key)))
+
+    def history(self, account: str, before: int | None = None, most: int = 50) -> list[Paid]:
+        """See `BudgetStore.history`."""
+        check_page(most)
+        return self._read(lambda db: sqlite_view.history(db, account, LAST if before is None else before, most))
+
+    def record(self, kind: str, name: str) -> str | None:
+        """See `BudgetStore.record`."""
+        rows = self._rows("SELECT text FROM records WHERE kind = ? AND name = ?", (kind, name))
+        return rows[0][0] if rows else None
+
+    def records(self, kind: str) -> list[tuple[str, str]]:
+        """See `BudgetStore.records`."""
+        return self._rows("SELECT name, text FROM records WHERE kind = ? ORDER BY name", (kind,))
+
+    def records_version(self) -> int:
+        """See `BudgetStore.records_version`."""
+        ((version,),) = self._rows("SELECT value FROM meta WHERE name = 'records'")
+        return int(version)
 
     def heads(self) -> tuple[Head, ...]:
         """See `BudgetStore.heads`."""
         query = "SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1"
-        return tuple(Head(0, *row) for row in self._read(lambda db: all_of(db, query)))
+        return tuple(Head(0, *row) for row in self._rows(query))
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
         """See `BudgetStore.lines`."""
@@ -204,7 +171,7 @@ class SQLiteStore:
         query = "SELECT seq, body, hash FROM ledger WHERE seq > ? ORDER BY seq LIMIT ?"
         while chain == 0 and left:
             at_once = _LINES_AT_ONCE if left < 0 else min(left, _LINES_AT_ONCE)
-            rows = self._read(functools.partial(all_of, query=query, values=(after, at_once)))
+            rows = self._rows(query, (after, at_once))
             for seq, body, hash_ in rows:
                 yield Line(0, seq, body, hash_)
             if len(rows) < at_once:
@@ -231,6 +198,12 @@ class SQLiteStore:
                 if db is not None:
                     db.close()
 
+    def _write(self, work: Work[Answer], *, repeat: bool) -> Answer:  # noqa: ARG002 - nobody is ever left in doubt
+        return self._writer.run(work)
+
+    def _rows(self, query: str, values: tuple[str | bytes | int, ...] = ()) -> list[tuple[Any, ...]]:
+        return self._read(lambda db: all_of(db, query, values))
+
     def _read(self, query: Callable[[apsw.Connection], Answer]) -> Answer:
         """Read what is committed."""
         if self._reader is None:
@@ -250,3 +223,21 @@ class SQLiteStore:
                 raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
         db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA foreign_keys = ON")
         return db
+
+
+def _expire(books: SQLiteBooks) -> int:
+    """End those that are dead, one after the other."""
+    names = books.dead()
+    for name in names:
+        events.expire(books, name)
+        books.flush()
+    return len(names)
+
+
+def _refresh(books: SQLiteBooks) -> int:
+    """Open the buckets that are due, one after the other."""
+    names = books.due()
+    for name in names:
+        acts.refresh(books, name)
+        books.flush()
+    return len(names)

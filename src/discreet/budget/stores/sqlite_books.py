@@ -1,94 +1,59 @@
-"""The SQLite store's writing transaction: what all its operations share. Only the writer's thread comes here."""
+"""The SQLite store's writing transaction. Only the writer's thread comes here."""
+
+# ruff: noqa: S608 - statements are put together here, from constants; values are bound
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from discreet.budget.amount import EMPTY, Amount, Tally
 from discreet.budget.errors import UnknownAccount
-from discreet.budget.ledger import Entry, Head, head_of, next_line
-from discreet.budget.model import StoredRelease
-from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, counts, stops_us
-from discreet.budget.settings import canonical
-from discreet.budget.states import State
+from discreet.budget.ledger import Head
+from discreet.budget.periods import GUARD_US, Clock
+from discreet.budget.stores.books import ClaimFacts, EventFacts
+from discreet.budget.stores.rows import Bucket, Fund, Keyed
 from discreet.budget.stores.sqlite_rows import (
-    Kept,
+    ACCOUNT,
+    KEPT,
+    RELEASE,
     all_of,
     amount_of,
-    cost_of,
-    holds_of,
+    kept_of,
     one_of,
+    page_of,
+    release_of,
     tally_of,
-    tally_text,
-    terms_of,
 )
+from discreet.budget.stores.sqlite_writes import SQLiteWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import apsw
 
-    from discreet.budget.stores.sqlite_rows import Terms
+    from discreet.budget.model import Account, Claim, Fingerprint, StoredRelease
+    from discreet.budget.stores.rows import Kept, Page
 
-_ACCOUNT = "SELECT id, settings, bucket, end_us, tally, older, 0, 0 FROM accounts WHERE id = ?1"
-
-_PATH = """
+_PATH = f"""
 WITH RECURSIVE path (place, id) AS (
     SELECT 0, ?1
     UNION ALL
     SELECT place + 1, parent FROM path JOIN accounts USING (id) WHERE parent IS NOT NULL
 )
-SELECT a.id, a.settings, a.bucket, a.end_us, a.tally, a.older,
-    EXISTS (SELECT 1 FROM entitlements e WHERE e.account = a.id AND e.release_key = ?2),
-    EXISTS (SELECT 1 FROM forfeits f WHERE f.account = a.id AND f.release_key = ?2)
-FROM path JOIN accounts a USING (id) ORDER BY place
+SELECT {ACCOUNT},
+    EXISTS (SELECT 1 FROM entitlements e WHERE e.account = path.id AND e.release_key = ?2),
+    EXISTS (SELECT 1 FROM forfeits f WHERE f.account = path.id AND f.release_key = ?2)
+FROM path JOIN accounts USING (id) ORDER BY place
 """
 
-_KEPT = (
-    "SELECT id, account, release_key, worst, holds, state, lease_until_us, lease_ms, charged FROM reservations "
-    "WHERE id = ?"
+_KEYED = (
+    "SELECT k.digest, r.id, coalesce(r.lease_until_us, 0) FROM keys k "
+    "LEFT JOIN reservations r ON r.id = k.reservation AND r.state IN ('held', 'running') "
+    "WHERE k.account = ? AND k.key = ?"
 )
 
 
-@dataclass(slots=True)
-class Page:
-    """An account's row, while it is worked on.
-
-    Args:
-        id: its name.
-        settings: as text.
-        bucket: number of the open bucket.
-        end_us: when it ends.
-        tally: what it holds.
-        older: what the closed buckets hold that count.
-        paid: True if the account has paid for the release in question.
-        forfeits: True if it forfeited for it.
-    """
-
-    id: str
-    settings: str
-    bucket: int
-    end_us: int
-    tally: Tally
-    older: Tally
-    paid: bool = False
-    forfeits: bool = False
-
-    @property
-    def terms(self) -> Terms:
-        """Its settings."""
-        return terms_of(self.settings)
-
-    @property
-    def spent(self) -> Amount:
-        """What counts against its limit."""
-        return self.tally.total + self.older.total
-
-
-class Books:
-    """A writing transaction.
+class SQLiteBooks(SQLiteWrites):
+    """A writing transaction after the other; nothing needs a lock, since there is one writer.
 
     Args:
         db: the writer's connection.
@@ -100,7 +65,7 @@ class Books:
     def __init__(
         self, db: apsw.Connection, clock: Callable[[], int], step: Callable[[str], None], guard_us: int = GUARD_US
     ) -> None:
-        self.db, self.step = db, step
+        super().__init__(db, step)
         self._read_clock, self._guard_us = clock, guard_us
         self.load()
 
@@ -112,13 +77,15 @@ class Books:
         raw = self._read_clock()
         self.clock = Clock(raw, raw if seen is None else seen, self._guard_us)
         self.recorded_us = seen
+        self._pages = []
 
     def tick(self) -> None:
         """Look at the clock: once for each operation."""
         self.clock = Clock(self._read_clock(), self.clock.now_us, self._guard_us)
+        self._pages = []
 
     def trust_clock(self) -> None:
-        """Take the time as it is."""
+        """See `Books.trust_clock`."""
         self.clock = Clock(self.clock.raw_us, max(self.clock.raw_us, self.clock.seen_us), self._guard_us)
 
     def record_seen(self) -> None:
@@ -127,168 +94,102 @@ class Books:
             self.db.execute("UPDATE meta SET value = ? WHERE name = 'seen_us'", (self.clock.now_us,))
             self.recorded_us = self.clock.now_us
 
-    def append(
-        self,
-        kind: str,
-        reservation: str | None = None,
-        detail: str = "{}",
-        changes: Sequence[tuple[str, int, Tally]] = (),
-    ) -> None:
-        """Add a line to the ledger."""
-        line = next_line(self.head, Entry(self.clock.now_us, kind, reservation, detail, changes))
-        self.db.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.seq, line.body, line.hash))
-        self.head = head_of(line)
-        self.step("ledger")
+    # ------------------------------------------------------------------------------------------------ beginning
 
-    # ------------------------------------------------------------------------------------------------ accounts
+    def begin_claim(self, claim: Claim) -> ClaimFacts:
+        """See `Books.begin_claim`."""
+        known = self._reservation(claim.reservation)
+        keyed = None if claim.key is None else one_of(self.db, _KEYED, (claim.account, claim.key))
+        path, forfeits = self._path(claim.account, claim.release_key)
+        release = self._release(claim.release_key)
+        return ClaimFacts(path, known, None if keyed is None else Keyed(*keyed), release, forfeits)
 
-    def page(self, account: str) -> Page:
-        """The account's row.
+    def begin_start(self, reservation: str) -> EventFacts:
+        """See `Books.begin_start`; there is one chain, so that no account has to be read for its line."""
+        return EventFacts([], self._reservation(reservation))
 
-        Raises:
-            UnknownAccount: there is none.
-        """
-        page = page_of(self.db, account)
-        if page is None:
+    def begin_settle(self, reservation: str, fingerprint: Fingerprint | None) -> EventFacts:
+        """See `Books.begin_settle`."""
+        facts = self.begin_end(reservation)
+        if facts.kept is None:
+            return facts
+        head = None
+        if fingerprint is not None:
+            head = one_of(self.db, "SELECT digest FROM fingerprints WHERE head_key = ?", (fingerprint.head_key,))
+        return EventFacts(facts.path, facts.kept, self._release(facts.kept.release_key), head[0] if head else None)
+
+    def begin_end(self, reservation: str) -> EventFacts:
+        """See `Books.begin_end`."""
+        kept = self._reservation(reservation)
+        return EventFacts([] if kept is None else self._path(kept.account, kept.release_key)[0], kept)
+
+    def begin_creation(self, account: Account) -> bool:
+        """See `Books.begin_creation`."""
+        if account.parent is not None:
+            self.begin_account(account.parent)
+        return one_of(self.db, "SELECT 1 FROM accounts WHERE id = ?", (account.id,)) is not None
+
+    def begin_account(self, account: str) -> Page:
+        """See `Books.begin_account`."""
+        row = one_of(self.db, f"SELECT {ACCOUNT} FROM accounts WHERE id = ?", (account,))
+        if row is None:
             raise UnknownAccount(account)
+        page = page_of(row)
+        self._pages = [page]
         return page
 
-    def path(self, account: str, release_key: bytes) -> list[Page]:
-        """The account's row and those of its parents, with what they paid and forfeited for the release.
+    def begin_store(self) -> None:
+        """See `Books.begin_store`."""
 
-        Raises:
-            UnknownAccount: there is none.
-        """
-        pages = [_page(row) for row in all_of(self.db, _PATH, (account, release_key))]
-        if not pages:
-            raise UnknownAccount(account)
-        return pages
+    # ------------------------------------------------------------------------------------------------ reading
 
-    def save(self, page: Page) -> None:
-        """Write a row back."""
-        self.db.execute("UPDATE accounts SET tally = ? WHERE id = ?", (tally_text(page.tally), page.id))
-        self.step("account")
+    def closed_buckets(self, account: str) -> list[Bucket]:
+        """See `Books.closed_buckets`."""
+        query = "SELECT bucket, end_us, counting, tally FROM buckets WHERE account = ? ORDER BY bucket"
+        rows = all_of(self.db, query, (account,))
+        return [Bucket(number, end_us, bool(counting), tally_of(text)) for number, end_us, counting, text in rows]
 
-    def save_older(self, page: Page) -> None:
-        """Write back what closed buckets hold: it seldom changes."""
-        self.db.execute("UPDATE accounts SET older = ? WHERE id = ?", (tally_text(page.older), page.id))
+    def forfeits(self, accounts: Sequence[str], release_key: bytes) -> list[tuple[str, Fund]]:
+        """See `Books.forfeits`."""
+        query = "SELECT number, bucket, amount FROM forfeits WHERE account = ? AND release_key = ? ORDER BY number"
+        return [
+            (account, Fund(number, bucket, amount_of(text)))
+            for account in accounts
+            for number, bucket, text in all_of(self.db, query, (account, release_key))
+        ]
 
-    def add(self, page: Page, bucket: int, change: Tally) -> None:
-        """Change a bucket of *page*; the caller saves the open one."""
-        if bucket == page.bucket:
-            page.tally += change
-            return
-        ((counting, text),) = all_of(
-            self.db, "SELECT counting, tally FROM buckets WHERE account = ? AND bucket = ?", (page.id, bucket)
+    def act_digest(self, act: str) -> bytes | None:
+        """See `Books.act_digest`."""
+        row = one_of(self.db, "SELECT digest FROM acts WHERE id = ?", (act,))
+        return None if row is None else row[0]
+
+    def due(self) -> list[str]:
+        """Accounts whose period has moved on."""
+        now_us = max(self.clock.raw_us, self.clock.seen_us)
+        return [name for (name,) in all_of(self.db, "SELECT id FROM accounts WHERE end_us <= ?", (now_us,))]
+
+    def dead(self) -> list[str]:
+        """Reservations that are over, those first whose lease ended first; at most a thousand."""
+        query = (
+            "SELECT id FROM reservations WHERE state IN ('held', 'running') AND lease_until_us <= ? "
+            "ORDER BY lease_until_us, id LIMIT 1000"
         )
-        self.db.execute(
-            "UPDATE buckets SET tally = ? WHERE account = ? AND bucket = ?",
-            (tally_text(tally_of(text) + change), page.id, bucket),
-        )
-        if counting:
-            page.older += change
-            self.save_older(page)
+        return [name for (name,) in all_of(self.db, query, (self.clock.now_us,))]
 
-    def advance(self, page: Page) -> bool:
-        """Open the account's next bucket if its last one is over.
+    # ------------------------------------------------------------------------------------------------ inside
 
-        Raises:
-            ClockError: the clock ran ahead.
-        """
-        if page.end_us == NEVER_US or not self.clock.opening(page.end_us):
-            return False
-        self.turn(page, page.end_us, "refresh", {})
-        return True
+    def _path(self, account: str, release_key: bytes) -> tuple[list[Page], bool]:
+        """The account and its parents, and whether one of them has forfeited something for the release."""
+        rows = all_of(self.db, _PATH, (account, release_key))
+        self._pages = [page_of(row[:7]) for row in rows]
+        for page, row in zip(self._pages, rows, strict=True):
+            page.paid = bool(row[7])
+        return self._pages, any(row[8] for row in rows)
 
-    def turn(self, page: Page, closed_at_us: int, kind: str, detail: dict[str, Any]) -> None:
-        """Close the open bucket and open the next, with a ledger line; what counts is looked at again."""
-        now_us, period = self.clock.now_us, page.terms.period
-        self.db.execute(
-            "INSERT INTO buckets VALUES (?, ?, ?, 1, ?)", (page.id, page.bucket, closed_at_us, tally_text(page.tally))
-        )
-        older = EMPTY
-        for bucket, end_us, counting, text in all_of(
-            self.db, "SELECT bucket, end_us, counting, tally FROM buckets WHERE account = ?", (page.id,)
-        ):
-            still = counts(period, end_us, now_us)
-            if still:
-                older += tally_of(text)
-            if still != bool(counting):
-                self.db.execute(
-                    "UPDATE buckets SET counting = ? WHERE account = ? AND bucket = ?", (still, page.id, bucket)
-                )
-        page.bucket, page.end_us, page.tally, page.older = page.bucket + 1, bucket_end(period, now_us), EMPTY, older
-        self.db.execute(
-            "UPDATE accounts SET settings = ?, bucket = ?, end_us = ? WHERE id = ?",
-            (page.settings, page.bucket, page.end_us, page.id),
-        )
-        self.save(page)
-        self.save_older(page)
-        opened = {"account": json.loads(page.settings), "bucket": page.bucket, "end_us": page.end_us}
-        self.append(kind, detail=canonical(detail | opened))
+    def _reservation(self, reservation: str) -> Kept | None:
+        row = one_of(self.db, f"SELECT {KEPT} FROM reservations WHERE id = ?", (reservation,))
+        return None if row is None else kept_of(row)
 
-    def closed(self, page: Page) -> list[tuple[int, int, Tally]]:
-        """Number, end and tally of the closed buckets that count, oldest first."""
-        return closed_buckets(self.db, page.id)
-
-    def resets_us(self, page: Page) -> int | None:
-        """When the first charge of *page* stops counting."""
-        return resets_us(page, self.closed(page), self.clock.now_us)
-
-    # ------------------------------------------------------------------------------------------------ reservations
-
-    def kept(self, reservation: str) -> Kept | None:
-        """The reservation's row."""
-        return kept_of(self.db, reservation)
-
-
-def page_of(db: apsw.Connection, account: str) -> Page | None:
-    """The account's row."""
-    row = one_of(db, _ACCOUNT, (account,))
-    return None if row is None else _page(row)
-
-
-def closed_buckets(db: apsw.Connection, account: str) -> list[tuple[int, int, Tally]]:
-    """See `Books.closed`."""
-    rows = all_of(
-        db, "SELECT bucket, end_us, tally FROM buckets WHERE account = ? AND counting ORDER BY bucket", (account,)
-    )
-    return [(bucket, end_us, tally_of(text)) for bucket, end_us, text in rows]
-
-
-def resets_us(page: Page, closed: list[tuple[int, int, Tally]], now_us: int) -> int | None:
-    """When the first charge stops counting; None if never, or if there is none."""
-    for _, end_us, tally in [*closed, (page.bucket, page.end_us, page.tally)]:
-        if tally.total:
-            return stops_us(page.terms.period, end_us, now_us)
-    return None
-
-
-def kept_of(db: apsw.Connection, reservation: str) -> Kept | None:
-    """See `Books.kept`."""
-    row = one_of(db, _KEPT, (reservation,))
-    if row is None:
-        return None
-    name, account, release_key, worst, holds, state, until_us, lease_ms, charged = row
-    return Kept(
-        name,
-        account,
-        release_key,
-        amount_of(worst),
-        holds_of(holds),
-        State(state),
-        until_us,
-        lease_ms,
-        None if charged is None else amount_of(charged),
-    )
-
-
-def release_of(db: apsw.Connection, release_key: bytes) -> StoredRelease | None:
-    """The stored release."""
-    row = one_of(db, "SELECT result, cost, time_us FROM releases WHERE release_key = ?", (release_key,))
-    return None if row is None else StoredRelease(release_key, row[0], cost_of(amount_of(row[1])), row[2])
-
-
-def _page(row: tuple[Any, ...]) -> Page:
-    name, settings, bucket, end_us, tally, older, paid, forfeits = row
-    return Page(name, settings, bucket, end_us, tally_of(tally), tally_of(older), bool(paid), bool(forfeits))
+    def _release(self, release_key: bytes) -> StoredRelease | None:
+        row = one_of(self.db, f"SELECT {RELEASE} FROM releases WHERE release_key = ?", (release_key,))
+        return None if row is None else release_of(row)

@@ -1,42 +1,28 @@
-"""Between the rows of the SQLite store and values."""
+"""Between the rows of the SQLite store and values. Amounts are texts, because they do not fit 64 bits."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.amount import Amount, Tally
-from discreet.budget.model import Hold, Reservation
-from discreet.budget.settings import account_of
+from discreet.budget.model import StoredRelease
+from discreet.budget.states import State
+from discreet.budget.stores.rows import Kept, Page, cost_of, holds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import apsw
 
-    from discreet.budget.model import Account, Period
-    from discreet.budget.states import State
-    from discreet.values import Cost
+ACCOUNT = "id, settings, bucket, end_us, tally, older, failures"
+"""The columns of `page_of`, of the table of accounts."""
 
-_FIELDS_OF_A_HOLD = 6
+KEPT = "id, account, release_key, worst, holds, state, lease_until_us, lease_ms, charged"
+"""The columns of `kept_of`, of the table of reservations."""
 
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What an account's settings say, read once."""
-
-    account: Account
-    limit: Amount
-    enforced: bool
-    period: Period
-
-
-@functools.lru_cache(maxsize=4096)
-def terms_of(settings: str) -> Terms:
-    """The terms that are written as *settings*."""
-    account = account_of(settings)
-    return Terms(account, Amount.of(account.limit), account.enforced, account.period)
+RELEASE = "release_key, result, cost, time_us"
+"""The columns of `release_of`, of the table of releases."""
 
 
 def all_of(db: apsw.Connection, query: str, values: tuple[str | bytes | int, ...] = ()) -> list[tuple[Any, ...]]:
@@ -60,12 +46,6 @@ def amount_of(text: str) -> Amount:
     return Amount(int(rho), int(delta))
 
 
-@functools.lru_cache(maxsize=1024)  # questions of one kind have one worst case
-def cost_of(amount: Amount) -> Cost:
-    """*amount* as a cost."""
-    return amount.cost
-
-
 def tally_text(tally: Tally) -> str:
     """*tally* as a store keeps it: four amounts."""
     used, held, forfeited, refunded = tally.used, tally.held, tally.forfeited, tally.refunded
@@ -82,45 +62,26 @@ def tally_of(text: str) -> Tally:
     return Tally(Amount(a, b), Amount(c, d), Amount(e, f), Amount(g, h))
 
 
-def holds_text(holds: Sequence[Hold]) -> str:
-    """*holds* as a store keeps them; no name holds a tab."""
-    return "\t".join(
-        f"{hold.account}\t{hold.bucket}\t{hold.amount.rho}\t{hold.amount.delta}\t{hold.funded.rho}\t{hold.funded.delta}"
-        for hold in holds
-    )
+def failures_text(failures: Sequence[int]) -> str:
+    """*failures* as a store keeps them."""
+    return " ".join(map(str, failures))
 
 
-def holds_of(text: str) -> tuple[Hold, ...]:
-    """Back from `holds_text`."""
-    fields = text.split("\t")
-    return tuple(
-        Hold(
-            fields[n],
-            int(fields[n + 1]),
-            Amount(int(fields[n + 2]), int(fields[n + 3])),
-            Amount(int(fields[n + 4]), int(fields[n + 5])),
-        )
-        for n in range(0, len(fields), _FIELDS_OF_A_HOLD)
-    )
+def page_of(row: Sequence[Any]) -> Page:
+    """A row of `ACCOUNT`."""
+    name, settings, bucket, end_us, tally, older, failures = row
+    times = tuple(map(int, failures.split(" "))) if failures else ()
+    return Page(name, settings, bucket, end_us, tally_of(tally), tally_of(older), times)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A row of the table of reservations."""
+def kept_of(row: Sequence[Any]) -> Kept:
+    """A row of `KEPT`."""
+    name, account, release_key, worst, holds, state, until_us, lease_ms, charged = row
+    paid = None if charged is None else amount_of(charged)
+    return Kept(name, account, release_key, amount_of(worst), holds_of(holds), State(state), until_us, lease_ms, paid)
 
-    id: str
-    account: str
-    release_key: bytes
-    worst: Amount
-    holds: tuple[Hold, ...]
-    state: State
-    lease_until_us: int
-    lease_ms: int
-    charged: Amount | None
 
-    @property
-    def reservation(self) -> Reservation:
-        """As callers see it."""
-        return Reservation(
-            self.id, self.account, self.release_key, cost_of(self.worst), self.holds, self.state, self.lease_until_us
-        )
+def release_of(row: Sequence[Any]) -> StoredRelease:
+    """A row of `RELEASE`."""
+    release_key, result, cost, time_us = row
+    return StoredRelease(release_key, result, cost_of(amount_of(cost)), time_us)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from discreet.budget.errors import StoreUnavailable
-from discreet.budget.stores.sqlite_rows import all_of
+from discreet.budget.stores.sqlite_rows import all_of, failures_text
+from discreet.budget.stores.sqlite_view import lines_of
 
 if TYPE_CHECKING:
     import apsw
@@ -56,7 +57,46 @@ MIGRATIONS = (
 
     CREATE TABLE ledger (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, hash BLOB NOT NULL);
     """,
+    """
+    -- number: rises with every release that the account pays for; what was paid for before has the release's own time.
+    -- No index: it would cost every question a fifth, and a history is seldom read
+    ALTER TABLE entitlements ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE entitlements ADD COLUMN time_us INTEGER NOT NULL DEFAULT 0;
+    UPDATE entitlements SET (number, time_us) = (old.number, old.time_us) FROM (
+        SELECT e.account, e.release_key, r.time_us,
+            row_number() OVER (PARTITION BY e.account ORDER BY r.time_us, r.rowid) AS number
+        FROM entitlements e JOIN releases r USING (release_key)
+    ) AS old WHERE old.account = entitlements.account AND old.release_key = entitlements.release_key;
+
+    -- when the account's last failures were that count towards a suspension
+    ALTER TABLE accounts ADD COLUMN failures TEXT NOT NULL DEFAULT '';
+
+    CREATE TABLE records (
+        kind TEXT NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, name)
+    ) WITHOUT ROWID;
+    INSERT INTO meta VALUES ('records', 0); -- how often they were changed
+
+    -- digest: of what was done, so that nobody does something else with the same id
+    CREATE TABLE acts (id TEXT PRIMARY KEY, digest BLOB NOT NULL) WITHOUT ROWID;
+
+    CREATE TABLE fingerprints (head_key BLOB PRIMARY KEY, digest BLOB NOT NULL) WITHOUT ROWID;
+    """,
+    """
+    -- peer: id of another data centre's store; pending: of the last transfer, until its receipt is heard
+    CREATE TABLE shares_given (
+        account TEXT NOT NULL, peer TEXT NOT NULL, number INTEGER NOT NULL, given TEXT NOT NULL, pending TEXT,
+        sent_us INTEGER NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (account, peer)
+    ) WITHOUT ROWID;
+    CREATE INDEX shares_pending ON shares_given (peer) WHERE pending IS NOT NULL;
+    CREATE TABLE shares_taken (
+        account TEXT NOT NULL, peer TEXT NOT NULL, number INTEGER NOT NULL, taken INTEGER NOT NULL,
+        received TEXT NOT NULL, PRIMARY KEY (account, peer)
+    ) WITHOUT ROWID;
+    """,
 )
+
+
+_FAILURES_SINCE = 2  # before, only the ledger says when runs failed
 
 
 def migrate(db: apsw.Connection, migrations: tuple[str, ...] = MIGRATIONS) -> None:
@@ -64,6 +104,7 @@ def migrate(db: apsw.Connection, migrations: tuple[str, ...] = MIGRATIONS) -> No
 
     Raises:
         StoreUnavailable: its schema is newer than this program.
+        LedgerBroken: it is older, and its ledger cannot be trusted.
     """
     ((version,),) = all_of(db, "PRAGMA user_version")
     if version > len(migrations):
@@ -71,4 +112,7 @@ def migrate(db: apsw.Connection, migrations: tuple[str, ...] = MIGRATIONS) -> No
     with db:
         for statements in migrations[version:]:
             db.execute(statements)
+        if 0 < version < _FAILURES_SINCE:
+            for account, failures in lines_of(db).failures.items():
+                db.execute("UPDATE accounts SET failures = ? WHERE id = ?", (failures_text(failures), account))
         db.execute(f"PRAGMA user_version = {len(migrations)}")

@@ -1,104 +1,137 @@
-"""What is read from the SQLite store without writing: balances, and the ledger against all tables."""
+"""What is read from the SQLite store without writing."""
+
+# ruff: noqa: S608 - statements are put together here, from constants; values are bound
 
 from __future__ import annotations
 
-import functools
-import operator
+import hashlib
 from typing import TYPE_CHECKING, Any
 
-from discreet.budget.amount import EMPTY, Tally
-from discreet.budget.errors import ClockError, LedgerBroken, UnknownAccount
+from discreet.budget.errors import UnknownAccount
+from discreet.budget.holdings import check_holdings
 from discreet.budget.ledger import Line
-from discreet.budget.ledger import verify as verify_lines
-from discreet.budget.model import Balance
-from discreet.budget.periods import NEVER_US, Clock, bucket_end, counts
-from discreet.budget.stores.sqlite_books import closed_buckets, page_of, resets_us
-from discreet.budget.stores.sqlite_rows import all_of, holds_of, tally_of
+from discreet.budget.model import Paid
+from discreet.budget.periods import Clock
+from discreet.budget.reading import verify as verify_lines
+from discreet.budget.stores import audit
+from discreet.budget.stores.rows import Bucket, holds_of, terms_of
+from discreet.budget.stores.sqlite_rows import (
+    ACCOUNT,
+    KEPT,
+    RELEASE,
+    all_of,
+    amount_of,
+    kept_of,
+    one_of,
+    page_of,
+    release_of,
+    tally_of,
+)
+from discreet.budget.stores.sqlite_shares import holdings
+from discreet.budget.stores.standing import balance_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import apsw
 
-    from discreet.budget.ledger import Verified
-    from discreet.budget.stores.sqlite_books import Page
+    from discreet.budget.model import Account, Balance, Reservation, StoredRelease
+    from discreet.budget.reading import Verified
+
+_HISTORY = """
+SELECT e.number, e.paid_us, r.release_key, r.result, r.cost, r.time_us
+FROM (
+    SELECT number, time_us AS paid_us, release_key FROM entitlements WHERE account = ? AND number < ?
+    ORDER BY number DESC LIMIT ?
+) AS e JOIN releases r USING (release_key) ORDER BY e.number DESC
+"""
+
+
+def path(db: apsw.Connection, account: str) -> tuple[Account, ...]:
+    """See `BudgetStore.path`."""
+    found: list[Account] = []
+    name: str | None = account
+    while name is not None:
+        row = one_of(db, "SELECT settings FROM accounts WHERE id = ?", (name,))
+        if row is None:
+            raise UnknownAccount(name)
+        found.append(terms_of(row[0]).account)
+        name = found[-1].parent
+    return tuple(found)
 
 
 def balance(db: apsw.Connection, account: str, raw_us: int, guard_us: int) -> Balance:
     """See `BudgetStore.balance`."""
     with db:
-        page = page_of(db, account)
+        row = one_of(db, f"SELECT {ACCOUNT} FROM accounts WHERE id = ?", (account,))
         ((seen_us,),) = all_of(db, "SELECT value FROM meta WHERE name = 'seen_us'")
         ((as_of,),) = all_of(db, "SELECT coalesce(max(seq), 0) FROM ledger")
-        closed = closed_buckets(db, account)
-    if page is None:
+        query = "SELECT bucket, end_us, tally FROM buckets WHERE account = ? AND counting ORDER BY bucket"
+        closed = [Bucket(number, end, True, tally_of(text)) for number, end, text in all_of(db, query, (account,))]
+    if row is None:
         raise UnknownAccount(account)
-    clock = Clock(raw_us, seen_us, guard_us)
-    closed = _turned(page, closed, clock)
-    total = functools.reduce(operator.add, (tally for _, _, tally in closed), page.tally)
-    return Balance(
-        page.terms.account,
-        total.used.cost,
-        total.held.cost,
-        total.forfeited.cost,
-        resets_us(page, closed, clock.now_us),
-        clock.now_us,
-        as_of,
-    )
+    return balance_of(page_of(row), closed, Clock(raw_us, seen_us, guard_us), as_of)
+
+
+def reservation(db: apsw.Connection, name: str) -> Reservation | None:
+    """See `BudgetStore.reservation`."""
+    row = one_of(db, f"SELECT {KEPT} FROM reservations WHERE id = ?", (name,))
+    return None if row is None else kept_of(row).reservation
+
+
+def release(db: apsw.Connection, release_key: bytes) -> StoredRelease | None:
+    """See `BudgetStore.release`."""
+    row = one_of(db, f"SELECT {RELEASE} FROM releases WHERE release_key = ?", (release_key,))
+    return None if row is None else release_of(row)
+
+
+def history(db: apsw.Connection, account: str, before: int, most: int) -> list[Paid]:
+    """See `BudgetStore.history`."""
+    rows = all_of(db, _HISTORY, (account, before, most))
+    if not rows and one_of(db, "SELECT 1 FROM accounts WHERE id = ?", (account,)) is None:
+        raise UnknownAccount(account)
+    found = ((number, time_us, release_of(row)) for number, time_us, *row in rows)
+    return [Paid(number, release, release.cost, time_us) for number, time_us, release in found]
 
 
 def verify(db: apsw.Connection) -> Verified:
     """See `BudgetStore.verify`; in one reading transaction."""
-    rows: Iterable[tuple[Any, ...]] = db.execute("SELECT seq, body, hash FROM ledger ORDER BY seq")
-    verified = verify_lines([(0, (Line(0, seq, body, hash_) for seq, body, hash_ in rows))])
-    tallies: dict[tuple[str, int], Tally] = {}
-    for account, bucket, text in all_of(db, "SELECT account, bucket, tally FROM buckets"):
-        tallies[account, bucket] = tally_of(text)
-    settings = {}
-    for account, text, bucket, end_us, tally, older in all_of(
-        db, "SELECT id, settings, bucket, end_us, tally, older FROM accounts"
-    ):
-        tallies[account, bucket] = tally_of(tally)
-        settings[account] = (text, bucket, end_us)
-        in_force = tally_of(tally) + tally_of(older)
-        if account not in verified.courses or verified.in_force(account) != in_force:
-            raise LedgerBroken(f"the balance of account {account!r} is not what its lines add up to")
-    said = {name: (course.settings, course.bucket, course.end_us) for name, course in verified.courses.items()}
-    if settings != said:
-        raise LedgerBroken("an account is not as the ledger says")
-    if {where: tally for where, tally in tallies.items() if tally} != verified.tallies:
-        raise LedgerBroken("a bucket does not hold what its lines add up to")
-    _check_reservations(db, verified, tallies)
-    return verified
+    said = lines_of(db)
+    ((records_version,),) = all_of(db, "SELECT value FROM meta WHERE name = 'records'")
+    tables = audit.Tables(
+        [page_of(row) for row in _rows(db, f"SELECT {ACCOUNT} FROM accounts")],
+        ((a, n, tally_of(text)) for a, n, text in _rows(db, "SELECT account, bucket, tally FROM buckets")),
+        (
+            (name, state, holds_of(holds))
+            for name, state, holds in _rows(
+                db, "SELECT id, state, holds FROM reservations WHERE state IN ('held', 'running')"
+            )
+        ),
+        (
+            (key, hashlib.sha256(result).digest(), amount_of(cost))
+            for key, result, cost in _rows(db, "SELECT release_key, result, cost FROM releases")
+        ),
+        _rows(db, "SELECT account, release_key FROM entitlements"),
+        (
+            (account, bucket, key, amount_of(amount))
+            for account, bucket, key, amount in _rows(db, "SELECT account, bucket, release_key, amount FROM forfeits")
+        ),
+        _rows(db, "SELECT kind, name, text FROM records"),
+        records_version,
+        _rows(db, "SELECT id, digest FROM acts"),
+    )
+    audit.check(said, tables)
+    ((store,),) = all_of(db, "SELECT value FROM meta WHERE name = 'id'")
+    check_holdings(store, holdings(db), said.moves)
+    return said
 
 
-def _check_reservations(db: apsw.Connection, verified: Verified, tallies: dict[tuple[str, int], Tally]) -> None:
-    """What is held is what open reservations hold, and those are the open ones of the ledger."""
-    states, held = {}, dict.fromkeys(tallies, EMPTY)
-    for name, state, holds in all_of(
-        db, "SELECT id, state, holds FROM reservations WHERE state IN ('held', 'running')"
-    ):
-        states[name] = state
-        for hold in holds_of(holds):
-            where = hold.account, hold.bucket
-            held[where] = held.get(where, EMPTY) + Tally(held=hold.amount)
-    if states != {name: state.value for name, state in verified.running.items()}:
-        raise LedgerBroken("a reservation is not as the ledger says")
-    if any(tallies.get(where, EMPTY).held != part.held for where, part in held.items()):
-        raise LedgerBroken("an account holds what no reservation holds")
+def lines_of(db: apsw.Connection) -> Verified:
+    """What the ledger says."""
+    rows = _rows(db, "SELECT seq, body, hash FROM ledger ORDER BY seq")
+    return verify_lines([(0, (Line(0, seq, body, hash_) for seq, body, hash_ in rows))])
 
 
-def _turned(page: Page, closed: list[tuple[int, int, Tally]], clock: Clock) -> list[tuple[int, int, Tally]]:
-    """The closed buckets that count, as if the next bucket had opened if it is due; *page* likewise."""
-    if page.end_us == NEVER_US:
-        return closed
-    try:
-        due = clock.opening(page.end_us)
-    except ClockError:
-        return closed
-    if not due:
-        return closed
-    period, now_us = page.terms.period, clock.now_us
-    closed = [*closed, (page.bucket, page.end_us, page.tally)]
-    page.bucket, page.end_us, page.tally = page.bucket + 1, bucket_end(period, now_us), EMPTY
-    return [row for row in closed if counts(period, row[1], now_us)]
+def _rows(db: apsw.Connection, query: str) -> Iterable[Any]:
+    """Rows as they are asked for."""
+    return db.execute(query)

@@ -19,7 +19,7 @@ from discreet.errors import DiscreetError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from discreet.budget.stores.sqlite_books import Books
+    from discreet.budget.stores.sqlite_books import SQLiteBooks
 
 Answer = TypeVar("Answer")
 
@@ -34,7 +34,7 @@ class _Job:
 
     __slots__ = ("answer", "done", "error", "work")
 
-    def __init__(self, work: Callable[[Books], Any]) -> None:
+    def __init__(self, work: Callable[[SQLiteBooks], Any]) -> None:
         self.work = work
         self.answer: Any = None
         self.error: BaseException | None = None
@@ -50,7 +50,7 @@ class Writer:
         step: called with the name of each step, for fault tests.
     """
 
-    def __init__(self, books: Books, step: Callable[[str], None]) -> None:
+    def __init__(self, books: SQLiteBooks, step: Callable[[str], None]) -> None:
         self._books, self._step = books, step
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._open = True
@@ -58,7 +58,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="budget writer", daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[[Books], Answer]) -> Answer:
+    def run(self, work: Callable[[SQLiteBooks], Answer]) -> Answer:
         """Run *work* in a transaction and return what it returns, once that is durable.
 
         Raises:
@@ -128,6 +128,7 @@ class Writer:
         books.tick()
         try:
             job.answer = job.work(books)
+            books.flush()
         except DiscreetError as error:
             job.error = error
             books.db.execute("ROLLBACK TO job")

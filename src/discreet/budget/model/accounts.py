@@ -1,30 +1,19 @@
-"""What budgets are made of: accounts, periods, claims, reservations, balances. Frozen values; nothing here decides.
-
-Times are whole microseconds since 1970-01-01 UTC, by the clock of the database.
-"""
+"""Accounts: who may spend how much, when it stops counting, and how an account stands."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from discreet.accounting.calibrate import limit_for
-from discreet.budget.amount import NOTHING, Amount
+from discreet.budget.model.names import check_name
 from discreet.errors import InputError
 from discreet.values import Cost
 
 if TYPE_CHECKING:
-    from discreet.budget.states import State
-
-NAME_LONGEST = 200
-"""Characters of an account's name, an actor or a key."""
-
-REASON_LONGEST = 2_000
-"""Characters of a reason."""
-
-LEASE_MOST_MS = 24 * 3_600_000
-"""The longest lease of a reservation: one day."""
+    from discreet.budget.model.shares import Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +109,7 @@ class Account:
         period: when charges stop counting.
         mode: observe or enforce.
         units: for showing balances in LinkedIn's units; None if nobody wants that.
+        share: set if the account is split over data centres: then the limit is that of this one alone.
 
     Raises:
         InputError: a value outside its range.
@@ -132,6 +122,7 @@ class Account:
     period: Period = Forever()
     mode: Mode = "enforce"
     units: Units | None = None
+    share: Share | None = None
 
     def __post_init__(self) -> None:
         check_name(self.id, "the name of an account")
@@ -141,7 +132,7 @@ class Account:
             raise InputError("an account cannot be its own parent")
         if self.mode not in {"observe", "enforce"}:
             raise InputError(f"a mode is observe or enforce, not {self.mode!r}")
-        if not self.limit.delta < self.delta < 1:
+        if not self.whole.delta < self.delta < 1:
             raise InputError("delta must be above the delta that may be lost, which leaves the rest to the conversion")
 
     @classmethod
@@ -172,175 +163,20 @@ class Account:
         return cls(id, units.limit, units.limit.delta + conversion, parent, period, units=units)
 
     @property
+    def whole(self) -> Cost:
+        """What may be spent in a period in all data centres; in one alone, unless the account is split."""
+        return self.share.total if self.share else self.limit
+
+    def limited(self, limit: Cost, delta: Fraction) -> Account:
+        """The account with another limit, of all data centres if it is split, and another total delta."""
+        if self.share is None:
+            return dataclasses.replace(self, limit=limit, delta=delta)
+        return dataclasses.replace(self, share=dataclasses.replace(self.share, total=limit), delta=delta)
+
+    @property
     def enforced(self) -> bool:
         """True if it refuses."""
         return self.mode == "enforce"
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """Who did something to an account or to the store, and why; the ledger keeps both.
-
-    Args:
-        actor: up to 200 printable characters without white space.
-        reason: up to 2,000 characters, not empty.
-    """
-
-    actor: str
-    reason: str
-
-    def __post_init__(self) -> None:
-        check_name(self.actor, "an actor")
-        if not self.reason.strip() or len(self.reason) > REASON_LONGEST:
-            raise InputError(f"a reason has up to {REASON_LONGEST:,} characters and is not empty")
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A question's wish to spend, worst case.
-
-    Args:
-        reservation: a new name for it, unique for ever. The same claim may be sent again when nobody knows what became
-            of it: a store answers a name that it knows as it did the first time.
-        account: who asks; its parents are charged too.
-        release_key: names the answer: the canonical question with all parameters, the mechanism and the version of the
-            data, keyed and hashed; 16 to 64 bytes.
-        worst: the most that the answer can cost; the same for the same release key.
-        key: the caller's idempotency key, or None; it is the account's own.
-        digest: of the request that came with the key; up to 64 bytes.
-        lease_ms: how long the reservation lives if nothing happens to it, from 1 to a day.
-    """
-
-    reservation: str
-    account: str
-    release_key: bytes
-    worst: Cost
-    key: str | None = None
-    digest: bytes = b""
-    lease_ms: int = 60_000
-
-    def __post_init__(self) -> None:
-        check_name(self.reservation, "the name of a reservation")
-        check_release_key(self.release_key)
-        if self.key is not None:
-            check_name(self.key, "an idempotency key")
-        if len(self.digest) > 64:
-            raise InputError("a digest has at most 64 bytes")
-        if not 1 <= self.lease_ms <= LEASE_MOST_MS:
-            raise InputError(f"a lease lasts from 1 to {LEASE_MOST_MS:,} ms, not {self.lease_ms}")
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What a reservation holds of one account on its path.
-
-    Args:
-        account: whose.
-        bucket: the number of the account's bucket that it is charged to, now and when it is settled.
-        amount: what is held; nothing if the account has paid for the release already.
-        funded: the part of it that came out of a forfeit, and goes back to it if the reservation is voided.
-    """
-
-    account: str
-    bucket: int
-    amount: Amount
-    funded: Amount = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """A claim that was admitted.
-
-    Args:
-        id: as in the claim.
-        account: who asks.
-        release_key: as in the claim.
-        worst: as in the claim.
-        holds: one for each account on the path, that of the asking account first.
-        state: of `discreet.budget.states`.
-        lease_until_us: when it is taken away if nothing happens.
-    """
-
-    id: str
-    account: str
-    release_key: bytes
-    worst: Cost
-    holds: tuple[Hold, ...]
-    state: State
-    lease_until_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRelease:
-    """An answer, kept with its price: it is replayed, never computed again.
-
-    Args:
-        release_key: as in the claim.
-        result: the exact bytes answered.
-        cost: what it cost whom it was first answered to.
-        time_us: when it was settled.
-    """
-
-    release_key: bytes
-    result: bytes
-    cost: Cost
-    time_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """The answer was there already.
-
-    Args:
-        release: what to answer.
-        charged: what the asking account paid just now: nothing if it had paid before.
-    """
-
-    release: StoredRelease
-    charged: Cost
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An account on the path cannot pay the worst case. It depends on nothing but limits, charges and that worst case.
-
-    Args:
-        account: the first on the path that falls short.
-        needed: the worst case, less what a forfeit of the same release pays.
-        remaining: what is left.
-        resets_at_us: when some of it comes back, or None if never.
-    """
-
-    account: str
-    needed: Cost
-    remaining: Cost
-    resets_at_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """A reservation with the same idempotency key is under way: wait for it, or tell the caller to (409).
-
-    Args:
-        reservation: its name.
-        lease_until_us: when it will have ended, one way or another.
-    """
-
-    reservation: str
-    lease_until_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """A reservation that was settled.
-
-    Args:
-        release: what to answer. If somebody was faster, these are her bytes, not the caller's.
-        charged: what the asking account paid.
-    """
-
-    release: StoredRelease
-    charged: Cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +191,7 @@ class Balance:
         resets_at_us: when some charge stops counting, or None if none will.
         time_us: of the database, when it was read.
         as_of: sequence number of the last ledger line before.
+        suspended_until_us: until when it is refused whatever it asks, or None.
     """
 
     account: Account
@@ -364,6 +201,7 @@ class Balance:
     resets_at_us: int | None
     time_us: int
     as_of: int
+    suspended_until_us: int | None = None
 
     @property
     def spent(self) -> Cost:
@@ -375,23 +213,3 @@ class Balance:
         """What a claim may still hold; nothing if the limit was lowered below what is spent."""
         limit, spent = self.account.limit, self.spent
         return Cost(max(limit.rho - spent.rho, Fraction(0)), max(limit.delta - spent.delta, Fraction(0)))
-
-
-def check_name(name: str, what: str) -> None:
-    """Raise unless *name* can stand in the ledger.
-
-    Raises:
-        InputError: it is empty, too long, or has white space or characters that do not print.
-    """
-    if not 0 < len(name) <= NAME_LONGEST or not name.isprintable() or " " in name:
-        raise InputError(f"{what} has up to {NAME_LONGEST} printable characters and no white space")
-
-
-def check_release_key(release_key: bytes) -> None:
-    """Raise unless it has 16 to 64 bytes.
-
-    Raises:
-        InputError: it has not.
-    """
-    if not 16 <= len(release_key) <= 64:
-        raise InputError("a release key has from 16 to 64 bytes")

@@ -1,0 +1,205 @@
+"""Shares in the PostgreSQL store: the suite, connections that break, races, stores that were tampered with."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from discreet.budget.amount import NOTHING
+from discreet.budget.errors import LedgerBroken
+from discreet.budget.model import Reservation
+from discreet.budget.rebalance import Ask
+from discreet.budget.stores.postgres import PostgresStore
+from discreet.testing.budget.world import ACT, UNIT, account, claim, units
+from discreet.testing.shares import ShareStoreSuite
+from discreet.testing.shares.world import ONE, PLENTY, add_up, asks, carry, holding, introduce, limits
+from servers.tests.budget_places import connected, new_place
+from servers.tests.test_budget_postgres import Clocked
+from servers.tests.test_budget_postgres_faults import _Deaf, _Ends
+
+
+class TestPostgresShares(ShareStoreSuite):
+    """Every test of the suite."""
+
+    @pytest.fixture(autouse=True)
+    def _server(self, server):
+        self.url = server("postgres")
+
+    @contextlib.contextmanager
+    def opened(self, clock):
+        """In a schema of its own."""
+        with contextlib.closing(Clocked(new_place(self.url), clock)) as store:
+            yield store
+
+
+@pytest.fixture
+def places(server):
+    """Where two stores are; ann was made in the first, with 12 units."""
+    url = server("postgres")
+    both = [new_place(url), new_place(url)]
+    with contextlib.closing(PostgresStore(both[0])) as home, contextlib.closing(PostgresStore(both[1])) as other:
+        home.create(account("ann", 12), ACT)
+        introduce(home, other)
+    yield both
+    with contextlib.closing(PostgresStore(both[0])) as home, contextlib.closing(PostgresStore(both[1])) as other:
+        carry(home, other)
+        carry(other, home)
+        add_up([home, other])
+
+
+def _move(first, second, method):
+    """Do what comes before *method* of a move from the first store to the second; returns it."""
+    need = Ask("ann", NOTHING, ONE)
+    if method == "give":
+        return lambda: first.shares.give(second.id, need, NOTHING)
+    transfer = first.shares.give(second.id, need, NOTHING)
+    if method == "receive":
+        return lambda: second.shares.receive(transfer)
+    receipt = second.shares.receive(transfer)
+    return lambda: first.shares.hear(receipt)
+
+
+_AFTER = {"give": [3, 6], "receive": [3, 9], "hear": [3, 9]}
+_LINES = {"give": (1, 0), "receive": (0, 1), "hear": (1, 0)}
+
+
+@pytest.mark.parametrize("method", ["give", "receive", "hear"])
+@pytest.mark.parametrize("where", ["locked", "decided"])
+def test_a_connection_that_is_ended_in_mid_move_is_not_noticed(places, method, where):
+    """F10, I8: nothing was done, so that it is done again, once."""
+    ends = _Ends(where)
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(contextlib.closing(PostgresStore(place, step=ends))) for place in places]
+        act = _move(*stores, method)
+        before = [store.verify().lines for store in stores]
+        ends.url = places[0].partition("?")[0]
+        act()
+        assert ends.done
+        assert limits(stores) == _AFTER[method]
+        assert tuple(store.verify().lines - n for store, n in zip(stores, before, strict=True)) == _LINES[method]
+
+
+@pytest.mark.parametrize("method", ["give", "receive", "hear"])
+def test_a_move_that_was_committed_and_not_heard_is_not_made_twice(places, method):
+    """F6, I8: the server has committed it and its answer is lost; asked again, it is as it was."""
+    which = 1 if method == "receive" else 0
+    with contextlib.ExitStack() as stack:
+        wire = stack.enter_context(contextlib.closing(_Deaf(places[which])))
+        urls = list(places)
+        urls[which] = wire.url + "&sslmode=disable&gssencmode=disable"
+        stores = [stack.enter_context(contextlib.closing(PostgresStore(url))) for url in urls]
+        act = _move(*stores, method)
+        before = [store.verify().lines for store in stores]
+        wire.armed = True
+        act()
+        assert wire.hung_up == 1
+        assert limits(stores) == _AFTER[method]
+        assert tuple(store.verify().lines - n for store, n in zip(stores, before, strict=True)) == _LINES[method]
+
+
+def test_processes_that_take_one_transfer_at_once_take_it_once(places):
+    """I8: eight of the recipient's and eight of the donor's, with all that they say twice over."""
+    together = threading.Barrier(8)
+    with contextlib.ExitStack() as stack:
+        firsts, seconds = (
+            [stack.enter_context(contextlib.closing(PostgresStore(p))) for _ in range(4)] for p in places
+        )
+
+        def move(n):
+            first, second = firsts[n % 4], seconds[n // 2]
+            together.wait(30)
+            for _ in range(5):
+                first.shares.give(second.id, Ask("ann", NOTHING, ONE), NOTHING)
+                for transfer in first.shares.pending(second.id, PLENTY):
+                    receipt = second.shares.receive(transfer)
+                    first.shares.hear(receipt)
+                    first.shares.hear(receipt)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(move, range(8)))
+        first, second = firsts[0], seconds[0]
+        carry(first, second)
+        add_up([first, second])
+        assert holding(first).outgoing[second.id].number == holding(second).incoming[first.id].number > 4
+
+
+def test_a_new_account_that_arrives_at_several_processes_at_once_is_opened_once(server):
+    """With one share."""
+    url = server("postgres")
+    places, together = [new_place(url), new_place(url)], threading.Barrier(6)
+    with contextlib.ExitStack() as stack:
+        home = stack.enter_context(contextlib.closing(PostgresStore(places[0])))
+        others = [stack.enter_context(contextlib.closing(PostgresStore(places[1]))) for _ in range(6)]
+        home.create(account("ann", 12), ACT)
+        transfer = home.shares.introduce(others[0].id, "ann", 2)
+
+        def take(store):
+            together.wait(30)
+            return store.shares.receive(transfer)
+
+        with ThreadPoolExecutor(6) as pool:
+            assert len(set(pool.map(take, others))) == 1
+        assert limits([home, others[0]]) == [6, 6]
+        add_up([home, others[0]])
+
+
+def test_a_share_that_a_question_is_about_to_take_is_not_given(places):
+    """I1, I8: whoever has the account first has it; the other one sees what is left."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def step(name):
+        if name == "decided" and not reached.is_set():
+            reached.set()
+            assert go_on.wait(30)
+
+    with contextlib.ExitStack() as stack:
+        asking = stack.enter_context(contextlib.closing(PostgresStore(places[0], step=step)))
+        first, second = (stack.enter_context(contextlib.closing(PostgresStore(place))) for place in places)
+        with ThreadPoolExecutor(2) as pool:
+            question = pool.submit(lambda: asking.reserve(claim("a", worst=UNIT * 5)))
+            assert reached.wait(30)
+            gift = pool.submit(lambda: first.shares.give(second.id, Ask("ann", NOTHING), NOTHING))
+            go_on.set()
+            assert isinstance(question.result(30), Reservation)
+            transfer = gift.result(30)
+        assert transfer.amount.rho == ONE.rho // 2
+        assert units(first, "ann") == (0, 5, 0)
+
+
+_TAMPERED = [
+    "UPDATE budget_shares_given SET number = number + 1",
+    "UPDATE budget_shares_given SET given = '{0,0}'",
+    "UPDATE budget_shares_given SET pending = NULL",
+    "UPDATE budget_shares_given SET pending = given",
+    "UPDATE budget_shares_given SET sent_us = 0",
+    "DELETE FROM budget_shares_given",
+    "UPDATE budget_shares_taken SET number = 0",
+    "UPDATE budget_shares_taken SET taken = NOT taken",
+    "UPDATE budget_shares_taken SET received[2] = 1",
+    "DELETE FROM budget_shares_taken",
+    "INSERT INTO budget_shares_taken SELECT account, 'elsewhere', 1, true, received FROM budget_shares_taken",
+]
+
+
+@pytest.mark.parametrize("defect", _TAMPERED)
+def test_whatever_is_changed_behind_its_back_is_found(server, defect):
+    """I5: what was given or taken, and what is on its way, edited or removed by somebody with all rights."""
+    url = server("postgres")
+    places = [new_place(url), new_place(url)]
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(contextlib.closing(PostgresStore(place))) for place in places]
+        stores[0].create(account("ann", 12), ACT)
+        introduce(*stores)
+        stores[0].charge("ann", UNIT * 6, ACT)
+        stores[1].shares.give(stores[0].id, asks(stores[0]), NOTHING)
+        carry(stores[1], stores[0])
+        stores[1].charge("ann", UNIT * 3, ACT)
+        assert stores[0].shares.give(stores[1].id, asks(stores[1]), NOTHING)
+        stores[0].verify()
+        with connected(places[0]) as db:
+            assert db.execute(defect).rowcount > 0
+        with pytest.raises(LedgerBroken):
+            stores[0].verify()

@@ -1,0 +1,105 @@
+"""Answers that are there already: stored releases, idempotency keys."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from discreet.budget.errors import KeyReused
+from discreet.budget.model import InFlight, Refusal, Replay, Reservation
+from discreet.testing.budget.world import ACT, UNIT, Suite, claim, key_of, spend, units
+from discreet.values import Cost
+
+
+class Answers(Suite):
+    """Tests of replays."""
+
+    # ---------------------------------------------------------------------------------------------- stored releases
+
+    def test_the_same_question_is_free_for_her_who_paid(self) -> None:
+        """I7: the exact bytes, no charge, even with nothing left."""
+        with self.books(limit=3) as (store, _):
+            spend(store, claim("a", release="q"), UNIT * 3, b"\x00bytes\xff")
+            assert store.balance("ann").remaining == Cost()
+            again = store.reserve(claim("b", release="q"))
+            assert isinstance(again, Replay)
+            assert (again.release.result, again.charged) == (b"\x00bytes\xff", Cost())
+            assert store.entitled("ann", key_of("q"))
+            assert not store.entitled("bob", key_of("q"))
+
+    def test_another_analyst_pays_for_the_same_bytes_and_shared_accounts_do_not(self) -> None:
+        """I7: her own account in full, what it cost; organisation and dataset have paid."""
+        with self.books() as (store, _):
+            spend(store, claim("a", release="q"), UNIT * 2, b"bytes")
+            shared = store.reserve(claim("b", "bob", "q"))
+            assert isinstance(shared, Replay)
+            assert (shared.release.result, shared.charged) == (b"bytes", UNIT * 2)
+            assert [units(store, n)[0] for n in ("ann", "bob", "org", "data")] == [2] * 4
+            assert spend(store, claim("c", "bob", "q")) == Cost()
+
+    def test_a_refusal_tells_nothing_about_a_release_not_paid_for(self) -> None:
+        """I9: the worst case has to fit, whether the release is stored or not."""
+        with self.books() as (store, _):
+            spend(store, claim("a", release="q"))
+            store.alter(dataclasses.replace(store.path("bob")[0], limit=UNIT * 2), ACT)
+            answers = [store.reserve(claim(name, "bob", name)) for name in ("q", "r")]
+            assert answers[0] == answers[1]
+            assert isinstance(answers[0], Refusal)
+
+    def test_of_two_first_requests_the_faster_one_is_answered_to_both(self) -> None:
+        """I7: first writer wins; each analyst pays once, the shared accounts once together."""
+        with self.books() as (store, _):
+            for name, who in (("a", "ann"), ("a2", "ann"), ("b", "bob")):
+                store.reserve(claim(name, who, "q"))
+                store.start(name)
+            assert units(store, "org") == (0, 9, 0)
+            first = store.settle("a", UNIT, b"first")
+            second = store.settle("a2", UNIT * 3, b"second")
+            third = store.settle("b", UNIT * 3, b"third")
+            assert {s.release.result for s in (first, second, third)} == {b"first"}
+            assert [s.charged for s in (first, second, third)] == [UNIT, Cost(), UNIT]
+            assert [units(store, n) for n in ("ann", "bob", "org", "data")] == [(1, 0, 0)] * 4
+
+    # ---------------------------------------------------------------------------------------------- idempotency
+
+    def test_an_idempotency_key_is_one_charge_and_one_answer(self) -> None:
+        """I4: in flight, then replayed; another question with it is a conflict; it is the account's own."""
+        with self.books() as (store, _):
+            keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
+            assert isinstance(store.reserve(claim("a", release="q", **keyed)), Reservation)
+            waiting = store.reserve(claim("b", release="q", **keyed))
+            assert isinstance(waiting, InFlight)
+            assert waiting.reservation == "a"
+            assert units(store, "ann") == (0, 3, 0)
+            with pytest.raises(KeyReused):
+                store.reserve(claim("c", release="r", key="k", digest=b"e"))
+            store.start("a")
+            store.settle("a", UNIT, b"x")
+            assert isinstance(store.reserve(claim("d", release="q", **keyed)), Replay)
+            with pytest.raises(KeyReused):
+                store.reserve(claim("e", release="r", key="k", digest=b"e"))
+            assert isinstance(store.reserve(claim("f", "bob", "r", key="k", digest=b"e")), Reservation)
+            assert units(store, "ann") == (1, 0, 0)
+
+    def test_a_key_whose_reservation_ended_unsettled_is_used_again(self) -> None:
+        """I4: a void frees it, a failure is retried with it, a refusal never took it."""
+        with self.books(limit=3) as (store, _):
+            keyed: dict[str, Any] = {"key": "k", "digest": b"d", "release": "q"}
+            assert isinstance(store.reserve(claim("z", worst=UNIT * 4, key="k", digest=b"d")), Refusal)
+            store.reserve(claim("a", **keyed))
+            store.void("a")
+            assert isinstance(store.reserve(claim("b", **keyed)), Reservation)
+            store.start("b")
+            store.forfeit("b")
+            assert isinstance(store.reserve(claim("c", **keyed)), Reservation)
+            assert units(store, "ann") == (0, 3, 0)
+
+    def test_a_key_is_remembered_by_a_free_replay(self) -> None:
+        """I4: it was used, so that another question with it is a conflict."""
+        with self.books() as (store, _):
+            spend(store, claim("a", release="q"))
+            assert isinstance(store.reserve(claim("b", release="q", key="k", digest=b"d")), Replay)
+            with pytest.raises(KeyReused):
+                store.reserve(claim("c", release="r", key="k", digest=b"e"))

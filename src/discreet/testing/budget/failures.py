@@ -1,0 +1,201 @@
+"""Runs that fail too often, and data that changes although its version did not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+from discreet.budget.errors import DataChanged, LeaseLost, UnknownAccount
+from discreet.budget.model import Fingerprint, Replay, Reservation, Suspension
+from discreet.budget.periods import DAY_US
+from discreet.budget.states import State
+from discreet.errors import InvariantViolated
+from discreet.testing.budget.world import ACT, UNIT, Suite, claim, key_of, spend, units
+from discreet.values import Cost
+
+if TYPE_CHECKING:
+    from discreet.budget.store import BudgetStore
+
+_HEAD, _SAME, _OTHER = (bytes([n]) * 32 for n in range(3))
+
+
+def _fail(store: BudgetStore, name: str, who: str = "ann") -> None:
+    store.reserve(claim(name, who, worst=UNIT))
+    store.start(name)
+    store.forfeit(name)
+
+
+class Failures(Suite):
+    """Tests of suspensions and of fingerprints."""
+
+    # ---------------------------------------------------------------------------------------------- suspensions
+
+    def test_five_failures_within_a_day_suspend_who_asked(self) -> None:
+        """Failing tells about the data, so that nobody may fail as often as she can pay for; others go on."""
+        with self.books(limit=50) as (store, clock):
+            first_us = clock()
+            for n in range(4):
+                _fail(store, f"f{n}")
+                clock.go(seconds=60)
+            assert store.balance("ann").suspended_until_us is None
+            assert isinstance(store.reserve(claim("fine", worst=UNIT)), Reservation)
+            _fail(store, "f4")
+            for n in range(2):
+                assert store.reserve(claim(f"no{n}")) == Suspension("ann", first_us + DAY_US)
+            assert store.balance("ann").suspended_until_us == first_us + DAY_US
+            assert units(store, "ann") == (0, 1, 5)
+            assert store.balance("org").suspended_until_us is None
+            assert isinstance(store.reserve(claim("bobs", "bob")), Reservation)
+            lines = [line.body for head in store.heads() for line in store.lines(head.chain)]
+            assert sum("\trefuse\tno" in body and "suspended" in body for body in lines) == 2
+
+    def test_a_suspension_ends_when_the_oldest_failure_is_a_day_old(self) -> None:
+        """To the microsecond; the next failure after that suspends again, by those that still count."""
+        with self.books(limit=50) as (store, clock):
+            for n in range(5):
+                _fail(store, f"f{n}")
+                clock.go(seconds=60)
+            clock.now_us += DAY_US - 5 * 60_000_000 - 1
+            assert isinstance(store.reserve(claim("early")), Suspension)
+            clock.now_us += 1
+            assert store.balance("ann").suspended_until_us is None
+            now_us = clock()
+            _fail(store, "f5")
+            assert store.reserve(claim("again")) == Suspension("ann", now_us + 60_000_000)
+
+    def test_failures_of_different_days_suspend_nobody(self) -> None:
+        """Five, one every seven hours."""
+        with self.books(limit=50) as (store, clock):
+            for n in range(8):
+                _fail(store, f"f{n}")
+                clock.go(days=7 / 24)
+            assert isinstance(store.reserve(claim("fine")), Reservation)
+
+    def test_an_officer_lifts_a_suspension(self) -> None:
+        """What failed before counts no more; the charges stay."""
+        with self.books(limit=50) as (store, _):
+            for n in range(5):
+                _fail(store, f"f{n}")
+            store.lift("ann", ACT)
+            assert store.balance("ann").suspended_until_us is None
+            for n in range(5, 10):
+                assert isinstance(store.reserve(claim(f"fine{n}", worst=Cost())), Reservation)
+                _fail(store, f"f{n}")
+            assert isinstance(store.reserve(claim("no")), Suspension)
+            assert units(store, "ann") == (0, 0, 10)
+            with pytest.raises(UnknownAccount):
+                store.lift("nobody", ACT)
+
+    def test_dead_runs_count_as_failures_and_what_never_ran_does_not(self) -> None:
+        """I3: data was asked, or not; a retry that fails again counts again."""
+        with self.books(limit=50) as (store, clock):
+            for n in range(5):
+                store.reserve(claim(f"v{n}"))
+                store.void(f"v{n}")
+                store.reserve(claim(f"h{n}", lease_ms=1))
+            for n in range(2):
+                store.reserve(claim(f"r{n}", release="q", lease_ms=1))
+                store.start(f"r{n}")
+            clock.go(seconds=1)
+            assert store.expire() == 7
+            _fail(store, "f")
+            store.reserve(claim("r", release="q"))
+            store.start("r")
+            store.forfeit("r")
+            assert isinstance(store.reserve(claim("fine", worst=UNIT)), Reservation)
+            store.start("fine")
+            store.forfeit("fine")
+            assert isinstance(store.reserve(claim("no")), Suspension)
+
+    def test_who_is_suspended_is_still_answered_what_she_paid_for(self) -> None:
+        """And what runs already may settle; an answer that others paid for is refused as one that is not there."""
+        with self.books(limit=50) as (store, _):
+            spend(store, claim("a", release="mine"))
+            spend(store, claim("b", "bob", "his"))
+            store.reserve(claim("runs"))
+            store.start("runs")
+            for n in range(5):
+                _fail(store, f"f{n}")
+            again = store.reserve(claim("c", release="mine"))
+            assert isinstance(again, Replay)
+            assert again.charged == Cost()
+            assert store.reserve(claim("d", release="his")) == store.reserve(claim("e", release="nobodys"))
+            assert store.settle("runs", UNIT, b"x").charged == UNIT
+
+    def test_who_only_observes_is_never_suspended(self) -> None:
+        """Observed accounts refuse nothing; when she enforces, what failed counts."""
+        with self.books(limit=50) as (store, _):
+            store.alter(dataclasses.replace(store.path("ann")[0], mode="observe"), ACT)
+            for n in range(6):
+                _fail(store, f"f{n}")
+            assert isinstance(store.reserve(claim("fine")), Reservation)
+            assert store.balance("ann").suspended_until_us is None
+            store.alter(dataclasses.replace(store.path("ann")[0], mode="enforce"), ACT)
+            assert isinstance(store.reserve(claim("no")), Suspension)
+
+    # ---------------------------------------------------------------------------------------------- fingerprints
+
+    def test_data_that_changes_under_one_version_is_noticed(self) -> None:
+        """The same head gave something else before: nothing is settled, and the failure is paid for."""
+        with self.books() as (store, _):
+            for name in ("a", "b", "c"):
+                store.reserve(claim(name))
+                store.start(name)
+            store.settle("a", UNIT, b"x", Fingerprint(_HEAD, _SAME))
+            store.settle("b", UNIT, b"y", Fingerprint(_HEAD, _SAME))
+            for _ in range(2):
+                with pytest.raises(DataChanged):
+                    store.settle("c", UNIT, b"z", Fingerprint(_HEAD, _OTHER))
+            assert units(store, "ann") == (2, 3, 0)
+            kept = store.reservation("c")
+            assert kept is not None
+            assert kept.state is State.RUNNING
+            assert store.release(key_of("c")) is None
+            store.forfeit("c")
+            assert units(store, "ann") == (2, 0, 3)
+
+    def test_another_head_may_give_something_else(self) -> None:
+        """Another question, or another version of the data; and without a fingerprint nothing is compared."""
+        with self.books() as (store, _):
+            for n, fingerprint in enumerate((Fingerprint(_HEAD, _SAME), Fingerprint(_SAME, _OTHER), None)):
+                store.reserve(claim(f"a{n}"))
+                store.start(f"a{n}")
+                store.settle(f"a{n}", UNIT, b"x", fingerprint)
+            assert units(store, "ann") == (3, 0, 0)
+
+    def test_only_what_was_settled_is_compared_with(self) -> None:
+        """A settlement that is refused leaves no fingerprint; one that is repeated is compared with none."""
+        with self.books() as (store, _):
+            store.reserve(claim("a"))
+            with pytest.raises(InvariantViolated):
+                store.settle("a", UNIT, b"x", Fingerprint(_HEAD, _OTHER))
+            store.start("a")
+            with pytest.raises(InvariantViolated):
+                store.settle("a", UNIT * 4, b"x", Fingerprint(_HEAD, _OTHER))
+            store.settle("a", UNIT, b"x", Fingerprint(_HEAD, _SAME))
+            assert store.settle("a", UNIT, b"x", Fingerprint(_HEAD, _OTHER)).release.result == b"x"
+            with pytest.raises(LeaseLost):
+                store.settle("never", UNIT, b"x", Fingerprint(_HEAD, _SAME))
+
+    def test_who_is_slower_is_compared_too(self) -> None:
+        """Her answer is dropped anyway, but what she saw is not what was answered."""
+        with self.books() as (store, _):
+            for name, who in (("a", "ann"), ("b", "bob")):
+                store.reserve(claim(name, who, "q"))
+                store.start(name)
+            store.settle("a", UNIT, b"x", Fingerprint(_HEAD, _SAME))
+            with pytest.raises(DataChanged):
+                store.settle("b", UNIT, b"y", Fingerprint(_HEAD, _OTHER))
+            assert store.settle("b", UNIT, b"y", Fingerprint(_HEAD, _SAME)).release.result == b"x"
+
+    def test_a_fingerprint_is_shown_to_nobody(self) -> None:
+        """Not in the ledger, which officers read."""
+        with self.books() as (store, _):
+            store.reserve(claim("a"))
+            store.start("a")
+            store.settle("a", UNIT, b"x", Fingerprint(_HEAD, _SAME))
+            lines = "".join(line.body for head in store.heads() for line in store.lines(head.chain))
+            assert _HEAD.hex() not in lines
+            assert _SAME.hex() not in lines

@@ -1,0 +1,156 @@
+"""What officers do, and what the ledger says of all that happens."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+from discreet.budget.errors import UnknownAccount
+from discreet.budget.model import Calendar, Forever, Refusal, Replay, Reservation, Sliding
+from discreet.errors import DiscreetError, InputError
+from discreet.testing.budget.world import ACT, UNIT, Suite, account, claim, spend, units
+from discreet.values import RHO_QUANTUM, Cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from discreet.budget.model import Period
+
+
+class Officers(Suite):
+    """Tests of acts and of the ledger."""
+
+    # ---------------------------------------------------------------------------------------------- officers
+
+    def test_a_limit_may_be_lowered_below_what_is_used(self) -> None:
+        """Nothing is left then, and nothing is taken from what is held; what costs nothing more still goes on."""
+        with self.books() as (store, _):
+            spend(store, claim("a", release="q"), UNIT * 3)
+            store.reserve(claim("b"))
+            store.alter(dataclasses.replace(store.path("ann")[0], limit=UNIT), ACT)
+            assert store.balance("ann").remaining == Cost()
+            assert isinstance(store.reserve(claim("c", worst=Cost(RHO_QUANTUM))), Refusal)
+            assert isinstance(store.reserve(claim("d", release="q")), Replay)
+            store.start("b")
+            store.settle("b", UNIT * 3, b"x")
+            assert units(store, "ann") == (6, 0, 0)
+
+    def test_an_observed_account_charges_and_never_refuses(self) -> None:
+        """The phased launch: the same charges, no refusal."""
+        with self.books(limit=3) as (store, _):
+            store.alter(dataclasses.replace(store.path("ann")[0], mode="observe"), ACT)
+            for n in range(2):
+                spend(store, claim(f"a{n}"), UNIT * 3)
+            assert units(store, "ann") == (6, 0, 0)
+            assert isinstance(store.reserve(claim("b", worst=UNIT)), Refusal)  # the organisation enforces
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [(Sliding(3), Sliding(30)), (Calendar("day"), Sliding(30)), (Forever(), Sliding(2)), (Sliding(1), Forever())],
+    )
+    def test_another_period_forgets_no_charge_that_it_counts(self, before: Period, after: Period) -> None:
+        """I6: charges of buckets that had stopped counting count again."""
+        with self.books(before, limit=3) as (store, clock):
+            spend(store, claim("a"), UNIT * 3)
+            for _ in range(4):
+                clock.go(days=1)
+                store.refresh()
+            short = isinstance(after, Sliding) and after.days == 2
+            if before != Forever():
+                assert store.balance("ann").remaining == UNIT * 3
+            for name in ("ann", "org", "data"):
+                store.alter(dataclasses.replace(store.path(name)[0], period=after), ACT)
+            assert isinstance(store.reserve(claim("b", worst=UNIT)), Refusal)
+            for _ in range(4 if short else 0):
+                clock.go(days=1)
+                store.refresh()
+            assert isinstance(store.reserve(claim("c", worst=UNIT)), Reservation if short else Refusal)
+
+    def test_refunds_are_capped_and_charges_by_hand_are_not(self) -> None:
+        """A tenth of the limit in all, and never more than is used; a charge may pass the limit."""
+        with self.books() as (store, _):
+            with pytest.raises(InputError):
+                store.refund("ann", UNIT, ACT)
+            spend(store, claim("a"), UNIT * 3)
+            store.refund("ann", UNIT, ACT)
+            with pytest.raises(InputError):
+                store.refund("ann", Cost(RHO_QUANTUM), ACT)
+            assert units(store, "ann") == (2, 0, 0)
+            store.charge("ann", UNIT * 20, ACT)
+            assert units(store, "ann") == (22, 0, 0)
+            assert isinstance(store.reserve(claim("b")), Refusal)
+
+    def test_a_refund_makes_room_no_longer_than_the_charge_took_it(self) -> None:
+        """It comes out of the oldest bucket, so that what is left of the newest counts to its end."""
+        with self.books(Sliding(3), limit=10) as (store, clock):
+            spend(store, claim("a"), UNIT)
+            clock.go(days=1)
+            spend(store, claim("b"), UNIT)
+            store.refund("ann", UNIT, ACT)
+            for _ in range(4):
+                assert units(store, "ann") == (1, 0, 0)
+                clock.go(days=1)
+                store.heartbeat()
+            assert units(store, "ann") == (0, 0, 0)
+
+    def test_accounts_are_checked_when_they_are_made(self) -> None:
+        """One of a name, parents that exist and stay, names that exist, zones that exist."""
+        with self.books() as (store, _):
+            for wrong in (
+                account("ann"),
+                account("eve", parent="none"),
+                account("eve", period=Calendar("day", "Mars/X")),
+            ):
+                with pytest.raises(InputError):
+                    store.create(wrong, ACT)
+            with pytest.raises(InputError):
+                store.alter(dataclasses.replace(store.path("ann")[0], parent=None), ACT)
+            for ask in (store.path, store.balance, lambda name: store.charge(name, UNIT, ACT)):
+                with pytest.raises(UnknownAccount):
+                    ask("nobody")
+            with pytest.raises(UnknownAccount):
+                store.reserve(claim("a", "nobody"))
+            assert [one.id for one in store.accounts()] == ["ann", "bob", "data", "org"]
+
+    # ---------------------------------------------------------------------------------------------- the ledger
+
+    def test_every_change_is_a_line_and_the_lines_add_up(self) -> None:
+        """I5: the ledger alone gives every balance; lines are read from anywhere."""
+        with self.books() as (store, _):
+            spend(store, claim("a"))
+            store.reserve(claim("b"))
+            store.void("b")
+            store.reserve(claim("c", worst=UNIT * 50))
+            store.note(ACT, {"what": "a key was made"})
+            heads = store.heads()
+            lines = [line for head in heads for line in store.lines(head.chain)]
+            kinds = [line.body.split("\t")[3] for line in lines]
+            expected = ["create"] * 4 + ["reserve", "start", "settle", "reserve", "void", "refuse", "note"]
+            assert sorted(kinds) == sorted(expected)
+            verified = store.verify()
+            assert (verified.heads, verified.lines) == (heads, len(lines))
+            for name in ("ann", "bob", "org", "data"):
+                assert verified.in_force(name).used.cost == store.balance(name).used
+            for head in heads:
+                whole = [line for line in lines if line.chain == head.chain]
+                tail = list(store.lines(head.chain, 1, 2))
+                assert tail == whole[1:3]
+
+    def test_what_is_refused_with_an_error_leaves_no_line(self) -> None:
+        """A method that raises has changed nothing."""
+        with self.books() as (store, _):
+            store.reserve(claim("a", key="k", digest=b"d"))
+            before = store.heads()
+            asks: list[Callable[[], object]] = [
+                lambda: store.reserve(claim("b", key="k", digest=b"e")),
+                lambda: store.settle("a", UNIT, b""),
+                lambda: store.refund("ann", UNIT, ACT),
+                lambda: store.start("zz"),
+                lambda: store.create(account("ann"), ACT),
+            ]
+            for ask in asks:
+                with pytest.raises(DiscreetError):
+                    ask()
+            assert store.heads() == before

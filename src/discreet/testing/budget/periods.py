@@ -1,0 +1,121 @@
+"""When charges stop counting, and what clocks do."""
+
+from __future__ import annotations
+
+import pytest
+
+from discreet.budget.errors import ClockError
+from discreet.budget.model import Calendar, Refusal, Replay, Reservation, Sliding
+from discreet.budget.periods import SECOND_US
+from discreet.testing.budget.world import ACT, UNIT, Suite, claim, spend, units
+
+
+class Periods(Suite):
+    """Tests of buckets and of time."""
+
+    # ---------------------------------------------------------------------------------------------- periods
+
+    def test_a_sliding_window_holds_the_limit_wherever_it_begins(self) -> None:
+        """I6: a charge counts until it is as old as the window, and its whole day with it."""
+        with self.books(Sliding(30), limit=3) as (store, clock):
+            spend(store, claim("a"), UNIT * 3)
+            for n in range(30):
+                clock.go(days=1)
+                assert isinstance(store.reserve(claim(f"b{n}", worst=UNIT)), Refusal)
+            clock.go(days=0.5)
+            assert store.balance("ann").remaining == UNIT * 3
+            assert isinstance(store.reserve(claim("c")), Reservation)
+
+    def test_a_calendar_period_begins_anew_at_its_boundary(self) -> None:
+        """The paper's way: two limits within a minute, at midnight of the zone."""
+        with self.books(Calendar("month", "Europe/Berlin"), limit=3) as (store, clock):
+            clock.now_us = 1_761_951_599 * SECOND_US  # 2025-10-31 22:59:59 UTC: a second before November in Berlin
+            store.confirm_clock(ACT)
+            spend(store, claim("a"), UNIT * 3)
+            assert isinstance(store.reserve(claim("b", worst=UNIT)), Refusal)
+            clock.go(seconds=1)
+            spend(store, claim("c"), UNIT * 3)
+            assert isinstance(store.reserve(claim("d", worst=UNIT)), Refusal)
+            clock.go(days=30, seconds=-1)
+            store.confirm_clock(ACT)
+            assert isinstance(store.reserve(claim("e", worst=UNIT)), Refusal)
+            clock.go(seconds=1)
+            spend(store, claim("f"), UNIT * 3)
+            assert units(store, "ann") == (3, 0, 0)
+
+    def test_a_charge_belongs_to_the_period_of_its_reservation(self) -> None:
+        """I6: refreshed while it runs, it is settled where it was held."""
+        with self.books(Calendar("day"), limit=3) as (store, clock):
+            store.reserve(claim("a", lease_ms=86_400_000))
+            store.start("a")
+            clock.go(days=0.6)
+            assert store.refresh() == 4
+            assert units(store, "ann") == (0, 0, 0)
+            store.settle("a", UNIT * 3, b"x")
+            assert units(store, "ann") == (0, 0, 0)
+            assert isinstance(store.reserve(claim("b")), Reservation)
+
+    def test_a_sliding_charge_settled_on_another_day_still_counts(self) -> None:
+        """I6: in the bucket of its reservation, which is among those that count."""
+        with self.books(Sliding(7), limit=3) as (store, clock):
+            store.reserve(claim("a", lease_ms=86_400_000))
+            store.start("a")
+            clock.go(days=0.9)
+            store.refresh()
+            store.settle("a", UNIT * 2, b"x")
+            assert units(store, "ann") == (2, 0, 0)
+            clock.go(days=6.5)
+            store.confirm_clock(ACT)
+            assert isinstance(store.reserve(claim("b", worst=UNIT * 2)), Refusal)
+
+    def test_a_forfeit_that_counts_no_more_pays_for_nothing(self) -> None:
+        """Its period is over: the retry is charged in the new one, in full."""
+        with self.books(Calendar("day"), limit=4) as (store, clock):
+            store.reserve(claim("a", release="q"))
+            store.start("a")
+            store.forfeit("a")
+            clock.go(days=1)
+            spend(store, claim("z", worst=UNIT * 2), UNIT * 2)
+            assert isinstance(store.reserve(claim("b", release="q")), Refusal)
+
+    def test_time_that_goes_back_makes_no_budget(self) -> None:
+        """I6: it is taken as the latest seen; the past period does not open again."""
+        with self.books(Calendar("day"), limit=3) as (store, clock):
+            spend(store, claim("a"), UNIT * 3)
+            clock.go(days=1)
+            spend(store, claim("b"), UNIT * 3)
+            store.refresh()
+            for days in (-1, -40):
+                clock.go(days=days)
+                assert isinstance(store.reserve(claim(f"c{days}", worst=UNIT)), Refusal)
+                assert store.refresh() == 0
+            clock.go(days=41)
+            assert isinstance(store.reserve(claim("d", worst=UNIT)), Refusal)
+
+    def test_a_clock_that_runs_ahead_makes_no_budget_until_an_officer_confirms_it(self) -> None:
+        """I6: beyond two days nothing is refreshed and no lease ends, but what was paid for is still answered."""
+        with self.books(Sliding(30), limit=3) as (store, clock):
+            spend(store, claim("a", release="q"), UNIT * 2)
+            store.reserve(claim("r", worst=UNIT))
+            clock.go(days=40)
+            for ask in (lambda: store.reserve(claim("b")), store.refresh):
+                with pytest.raises(ClockError):
+                    ask()
+            store.heartbeat()
+            with pytest.raises(ClockError):
+                store.reserve(claim("c"))
+            assert store.expire() == 0
+            assert isinstance(store.reserve(claim("d", release="q")), Replay)
+            assert units(store, "ann") == (2, 1, 0)
+            store.confirm_clock(ACT)
+            assert store.expire() == 1
+            assert isinstance(store.reserve(claim("e")), Reservation)
+
+    def test_heartbeats_carry_the_clock_forward(self) -> None:
+        """Forty days with a heartbeat a day need no officer."""
+        with self.books(Sliding(30), limit=3) as (store, clock):
+            spend(store, claim("a"), UNIT * 3)
+            for _ in range(40):
+                clock.go(days=1)
+                store.heartbeat()
+            assert isinstance(store.reserve(claim("b")), Reservation)

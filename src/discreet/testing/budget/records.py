@@ -1,0 +1,208 @@
+"""Records beside the budgets, acts that are sent again, what an account paid for."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from discreet.budget.errors import KeyReused, UnknownAccount
+from discreet.budget.model import Act, Reservation
+from discreet.errors import InputError
+from discreet.testing.budget.world import ACT, UNIT, Suite, account, claim, key_of, spend, units
+from discreet.values import Cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from discreet.budget.store import BudgetStore
+
+
+def _lines(store: BudgetStore) -> list[str]:
+    return [line.body for head in store.heads() for line in store.lines(head.chain)]
+
+
+class Records(Suite):
+    """Tests of records, acts and histories."""
+
+    # ---------------------------------------------------------------------------------------------- records
+
+    def test_a_record_is_kept_replaced_and_removed(self) -> None:
+        """The last one counts, kinds do not meet, and every change can be noticed."""
+        with self.books() as (store, _):
+            assert (store.records("key"), store.record("key", "a"), store.records_version()) == ([], None, 0)
+            for kind, name, text in (("key", "b", "1"), ("key", "a", "2"), ("grant", "a", "3"), ("key", "b", "4")):
+                store.put_record(kind, name, text, ACT)
+            assert store.records("key") == [("a", "2"), ("b", "4")]
+            assert (store.record("key", "b"), store.record("grant", "a"), store.record("grant", "b")) == (
+                "4",
+                "3",
+                None,
+            )
+            before = store.records_version()
+            store.put_record("key", "a", None, ACT)
+            assert (store.records("key"), store.record("key", "a")) == ([("b", "4")], None)
+            assert store.records_version() > before
+            store.put_record("key", "a", "5", ACT)
+            assert store.record("key", "a") == "5"
+
+    def test_a_record_comes_back_as_it_was_put(self) -> None:
+        """Any name that prints, with tabs; any text, also a long one; in the order of code points."""
+        with self.books() as (store, _):
+            names = ["Z", "a", "a\tb c", "aa", "\u00e9", "\U0001f511", "x" * 2_000]
+            for name in names:
+                store.put_record("grant", name, f'{{"{name}":"\u00e9\\n\t\U0001f511"}}', ACT)
+            store.put_record("grant", "long", "x" * 1_000_000, ACT)
+            store.put_record("grant", "empty", "", ACT)
+            found = dict(store.records("grant"))
+            assert list(found) == sorted([*names, "long", "empty"])
+            assert all(found[name] == f'{{"{name}":"\u00e9\\n\t\U0001f511"}}' for name in names)
+            assert (found["long"], store.record("grant", "empty")) == ("x" * 1_000_000, "")
+
+    def test_the_ledger_has_the_hash_of_a_record_and_never_its_text(self) -> None:
+        """Who put what where, without any secret."""
+        with self.books() as (store, _):
+            store.put_record("key", "a", "s3cret", ACT)
+            store.put_record("key", "a", None, ACT)
+            first, second = [body for body in _lines(store) if '"record"' in body]
+            assert hashlib.sha256(b"s3cret").hexdigest() in first
+            assert '"sha256":null' in second
+            assert not any("s3cret" in body for body in (first, second))
+            assert all("\tnote\t" in body and '"reason":"a test"' in body for body in (first, second))
+
+    @pytest.mark.parametrize(
+        ("kind", "name", "text"),
+        [
+            ("", "a", ""),
+            ("a b", "a", ""),
+            ("a", "", ""),
+            ("a", "a\nb", ""),
+            ("a", "x" * 2_001, ""),
+            ("a", "a", "x\0"),
+            ("a", "a", "\ud800"),
+            ("a", "a", "x" * 1_000_001),
+        ],
+    )
+    def test_what_no_store_can_keep_is_refused(self, kind: str, name: str, text: str) -> None:
+        """Before anything is written."""
+        with self.books() as (store, _):
+            with pytest.raises(InputError):
+                store.put_record(kind, name, text, ACT)
+            assert store.records_version() == 0
+
+    def test_a_note_cannot_pass_for_a_record_or_an_act(self) -> None:
+        """What it says is text, whatever it is called; something else is refused."""
+        with self.books() as (store, _):
+            store.note(ACT, {"record": '{"kind":"key"}', "act": "a1"})
+            with pytest.raises(InputError):
+                store.note(ACT, {"record": {"kind": "key", "name": "a", "sha256": None}})  # type: ignore[dict-item]
+            store.note(Act("officer", "another", "a1"), {})
+            assert store.records_version() == 0
+
+    # ---------------------------------------------------------------------------------------------- acts
+
+    def test_an_act_with_an_id_is_done_once(self) -> None:
+        """I4: whoever did not hear the answer sends it again; nothing changes, there is one line."""
+        with self.books(limit=20) as (store, _):
+            spend(store, claim("a"), UNIT * 3)
+            larger = dataclasses.replace(store.path("ann")[0], limit=UNIT * 30)
+            acts: list[Callable[[Act], None]] = [
+                lambda act: store.create(account("eve", 5, "org"), act),
+                lambda act: store.alter(larger, act),
+                lambda act: store.charge("ann", UNIT, act),
+                lambda act: store.refund("ann", UNIT, act),
+                lambda act: store.lift("ann", act),
+                store.confirm_clock,
+                lambda act: store.note(act, {"what": "something"}),
+                lambda act: store.put_record("key", "a", "1", act),
+            ]
+            for n, do in enumerate(acts):
+                before = len(_lines(store))
+                do(Act("officer", "once", f"a{n}"))
+                heads = store.heads()
+                do(Act("officer", "once", f"a{n}"))
+                assert store.heads() == heads
+                assert len(_lines(store)) == before + 1
+            assert (units(store, "ann"), store.records_version()) == ((3, 0, 0), 1)
+            store.put_record("key", "a", "2", ACT)
+            acts[-1](Act("officer", "once", "a7"))  # however late: what was done since stays
+            assert store.record("key", "a") == "2"
+
+    def test_the_id_of_an_act_is_not_for_another_one(self) -> None:
+        """Another verb, another amount, another account, another reason: refused, and nothing changes."""
+        with self.books() as (store, _):
+            act = Act("officer", "once", "a1")
+            store.charge("ann", UNIT, act)
+            before = store.heads()
+            others: list[Callable[[], None]] = [
+                lambda: store.charge("ann", UNIT * 2, act),
+                lambda: store.charge("bob", UNIT, act),
+                lambda: store.refund("ann", UNIT, act),
+                lambda: store.put_record("key", "a", "1", act),
+                lambda: store.note(act, {}),
+                lambda: store.charge("ann", UNIT, Act("officer", "twice", "a1")),
+                lambda: store.charge("ann", UNIT, Act("another", "once", "a1")),
+            ]
+            for other in others:
+                with pytest.raises(KeyReused):
+                    other()
+            assert store.heads() == before
+            assert (units(store, "ann"), units(store, "bob")) == ((1, 0, 0), (0, 0, 0))
+
+    def test_an_act_that_was_refused_has_not_used_its_id(self) -> None:
+        """What raises has changed nothing: a later try is another try."""
+        with self.books() as (store, _):
+            act = Act("officer", "give back", "a1")
+            with pytest.raises(InputError):
+                store.refund("ann", UNIT, act)
+            spend(store, claim("a"), UNIT * 3)
+            store.refund("ann", UNIT, act)
+            store.refund("ann", UNIT, act)
+            assert units(store, "ann") == (2, 0, 0)
+
+    # ---------------------------------------------------------------------------------------------- histories
+
+    def test_a_history_has_what_was_paid_for_newest_first(self) -> None:
+        """Each account its own, with the exact bytes; replays that cost as well, those that are free once."""
+        with self.books(limit=20) as (store, clock):
+            for n in range(3):
+                clock.go(seconds=1)
+                spend(store, claim(f"a{n}", release=f"q{n}"), UNIT * n, b"%d" % n)
+            clock.go(seconds=1)
+            spend(store, claim("b", "bob", "q1"))
+            spend(store, claim("again", release="q0"))
+            assert isinstance(store.reserve(claim("open")), Reservation)
+            for name, answers in (("ann", [2, 1, 0]), ("org", [2, 1, 0]), ("bob", [1])):
+                found = store.history(name, None, 10)
+                assert [paid.release.result for paid in found] == [b"%d" % n for n in answers]
+                assert [paid.charged for paid in found] == [UNIT * n for n in answers]
+                assert [paid.release for paid in found] == [store.release(key_of(f"q{n}")) for n in answers]
+                assert all(newer.number > older.number for newer, older in itertools.pairwise(found))
+            assert [paid.time_us - clock() for paid in store.history("ann")] == [-1_000_000, -2_000_000, -3_000_000]
+            assert store.history("bob")[0].time_us == clock()
+
+    def test_a_history_is_paged_without_gaps(self) -> None:
+        """Whatever is paid for between two pages."""
+        with self.books(limit=100) as (store, _):
+            for n in range(7):
+                spend(store, claim(f"a{n}"), Cost(), b"%d" % n)
+            pages = store.history("ann", None, 3)
+            for size in (3, 1, 0):
+                spend(store, claim(f"later{len(pages)}"), Cost())
+                page = store.history("ann", pages[-1].number, 3)
+                assert len(page) == size
+                pages += page
+            assert [paid.release.result for paid in pages] == [b"%d" % n for n in reversed(range(7))]
+
+    def test_a_history_is_asked_of_an_account_that_exists(self) -> None:
+        """And for as much as a page may hold."""
+        with self.books() as (store, _):
+            assert store.history("ann") == []
+            with pytest.raises(UnknownAccount):
+                store.history("nobody")
+            for most in (0, -1, 1_001):
+                with pytest.raises(InputError):
+                    store.history("ann", None, most)

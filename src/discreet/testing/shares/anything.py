@@ -1,0 +1,122 @@
+"""Anything at any time, and all at once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from discreet.budget.amount import NOTHING, Amount
+from discreet.budget.escrow import Receipt
+from discreet.budget.holdings import check_whole
+from discreet.budget.model import Calendar, Forever, Reservation, Sliding
+from discreet.budget.rebalance import Ask
+from discreet.testing.budget.world import ACT, TOTAL, UNIT, claim, units
+from discreet.testing.shares.world import (
+    ONE,
+    PLENTY,
+    ShareSuite,
+    SplitStore,
+    asks,
+    carry,
+    introduce,
+)
+
+if TYPE_CHECKING:
+    from discreet.budget.escrow import Transfer
+    from discreet.budget.model import Period
+    from discreet.testing.budget.world import FakeClock
+
+
+class _Walk:
+    """Steps of anything, by chance."""
+
+    def __init__(self, stores: list[SplitStore], clocks: list[FakeClock], chance: random.Random) -> None:
+        self.stores, self.clocks, self.chance = stores, clocks, chance
+        self.wire: list[tuple[SplitStore, SplitStore, Transfer | Receipt]] = []
+
+    def go(self, step: int) -> None:
+        """One of them."""
+        one, other = self.chance.sample(self.stores, 2)
+        doing = self.chance.choice("ssgggddddrwt")
+        if doing == "s":
+            self.spend(one, f"r{step}")
+        elif doing == "g":
+            need = Amount(ONE.rho * 2, ONE.delta * 2)
+            transfer = one.shares.give(other.id, asks(other, need=need), NOTHING)
+            self.post(one, other, transfer)
+        elif doing == "d" and self.wire:
+            self.deliver(*self.wire.pop(self.chance.randrange(len(self.wire))))
+        elif doing == "r":
+            for transfer in one.shares.pending(other.id, PLENTY):
+                self.post(one, other, transfer)
+        elif doing == "w":
+            self.chance.choice(self.clocks).go(days=self.chance.random() / 2)
+        elif doing == "t":
+            ann = self.stores[0].path("ann")[0]
+            self.stores[0].alter(ann.limited(ann.whole + UNIT, TOTAL), ACT)
+            introduce(*self.stores)
+
+    def spend(self, store: SplitStore, name: str) -> None:
+        """A question, which may stay under way."""
+        admitted = store.reserve(claim(name, worst=UNIT * self.chance.randint(1, 3)))
+        if isinstance(admitted, Reservation) and self.chance.random() < 0.8:
+            store.start(name)
+            store.settle(name, UNIT, b"x")
+
+    def post(self, sender: SplitStore, recipient: SplitStore, message: Transfer | Receipt | None) -> None:
+        """A message is on its way: once, twice or not at all."""
+        if message is not None:
+            self.wire += [(sender, recipient, message)] * self.chance.randint(0, 2)
+
+    def deliver(self, sender: SplitStore, recipient: SplitStore, message: Transfer | Receipt) -> None:
+        """It arrives."""
+        if isinstance(message, Receipt):
+            recipient.shares.hear(message)
+        else:
+            self.post(recipient, sender, recipient.shares.receive(message))
+
+
+class AnythingSuite(ShareSuite):
+    """I1, I8: in any order, and by threads that race."""
+
+    @pytest.mark.parametrize("period", [Forever(), Sliding(2), Calendar("day")])
+    def test_whatever_happens_in_whatever_order_it_adds_up(self, period: Period) -> None:
+        """I8: questions, gifts, messages that are lost or come twice or late, officers; checked after every step."""
+        with self.centres(3, period) as (stores, clocks):
+            introduce(*stores)
+            walk = _Walk(stores, clocks, random.Random(str(period)))  # noqa: S311 - no secret
+            for step in range(120):
+                walk.go(step)
+                check_whole({store.id: store.shares.holdings() for store in stores})
+                for store in stores:
+                    for each in store.shares.holdings():
+                        assert each.spent.within(each.limit)
+
+    def test_gifts_and_questions_that_race_take_nothing_twice(self) -> None:
+        """I1, I8: threads spend in both data centres while shares go back and forth."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            together = threading.Barrier(6)
+
+            def ask(n: int) -> int:
+                together.wait(30)
+                store = stores[n % 2]
+                return sum(isinstance(store.reserve(claim(f"r{n}-{i}", worst=UNIT)), Reservation) for i in range(6))
+
+            def move(n: int) -> int:
+                together.wait(30)
+                one, other = stores[n], stores[1 - n]
+                for _ in range(6):
+                    one.shares.give(other.id, Ask("ann", NOTHING, Amount(ONE.rho, ONE.delta)), NOTHING)
+                    carry(one, other)
+                return 0
+
+            with ThreadPoolExecutor(6) as pool:
+                working = [pool.submit(ask, n) for n in range(4)] + [pool.submit(move, n) for n in range(2)]
+                admitted = sum(each.result(60) for each in working)
+            held = sum(int(units(store, "ann")[1]) for store in stores)
+            assert held == admitted <= 12

@@ -1,0 +1,160 @@
+"""Shares on their way: lost, late, twice, declined."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+from discreet.budget.amount import NOTHING, Amount
+from discreet.budget.escrow import Receipt
+from discreet.budget.model import Refusal, Reservation, Share, Sliding
+from discreet.budget.rebalance import Ask
+from discreet.testing.budget.world import ACT, TOTAL, UNIT, account, claim, spend, units
+from discreet.testing.shares.world import (
+    ONE,
+    PLENTY,
+    ShareSuite,
+    add_up,
+    asks,
+    carry,
+    introduce,
+    limits,
+    moved,
+)
+from discreet.values import RHO_QUANTUM, Cost
+
+
+class MovingSuite(ShareSuite):
+    """I8: what one data centre gives another one gets, once."""
+
+    def test_the_others_get_equal_parts_of_what_was_made_in_one(self) -> None:
+        """With the same settings and parents; the home is told of in each."""
+        with self.centres(3, Sliding(30)) as (stores, _):
+            home = stores[0]
+            assert home.shares.unknown(stores[1].id, PLENTY) == ["org", "ann"]
+            introduce(home, *stores[1:])
+            assert (limits(stores, "org"), limits(stores)) == ([8, 8, 8], [4, 4, 4])
+            for store in stores:
+                ann = store.path("ann")[0]
+                assert ann.share == Share(UNIT * 12, home.id, 1)
+                assert (ann.delta, ann.period, ann.parent) == (TOTAL, Sliding(30), "org")
+                assert ann.whole == UNIT * 12
+            assert home.shares.unknown(stores[1].id, PLENTY) == []
+            assert home.shares.pending(stores[1].id, PLENTY) == []
+            assert stores[1].shares.unknown(stores[2].id, PLENTY) == []
+
+    def test_a_share_is_in_no_data_centre_while_it_is_on_its_way(self) -> None:
+        """I8: the donor has it no more, the recipient not yet; after every step it adds up."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            first, second = stores
+            spend(second, claim("a", worst=UNIT * 6), UNIT * 6)
+            transfer = moved(first, second)
+            assert (transfer.amount, limits(stores)) == (Amount(ONE.rho * 3, ONE.delta * 3), [3, 6])
+            add_up(stores)
+            receipt = second.shares.receive(transfer)
+            assert receipt == Receipt("ann", first.id, second.id, 2, True, 1)
+            assert limits(stores) == [3, 9]
+            add_up(stores)
+            first.shares.hear(receipt)
+            assert limits(stores) == [3, 9]
+
+    def test_what_comes_twice_late_or_out_of_order_changes_nothing(self) -> None:
+        """I8: numbers tell what was seen; the receipt of a transfer is the same each time."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            first, second = stores
+            spend(second, claim("a", worst=UNIT * 6), UNIT * 6)
+            old = moved(first, second)
+            assert first.shares.give(second.id, asks(second), NOTHING) == old
+            assert first.shares.introduce(second.id, "ann", 2) == old
+            receipts = {second.shares.receive(old) for _ in range(3)}
+            (receipt,) = receipts
+            assert receipt is not None
+            for _ in range(3):
+                first.shares.hear(receipt)
+            spend(second, claim("b"), UNIT * 3)
+            new = moved(first, second)
+            assert new.number == old.number + 1
+            carry(first, second)
+            assert limits(stores) == [Fraction(3, 2), Fraction(21, 2)]
+            before = [store.heads() for store in stores]
+            late = second.shares.receive(old)
+            assert late is not None
+            assert late.number == new.number
+            for said in (late, receipt, dataclasses.replace(receipt, taken=False)):
+                first.shares.hear(said)
+            assert [store.heads() for store in stores] == before
+
+    def test_what_was_lost_is_pending_until_it_is_heard(self) -> None:
+        """I8: neither a lost transfer nor a lost receipt loses budget, nor makes any."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            first, second = stores
+            spend(second, claim("a", worst=UNIT * 6), UNIT * 6)
+            lost = moved(first, second)
+            assert first.shares.pending(second.id, PLENTY) == [lost]
+            second.shares.receive(lost)
+            assert first.shares.pending(second.id, PLENTY) == [lost]
+            add_up(stores)
+            carry(first, second)
+            assert first.shares.pending(second.id, PLENTY) == []
+            assert limits(stores) == [3, 9]
+
+    def test_what_is_held_or_spent_is_not_given(self) -> None:
+        """I1, I8: a donor keeps what its own questions have, under way or answered."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            first, second = stores
+            spend(first, claim("a"), UNIT)
+            held = first.reserve(claim("b", worst=UNIT * 5))
+            assert isinstance(held, Reservation)
+            spend(second, claim("c", worst=UNIT * 6), UNIT * 6)
+            assert first.shares.give(second.id, asks(second, need=Amount(ONE.rho * 5, ONE.delta * 5)), NOTHING) is None
+            first.void("b")
+            transfer = first.shares.give(second.id, asks(second, need=Amount(ONE.rho * 5, ONE.delta * 5)), NOTHING)
+            assert transfer is not None
+            assert transfer.amount == Amount(ONE.rho * 5, ONE.delta * 5)
+            assert first.balance("ann").remaining == Cost()
+            assert isinstance(first.reserve(claim("d", worst=Cost(RHO_QUANTUM))), Refusal)
+
+    def test_a_data_centre_that_is_cut_off_spends_its_share_and_no_more(self) -> None:
+        """I8: all of it, without asking anybody; then it refuses, and the others go on."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            first, second = stores
+            assert first.shares.give(second.id, Ask("org", NOTHING), NOTHING)  # never arrives
+            for store in stores:
+                spend(store, claim("a", worst=UNIT * 4), UNIT * 4)
+                assert isinstance(store.reserve(claim("b", worst=UNIT * 3)), Refusal)
+                spend(store, claim("c", worst=UNIT * 2), UNIT * 2)
+                assert isinstance(store.reserve(claim("d", worst=Cost(RHO_QUANTUM))), Refusal)
+                assert units(store, "ann") == (6, 0, 0)
+
+    def test_children_wait_for_their_parents(self) -> None:
+        """An account is opened where its parent is; what came too early comes again."""
+        with self.centres() as (stores, _):
+            first, second = stores
+            child = first.shares.introduce(second.id, "ann", 2)
+            assert child is not None
+            assert second.shares.receive(child) is None
+            assert second.accounts() == []
+            first.shares.introduce(second.id, "org", 2)
+            assert [transfer.terms.id for transfer in first.shares.pending(second.id, PLENTY)] == ["org", "ann"]
+            assert len(carry(first, second)) == 2
+
+    def test_an_account_of_the_same_name_is_another_account(self) -> None:
+        """What it was sent comes back to the donor, once; its own limit is never touched."""
+        with self.centres() as (stores, _):
+            first, second = stores
+            second.create(account("org", 7), ACT)
+            transfer = first.shares.introduce(second.id, "org", 2)
+            assert transfer is not None
+            assert limits(stores, "org") == [12, 7]
+            receipts = {second.shares.receive(transfer) for _ in range(3)}
+            (receipt,) = receipts
+            assert receipt == Receipt("org", first.id, second.id, 1, False, 0)
+            for _ in range(3):
+                first.shares.hear(receipt)
+            assert limits(stores, "org") == [24, 7]
+            assert first.shares.unknown(second.id, PLENTY) == ["ann"]

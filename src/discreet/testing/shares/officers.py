@@ -1,0 +1,195 @@
+"""Officers, and stores that are not what they should be."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+from discreet.budget.amount import NOTHING, Amount
+from discreet.budget.errors import StoreBehind, UnknownAccount
+from discreet.budget.escrow import Receipt
+from discreet.budget.model import Share, Sliding
+from discreet.budget.rebalance import Ask
+from discreet.errors import InputError
+from discreet.testing.budget.world import ACT, TOTAL, UNIT, account, claim, spend, units
+from discreet.testing.shares.world import (
+    ONE,
+    PLENTY,
+    ShareSuite,
+    SplitStore,
+    add_up,
+    carry,
+    holding,
+    introduce,
+    limits,
+    moved,
+)
+from discreet.values import RHO_QUANTUM, Cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from discreet.budget.model import Account
+
+
+class OfficersSuite(ShareSuite):
+    """I8: nothing that people do makes budget."""
+
+    def test_settings_are_changed_at_home_and_adopted_by_the_others(self) -> None:
+        """Mode, period and total delta; the share of each stays what it is, and charges go on counting."""
+        with self.centres(3) as (stores, _):
+            introduce(*stores)
+            home, *others = stores
+            spend(others[0], claim("a"), UNIT)
+            ann = home.path("ann")[0]
+            home.alter(dataclasses.replace(ann, mode="observe", period=Sliding(7), delta=TOTAL / 2), ACT)
+            assert home.shares.unknown(others[0].id, PLENTY) == ["ann"]
+            introduce(*stores)
+            assert limits(stores) == [4, 4, 4]
+            for store in stores:
+                found = store.path("ann")[0]
+                assert (found.mode, found.period, found.delta) == ("observe", Sliding(7), TOTAL / 2)
+                assert found.share == Share(UNIT * 12, home.id, 2)
+                store.verify()
+            assert units(others[0], "ann") == (1, 0, 0)
+            assert home.shares.unknown(others[0].id, PLENTY) == []
+
+    def test_settings_come_with_a_share_from_anybody(self) -> None:
+        """Whoever has them tells the others, and older ones are not taken on."""
+        with self.centres(3) as (stores, _):
+            introduce(*stores)
+            home, second, third = stores
+            old = second.shares.give(third.id, Ask("ann", NOTHING, Amount(ONE.rho, ONE.delta)), NOTHING)
+            assert old is not None
+            home.alter(dataclasses.replace(home.path("ann")[0], period=Sliding(7)), ACT)
+            home.shares.introduce(third.id, "ann", 3)
+            carry(home, third)
+            assert third.shares.receive(old) is not None
+            assert third.path("ann")[0].period == Sliding(7)
+            carry(second, third)
+            transfer = third.shares.give(second.id, Ask("ann", NOTHING, Amount(ONE.rho, ONE.delta)), NOTHING)
+            assert transfer is not None
+            carry(third, second)
+            assert second.path("ann")[0].period == Sliding(7)
+
+    def test_the_total_is_changed_at_home(self) -> None:
+        """Up by any amount, down by what is left there; the difference is of the home's share."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            home = stores[0]
+            spend(home, claim("a"), UNIT)
+            for total, share in ((20, 14), (7, 1)):
+                home.alter(home.path("ann")[0].limited(UNIT * total, TOTAL), ACT)
+                introduce(*stores)
+                assert limits(stores) == [share, 6]
+                assert [store.path("ann")[0].whole for store in stores] == [UNIT * total] * 2
+                add_up(stores)
+            with pytest.raises(InputError, match="what is left in this data centre"):
+                home.alter(home.path("ann")[0].limited(UNIT * 7 - Cost(RHO_QUANTUM), TOTAL), ACT)
+            assert home.balance("ann").remaining == Cost()
+
+    def test_an_officer_who_read_a_share_before_it_moved_makes_no_budget(self) -> None:
+        """I8: she is told to ask again; so is whoever sets a share by hand, or asks in the wrong data centre."""
+        with self.centres() as (stores, _):
+            first, second = stores
+            read = first.path("ann")[0]
+            introduce(*stores)
+            wrong: list[tuple[SplitStore, Account]] = [
+                (first, dataclasses.replace(read, mode="observe")),
+                (first, dataclasses.replace(first.path("ann")[0], limit=UNIT * 12)),
+                (first, dataclasses.replace(first.path("ann")[0], share=None)),
+                (second, dataclasses.replace(second.path("ann")[0], mode="observe")),
+                (second, second.path("ann")[0].limited(UNIT * 99, TOTAL)),
+            ]
+            before = [store.heads() for store in stores]
+            for store, wish in wrong:
+                with pytest.raises(InputError):
+                    store.alter(wish, ACT)
+            with pytest.raises(InputError, match="not split over"):
+                first.create(dataclasses.replace(read, id="bob", share=Share(UNIT * 99, first.id, 1)), ACT)
+            assert [store.heads() for store in stores] == before
+
+    def test_what_an_officer_charges_beyond_a_share_is_asked_for(self) -> None:
+        """It is overdrawn then, gives nothing, and gets what there is."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            first, second = stores
+            second.charge("ann", UNIT * 8, ACT)
+            assert second.shares.give(first.id, Ask("ann", NOTHING, ONE), NOTHING) is None
+            moved(first, second)
+            carry(first, second)
+            assert limits(stores) == [2, 10]
+
+    def test_a_share_for_another_store_is_refused(self) -> None:
+        """A data centre that began with a copy of another's database would spend the same budget again."""
+        with self.centres(3) as (stores, _):
+            introduce(*stores)
+            first, second, third = stores
+            transfer = first.shares.give(second.id, Ask("ann", NOTHING, ONE), NOTHING)
+            assert transfer is not None
+            wrong: list[Callable[[], object]] = [
+                lambda: third.shares.receive(transfer),
+                lambda: second.shares.receive(dataclasses.replace(transfer, donor=second.id)),
+                lambda: third.shares.hear(Receipt("ann", first.id, second.id, 2, True, 1)),
+            ]
+            for each in wrong:
+                with pytest.raises(InputError, match="store of its own"):
+                    each()
+
+    def test_a_store_that_is_older_than_it_was_is_told_by_the_others(self) -> None:
+        """F12: it hears of transfers that it does not know, and changes nothing."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            first, second = stores
+            transfer = first.shares.give(second.id, Ask("ann", NOTHING, ONE), NOTHING)
+            assert transfer is not None
+            with pytest.raises(StoreBehind):
+                second.shares.receive(dataclasses.replace(transfer, number=transfer.number + 1))
+            with pytest.raises(StoreBehind):
+                first.shares.hear(Receipt("ann", first.id, second.id, transfer.number + 1, True, 1))
+            assert limits(stores) == [3, 6]
+
+    def test_accounts_that_nobody_made_are_unknown(self) -> None:
+        """Whatever is asked of them."""
+        with self.centres() as (stores, _):
+            first, second = stores
+            wrong: list[Callable[[], object]] = [
+                lambda: first.shares.give(second.id, Ask("eve", NOTHING), NOTHING),
+                lambda: first.shares.introduce(second.id, "eve", 2),
+                lambda: first.shares.hear(Receipt("eve", first.id, second.id, 1, True, 1)),
+            ]
+            for each in wrong:
+                with pytest.raises(UnknownAccount):
+                    each()
+
+    def test_holdings_are_read_page_by_page(self) -> None:
+        """By name, with what was given and taken."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            first, second = stores
+            assert [each.account.id for each in first.shares.holdings()] == ["ann", "org"]
+            assert [each.account.id for each in first.shares.holdings("ann", 5)] == ["org"]
+            assert [each.account.id for each in first.shares.holdings("", 1)] == ["ann"]
+            assert first.shares.holdings("org") == []
+            half = Amount(ONE.rho * 6, ONE.delta * 6)
+            assert holding(first).outgoing[second.id].given == holding(second).incoming[first.id].received == half
+            assert (holding(first).total, holding(first).left) == (Amount(ONE.rho * 12, ONE.delta * 12), half)
+
+    def test_every_move_is_a_line_in_both_ledgers(self) -> None:
+        """I5: what was sent, taken, declined, acknowledged, returned; of both sides, with its number."""
+        with self.centres() as (stores, _):
+            introduce(*stores)
+            first, second = stores
+            first.create(account("bob", 3), ACT)
+            second.create(account("bob", 3), ACT)
+            introduce(*stores)
+            kinds = [
+                sorted(line.body.split("\t")[3] for head in store.heads() for line in store.lines(head.chain))
+                for store in stores
+            ]
+            assert kinds == [
+                sorted(["create"] * 3 + ["send"] * 3 + ["delivered"] * 2 + ["return"]),
+                sorted(["create"] * 3 + ["take"] * 2 + ["decline"]),
+            ]

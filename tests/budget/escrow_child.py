@@ -1,0 +1,91 @@
+"""Run as a process of its own: moves shares between two stores, again and again, each time killed at another step.
+
+python -m tests.budget.escrow_child     # reads lines "FOLDER STEP NTH", answers "died" or "lived" to each
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+from discreet.budget.amount import NOTHING, Amount
+from discreet.budget.model import Account, Act, Claim, Reservation, Sliding
+from discreet.budget.rebalance import Ask
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.values import Cost
+from tests.budget.crash_child import Dies
+
+# as in discreet.testing.budget.world, which brings pytest along: a child should start fast
+ACT, UNIT, NOON_US = Act("child", "a test"), Cost(Fraction(1, 1000), Fraction(1, 10**9)), 10**15
+
+STEPS = ("begin", "account", "ledger", "share", "commit", "committed")
+
+
+def opened(folder, step=lambda _: None):
+    """Both stores in *folder*; ann and her organisation were made in the first, eve in both."""
+    return [SQLiteStore(folder / name, lambda: NOON_US, step) for name in ("here.db", "there.db")]
+
+
+def prepare(folder):
+    """Make the accounts."""
+    here, there = opened(folder)
+    for store, names in ((here, ("org", "ann", "eve")), (there, ("eve",))):
+        for name in names:
+            parent = "org" if name == "ann" else None
+            store.create(Account(name, UNIT * 12, Fraction(1, 100), parent, Sliding(30)), ACT)
+    here.close()
+    there.close()
+
+
+def carry(donor, recipient):
+    """Deliver what is pending, and the receipts; everything twice."""
+    for transfer in donor.shares.pending(recipient.id, 10):
+        for _ in range(2):
+            receipt = recipient.shares.receive(transfer)
+            if receipt is not None:
+                donor.shares.hear(receipt)
+
+
+def talk(here, there):
+    """One round: whatever happened before, it ends with equal shares of ann's and nothing on its way."""
+    carry(here, there)
+    carry(there, here)
+    for name in here.shares.unknown(there.id, 10):
+        here.shares.introduce(there.id, name, 2)
+    carry(here, there)
+    for n, (one, other) in enumerate(((here, there), (there, here))):
+        name = f"question-{n}"
+        if isinstance(one.reserve(Claim(name, "ann", name.encode() * 2, UNIT * 2)), Reservation):
+            one.start(name)
+            one.settle(name, UNIT, b"x")
+        left = next(each.left for each in one.shares.holdings() if each.account.id == "ann")
+        other.shares.give(one.id, Ask("ann", left, Amount.of(UNIT * 7)), NOTHING)
+        carry(other, one)
+
+
+def run(folder, step, nth):
+    """A round that dies there; True if it did not come so far."""
+    here, there = opened(folder, Dies(step, nth))
+    talk(here, there)
+    here.close()
+    there.close()
+
+
+def main():
+    """Until there is nothing more to do."""
+    for line in sys.stdin:
+        folder, step, nth = line.split()
+        prepare(Path(folder))
+        child = os.fork()  # there is one thread here, and no store is open
+        if child == 0:
+            run(Path(folder), step, int(nth))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write("lived\n" if status == 0 else "died\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Processes that are killed half-way through a move, and stores that were tampered with: no share is made or lost."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from discreet.budget.amount import NOTHING, Amount
+from discreet.budget.errors import LedgerBroken, StoreBehind
+from discreet.budget.holdings import check_whole, in_flight
+from discreet.budget.rebalance import Ask
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.testing.budget.world import ACT, UNIT, FakeClock, account
+from discreet.testing.shares.world import add_up, asks, carry, introduce, limits
+from tests.budget.escrow_child import STEPS, opened, prepare, talk
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def killed():
+    """Does a round in a folder, killed at the n-th time that a step is reached; True if it was reached."""
+    command = [sys.executable, "-m", "tests.budget.escrow_child"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+
+        def kill(folder, step, nth):
+            folder.mkdir()
+            child.stdin.write(f"{folder} {step} {nth}\n")
+            child.stdin.flush()
+            return {"died\n": True, "lived\n": False}[child.stdout.readline()]
+
+        yield kill
+        child.stdin.close()
+
+
+@contextlib.contextmanager
+def _again(folder):
+    """Both stores, after a restart."""
+    stores = opened(folder)
+    yield stores
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.parametrize(("step", "every"), [(step, 1 if step in {"ledger", "share"} else 3) for step in STEPS])
+def test_a_kill_at_any_step_of_a_move_makes_and_loses_nothing(step, every, killed, tmp_path):
+    """I8: whenever a step is reached; at once after the restart it adds up, and what was begun is finished."""
+    for nth in itertools.count(1, every):
+        folder = tmp_path / str(nth)
+        died = killed(folder, step, nth)
+        with _again(folder) as stores:
+            add_up(stores)
+            talk(*stores)
+            add_up(stores)
+            assert limits(stores, "eve") == [12, 12]
+            assert sum(limits(stores)) == sum(limits(stores, "org")) == 12
+            assert all(not store.shares.pending(other.id, 10) for store, other in (stores, stores[::-1]))
+        if not died:
+            break
+        shutil.rmtree(folder)
+    assert nth > 10
+
+
+def test_a_round_without_a_kill_reaches_every_step(tmp_path):
+    """Otherwise the test above would test nothing."""
+    reached = []
+    prepare(tmp_path)
+    stores = opened(tmp_path, reached.append)
+    talk(*stores)
+    for store in stores:
+        store.close()
+    assert set(reached) > set(STEPS)
+
+
+def _in_files(folder, clock):
+    return [SQLiteStore(folder / f"{name}.db", clock) for name in ("here", "there")]
+
+
+def test_a_restored_backup_of_either_side_is_told_by_the_other(tmp_path):
+    """F12: one that forgot what it gave, and one that forgot what it took."""
+    for behind in (0, 1):
+        folder = tmp_path / str(behind)
+        folder.mkdir()
+        clock = FakeClock()
+        stores = _in_files(folder, clock)
+        stores[0].create(account("ann", 12), ACT)
+        introduce(*stores)
+        for store in stores:
+            store.close()
+        name = ("here", "there")[behind]
+        shutil.copy(folder / f"{name}.db", folder / "backup")
+        with contextlib.ExitStack() as stack:
+            first, second = (stack.enter_context(contextlib.closing(store)) for store in _in_files(folder, clock))
+            second.charge("ann", UNIT * 6, ACT)
+            for _ in range(2):
+                assert first.shares.give(second.id, asks(second), NOTHING)
+                carry(first, second)
+                second.charge("ann", UNIT * 3, ACT)
+        shutil.copy(folder / "backup", folder / f"{name}.db")
+        with contextlib.ExitStack() as stack:
+            first, second = (stack.enter_context(contextlib.closing(store)) for store in _in_files(folder, clock))
+            first.verify()
+            second.verify()
+            with pytest.raises(LedgerBroken, match="do not add up"):
+                check_whole({store.id: store.shares.holdings() for store in (first, second)})
+            transfer = first.shares.give(second.id, Ask("ann", NOTHING, Amount.of(UNIT)), NOTHING)
+            with pytest.raises(StoreBehind):
+                first.shares.hear(second.shares.receive(transfer))
+
+
+_TAMPERED = [
+    "UPDATE shares_given SET number = number + 1",
+    "UPDATE shares_given SET given = '0 0'",
+    "UPDATE shares_given SET pending = NULL",
+    "UPDATE shares_given SET pending = given",
+    "UPDATE shares_given SET sent_us = 0",
+    "UPDATE shares_given SET peer = 'elsewhere'",
+    "DELETE FROM shares_given",
+    "UPDATE shares_taken SET number = 0",
+    "UPDATE shares_taken SET taken = 0",
+    "UPDATE shares_taken SET received = '1 1'",
+    "DELETE FROM shares_taken",
+    "INSERT INTO shares_taken SELECT account, 'elsewhere', 1, 1, received FROM shares_taken",
+    'UPDATE accounts SET settings = replace(settings, \'"share":["1\', \'"share":["2\')',
+]
+
+
+@pytest.mark.parametrize("defect", _TAMPERED)
+def test_whatever_is_changed_behind_its_back_is_found(defect, tmp_path):
+    """I5: what was given or taken, and what is on its way, edited or removed by somebody with all rights."""
+    clock = FakeClock()
+    stores = _in_files(tmp_path, clock)
+    stores[0].create(account("ann", 12), ACT)
+    introduce(*stores)
+    stores[0].charge("ann", UNIT * 6, ACT)
+    assert stores[1].shares.give(stores[0].id, asks(stores[0]), NOTHING)
+    carry(stores[1], stores[0])
+    stores[1].charge("ann", UNIT * 3, ACT)
+    assert stores[0].shares.give(stores[1].id, asks(stores[1]), NOTHING)
+    holdings = {store.id: store.shares.holdings()[0] for store in stores}
+    assert in_flight(holdings).rho > 0
+    stores[0].verify()
+    for store in stores:
+        store.close()
+    db = apsw.Connection(str(tmp_path / "here.db"))
+    db.execute(defect)
+    assert db.changes() == 1
+    db.close()
+    with contextlib.closing(SQLiteStore(tmp_path / "here.db", clock)) as store, pytest.raises(LedgerBroken):
+        store.verify()
+    stores[1].close()

@@ -1,0 +1,155 @@
+"""Data centres that crash, are cut off, mistell the time, hear things late, twice or never: I8, and its traps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from discreet.budget import escrow
+from discreet.budget.amount import NOTHING, Amount
+from discreet.budget.escrow import Incoming, Outgoing, Verdict
+from discreet.errors import DiscreetError
+from tests.budget.escrow_world import TOTAL, World, world_of
+
+SEEDS = 96
+STEPS = 4_000
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 24))
+def test_shares_add_up_after_every_step_of_anything(first):
+    """I8: nothing is made or lost; nobody spends more than a share, no window or period more than the total."""
+    for seed in range(first, first + 24):
+        world_of(seed).run(STEPS)
+
+
+def test_the_simulation_reaches_everything():
+    """Otherwise the test above would test less than it says."""
+    worlds = [world_of(seed).run(STEPS) for seed in range(24)]
+    reached = {each for world in worlds for each in world.reached}
+    assert reached >= {*Verdict, *(action.__name__ for _, action in worlds[0].actions)}
+    assert sum(len(world.charges) for world in worlds) > 15_000
+    assert sum(world.strict for world in worlds) > 12
+
+
+def _rules(**defects):
+    return SimpleNamespace(**{**vars(escrow), **defects})
+
+
+def _takes_twice(transfer, own, incoming, now_us, **rest):
+    verdict = escrow.judge(transfer, own, incoming, now_us, **rest)
+    return Verdict.TAKE if verdict is Verdict.KNOWN else verdict
+
+
+def _takes_before_its_time(transfer, own, incoming, now_us, **rest):
+    return escrow.judge(transfer, own, incoming, max(now_us, transfer.sent_us), **rest)
+
+
+def _takes_whatever_comes(transfer, own, incoming, now_us, **rest):
+    verdict = escrow.judge(transfer, own, incoming, now_us, **rest)
+    return Verdict.TAKE if verdict is Verdict.DECLINE else verdict
+
+
+def _forgets_at_once(outgoing, amount, left, now_us):
+    return replace(escrow.sent(outgoing, amount, left, now_us), pending=None)
+
+
+def _returns_what_was_taken(outgoing, receipt, version):
+    return escrow.heard(outgoing, replace(receipt, taken=False), version)
+
+
+def _keeps_what_was_declined(outgoing, receipt, version):
+    return escrow.heard(outgoing, replace(receipt, taken=True), version)
+
+
+def _hears_old_receipts(outgoing, receipt, version):
+    return escrow.heard(outgoing, replace(receipt, number=outgoing.number), version)
+
+
+def _forgets_what_it_declined(incoming, _):
+    return Incoming(incoming.number, False, incoming.received)
+
+
+def _keeps_what_it_gives(outgoing, amount, left, now_us):
+    return escrow.sent(outgoing, NOTHING, left, now_us) if amount else escrow.sent(outgoing, amount, left, now_us)
+
+
+class _GivesItsShare(World):
+    """The donor divides its limit, not what is left of it."""
+
+    def asked(self, centre, peer, _):
+        """Half of everything."""
+        out = centre.outgoing.get(peer.id, Outgoing())
+        if centre.account is not None and out.pending is None:
+            self.give(centre, peer, out, Amount(centre.limit.rho // 2, centre.limit.delta // 2))
+
+
+class _TakesBackWhatIsLate(World):
+    """What was not acknowledged for a while is taken for lost."""
+
+    def tend(self):
+        """Take it back."""
+        centre = self.any()
+        for peer, out in centre.outgoing.items():
+            if out.pending is not None:
+                centre.limit += out.pending
+                centre.outgoing[peer] = replace(out, pending=None)
+
+
+class _NumbersAnew(World):
+    """Each time that a transfer is sent it has another number."""
+
+    def tend(self):
+        """As if it were another one."""
+        centre = self.any()
+        for peer, out in centre.outgoing.items():
+            if out.pending is not None:
+                again = centre.outgoing[peer] = replace(out, number=out.number + 1)
+                self.post(centre, self.by_id[peer], self.transfer(centre, peer, again))
+
+
+class _LowersWithoutLooking(World):
+    """An officer lowers the total below what is spent at home."""
+
+    def alter(self):
+        """By a tenth, whatever is left."""
+        home = self.centres[0]
+        least = home.limit.least(Amount(TOTAL.rho // 10, TOTAL.delta // 10))
+        self.total -= least
+        home.limit -= least
+
+
+_DEFECTS = {
+    "takes twice": {"judge": _takes_twice},
+    "takes before its time": {"judge": _takes_before_its_time},
+    "takes whatever comes": {"judge": _takes_whatever_comes},
+    "forgets at once": {"sent": _forgets_at_once},
+    "returns what was taken": {"heard": _returns_what_was_taken},
+    "keeps what was declined": {"heard": _keeps_what_was_declined},
+    "hears old receipts": {"heard": _hears_old_receipts},
+    "forgets what it declined": {"declined": _forgets_what_it_declined},
+    "keeps what it gives": {"sent": _keeps_what_it_gives},
+}
+
+
+def _fails(**rest):
+    """True if some world notices."""
+    for seed in range(SEEDS):
+        try:
+            world_of(seed, **rest).run(STEPS)
+        except (AssertionError, DiscreetError, ValueError):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", _DEFECTS)
+def test_a_defective_rule_is_noticed(name):
+    """Each planted defect makes or loses budget in some world."""
+    assert _fails(rules=_rules(**_DEFECTS[name]))
+
+
+@pytest.mark.parametrize("kind", [_GivesItsShare, _TakesBackWhatIsLate, _NumbersAnew, _LowersWithoutLooking])
+def test_a_defective_store_is_noticed(kind):
+    """Likewise."""
+    assert _fails(kind=kind)

@@ -1,0 +1,178 @@
+"""Stores whose shares move with a planted defect do not pass the suite."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+
+import pytest
+
+from discreet.budget import escrow
+from discreet.budget.amount import NOTHING
+from discreet.budget.escrow import Verdict
+from discreet.budget.stores import acts, shares, sqlite_shares
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.testing.shares import ShareStoreSuite
+
+
+class _InMemory(ShareStoreSuite):
+    @contextlib.contextmanager
+    def opened(self, clock):
+        store = SQLiteStore.in_memory(clock)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+def _failures():
+    """Names of tests that fail; the first of them."""
+    for name, test in inspect.getmembers(_InMemory, inspect.isfunction):
+        if not name.startswith("test_"):
+            continue
+        marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+        for values in [(value,) for mark in marks for value in mark.args[1]] or [()]:
+            try:
+                test(_InMemory(), *values)
+            except (Exception, pytest.fail.Exception):  # noqa: BLE001 - however it fails
+                yield name
+
+
+def _gives_what_is_held(patch):
+    patch.setattr(shares, "_left", lambda page: page.terms.limit - page.tally.used)
+
+
+def _gives_what_counted_before(patch):
+    patch.setattr(shares, "_left", lambda page: page.terms.limit - page.tally.total)
+
+
+def _forgets_what_it_gave(patch):
+    patch.setattr(sqlite_shares.SQLiteShareBooks, "put_outgoing", lambda *_: None)
+
+
+def _forgets_what_it_took(patch):
+    patch.setattr(sqlite_shares.SQLiteShareBooks, "put_incoming", lambda *_: None)
+
+
+def _takes_before_its_time(patch):
+    judge = escrow.judge
+    patch.setattr(
+        escrow,
+        "judge",
+        lambda transfer, own, incoming, now_us, **rest: judge(
+            transfer, own, incoming, max(now_us, transfer.sent_us), **rest
+        ),
+    )
+
+
+def _takes_for_any_account(patch):
+    judge = escrow.judge
+
+    def generous(*args, **rest):
+        verdict = judge(*args, **rest)
+        return Verdict.TAKE if verdict is Verdict.DECLINE else verdict
+
+    patch.setattr(escrow, "judge", generous)
+
+
+def _takes_for_any_store(patch):
+    judge = escrow.judge
+    patch.setattr(
+        escrow,
+        "judge",
+        lambda transfer, *args, here, **rest: judge(
+            dataclasses.replace(transfer, recipient=here), *args, here=here, **rest
+        ),
+    )
+
+
+def _keeps_what_was_declined(patch):
+    heard = escrow.heard
+    patch.setattr(escrow, "heard", lambda *args: (heard(*args)[0], NOTHING))
+
+
+def _never_adopts(patch):
+    patch.setattr(escrow, "adopted", lambda own, _: own)
+
+
+def _adopts_what_is_older(patch):
+    patch.setattr(escrow, "adopted", lambda own, terms: dataclasses.replace(terms, limit=own.limit))
+
+
+def _adopts_the_limit(patch):
+    patch.setattr(escrow, "adopted", lambda own, terms: terms if terms.share.version > own.share.version else own)
+
+
+def _alters_a_share(patch):
+    patch.setattr(escrow, "altered", lambda _, wanted, *__: wanted)
+
+
+def _lowers_a_total_that_is_spent(patch):
+    altered = escrow.altered
+    patch.setattr(escrow, "altered", lambda before, wanted, _, here: altered(before, wanted, NOTHING, here))
+
+
+def _creates_what_is_split(patch):
+    create = acts.create
+
+    def trusting(books, account, act):
+        whole = dataclasses.replace(account, share=None)
+        create(books, whole, act)
+
+    patch.setattr(acts, "create", trusting)
+
+
+def _skips_lines(patch):
+    append = sqlite_shares.SQLiteShareBooks.append
+    patch.setattr(
+        sqlite_shares.SQLiteShareBooks,
+        "append",
+        lambda books, page, kind, *args, **rest: kind == "decline" or append(books, page, kind, *args, **rest),
+    )
+
+
+def _opens_accounts_full(patch):
+    patch.setattr(escrow, "opened", lambda terms: dataclasses.replace(terms, limit=terms.share.total))
+
+
+def _tells_children_first(patch):
+    patch.setattr(sqlite_shares, "_UNKNOWN", sqlite_shares._UNKNOWN.replace("ORDER BY", "ORDER BY - "))
+
+
+def _asks_for_crumbs(patch):
+    patch.setattr(shares, "gift", lambda *_: NOTHING)
+
+
+_DEFECTS = [
+    _gives_what_is_held,
+    _gives_what_counted_before,
+    _forgets_what_it_gave,
+    _forgets_what_it_took,
+    _takes_before_its_time,
+    _takes_for_any_account,
+    _takes_for_any_store,
+    _keeps_what_was_declined,
+    _never_adopts,
+    _adopts_what_is_older,
+    _adopts_the_limit,
+    _alters_a_share,
+    _lowers_a_total_that_is_spent,
+    _creates_what_is_split,
+    _skips_lines,
+    _opens_accounts_full,
+    _tells_children_first,
+    _asks_for_crumbs,
+]
+
+
+def test_a_sound_store_passes():
+    """Otherwise the tests below would tell nothing."""
+    assert list(_failures()) == []
+
+
+@pytest.mark.parametrize("defect", _DEFECTS)
+def test_a_defect_is_caught(defect, monkeypatch):
+    """By some test of the suite."""
+    defect(monkeypatch)
+    assert next(_failures(), None) is not None
