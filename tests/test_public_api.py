@@ -18,9 +18,12 @@ NAMES = [
     "Budget",
     "BudgetExceeded",
     "CatalogError",
+    "Client",
     "Cost",
     "DiscreetError",
     "EngineError",
+    "EngineTimeout",
+    "EngineUnreachable",
     "InexactHead",
     "InputError",
     "InvariantViolated",
@@ -32,6 +35,7 @@ NAMES = [
     "Select",
     "SystemBits",
     "Table",
+    "UnfitData",
     "UnknownColumn",
     "Warehouse",
     "WhereError",
@@ -67,7 +71,7 @@ def test_every_error_is_a_discreet_error():
     """One except clause catches them all; questions that cannot be asked are ValueErrors too."""
     errors = [getattr(discreet, name) for name in NAMES if isinstance(getattr(discreet, name), type)]
     errors = [error for error in errors if issubclass(error, Exception)]
-    assert len(errors) == 10
+    assert len(errors) == 13
     assert all(issubclass(error, discreet.DiscreetError) for error in errors)
     assert {error.__name__ for error in errors if issubclass(error, ValueError)} == {
         "CatalogError",

@@ -18,14 +18,18 @@ from discreet._version import __version__
 if TYPE_CHECKING:
     from discreet.budget import Budget
     from discreet.catalog.load import CatalogError
+    from discreet.client import Client
     from discreet.errors import (
         BudgetExceeded,
         DiscreetError,
         EngineError,
+        EngineTimeout,
+        EngineUnreachable,
         InexactHead,
         InputError,
         InvariantViolated,
         SQLError,
+        UnfitData,
         UnknownColumn,
         WhereError,
     )
@@ -45,6 +49,7 @@ _HOMES = {
     "Measure": "query.select",
     "Release": "release",
     "NoiseKey": "release",
+    "Client": "client",
     "Budget": "budget",
     "Cost": "values",
     "KeyedBits": "noise",
@@ -57,6 +62,9 @@ _HOMES = {
     "CatalogError": "catalog.load",
     "BudgetExceeded": "errors",
     "EngineError": "errors",
+    "EngineTimeout": "errors",
+    "EngineUnreachable": "errors",
+    "UnfitData": "errors",
     "InexactHead": "errors",
     "InvariantViolated": "errors",
 }
@@ -65,9 +73,12 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "CatalogError",
+    "Client",
     "Cost",
     "DiscreetError",
     "EngineError",
+    "EngineTimeout",
+    "EngineUnreachable",
     "InexactHead",
     "InputError",
     "InvariantViolated",
@@ -79,6 +90,7 @@ __all__ = [
     "Select",
     "SystemBits",
     "Table",
+    "UnfitData",
     "UnknownColumn",
     "Warehouse",
     "WhereError",

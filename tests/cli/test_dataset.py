@@ -97,3 +97,47 @@ def test_a_source_needs_its_columns_named(run, reads, option, what):
         assert (ran.code, ran.out) == (2, "")
         assert f"say --{option} COL too" in ran.err
         assert what in ran.err
+
+
+def planned(run, catalog, *arguments):
+    """A plan as its JSON says it."""
+    ran = run("plan", "reads", "--catalog", catalog, *arguments, "--format", "json")
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def test_a_dataset_can_be_planned_without_its_table(run, catalog):
+    """The file is not there; a statement and options plan the same, with LIMIT and without."""
+    catalog.write_text(catalog.read_text().replace("reads.parquet", "gone.parquet"))
+    stated = planned(run, catalog, "--sql", TOP)
+    assert stated == planned(run, catalog, "--item", "article", "--where", "year > 2020", "-k", "3")
+    assert (stated["mechanism"], stated["query"]["k"], stated["reads"]) == ("unknown-gumbel", 3, 1001)
+    everything = planned(run, catalog, "--sql", TOP.replace(" LIMIT 3", ""))
+    assert everything == planned(run, catalog, "--item", "article", "--where", "year > 2020")
+    assert everything["mechanism"] == "pcr"
+    assert planned(run, catalog, "--sql", TOP, "--epsilon-per", "0.15")["units"] == {"information": 7, "calls": 1}
+
+
+def test_a_plan_of_sums_says_their_error_in_their_own_unit(run, catalog):
+    """Of a column with two digits behind the point, bounded to a hundred."""
+    catalog.write_text(
+        catalog.read_text() + 'columns.score = { type = "decimal", sum = { low = 0, high = 100 } }\n'
+        'view = "SELECT reader, article, year, CAST(score AS DECIMAL(9, 2)) AS score FROM source"\n'
+    )
+    sums = ["--sql", "SELECT article, SUM(score) FROM reads GROUP BY article LIMIT 3", "--epsilon-per", "0.15"]
+    plan = planned(run, catalog, *sums)
+    assert plan["sum_std_error"] == pytest.approx(2 * 100 / 0.15, rel=1e-6)
+    assert plan["std_error"] == {"least": None, "most": None}
+    assert "error of a sum  1.33e+03" in run("plan", "reads", "--catalog", catalog, *sums).out
+    assert planned(run, catalog, "--sql", TOP)["sum_std_error"] is None
+
+
+def test_a_plan_refuses_what_the_command_would(run, catalog):
+    """Another dataset, a column that may not be grouped."""
+    for statement, said in (
+        (TOP.replace("reads", "books"), "asks about 'books', and not about 'reads'"),
+        (TOP.replace("article", "year"), "there is no column to group by 'year'"),
+    ):
+        ran = run("plan", "reads", "--catalog", catalog, "--sql", statement)
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err

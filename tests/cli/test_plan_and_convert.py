@@ -42,6 +42,35 @@ def test_a_plan_says_cost_error_and_smallest_count(run):
     assert planned["reads"] == 1001
 
 
+def test_a_plan_may_have_a_price_per_unit(run):
+    """Ten items and counts over an unknown domain: 2 k + 1 units and a call, at the noise of a unit."""
+    planned = plan(run, "-k", 10, "--epsilon-per", "0.15")
+    assert planned["units"] == {"information": 21, "calls": 1}
+    assert planned["std_error"]["most"] == pytest.approx(2 / 0.15)
+    assert planned["worst_cost"]["delta"] == 1e-10
+    assert plan(run, "--epsilon-per", "0.15", "--information", 40, "--delta-per", "1e-9")["units"]["information"] == 40
+    assert plan(run, "-k", 10)["units"] is None
+    text = run("plan", *SOURCE, "-k", 10, "--epsilon-per", "0.15").out
+    assert "units           21 of information, 1 call\n" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--epsilon-per", "0.15", "--epsilon", "1.0"], "leave --epsilon out"),
+        (["--epsilon-per", "0.15", "--delta", "1e-8"], "leave --delta out"),
+        (["--epsilon-per", "x"], "epsilon per unit must be a finite number, not 'x'"),
+        (["--epsilon-per", "0.15", "--information", "0"], "information must be at least 1"),
+        (["--sql", "SELECT 1"], "a statement needs a catalog"),
+    ],
+)
+def test_a_plan_has_one_price(run, arguments, said):
+    """Per unit, or an epsilon and a delta; one sentence, exit code 2."""
+    ran = run("plan", *SOURCE, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
 def test_a_plan_accepts_all_arguments_of_the_command_it_plans(run, tmp_path):
     """Delivery is not planned, but is not in the way either."""
     assert run("plan", *SOURCE, "--output", tmp_path / "x.csv", "--plot", tmp_path / "x.png", "-q").code == 0

@@ -9,7 +9,16 @@ from fractions import Fraction
 import pytest
 
 from discreet.budget import Budget
-from discreet.errors import BudgetExceeded, EngineError, InexactHead, InputError, InvariantViolated
+from discreet.errors import (
+    BudgetExceeded,
+    EngineError,
+    EngineTimeout,
+    EngineUnreachable,
+    InexactHead,
+    InputError,
+    InvariantViolated,
+    UnfitData,
+)
 from discreet.mechanisms import UnknownGumbel
 from discreet.noise import KeyedBits
 from discreet.query.model import Query
@@ -53,11 +62,9 @@ def test_the_worst_case_is_held_while_data_is_read_and_the_cost_is_charged_after
     assert release.charged.rho < plan.worst_cost.rho
 
 
-@pytest.mark.parametrize(
-    "error", [EngineError("no"), InexactHead("no"), InputError("no"), KeyboardInterrupt(), RuntimeError("no")], ids=repr
-)
-def test_an_engine_that_fails_costs_nothing(error):
-    """Whatever it raises, Ctrl-C too, comes out unchanged."""
+@pytest.mark.parametrize("error", [InputError("no"), EngineUnreachable("no")], ids=repr)
+def test_an_engine_that_was_not_asked_costs_nothing(error):
+    """A question that no row had a say in is refunded, and the error comes out unchanged."""
     budget = Budget(5, 1e-8)
     with pytest.raises(type(error)) as raised:
         answer(_plan(), TinyEngine(error=error), budget, _bits())
@@ -65,7 +72,30 @@ def test_an_engine_that_fails_costs_nothing(error):
     assert (budget.spent, budget.held) == (Cost(), Cost())
 
 
-@pytest.mark.parametrize("error", [InvariantViolated("no"), KeyboardInterrupt(), MemoryError()], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [
+        EngineError("no"),
+        EngineTimeout("no"),
+        UnfitData("no"),
+        InexactHead("no"),
+        KeyboardInterrupt(),
+        RuntimeError("no"),
+    ],
+    ids=repr,
+)
+def test_an_engine_that_fails_costs_all_that_was_held(error):
+    """A failure that a row may have caused is never refunded, Ctrl-C included: refunds would tell about rows (I3)."""
+    budget, plan = Budget(5, 1e-8), _plan()
+    with pytest.raises(type(error)) as raised:
+        answer(plan, TinyEngine(error=error), budget, _bits())
+    assert raised.value is error
+    assert (budget.spent, budget.held) == (plan.worst_cost, Cost())
+
+
+@pytest.mark.parametrize(
+    "error", [InvariantViolated("no"), InputError("no"), KeyboardInterrupt(), MemoryError()], ids=repr
+)
 def test_a_mechanism_that_fails_costs_all_that_was_held(error):
     """It has seen the head, and nobody knows what became of it."""
 
@@ -149,12 +179,12 @@ def test_labels_stand_with_their_counts():
 
 @pytest.mark.parametrize(
     ("counts", "error"),
-    [((1000, 777_777), InvariantViolated), ((2**62 + 777_777,), InputError), ((777_777,) * 5000, InvariantViolated)],
+    [((1000, 777_777), InvariantViolated), ((2**62 + 777_777,), UnfitData), ((777_777,) * 5000, InvariantViolated)],
 )
 def test_messages_about_a_wrong_head_hold_no_data(counts, error):
-    """An engine that returns nonsense costs nothing, and what is said does not quote it."""
-    budget = Budget(5, 1e-8)
+    """What is said about nonsense that an engine returned does not quote it, and the question is paid for."""
+    budget, plan = Budget(5, 1e-8), _plan()
     with pytest.raises(error) as raised:
-        answer(_plan(), TinyEngine(counts, whole=True), budget, _bits())
+        answer(plan, TinyEngine(counts, whole=True), budget, _bits())
     assert not re.search("label|777", str(raised.value) + repr(raised.value))
-    assert (budget.spent, budget.held) == (Cost(), Cost())
+    assert (budget.spent, budget.held) == (plan.worst_cost, Cost())

@@ -1,4 +1,4 @@
-"""The command line: `discreet top`, `release`, `plan`, `catalog`, `convert` and `advise`.
+"""The command line: `discreet top`, `release`, `plan`, `catalog`, `convert` and `advise`, and those of the service.
 
 Records go to standard output and nothing else does; notes and progress go to standard error. Exit codes: 0; 2 for a
 question that cannot be asked as it stands; 3 if the engine failed; 130 after Ctrl-C.
@@ -15,9 +15,15 @@ import click
 from discreet._version import __version__
 from discreet.cli.advise import advise
 from discreet.cli.ask import release, top
+from discreet.cli.budget import budget
 from discreet.cli.catalog import catalog
 from discreet.cli.convert import convert
+from discreet.cli.init import init
+from discreet.cli.key import key
+from discreet.cli.ledger import ledger
 from discreet.cli.plan import plan
+from discreet.cli.query import query
+from discreet.cli.serve import serve
 from discreet.errors import BudgetExceeded, DiscreetError, InputError
 
 INPUT, ENGINE, INTERRUPTED = 2, 3, 130
@@ -32,7 +38,7 @@ def discreet() -> None:
     """
 
 
-for _command in (top, release, plan, catalog, convert, advise):
+for _command in (top, release, plan, catalog, convert, advise, init, serve, query, budget, key, ledger):
     discreet.add_command(_command)
 
 

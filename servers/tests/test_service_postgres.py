@@ -1,0 +1,134 @@
+"""Several processes and several replicas of the service behind one PostgreSQL store."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+import pytest
+from tests.cli.test_init import keys_in
+from tests.service.running import Running
+
+from discreet.cli import main
+from servers.tests.budget_places import new_place
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process: its exit code and what it says."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return int(caught.value.code or 0), said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def database(server, monkeypatch):
+    """The URL of an empty database without its password, which is in the variable BUDGETS_PASSWORD."""
+    parts = urlsplit(new_place(server("postgres")))
+    monkeypatch.setenv("BUDGETS_PASSWORD", parts.password)
+    host = f"{parts.username}@{parts.hostname}:{parts.port}"
+    return urlunsplit(parts._replace(netloc=host))
+
+
+@pytest.fixture
+def founded(run, tmp_path, database):
+    """What `discreet init` makes there, and the keys."""
+    code, out, err = run("init", tmp_path, "--store", database, "--password-env", "BUDGETS_PASSWORD")
+    assert (code, err) == (0, "")
+    assert not (tmp_path / "budget.db").exists()
+    return tmp_path, keys_in(out)
+
+
+def release(response) -> tuple[bytes, str]:
+    """What an answer is, and whether it was there already."""
+    assert response.status_code == 200, response.text
+    return response.content, response.headers["discreet-replayed"]
+
+
+@pytest.mark.usefixtures("founded")
+def test_a_database_that_is_in_use_is_not_founded_again(run, database, tmp_path):
+    """Accounts are for ever; nothing is written beside it either."""
+    code, _, err = run("init", tmp_path / "again", "--store", database, "--password-env", "BUDGETS_PASSWORD")
+    assert code == 2
+    assert "accounts or keys already" in err
+    assert not (tmp_path / "again").exists()
+
+
+def test_replicas_share_budgets_answers_and_keys(founded):
+    """I7: what one has answered, the other replays; what one changes, the other knows within a second."""
+    folder, keys = founded
+    (folder / "two.toml").write_text((folder / "discreet.toml").read_text().replace("witness.log", "other.log"))
+    with Running(folder, keys) as one, Running(folder, keys, settings="two.toml") as two:
+        body, replayed = release(one.ask())
+        assert replayed == "?0"
+        assert release(two.ask()) == (body, "?1")
+        spent = [service.get("/v1/budget", "analyst").json()["used"] for service in (one, two)]
+        assert spent[0] == spent[1] != {"rho": 0.0, "delta": 0.0}
+        key = keys["analyst"].split("_")[1]
+        headers = {"Authorization": f"Bearer {keys['admin']}"}
+        revoked = httpx.delete(f"{one.url}/v1/admin/keys/{key}", headers=headers, params={"reason": "left"}, timeout=60)
+        assert revoked.status_code == 204
+        assert one.get("/v1/budget", "analyst").status_code == 401
+        asked = (two.get("/v1/budget", "analyst").status_code for _ in range(10_000))
+        assert 401 in asked  # its memory is a second old at most
+        assert (one.stop(), two.stop()) == (0, 0)
+
+
+def test_replicas_never_overspend_together(founded):
+    """I1: sixteen at once on two replicas spend what fits and not a bit more."""
+    folder, keys = founded
+    question = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE article != 'x{}' GROUP BY article LIMIT 10"
+    with Running(folder, keys) as one, Running(folder, keys) as two:
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            asked = [pool.submit((one, two)[n % 2].ask, question.format(n), epsilon=2.0) for n in range(16)]
+            statuses = [future.result().status_code for future in asked]
+        report = one.get("/v1/budget", "analyst").json()
+        assert set(statuses) <= {200, 403, 429}
+        assert 403 in statuses
+        assert report["used"]["rho"] <= report["limit"]["rho"]
+        assert report["held"] == {"rho": 0.0, "delta": 0.0}
+        assert (one.stop(), two.stop()) == (0, 0)
+
+
+def test_several_processes_serve_at_one_port(founded):
+    """SIGTERM stops all of them, with exit code 0, and each says that it began and ended."""
+    folder, keys = founded
+    with Running(folder, keys, "--workers", "2") as service:
+        service.until_count("began", 2)
+        body, _ = release(service.ask())
+        assert release(service.ask())[0] == body
+        assert service.stop() == 0
+    assert len(service.events("ended")) == 2
+
+
+def test_if_one_process_dies_all_end(founded):
+    """So that whatever watches over the service starts them together; exit code 3 and one sentence."""
+    folder, keys = founded
+    with Running(folder, keys, "--workers", "2") as service:
+        service.until_count("began", 2)
+        os.kill(service.children()[0], signal.SIGKILL)
+        assert service.end() == 3
+    assert "ended by itself" in service.err
+
+
+def test_the_ledger_is_checked_beside_its_service(run, founded):
+    """With the witness of one of the replicas."""
+    folder, keys = founded
+    with Running(folder, keys) as service:
+        service.ask()
+        code, out, _ = run("ledger", "verify", "--config", folder / "discreet.toml")
+        assert code == 0
+        assert out.startswith("sound: ")
+        assert "its witness vouches" in out
+        assert service.stop() == 0
+    code, out, _ = run("ledger", "show", "--config", folder / "discreet.toml", "--account", "ann@example")
+    assert code == 0
+    assert "settle" in out

@@ -1,0 +1,187 @@
+"""`discreet ledger`: check and read the ledger of a store, also while a service has it."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from discreet.cli.delivery import check_writable
+from discreet.cli.init import store_named
+from discreet.cli.serve import require_service
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from discreet.budget.store import BudgetStore
+    from discreet.budget.witness import Notary
+    from discreet.service.stores import Ledger
+    from discreet.wire.administration import LedgerLine
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+_FIELDS = (
+    *("chain", "seq", "time", "kind", "reservation", "actor", "reason", "detail"),
+    *("account", "bucket", "part", "rho", "delta", "hash"),
+)
+
+
+def _where(command: _Command) -> _Command:
+    """The options that say which store."""
+    options = (
+        click.option("--config", metavar="FILE", help="Settings of the service.  [default: discreet.toml]"),
+        click.option("--store", metavar="URL", help="Or its store: sqlite:FILE or postgresql://..."),
+        click.option("--password-env", metavar="NAME", help="The environment variable that holds the password."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group()
+def ledger() -> None:
+    """What was done with every budget, by whom and why."""
+
+
+@ledger.command()
+@_where
+def verify(**where: str | None) -> None:
+    """Check every line, every balance and the end.
+
+    Reads the whole ledger, adds up every balance from it alone, and asks the witness whether lines are missing at the
+    end. Exit code 3 if something was changed.
+    """
+    with _opened(**where) as (store, notary):
+        verified = store.verify()
+        if notary is not None:
+            notary.check(cast("BudgetStore", store))
+    vouched = "no witness vouches for its end" if notary is None else "its witness vouches for the end"
+    click.echo(f"sound: {verified.lines:,} lines, {len(verified.courses):,} accounts; {vouched}")
+
+
+@ledger.command()
+@_where
+@click.option("--account", metavar="NAME", help="Only lines that name this account.")
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="How many lines.")
+def show(account: str | None, last: int, **where: str | None) -> None:
+    """Print the last lines.
+
+    Of all chains, by time. A change is what was charged, held or given back, in rho and delta.
+    """
+    with _opened(**where) as (store, _):
+        lines = [line for line in _lines(store) if account is None or _names(line[1], account)]
+    for chain, line in sorted(lines, key=lambda found: found[1].time)[-last:]:
+        click.echo(_shown(chain, line))
+
+
+@ledger.command()
+@_where
+@click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
+@click.option("--output", metavar="FILE", help="Write there instead of to standard output.")
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+def export(form: str, output: str | None, *, force: bool, **where: str | None) -> None:
+    """Write all lines, as they are.
+
+    JSON lines hold everything, with the exact text that is hashed, so that anybody can check the chain; CSV has a row
+    for each change.
+    """
+    if output is not None:
+        check_writable(Path(output), force=force)
+    with _opened(**where) as (store, _):
+        parts = _as_csv(_lines(store)) if form == "csv" else _as_json(_lines(store))
+        if output is None:
+            for part in parts:
+                click.echo(part, nl=False)
+            return
+        from discreet.release.export import write_whole
+
+        write_whole(output, lambda path: _write(path, parts))
+
+
+@contextlib.contextmanager
+def _opened(config: str | None, store: str | None, password_env: str | None) -> Iterator[tuple[Ledger, Notary | None]]:
+    """The store that the options name, and who holds it against its witness."""
+    require_service()
+    from discreet.service.load import load_settings
+    from discreet.service.stores import notary_of, open_ledger
+
+    if store is not None and config is not None:
+        raise InputError("say either --config or --store, not both")
+    if store is not None:
+        named, notary = store_named(store, password_env), None
+    else:
+        settings = load_settings(config or "discreet.toml")
+        named, notary = settings.store, notary_of(settings.witness)
+    with contextlib.closing(open_ledger(named, os.environ)) as opened:
+        yield opened, notary
+
+
+def _lines(store: Ledger) -> Iterator[tuple[int, LedgerLine]]:
+    from discreet.service.paperwork import line_told
+
+    for head in store.heads():
+        for line in store.lines(head.chain, 0, head.seq):
+            yield head.chain, line_told(line)
+
+
+def _names(line: LedgerLine, account: str) -> bool:
+    """True if a line is about an account."""
+    described = line.detail.get("account")
+    named = described.get("id") if isinstance(described, dict) else described
+    return account == named or any(change.account == account for change in line.changes)
+
+
+def _shown(chain: int, line: LedgerLine) -> str:
+    act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
+    changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)
+    place = f"{chain}:{line.seq}"
+    return "  ".join(part for part in (f"{line.time[:19]}", f"{place:>8}", f"{line.kind:<8}", act, changes) if part)
+
+
+def _as_json(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
+    for chain, line in lines:
+        yield json.dumps({"chain": chain, **line.model_dump()}, ensure_ascii=False) + "\n"
+
+
+def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
+    writer.writeheader()
+    for chain, line in lines:
+        for row in _rows(chain, line):
+            writer.writerow(row)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue()
+
+
+def _rows(chain: int, line: LedgerLine) -> Iterator[dict[str, Any]]:
+    """A row for each change, at least one."""
+    shared = {
+        "chain": chain,
+        "seq": line.seq,
+        "time": line.time,
+        "kind": line.kind,
+        "reservation": line.reservation,
+        "actor": line.detail.get("actor"),
+        "reason": line.detail.get("reason"),
+        "detail": json.dumps(line.detail, ensure_ascii=False),
+        "hash": line.hash,
+    }
+    changes: list[dict[str, Any]] = [change.model_dump() for change in line.changes]
+    for change in changes or [{}]:
+        yield shared | change
+
+
+def _write(path: Path, parts: Iterable[str]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        for part in parts:
+            file.write(part)

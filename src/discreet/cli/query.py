@@ -1,0 +1,156 @@
+"""`discreet query`: a question to a budget service."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from discreet.cli.delivery import Delivery
+from discreet.cli.options import mechanism_option
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from discreet.client import Answer, Client
+    from discreet.wire.questions import Estimate, Fit
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+_SERVICE = (
+    click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="Of the service."),
+    click.option("--key-file", metavar="FILE", help="Holds the key.  [default: what DISCREET_KEY holds]"),
+    click.option(
+        "--timeout", type=float, default=300.0, show_default=True, metavar="SECONDS", help="With all attempts."
+    ),
+)
+_DELIVERY = (
+    click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]"),
+    click.option("--output", metavar="FILE", help="Write there instead; .csv, .json, .parquet say the format."),
+    click.option("--plot", metavar="FILE", help="Draw the counts too: .png, .svg or .pdf."),
+    click.option("--force", is_flag=True, help="Overwrite files."),
+    click.option("--quiet", "-q", is_flag=True, help="No notes."),
+)
+_ASKED = (
+    "epsilon",
+    "delta",
+    "epsilon_per",
+    "information",
+    "relative_error",
+    "mechanism",
+    "noise",
+    "head_limit",
+)
+
+
+def service_options(command: _Command) -> _Command:
+    """Add the options that say which service is asked, and with which key."""
+    for option in reversed(_SERVICE):
+        command = option(command)
+    return command
+
+
+def _delivery_options(command: _Command) -> _Command:
+    for option in reversed(_DELIVERY):
+        command = option(command)
+    return command
+
+
+@click.command()
+@service_options
+@click.option("--sql", required=True, metavar="TEXT", help="The question as a SELECT.")
+@click.option("--epsilon", type=float, metavar="FLOAT", help="The most that the answer may have, with delta.")
+@click.option("--delta", metavar="FLOAT", help="Goes with epsilon.")
+@click.option("--epsilon-per", metavar="FLOAT", help="Of one unit of information, instead of epsilon.")
+@click.option("--information", type=int, metavar="N", help="The most units of information, without LIMIT.")
+@click.option("--relative-error", metavar="FLOAT", help="What most counts should stay within, without LIMIT.")
+@mechanism_option("auto|gumbel|laplace|stable|pcr")
+@click.option("--noise", type=click.Choice(["gaussian", "laplace"]), help="By default the one that errs less.")
+@click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine.")
+@click.option("--no-counts", is_flag=True, help="Labels only.")
+@click.option("--estimate", is_flag=True, help="Say what it would cost; ask and pay nothing.")
+@_delivery_options
+def query(sql: str, *, estimate: bool, **options: Any) -> None:
+    """Ask a budget service.
+
+    What is not said, the service chooses. The key is in a file or in DISCREET_KEY, never on the command line, where
+    others see it. What fails on the way is asked again, and charged once.
+    """
+    asked = {name: options[name] for name in _ASKED} | {"counts": False if options["no_counts"] else None}
+    if estimate:
+        _estimate(sql, asked, options)
+        return
+    delivery = Delivery.of(options)
+    delivery.check(counts=not options["no_counts"])
+    with open_client(options) as client:
+        answer = client.ask(sql, **asked)
+    delivery.deliver(answer.release)
+    if not delivery.quiet:
+        click.echo("\n".join(notes(answer)), err=True)
+
+
+def open_client(options: dict[str, Any]) -> Client:
+    """The client that the options name; a key that others can read is noted, unless quiet.
+
+    Raises:
+        InputError: the URL is none, or there is no key.
+    """
+    from discreet.client import Client
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if options.get("quiet") else "always")
+        return Client(options["url"], key_file=options["key_file"], timeout=options["timeout"])
+
+
+def notes(answer: Answer) -> list[str]:
+    """What people should know of the price."""
+    charged = answer.charged
+    if charged.rho or charged.delta:
+        lines = [f"charged rho = {float(charged.rho):.3g}, delta = {float(charged.delta):.3g}"]
+    else:
+        lines = ["charged nothing" + (": it was paid for before" if answer.replayed else "")]
+    if answer.mode == "observe":
+        lines.append("the budget is only watched, so nothing is guaranteed of all answers together")
+    return lines
+
+
+def _estimate(sql: str, asked: dict[str, Any], options: dict[str, Any]) -> None:
+    if options["form"] not in {None, "table", "json"}:
+        raise InputError("an estimate is printed as table or json")
+    with open_client(options) as client:
+        found = client.estimate(sql, **asked)
+    click.echo(json.dumps(found.model_dump(), indent=2) if options["form"] == "json" else as_text(found))
+    for note in () if options["quiet"] else found.notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def as_text(estimate: Estimate) -> str:
+    """An estimate for people, with the names of `discreet plan`."""
+    cost, privacy, expected = estimate.worst_cost, estimate.privacy, estimate.expected
+    units = "" if estimate.information is None else f" ({estimate.information:,} units, {estimate.calls or 0:,} calls)"
+    lines = {
+        "mechanism": estimate.mechanism,
+        "guarantee": f"epsilon = {privacy.epsilon:.4g}, delta = {privacy.delta:.3g} for every {privacy.unit}",
+        "worst cost": f"rho = {cost.rho:.4g}, delta = {cost.delta:.4g}{units}",
+        "standard error": "no counts are released",
+        "smallest count": "any: every listed item can appear",
+    }
+    if expected.std_error_least is not None and expected.std_error_most is not None:
+        least, most = f"{expected.std_error_least:,.3g}", f"{expected.std_error_most:,.3g}"
+        lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
+    if expected.smallest_count is not None:
+        lines["smallest count"] = f"about {expected.smallest_count:,}, more if many items are nearly as large"
+    shown = [f"{name:<16}{text}" for name, text in lines.items()]
+    if estimate.paid:
+        return "\n".join([*shown, f"{'budget':<16}it was paid for before: asking is free"])
+    return "\n".join([*shown, *(f"{'budget':<16}{_fit(account)}" for account in estimate.accounts)])
+
+
+def _fit(account: Fit) -> str:
+    left, after = account.left, account.left_after
+    if not account.fits:
+        return f"{account.account} would refuse it: rho = {left.rho:.4g}, delta = {left.delta:.4g} are left"
+    return f"{account.account} would have rho = {after.rho:.4g}, delta = {after.delta:.4g} left"

@@ -1,0 +1,124 @@
+"""Problems that a service answers with (RFC 9457), as errors. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from discreet.client.errors import BudgetShort, Busy, Forbidden, NotFound, ServiceError, Suspended, Unauthorized
+from discreet.errors import (
+    BudgetExceeded,
+    EngineError,
+    EngineTimeout,
+    EngineUnreachable,
+    InputError,
+    SQLError,
+    WhereError,
+)
+from discreet.values import Cost, exact
+from discreet.wire.problems import PROBLEM_TYPE, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from discreet.errors import DiscreetError
+    from discreet.wire.problems import Spend
+
+_PLAIN: Mapping[str, type[DiscreetError]] = {
+    "unauthorized": Unauthorized,
+    "forbidden": Forbidden,
+    "not-found": NotFound,
+    "engine-unavailable": EngineUnreachable,
+    "engine-failed": EngineError,
+    "engine-timeout": EngineTimeout,
+    "data-changed": EngineError,
+}
+"""By slug, those that say no more than their sentence."""
+
+
+def read_problem(headers: Mapping[str, str], body: bytes) -> Problem | None:
+    """The problem that an answer tells, or None if it tells none."""
+    if headers.get("content-type", "").partition(";")[0].strip() != PROBLEM_TYPE:
+        return None
+    try:
+        return Problem.model_validate_json(body)
+    except ValidationError:
+        return None
+
+
+def error_of(problem: Problem, retry_after: float | None) -> DiscreetError:
+    """The error that tells what a service answered instead of what was asked.
+
+    Args:
+        problem: what it answered.
+        retry_after: seconds after which it likes to be asked again, or None.
+    """
+    error = _error(problem, retry_after)
+    error.add_note(f"the service calls this request {problem.request_id}")
+    return error
+
+
+def _error(problem: Problem, retry_after: float | None) -> DiscreetError:
+    detail = problem.detail
+    match problem.slug:
+        case "malformed":
+            return _malformed(problem)
+        case "budget-short":
+            return _budget_short(problem)
+        case "suspended":
+            return Suspended(detail, _moment(problem.until))
+        case "too-many-requests" | "in-flight":
+            return Busy(detail, retry_after)
+    if problem.slug in _PLAIN:
+        return _PLAIN[problem.slug](detail)
+    return InputError(detail) if 400 <= problem.status < 500 else ServiceError(detail, problem.status)
+
+
+def _malformed(problem: Problem) -> DiscreetError:
+    """With the position in the statement or the filter, where the service gives one."""
+    for kind in (SQLError, WhereError):
+        opening = str(kind("", problem.position))
+        if problem.detail.startswith(opening):
+            return kind(problem.detail.removeprefix(opening), problem.position)
+    return InputError(problem.detail)
+
+
+def _budget_short(problem: Problem) -> DiscreetError:
+    if problem.account is None or problem.needed is None or problem.left is None:
+        return BudgetExceeded(problem.detail)
+    fits = {} if problem.fits is None else problem.fits.model_dump(exclude_none=True)
+    needed, left, resets_at = cost_of(problem.needed), cost_of(problem.left), _moment(problem.resets_at)
+    return BudgetShort(
+        _shortage(problem.account, needed, left, fits, resets_at),
+        account=problem.account,
+        needed=needed,
+        left=left,
+        resets_at=resets_at,
+        fits=fits,
+    )
+
+
+def _shortage(account: str, needed: Cost, left: Cost, fits: Mapping[str, float], resets_at: datetime | None) -> str:
+    """What is short, what could be asked instead, and when that changes: whoever reads it sees no members."""
+    parts = {"rho": (needed.rho, left.rho), "delta": (needed.delta, left.delta)}
+    short = {name: part for name, part in parts.items() if part[0] > part[1]} or parts
+    costs = " and ".join(f"{name} = {float(cost):.3g}" for name, (cost, _) in short.items())
+    rests = " and ".join(f"{float(rest):.3g}" for _, rest in short.values())
+    said = f"the answer could cost {costs}, but account {account!r} has only {rests} left"
+    if fits:
+        said += f"; {' or '.join(f'{name} = {most:.4g}' for name, most in fits.items())} would still fit"
+    return said if resets_at is None else f"{said}; some comes back at {resets_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def cost_of(spend: Spend) -> Cost:
+    """Privacy as the service writes it, exactly as it was written."""
+    return Cost(exact(spend.rho, "rho"), exact(spend.delta, "delta"))
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None

@@ -1,0 +1,205 @@
+"""Who comes in, and how much at once: the key, the role, the rate, the size of a body, the places for questions."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import anyio
+from starlette.requests import ClientDisconnect
+
+from discreet.service.events import Denied
+from discreet.service.identity import Unauthorized
+from discreet.service.problems import ClientGone, TooLarge, TooManyRequests, UnsupportedMediaType
+from discreet.service.reception import visit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from starlette.requests import Request
+
+    from discreet.service.identity import Identity, Role
+    from discreet.service.parts import Parts
+    from discreet.service.settings import Settings
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+NAMES_MOST = 10_000
+"""Askers whose rate is remembered; more are forgotten, the idle ones first."""
+
+
+class Rates:
+    """How often each asker may ask: a bucket of tokens that fills again within a minute.
+
+    Args:
+        per_minute: tokens in a bucket; 0 for no limit.
+        clock: seconds that only rise.
+    """
+
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+        self._most, self._clock = float(per_minute), clock
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
+
+    def take(self, name: str) -> None:
+        """Take a token.
+
+        Raises:
+            TooManyRequests: there is none; it says when there is.
+        """
+        if not self._most:
+            return
+        now = self._clock()
+        tokens = self._tokens(name, now)
+        if tokens < 1:
+            raise TooManyRequests((1 - tokens) * 60 / self._most)
+        if name not in self._buckets and len(self._buckets) >= NAMES_MOST:
+            self._forget(now)
+        self._buckets[name] = tokens - 1, now
+
+    def _tokens(self, name: str, now: float) -> float:
+        tokens, counted = self._buckets.get(name, (self._most, now))
+        return min(self._most, tokens + (now - counted) * self._most / 60)
+
+    def _forget(self, now: float) -> None:
+        """Keep the half with the emptiest buckets: who is forgotten has a full one."""
+        fullest = sorted(self._buckets, key=lambda name: self._tokens(name, now))
+        self._buckets = {name: self._buckets[name] for name in fullest[: NAMES_MOST // 2]}
+
+
+class Places:
+    """How many questions may be under way at once: some in all, and half of them for one account.
+
+    Args:
+        most: in all, at least 1.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._share = most, max(most // 2, 1)
+        self._taken: dict[str, int] = {}
+        self.threads = anyio.CapacityLimiter(most)
+
+    @contextlib.contextmanager
+    def taken(self, account: str) -> Iterator[None]:
+        """Have a place for a while.
+
+        Raises:
+            TooManyRequests: there is none.
+        """
+        mine = self._taken.get(account, 0)
+        if mine >= self._share or sum(self._taken.values()) >= self._most:
+            raise TooManyRequests(1)
+        self._taken[account] = mine + 1
+        try:
+            yield
+        finally:
+            self._taken[account] -= 1
+            if not self._taken[account]:
+                del self._taken[account]
+
+
+class Gate:
+    """Where every request with a key comes in.
+
+    Args:
+        parts: of the service.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._keyring, self._log = parts.keyring, parts.log
+        self.settings: Settings = parts.settings
+        self.rates = Rates(parts.settings.service.requests_per_minute, parts.monotonic)
+        self.places = Places(parts.settings.service.concurrent_most)
+
+    async def enter(self, request: Request, role: Role) -> Identity:
+        """Who sent *request*, if she is in *role* and not too fast.
+
+        Raises:
+            Unauthorized: nobody known.
+            Forbidden: not in that role.
+            TooManyRequests: too fast.
+            StoreUnavailable: nobody can tell.
+        """
+        header, visit = request.headers.get("authorization"), visit_of(request.scope)
+        try:
+            found = self._keyring.recall(header)
+            if found is None:
+                found = await in_thread(self._keyring.identify, header)
+        except Unauthorized as error:
+            self._log.event(Denied(visit.request_id, error.reason, error.key_id))
+            raise
+        visit.actor, visit.account = found.actor, found.account
+        self.rates.take(found.actor)
+        found.require(role)
+        return found
+
+
+def gate_of(request: Request) -> Gate:
+    """The gate of the application that *request* came to."""
+    gate: Gate = request.app.state.gate
+    return gate
+
+
+async def in_thread(work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+    """What *work* returns, which may wait; the event loop goes on meanwhile."""
+    return await anyio.to_thread.run_sync(lambda: work(*arguments, **named))
+
+
+async def watched(
+    request: Request, work: Callable[[Callable[[], bool]], Result], threads: anyio.CapacityLimiter
+) -> Result:
+    """What *work* returns, in a thread; it is told when nobody waits for that any more.
+
+    Args:
+        request: whose body was read.
+        work: is given a function that says whether the connection was closed.
+        threads: limits how many run at once.
+    """
+    gone = threading.Event()
+    failed: list[Exception] = []
+    found: list[Result] = []
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+
+    async with anyio.create_task_group() as both:
+        both.start_soon(watch)
+        try:
+            found.append(await anyio.to_thread.run_sync(work, gone.is_set, limiter=threads))
+        except Exception as error:  # noqa: BLE001 - raised again outside of the group, which would wrap it
+            failed.append(error)
+        both.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+async def read_json(request: Request, most: int) -> bytes:
+    """The body of a request that is JSON by its own word.
+
+    Args:
+        request: whose body was not read.
+        most: bytes that are read; more are not waited for.
+
+    Raises:
+        UnsupportedMediaType: it is something else, or encoded.
+        TooLarge: it is longer.
+    """
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > most:
+        raise TooLarge(most)
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > most:
+                raise TooLarge(most)
+    except ClientDisconnect:
+        raise ClientGone from None
+    return bytes(body)

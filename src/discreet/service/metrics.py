@@ -1,0 +1,192 @@
+"""Numbers about the service for Prometheus, in a registry of their own.
+
+Most follow from the events that are logged: `Metrics` is a log that counts. Labels come from short lists: no account,
+dataset or user is ever one, because /metrics may be read without a key.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, cast
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from discreet._version import __version__
+from discreet.errors import InvariantViolated
+from discreet.service.events import (
+    Acted,
+    Began,
+    Denied,
+    Ended,
+    Event,
+    Failed,
+    Fetched,
+    Forfeited,
+    Moved,
+    Overheard,
+    Refused,
+    Released,
+    Requested,
+    Tended,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from discreet.budget.store import BudgetStore
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+"""Of `Metrics.text`."""
+
+LABELS_MOST = 100
+"""Different values of a label; all beyond are counted as "other"."""
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+
+class Metrics:
+    """Counts events, and what is measured beside them.
+
+    Args:
+        clock: seconds that only rise, such as `time.monotonic`.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.registry = CollectorRegistry()
+        self._labels: dict[str, set[str]] = {}
+        self._children: dict[tuple[str, ...], Any] = {}
+        counters = {
+            "requests": ("Requests answered.", ["route", "status"]),
+            "problems": ("Requests answered with a problem.", ["problem"]),
+            "releases": ("Answers given, by where they came from.", ["source", "mechanism"]),
+            "charged_rho": ("rho charged to asking accounts.", []),
+            "charged_delta": ("delta charged to asking accounts.", []),
+            "refusals": ("Questions refused for want of budget.", ["kind"]),
+            "forfeits": ("Runs that failed after the data was asked.", ["cause"]),
+            "expired_reservations": ("Reservations ended because their lease was over.", []),
+            "denials": ("Requests whose sender is not known.", ["reason"]),
+            "acts": ("Changes by officers and administrators.", ["route"]),
+            "failures": ("Failures that nobody foresaw.", []),
+            "overheard": ("What libraries logged.", ["level"]),
+            "shares_moved": ("Shares of budgets between data centres.", ["step"]),
+            "identity_fetches": ("Questions to the identity provider.", ["what", "outcome"]),
+        }
+        self._counters = {
+            name: Counter(f"discreet_{name}", about, labels, registry=self.registry)
+            for name, (about, labels) in counters.items()
+        }
+        self._counting: Mapping[type, Callable[[Any], None]] = {
+            Requested: self._requested,
+            Released: self._released,
+            Tended: lambda event: self._counters["expired_reservations"].inc(event.ended),
+            Failed: lambda _: self._counters["failures"].inc(),
+            Refused: lambda event: self._count("refusals", event.kind),
+            Forfeited: lambda event: self._count("forfeits", event.cause),
+            Denied: lambda event: self._count("denials", event.reason),
+            Acted: lambda event: self._count("acts", event.route),
+            Overheard: lambda event: self._count("overheard", event.level),
+            Moved: lambda event: self._count("shares_moved", event.step),
+            Fetched: lambda event: self._count("identity_fetches", event.what, event.outcome),
+            Began: lambda _: None,
+            Ended: lambda _: None,
+        }
+        self._requests = self._histogram("request_seconds", "Time to answer, on the grid.", "route", _SECONDS)
+        self._store = self._histogram("store_seconds", "Time of the budget store.", "operation", _STORE_SECONDS)
+        self._ledger = Gauge("discreet_ledger_lines", "Lines of the ledger.", registry=self.registry)
+        self._upkeep = clock()
+        age = Gauge("discreet_upkeep_age_seconds", "Since the upkeep last succeeded.", registry=self.registry)
+        age.set_function(lambda: self._clock() - self._upkeep)
+        Gauge("discreet_info", "What runs.", ["version"], registry=self.registry).labels(__version__).set(1)
+
+    def event(self, event: Event) -> None:
+        """Count *event*."""
+        count = self._counting.get(type(event))
+        if count is None:
+            raise InvariantViolated("only events of the service are counted")
+        count(event)
+
+    def _requested(self, event: Requested) -> None:
+        self._count("requests", event.route, str(event.status))
+        self._observe(event.route, event.milliseconds / 1000)
+        if event.problem is not None:
+            self._count("problems", event.problem)
+        if event.release is not None and event.mechanism is not None:
+            self._count("releases", "memory", event.mechanism)
+
+    def _released(self, event: Released) -> None:
+        self._count("releases", event.source, event.mechanism)
+        self._counters["charged_rho"].inc(event.rho)
+        self._counters["charged_delta"].inc(event.delta)
+
+    def tended(self, ledger_lines: int) -> None:
+        """Say that the upkeep succeeded just now.
+
+        Args:
+            ledger_lines: how long the ledger is.
+        """
+        self._upkeep = self._clock()
+        self._ledger.set(ledger_lines)
+
+    def timed(self, store: BudgetStore) -> BudgetStore:
+        """*store*, with the time of each of its methods measured."""
+        return cast("BudgetStore", _TimedStore(store, self._clock, self._store))
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it; see `CONTENT_TYPE`."""
+        return generate_latest(self.registry)
+
+    def _histogram(self, name: str, about: str, label: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"discreet_{name}", about, [label], registry=self.registry, buckets=buckets)
+
+    def _count(self, name: str, *labels: str) -> None:
+        self._child((name, *labels), self._counters[name]).inc()
+
+    def _observe(self, route: str, seconds: float) -> None:
+        self._child(("request_seconds", route), self._requests).observe(seconds)
+
+    def _child(self, wanted: tuple[str, ...], metric: Counter | Histogram) -> Any:  # noqa: ANN401 - as the metric
+        """The series of those labels; "other" for what is too much: what is sent to us must not fill our memory."""
+        found = self._children.get(wanted)
+        if found is None:
+            name, *labels = wanted
+            bounded = [self._bounded(f"{name} {place}", label) for place, label in enumerate(labels)]
+            found = metric.labels(*bounded)
+            if bounded == labels:
+                self._children[wanted] = found
+        return found
+
+    def _bounded(self, kind: str, value: str) -> str:
+        if type(value) is not str:
+            raise InvariantViolated("only plain values of an event are counted")
+        known = self._labels.setdefault(kind, set())
+        if value not in known and len(known) >= LABELS_MOST:
+            return "other"
+        known.add(value)
+        return value
+
+
+class _TimedStore:
+    """A store whose methods are timed, whether they succeed or not."""
+
+    def __init__(self, store: BudgetStore, clock: Callable[[], float], seconds: Histogram) -> None:
+        self._timed_store, self._clock, self._seconds = store, clock, seconds
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+        found = getattr(self._timed_store, name)
+        if not callable(found) or name.startswith("_"):
+            return found
+
+        seconds = self._seconds.labels(name)
+
+        @functools.wraps(found)
+        def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the store's
+            began = self._clock()
+            try:
+                return found(*arguments, **named)
+            finally:
+                seconds.observe(self._clock() - began)
+
+        setattr(self, name, call)  # so that this is done once
+        return call

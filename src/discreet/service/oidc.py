@@ -1,0 +1,232 @@
+"""Bearer tokens of an OpenID issuer, beside API keys: whose they are, by the issuer's own keys.
+
+The issuer's settings and keys are fetched when a token has to be checked and kept for an hour. A token that names a key
+which is not among them has the keys fetched again, for issuers change keys; at most twice a minute, for anybody can
+send such a token. While the issuer cannot be asked, nobody can tell: that is no refusal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, urlsplit
+
+import httpx
+from joserfc import jwt
+from joserfc.errors import InvalidKeyIdError, JoseError
+from joserfc.jwk import KeySet
+from joserfc.jws import JWSRegistry
+
+from discreet.budget.model import NAME_LONGEST
+from discreet.service.events import Fetched
+from discreet.service.identity import Identity, IssuerUnavailable, Unauthorized
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from discreet.service.identity import Role
+    from discreet.service.logs import Log
+    from discreet.service.settings import Oidc
+
+ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA", "Ed25519"})
+"""Signatures that are taken. All are of key pairs: a public key can never pass for a secret one."""
+
+LEEWAY_SECONDS = 30
+"""How far clocks may differ."""
+
+_FRESH = timedelta(hours=1)
+_AGAIN = timedelta(seconds=30)
+_RESTING = timedelta(seconds=5)
+_WAIT_SECONDS = 5.0
+_DOCUMENT_MOST_BYTES = 1_000_000
+_TOKEN_LONGEST = 16_384
+_REMEMBERED_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    fetched: datetime
+    set: KeySet
+
+
+class _Registry(JWSRegistry):
+    """Takes `ALGORITHMS` and no others; header fields that nobody knows are ignored, as RFC 7515 says."""
+
+    def __init__(self) -> None:
+        super().__init__(algorithms=ALGORITHMS, strict_check_header=False)
+
+    def get_alg(self, name: str) -> Any:  # noqa: ANN401 - the library's own class, which it does not export
+        # Without the library's warning about "EdDSA": RFC 9864 gives it a better name, nothing is wrong with it.
+        return self.algorithms[name] if name in ALGORITHMS else super().get_alg(name)
+
+
+class Issuer:
+    """An OpenID issuer; `discreet.service.keys.Tokens`. Usable from several threads.
+
+    Args:
+        settings: who it is, and what its claims mean.
+        client: asks it.
+        clock: the time.
+        log: is told when it was asked.
+    """
+
+    def __init__(self, settings: Oidc, client: httpx.Client, clock: Callable[[], datetime], log: Log) -> None:
+        self._settings, self._client, self._clock, self._log = settings, client, clock, log
+        self._lock = threading.Lock()
+        self._keys: _Keys | None = None
+        self._failed: datetime | None = None
+        self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
+
+    def recall(self, token: str) -> Identity | None:
+        """Whose *token* is, from memory alone; None if that does not hold it."""
+        known = self._known.get(_digest(token))
+        if known is None or not self._fresh(self._keys, _FRESH):
+            return None
+        return known[1] if self._clock().timestamp() < known[0] else None
+
+    def identify(self, token: str) -> Identity:
+        """Whose *token* is.
+
+        Raises:
+            Unauthorized: nobody's: it is no token of the issuer's for us, or is over.
+            IssuerUnavailable: the issuer's keys are needed, and it cannot be asked.
+        """
+        known = self.recall(token)
+        if known is not None:
+            return known
+        if len(token) > _TOKEN_LONGEST:
+            raise Unauthorized("token")
+        claims = self._checked(token)
+        identity = _identity(claims, self._settings)
+        with self._lock:
+            self._known[_digest(token)] = float(claims["exp"]), identity
+            while len(self._known) > _REMEMBERED_MOST:
+                self._known.popitem(last=False)
+        return identity
+
+    def _checked(self, token: str) -> dict[str, Any]:
+        keys = self._current()
+        try:
+            try:
+                claims = jwt.decode(token, keys.set, registry=_Registry()).claims
+            except InvalidKeyIdError:
+                claims = jwt.decode(token, self._newer(keys).set, registry=_Registry()).claims
+            jwt.JWTClaimsRegistry(
+                now=int(self._clock().timestamp()),
+                leeway=LEEWAY_SECONDS,
+                iss={"essential": True, "value": self._settings.issuer},
+                aud={"essential": True, "value": self._settings.audience},
+                exp={"essential": True},
+                sub={"essential": True},
+            ).validate(claims)
+        except (JoseError, ValueError, TypeError, KeyError, RecursionError):  # the latter: what is no token at all
+            raise Unauthorized("token") from None
+        return claims
+
+    def _current(self) -> _Keys:
+        """Keys that are fresh."""
+        with self._lock:
+            return self._keys if self._fresh(self._keys, _FRESH) and self._keys else self._fetched()
+
+    def _newer(self, than: _Keys) -> _Keys:
+        """Other keys than those, or the same if they were fetched just now."""
+        with self._lock:
+            if self._keys is not than and self._keys is not None:
+                return self._keys
+            return than if self._fresh(than, _AGAIN) else self._fetched()
+
+    def _fresh(self, keys: _Keys | None, age: timedelta) -> bool:
+        return keys is not None and abs(self._clock() - keys.fetched) <= age
+
+    def _fetched(self) -> _Keys:
+        now = self._clock()
+        if self._failed is not None and abs(now - self._failed) <= _RESTING:
+            raise IssuerUnavailable  # not everybody waits for an issuer that hangs
+        try:
+            about = self._document("discovery", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration")
+            if about.get("issuer") != self._settings.issuer:
+                self._fail("discovery")
+            place = about.get("jwks_uri")
+            if not isinstance(place, str) or not as_safe(place, self._settings.issuer):
+                self._fail("discovery")
+            found = self._key_set(place)
+        except IssuerUnavailable:
+            self._failed = now
+            raise
+        self._keys, self._failed = _Keys(now, found), None
+        self._known.clear()  # a key that is gone vouches for nobody
+        return self._keys
+
+    def _key_set(self, place: str) -> KeySet:
+        document = self._document("keys", place)
+        try:
+            return KeySet.import_key_set(document)  # type: ignore[arg-type]  # whatever is wrong with it raises
+        except (JoseError, ValueError, TypeError, KeyError, AttributeError):
+            self._fail("keys")
+
+    def _document(self, what: str, place: str) -> dict[str, Any]:
+        body = b""
+        try:
+            with self._client.stream("GET", place, timeout=_WAIT_SECONDS, follow_redirects=False) as response:
+                for part in response.iter_bytes():
+                    body += part
+                    if len(body) > _DOCUMENT_MOST_BYTES:
+                        self._fail(what)
+                fine = response.status_code == httpx.codes.OK
+            document = json.loads(body) if fine else None
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError):
+            self._fail(what)
+        if not isinstance(document, dict):
+            self._fail(what)
+        self._log.event(Fetched("discovery" if what == "discovery" else "keys", "ok"))
+        return document
+
+    def _fail(self, what: str) -> NoReturn:
+        self._log.event(Fetched("discovery" if what == "discovery" else "keys", "failed"))
+        raise IssuerUnavailable from None
+
+
+def _identity(claims: dict[str, Any], settings: Oidc) -> Identity:
+    """What the claims of a good token mean."""
+    account = _claim(claims, settings.account_claim)
+    actor = f"oidc:{quote(claims['sub'], safe='@.-_')}"
+    if len(actor) > NAME_LONGEST:
+        actor = f"oidc:{_digest(claims['sub']).hex()}"
+    return Identity(actor, account if isinstance(account, str) and account else None, _roles(claims, settings))
+
+
+def _roles(claims: dict[str, Any], settings: Oidc) -> frozenset[Role]:
+    if settings.roles_claim is None:
+        return frozenset({"analyst"})
+    said = _claim(claims, settings.roles_claim)
+    names = said.split() if isinstance(said, str) else said if isinstance(said, list) else []
+    return frozenset(settings.roles[name] for name in names if isinstance(name, str) and name in settings.roles)
+
+
+def _claim(claims: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever the issuer says
+    """A claim by its name, or by a path of names such as realm_access.roles."""
+    if name in claims:
+        return claims[name]
+    found: Any = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def as_safe(place: str, issuer: str) -> bool:
+    """True if a URL that an issuer names is asked in a way as safe as the issuer itself."""
+    try:
+        scheme = urlsplit(place).scheme
+    except ValueError:
+        return False
+    return scheme == "https" or (scheme == "http" and urlsplit(issuer).scheme == "http")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

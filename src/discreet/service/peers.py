@@ -1,0 +1,287 @@
+"""Other data centres: who is short asks, who has plenty gives, what was lost is sent again (`discreet.budget.escrow`).
+
+None of it is in the way of a query: whatever happens here happens in a thread of its own every few seconds, and if
+nobody can be reached this data centre goes on with the shares that it has.
+
+    peers.requests(...)   POST /v1/peer/requests    another one is short: give, and answer with what is on its way to it
+    peers.transfers(...)  POST /v1/peer/transfers   another one sends shares and receipts: take them, and say so
+    peers.tend()          ask, send and introduce new accounts to all others, once
+    peers.refused(...)    remember what a refused question would have needed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import threading
+from typing import TYPE_CHECKING
+
+import httpx
+
+from discreet.budget.errors import ClockError, StoreBehind, UnknownAccount
+from discreet.budget.model import Act
+from discreet.errors import InputError
+from discreet.service.events import Failed, Moved
+from discreet.service.peer_asks import Asks
+from discreet.service.peer_client import Misunderstood, PeerClient
+from discreet.service.peer_keys import PeerKeys, peer_keys
+from discreet.wire.peers import (
+    ENTRIES_MOST,
+    AskSent,
+    ReceiptSent,
+    Requested,
+    Requests,
+    Transferred,
+    Transfers,
+    TransferSent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from discreet.budget.escrow import Receipt, Transfer
+    from discreet.budget.holdings import ShareStore, SplitStore
+    from discreet.budget.model import Refusal
+    from discreet.service.logs import Log
+    from discreet.service.peer_asks import Round
+    from discreet.service.settings import DataCentre
+
+EVERY_SECONDS = 10.0
+"""How often others are asked and told."""
+
+TIMEOUT_SECONDS = 5.0
+"""How long another one may take for one step of an answer."""
+
+ROUNDS_MOST = 32
+"""Messages to another one in one go: a new account is a transfer, and there may be thousands."""
+
+_PASSING = (ClockError, InputError, UnknownAccount)
+"""What makes one transfer impossible now, and says nothing of the others."""
+
+
+class Peers:
+    """All that a data centre has to do with others.
+
+    Args:
+        name: of this data centre.
+        store: its own.
+        urls: of the others, by name.
+        keys: that they know each other by.
+        client: reaches them; closed at the end.
+        log: where moves are told.
+    """
+
+    def __init__(
+        self, name: str, store: SplitStore, urls: Mapping[str, str], keys: PeerKeys, client: httpx.Client, log: Log
+    ) -> None:
+        self._name, self._urls, self._keys, self._log = name, dict(urls), keys, log
+        self._client = PeerClient(keys, client)
+        self._shares: ShareStore = store.shares
+        self._asks = Asks(store)
+        self._away: set[str] = set()
+        self._behind: StoreBehind | None = None
+
+    @property
+    def behind(self) -> bool:
+        """True if another one knows of transfers that this store has forgotten: it was restored, and must not serve."""
+        return self._behind is not None
+
+    def refused(self, refusal: Refusal) -> None:
+        """Remember what a question would have needed that was refused here: the others are asked for it."""
+        self._asks.refused(refusal)
+
+    # ---------------------------------------------------------------------------------------------- being asked
+
+    def admit(self, header: str | None) -> None:
+        """Raise unless *header* is that of another data centre.
+
+        Raises:
+            Unauthorized: it is not.
+        """
+        self._keys.check(header)
+
+    def requests(self, message: Requests) -> Requested:
+        """Another one is short.
+
+        Raises:
+            InputError: its store is this one.
+            StoreUnavailable: nothing can be given now.
+        """
+        self._check_store(message.store)
+        again = {transfer.terms.id for transfer in self._shares.pending(message.store, ENTRIES_MOST)}
+        for sent in message.asks:
+            ask = sent.ask
+            if ask.account not in again:
+                with contextlib.suppress(*_PASSING):
+                    given = self._shares.give(message.store, ask, self._asks.need(ask.account))
+                    self._tell("sent", message.centre, given)
+        pending = self._shares.pending(message.store, ENTRIES_MOST)
+        return Requested(store=self._shares.id, transfers=[TransferSent.of(transfer) for transfer in pending])
+
+    def transfers(self, message: Transfers) -> Transferred:
+        """Another one sends shares, or receipts of what it was sent.
+
+        Raises:
+            InputError: its store is this one.
+            StoreBehind: it knows of transfers that this store has forgotten.
+            StoreUnavailable: nothing can be taken now.
+        """
+        self._check_store(message.store)
+        self._hear(message.centre, message.store, [sent.receipt for sent in message.receipts])
+        receipts = self._receive(message.centre, message.store, [sent.transfer for sent in message.transfers])
+        return Transferred(store=self._shares.id, receipts=[ReceiptSent.of(receipt) for receipt in receipts])
+
+    # ---------------------------------------------------------------------------------------------- asking
+
+    def tend(self) -> None:
+        """Ask and tell all others, once; who cannot be reached is asked the next time.
+
+        Raises:
+            StoreBehind: see `behind`.
+            StoreUnavailable: this store cannot be asked or cannot write.
+        """
+        if self._behind is not None:
+            raise self._behind
+        with self._asks.round() as asking:
+            for name, url in self._urls.items():
+                try:
+                    self._talk(name, url, asking)
+                except (Misunderstood, InputError):
+                    if name not in self._away:
+                        self._log.event(Moved("-", name, "-", "unreachable"))
+                    self._away.add(name)
+                else:
+                    self._away.discard(name)
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator[None]:
+        """While it is entered, a thread tends them; what fails is told and tried again the next time."""
+        stop = threading.Event()
+
+        def tend() -> None:
+            while not stop.wait(EVERY_SECONDS):
+                try:
+                    self.tend()
+                except Exception as error:  # noqa: BLE001 - a thread that ends tends nothing
+                    self._log.event(Failed.of(error, "peers"))
+
+        thread = threading.Thread(target=tend, name="peers", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _talk(self, name: str, url: str, asking: Round) -> None:
+        """Ask one of them, and send it what is its."""
+        asks = [AskSent.of(ask) for ask in asking.asks.values()]
+        answer = self._client.ask(url, Requests(centre=self._name, store=self._shares.id, asks=asks))
+        store = answer.store
+        arrived = [sent.transfer for sent in answer.transfers]
+        receipts = self._receive(name, store, arrived)
+        asking.add(receipts, arrived)
+        for _ in range(ROUNDS_MOST):
+            self._introduce(name, store)
+            pending = self._shares.pending(store, ENTRIES_MOST)
+            if not pending and not receipts:
+                break
+            message = Transfers(
+                centre=self._name,
+                store=self._shares.id,
+                transfers=[TransferSent.of(transfer) for transfer in pending],
+                receipts=[ReceiptSent.of(receipt) for receipt in receipts],
+            )
+            told, receipts = self._client.send(url, message), []
+            if not self._hear(name, store, [sent.receipt for sent in told.receipts]):
+                break  # nothing was decided: the rest will have to wait, too
+
+    def _introduce(self, name: str, store: str) -> None:
+        """Tell another one of accounts that were made here."""
+        for account in self._shares.unknown(store, ENTRIES_MOST):
+            with contextlib.suppress(*_PASSING):
+                self._tell("sent", name, self._shares.introduce(store, account, 1 + len(self._urls)))
+
+    def _receive(self, name: str, store: str, transfers: Iterable[Transfer]) -> list[Receipt]:
+        """Take or decline what arrived; receipts of what was decided."""
+        receipts = []
+        for transfer in transfers:
+            receipt = None
+            if transfer.donor == store:
+                with contextlib.suppress(*_PASSING), self._noticing():
+                    receipt = self._shares.receive(transfer)
+            if receipt is not None:
+                self._tell("received" if receipt.taken else "refused", name, transfer)
+                receipts.append(receipt)
+        return receipts
+
+    def _hear(self, name: str, store: str, receipts: Iterable[Receipt]) -> int:
+        """Note what another one decided; how much that was."""
+        heard = 0
+        for receipt in receipts:
+            if receipt.recipient == store:
+                with contextlib.suppress(*_PASSING), self._noticing():
+                    self._shares.hear(receipt)
+                    heard += 1
+                    if not receipt.taken:
+                        self._log.event(Moved(f"{store}/{receipt.number}", name, receipt.account, "refused"))
+        return heard
+
+    @contextlib.contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """What is found out about this store is remembered."""
+        try:
+            yield
+        except StoreBehind as error:
+            self._behind = error
+            raise
+
+    def _check_store(self, store: str) -> None:
+        """Raise if another data centre has a copy of this one's store.
+
+        Raises:
+            InputError: it has.
+        """
+        if store == self._shares.id:
+            raise InputError("two data centres have the same store; each needs one of its own, made new")
+
+    def _tell(self, step: str, name: str, transfer: Transfer | None) -> None:
+        if transfer is not None:
+            label = f"{transfer.recipient if step == 'sent' else transfer.donor}/{transfer.number}"
+            self._log.event(Moved(label, name, transfer.terms.id, step))  # type: ignore[arg-type]  # one of its words
+
+
+def open_peers(centre: DataCentre, store: SplitStore, environment: Mapping[str, str], log: Log) -> Peers:
+    """The other data centres.
+
+    Args:
+        centre: what the settings say of them.
+        store: of this data centre.
+        environment: the variables in which their key may be.
+        log: where moves are told.
+
+    Raises:
+        InputError: their key or their certificates are not there, or the store is that of another data centre.
+    """
+    keys = peer_keys(centre, environment)
+    known = store.record("datacentre", "name")
+    if known is None:
+        act = Act("discreet", "the store is that of this data centre from now on")
+        store.put_record("datacentre", "name", json.dumps(centre.name), act)
+    elif json.loads(known) != centre.name:
+        raise InputError(
+            f"the store is that of the data centre {json.loads(known)!r}, not of {centre.name!r}; each needs one of "
+            "its own, made new"
+        )
+    try:
+        verify = True if centre.ca_file is None else ssl.create_default_context(cafile=centre.ca_file)
+    except (OSError, ssl.SSLError):
+        raise InputError("the file with the certificates of the other data centres cannot be read") from None
+    return Peers(centre.name, store, centre.peers, keys, httpx.Client(verify=verify, timeout=TIMEOUT_SECONDS), log)

@@ -1,0 +1,288 @@
+"""From an exception to the problem that is answered: the only place where that is decided.
+
+What is shown of an exception is its own sentence where that sentence is ours and depends on nothing but what was asked
+and what the asker may see; a fixed one everywhere else. Engines, stores and bugs never speak for themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from discreet.budget.errors import (
+    BudgetRefused,
+    ClockError,
+    DataChanged,
+    KeyReused,
+    LeaseLost,
+    LedgerBroken,
+    StoreBehind,
+    StoreUnavailable,
+    Suspended,
+    UnknownAccount,
+)
+from discreet.errors import (
+    DiscreetError,
+    EngineError,
+    EngineTimeout,
+    InputError,
+    SQLError,
+    UnknownColumn,
+    WhereError,
+)
+from discreet.release.stored import RunFailed
+from discreet.service.identity import Forbidden, IssuerUnavailable, Unauthorized
+from discreet.values import Cost, float_above, float_below
+from discreet.wire.malformed import Malformed
+from discreet.wire.problems import Fitting, Spend
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from discreet.budget.model import Refusal
+    from discreet.wire.problems import Slug
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class NotFound(DiscreetError):
+    """There is no such thing, or the asker may not see it; nothing tells which.
+
+    Args:
+        sentence: about what was asked for, from what the asker may see alone.
+    """
+
+    def __init__(self, sentence: str = "there is nothing of that name, or it is not yours to see") -> None:
+        super().__init__(sentence)
+
+
+class TooLarge(DiscreetError):
+    """The body of a request is longer than the service reads."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"a request has at most {most:,} bytes")
+
+
+class UnsupportedMediaType(DiscreetError):
+    """The body of a request is not JSON."""
+
+    def __init__(self) -> None:
+        super().__init__("a request is JSON, with the header Content-Type: application/json and no Content-Encoding")
+
+
+class NotAcceptable(DiscreetError):
+    """The answer cannot be had in any form that was asked for."""
+
+    def __init__(self, forms: tuple[str, ...]) -> None:
+        super().__init__(f"this can be had as {' or '.join(forms)}; say so in the header Accept")
+
+
+class TooManyRequests(DiscreetError):
+    """Requests come faster, or more of them at once, than the service takes.
+
+    Attributes:
+        seconds: after which one more is taken.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__("too many requests; wait as long as the header Retry-After says, and ask again")
+
+
+class UnderWay(DiscreetError):
+    """The same request is being answered."""
+
+    def __init__(self) -> None:
+        super().__init__("the request with this idempotency key is under way; send it again for its answer")
+
+
+class BudgetShort(DiscreetError):
+    """A budget is short.
+
+    Attributes:
+        refusal: of the account that falls short.
+        fits: the most that would still fit, or None.
+    """
+
+    def __init__(self, refusal: Refusal, fits: Fitting | None) -> None:
+        self.refusal, self.fits = refusal, fits
+        super().__init__(f"the answer could cost more than account {refusal.account!r} has left")
+
+
+class ClientGone(DiscreetError):
+    """Nobody waits for the answer any more; what runs for it is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__("the connection was closed before the answer was there")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is answered instead of an answer.
+
+    Args:
+        slug: of the kind of problem.
+        detail: one sentence for people.
+        more: other fields of the problem.
+        headers: that go with it.
+    """
+
+    slug: Slug
+    detail: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+_ENGINE_FAILED = Trouble(
+    "engine-failed",
+    "the data was asked, and no answer came; its worst case stays charged, and pays for asking the same question again",
+)
+_STORE_UNAVAILABLE = Trouble(
+    "store-unavailable",
+    "the budgets cannot be reached, so nothing is answered; send the same request again, and it is charged once",
+    headers={"Retry-After": "2"},
+)
+_INTERNAL = Trouble("internal", "the service made a mistake, which is in its log")
+
+_FIXED: Mapping[type[Exception], Trouble] = {
+    EngineTimeout: Trouble(
+        "engine-timeout",
+        "the data was asked, and no answer came in time; its worst case stays charged, and pays for asking the same "
+        "question again",
+    ),
+    EngineError: _ENGINE_FAILED,
+    LeaseLost: _ENGINE_FAILED,
+    ClientGone: _ENGINE_FAILED,
+    DataChanged: Trouble(
+        "data-changed",
+        "the data changed although its version did not, so nothing is answered until its owner gives it a new version",
+    ),
+    StoreUnavailable: _STORE_UNAVAILABLE,
+    StoreBehind: _STORE_UNAVAILABLE,
+    LedgerBroken: _STORE_UNAVAILABLE,
+    ClockError: Trouble(
+        "clock", "the clock of the budgets ran ahead; nothing is answered until an officer confirms the time"
+    ),
+    IssuerUnavailable: Trouble(
+        "store-unavailable",
+        "nobody can tell whose token this is, because its issuer cannot be reached; ask again",
+        headers={"Retry-After": "5"},
+    ),
+}
+"""By exception, the first that fits: sentences that say the same whatever happened."""
+
+_BEFORE_START: Mapping[type[Exception], Trouble] = {
+    kind: Trouble(
+        "engine-unavailable",
+        "the data cannot be reached now; nothing was charged, ask again",
+        headers={"Retry-After": "5"},
+    )
+    for kind in (EngineError, LeaseLost, ClientGone)
+}
+
+_SPOKEN: Mapping[type[Exception], Slug] = {
+    Malformed: "malformed",
+    SQLError: "malformed",
+    WhereError: "malformed",
+    UnknownColumn: "not-found",
+    UnknownAccount: "not-found",
+    NotFound: "not-found",
+    KeyReused: "key-reused",
+    Forbidden: "forbidden",
+    TooLarge: "too-large",
+    UnsupportedMediaType: "unsupported-media-type",
+    NotAcceptable: "not-acceptable",
+    InputError: "out-of-range",
+}
+"""By exception, the first that fits: sentences of ours that may be shown."""
+
+
+def trouble_of(error: Exception) -> Trouble:
+    """What is answered when *error* was raised."""
+    match error:
+        case HTTPException():
+            found = _of_routing(error)
+        case RequestValidationError():
+            found = Trouble("out-of-range", "the request has a part that is not what it should be")
+        case Unauthorized():
+            found = Trouble("unauthorized", str(error), headers={"WWW-Authenticate": "Bearer"})
+        case TooManyRequests():
+            found = Trouble("too-many-requests", str(error), headers={"Retry-After": str(math.ceil(error.seconds))})
+        case UnderWay():
+            found = Trouble("in-flight", str(error), headers={"Retry-After": "1"})
+        case BudgetShort():
+            found = _short(error.refusal, error.fits)
+        case BudgetRefused():
+            found = _short(error.refusal, None)
+        case Suspended():
+            found = Trouble("suspended", str(error), {"account": error.account, "until": moment(error.until_us)})
+        case RunFailed():
+            found = _failed(error.__cause__)
+        case _:
+            known = _first(_SPOKEN, error) or _first(_BEFORE_START, error) or _first(_FIXED, error)
+            found = known or _INTERNAL
+    return found
+
+
+def moment(time_us: int) -> str:
+    """A time of the store's as ISO 8601 in UTC."""
+    return (_EPOCH + timedelta(microseconds=time_us)).isoformat()
+
+
+def needed(cost: Cost) -> Spend:
+    """What is spent, in floats that are nowhere below."""
+    return Spend(rho=float_above(cost.rho), delta=float_above(cost.delta))
+
+
+def left(cost: Cost) -> Spend:
+    """What is left, in floats that are nowhere above."""
+    return Spend(rho=float_below(cost.rho), delta=float_below(cost.delta))
+
+
+def _first(
+    table: Mapping[type[Exception], Slug] | Mapping[type[Exception], Trouble], error: Exception
+) -> Trouble | None:
+    for kind, found in table.items():
+        if isinstance(error, kind):
+            if isinstance(found, Trouble):
+                return found
+            position = getattr(error, "position", None)
+            return Trouble(found, str(error), {} if position is None else {"position": position})
+    return None
+
+
+def _failed(cause: BaseException | None) -> Trouble:
+    """A run that failed after the data was asked."""
+    if isinstance(cause, InputError) and isinstance(cause, Exception):
+        return Trouble("out-of-range", f"{cause}; the data was asked, so the worst case stays charged")
+    found = _first(_FIXED, cause) if isinstance(cause, Exception) else None
+    return found or _INTERNAL
+
+
+def _short(refusal: Refusal, fits: Fitting | None) -> Trouble:
+    more: dict[str, Any] = {
+        "account": refusal.account,
+        "needed": needed(refusal.needed),
+        "left": left(refusal.remaining),
+        "resets_at": None if refusal.resets_at_us is None else moment(refusal.resets_at_us),
+        "fits": fits,
+    }
+    detail = f"the answer could cost more than account {refusal.account!r} has left; see needed, left and fits"
+    return Trouble("budget-short", detail, more)
+
+
+def _of_routing(error: HTTPException) -> Trouble:
+    """What the framework refused before any of our code saw it."""
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        return Trouble(
+            "method-not-allowed", "see the header Allow for the methods that there are here", headers=headers
+        )
+    if error.status_code == 404:
+        return Trouble("not-found", str(NotFound()))
+    return Trouble("malformed", "the request cannot be read", headers=headers)

@@ -1,0 +1,121 @@
+"""Secrets: from files that nobody else may read, or from the environment; never from anything that is shown."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from discreet.catalog.connect import read_password
+from discreet.errors import InputError
+from discreet.noise.bits import SECRET_BYTES_LEAST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from discreet.service.settings import Noise, Store
+
+SIGNING_KEY_BYTES = 32
+
+
+def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
+    """The secret that noise is made from: 32 bytes or more.
+
+    Args:
+        noise: says where it is.
+        environment: the variables it may be in.
+
+    Raises:
+        InputError: it is not there, is too short, or others can read it.
+    """
+    if noise.key_file is not None:
+        secret = read_secret(noise.key_file, "noise key")
+    else:
+        secret = _of_digits(noise.key_env or "", environment)
+    if len(secret) < SECRET_BYTES_LEAST:
+        raise InputError(f"the noise key must have at least {SECRET_BYTES_LEAST} bytes; discreet key new makes one")
+    return secret
+
+
+def signing_key(path: Path) -> Ed25519PrivateKey:
+    """The key that signs what the witness remembers.
+
+    Raises:
+        InputError: it is not there, is none, or others can read it.
+    """
+    secret = read_secret(path, "signing key of the witness")
+    if len(secret) != SIGNING_KEY_BYTES:
+        raise InputError(
+            f"the signing key of the witness must have {SIGNING_KEY_BYTES} bytes; discreet key new makes one"
+        )
+    return Ed25519PrivateKey.from_private_bytes(secret)
+
+
+def read_secret(path: Path, what: str) -> bytes:
+    """The bytes of a file that nobody but its owner and its group may read.
+
+    Args:
+        path: of the file.
+        what: it is, for people.
+
+    Raises:
+        InputError: it cannot be read, or others can.
+    """
+    try:
+        with path.open("rb") as file:
+            mode, secret = stat.S_IMODE(path.stat().st_mode), file.read()
+    except OSError as error:
+        raise InputError(
+            f"the {what} {path.name!r} cannot be read: {(error.strerror or 'no access').lower()}"
+        ) from None
+    if mode & stat.S_IRWXO:
+        raise InputError(
+            f"others can read or write the {what} {path.name!r}; chmod 600 it, and make another if it was so"
+        )
+    return secret
+
+
+def write_secret(path: Path, secret: bytes) -> None:
+    """Write a new file that only its owner can read.
+
+    Raises:
+        InputError: there is one, or it cannot be written.
+    """
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+    with os.fdopen(file, "wb") as stream:
+        stream.write(secret)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def store_url(store: Store, environment: Mapping[str, str]) -> str:
+    """The URL of a PostgreSQL store with its password, which is for the driver only.
+
+    Raises:
+        InputError: the environment does not hold it.
+    """
+    password = read_password(store.password_env, environment)
+    if password is None:
+        return store.url
+    parts = urlsplit(store.url)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        raise InputError("store.url must name the user whose password store.password_env holds")
+    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
+
+
+def _of_digits(variable: str, environment: Mapping[str, str]) -> bytes:
+    digits = read_password(variable, environment) or ""
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        raise InputError(
+            f"the environment variable {variable!r} must hold the noise key in hexadecimal digits"
+        ) from None

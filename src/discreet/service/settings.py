@@ -1,0 +1,245 @@
+"""What the service runs with, from a TOML file as frozen values: `discreet.toml`.
+
+Secrets have no place in the file: it names files that hold them, or environment variables (`discreet.service.secret`).
+A file is read by `discreet.service.load`.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from discreet.catalog.settings import Table, Text, Variable, mistake
+from discreet.errors import InputError
+from discreet.query.units import PRESETS, PerUnit
+from discreet.service.identity import Role
+from discreet.service.kinds import (
+    CentreName,
+    Delta,
+    EndpointUrl,
+    Epsilon,
+    EpsilonPer,
+    File,
+    IssuerUrl,
+    PeerUrl,
+    Proxy,
+    StoreUrl,
+)
+
+_WAYS = "needs epsilon and delta, or epsilon_per, delta_per and information, or a preset, and no two of these"
+
+
+class Service(Table):
+    """How requests come in, and how many."""
+
+    catalog: File = Field(
+        default=Path("catalog.toml"), validate_default=True, description="The catalog of what analysts may ask."
+    )
+    host: Text = Field(default="127.0.0.1", description="Where to listen: this machine only, unless you say so.")
+    port: int = Field(default=8080, ge=0, le=65_535, description="Where to listen; 0 for any free port.")
+    metrics_port: int | None = Field(
+        default=None, ge=1, le=65_535, description="Where to show /metrics, if not where everything else is."
+    )
+    workers: int = Field(default=1, ge=1, le=64, description="Processes; more than one need a PostgreSQL store.")
+    body_most_bytes: int = Field(default=65_536, ge=1_024, le=16_777_216, description="The longest request.")
+    concurrent_most: int = Field(default=16, ge=1, le=1_000, description="Questions under way at once.")
+    requests_per_minute: int = Field(default=600, ge=0, le=1_000_000, description="Of each key; 0 for no limit.")
+    release_grid_ms: int = Field(
+        default=0, ge=0, le=60_000, description="Answers leave at multiples of so many milliseconds; 0 for at once."
+    )
+    shutdown_seconds: int = Field(
+        default=30, ge=0, le=3_600, description="How long questions under way may go on when the service is stopped."
+    )
+    trusted_proxies: tuple[Proxy, ...] = Field(
+        default=(), strict=False, description="Addresses of proxies whose word is taken on where a request came from."
+    )
+
+
+class Store(Table):
+    """Where budgets, answers and the ledger are kept."""
+
+    url: StoreUrl = Field(
+        default="sqlite:budget.db",
+        validate_default=True,
+        description="sqlite:FILE for one process, postgresql://... for several; never with a password.",
+    )
+    password_env: Variable | None = Field(
+        default=None, description="The environment variable that holds the password of the database."
+    )
+
+    @property
+    def file(self) -> Path | None:
+        """The file of an SQLite store; None for PostgreSQL."""
+        return Path(self.url.removeprefix("sqlite:")) if self.url.startswith("sqlite:") else None
+
+    @property
+    def kind(self) -> Literal["sqlite", "postgresql"]:
+        """What it is."""
+        return "postgresql" if self.file is None else "sqlite"
+
+
+class Noise(Table):
+    """The secret that noise is made from: whoever has it can take the noise away."""
+
+    key_file: File | None = Field(default=None, description="The file whose bytes are the secret: 32 or more.")
+    key_env: Variable | None = Field(
+        default=None, description="Or the environment variable that holds them in hexadecimal digits."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "Noise":
+        if (self.key_file is None) == (self.key_env is None):
+            raise mistake("needs either key_file or key_env" + (", not both" if self.key_file else ""))
+        return self
+
+
+class WitnessSettings(Table):
+    """Who remembers the end of the ledger, so that an older copy of the store cannot pass for the store."""
+
+    file: File = Field(description="The file of the witness, on another disk than the store.")
+    signing_key_file: File = Field(description="The file with the 32 bytes of the key that signs.")
+
+
+class Defaults(Table):
+    """Privacy parameters of questions that say none; in one of two ways."""
+
+    preset: Literal["linkedin"] | None = Field(default=None, description="Parameters that were published.")
+    epsilon: Epsilon | None = Field(default=None, description="Epsilon of a whole answer.")
+    delta: Delta | None = Field(default=None, description="Delta of a whole answer.")
+    epsilon_per: EpsilonPer | None = Field(default=None, description="Or epsilon of one unit of information,")
+    delta_per: Delta | None = Field(default=None, description="delta of one call over an unknown domain,")
+    information: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="and the most units that an answer without LIMIT may take."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, given: Any) -> Any:  # noqa: ANN401 - whatever the file holds
+        if not isinstance(given, dict):
+            return given
+        names = set(given) & {"preset", "epsilon", "delta", "epsilon_per", "delta_per", "information"}
+        if names not in ({"preset"}, {"epsilon", "delta"}, {"epsilon_per", "delta_per", "information"}):
+            raise mistake(_WAYS)
+        per = PRESETS.get(given["preset"]) if isinstance(given.get("preset"), str) else None
+        if per is None:
+            return given
+        exactly = {name: _decimal(getattr(per, name)) for name in ("epsilon_per", "delta_per")}
+        return {**given, **exactly, "information": per.information}
+
+    @model_validator(mode="after")
+    def _check(self) -> "Defaults":
+        try:
+            self.per  # noqa: B018 - it is looked at, to be refused here
+        except InputError as error:
+            raise mistake(str(error)) from None
+        return self
+
+    @property
+    def per(self) -> PerUnit | None:
+        """The price of units, if that is how questions are priced."""
+        if self.epsilon_per is None or self.delta_per is None or self.information is None:
+            return None
+        return PerUnit(self.epsilon_per, self.delta_per, self.information)
+
+
+class Limits(Table):
+    """The most that one question may ask for; a dataset's own limits hold too."""
+
+    k_most: int = Field(default=10_000, ge=1, le=10_000_000, description="The largest k of a top k.")
+    head_limit_most: int = Field(default=1_000_000, ge=1, le=10_000_000, description="The largest head limit.")
+    epsilon_most: Epsilon = Field(default=10.0, description="The largest epsilon.")
+
+
+class Oidc(Table):
+    """An OpenID issuer whose tokens are taken beside API keys."""
+
+    issuer: IssuerUrl = Field(description="Its URL, as in the claim iss of its tokens.")
+    audience: Text = Field(description="What the claim aud of tokens for this service holds.")
+    account_claim: Text = Field(default="sub", description="The claim that names the account of an analyst.")
+    roles_claim: Text | None = Field(
+        default=None, description="The claim that lists roles; without it everybody is an analyst."
+    )
+    roles: Annotated[Mapping[Text, Role], AfterValidator(MappingProxyType)] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="What the issuer's roles mean here; others mean nothing.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "Oidc":
+        if (self.roles_claim is None) != (not self.roles):
+            raise mistake("needs roles_claim and roles, or neither: then everybody is an analyst")
+        return self
+
+
+class DataCentre(Table):
+    """Other data centres, with which the budgets are shared."""
+
+    name: CentreName = Field(description="Of this data centre; for ever.")
+    peers: Annotated[
+        Mapping[CentreName, PeerUrl],
+        AfterValidator(MappingProxyType),
+    ] = Field(min_length=1, description="The others: where the service of each is reached, by its name.")
+    key_file: File | None = Field(
+        default=None, description="The file with the key that they all know each other by; an older one may follow it."
+    )
+    key_env: Variable | None = Field(default=None, description="Or the environment variable that holds it.")
+    ca_file: File | None = Field(
+        default=None, description="The certificates that theirs are signed with, if no public authority signed them."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "DataCentre":
+        if (self.key_file is None) == (self.key_env is None):
+            raise mistake("needs either key_file or key_env" + (", not both" if self.key_file else ""))
+        if self.name in self.peers:
+            raise mistake("peers must not name this data centre itself")
+        return self
+
+
+class Logs(Table):
+    """What is told to standard output."""
+
+    format: Literal["json", "console"] = Field(default="json", description="Lines for machines or for people.")
+
+
+class Traces(Table):
+    """Where the time of requests went."""
+
+    endpoint: EndpointUrl = Field(description="Where spans are sent: the URL of an OTLP collector, over HTTP.")
+
+
+class Settings(Table):
+    """What the service runs with."""
+
+    service: Service = Field(default_factory=Service, description="How it is reached, and how much it takes on.")
+    store: Store = Field(default_factory=Store, description="Where budgets are kept.")
+    noise: Noise = Field(description="The secret that noise is made from.")
+    witness: WitnessSettings | None = Field(default=None, description="Who remembers the end of the ledger.")
+    defaults: Defaults = Field(
+        default_factory=lambda: Defaults.model_validate({"epsilon": 1, "delta": Decimal("1e-8")}),
+        description="Privacy parameters of questions that say none.",
+    )
+    limits: Limits = Field(default_factory=Limits, description="The most that one question may ask for.")
+    oidc: Oidc | None = Field(default=None, description="An OpenID issuer to trust.")
+    datacentre: DataCentre | None = Field(default=None, description="Other data centres that share the budgets.")
+    logs: Logs = Field(default_factory=Logs, description="How its log is written.")
+    traces: Traces | None = Field(default=None, description="Where spans are sent.")
+
+    @model_validator(mode="after")
+    def _check(self) -> "Settings":
+        if self.service.workers > 1 and self.store.file is not None:
+            raise mistake("service.workers must be 1 with an SQLite store, which one process has at a time")
+        if self.service.workers > 1 and self.service.metrics_port is not None:
+            raise mistake("service.metrics_port needs service.workers = 1, because each process counts for itself")
+        if self.defaults.epsilon is not None and self.defaults.epsilon > self.limits.epsilon_most:
+            raise mistake("defaults.epsilon must be at most limits.epsilon_most")
+        return self
+
+
+def _decimal(number: Fraction) -> Decimal:
+    return Decimal(number.numerator) / number.denominator

@@ -1,0 +1,284 @@
+"""What the service says about budgets, plans, datasets and answers: from values of the house to shapes of the wire."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from discreet.accounting.units import units_of_cost
+from discreet.budget.model import Calendar, Sliding
+from discreet.release.export import privacy_to_dict
+from discreet.service.problems import left, moment, needed
+from discreet.values import Cost
+from discreet.wire import document
+from discreet.wire.questions import (
+    BudgetReport,
+    ColumnDetail,
+    DatasetDetail,
+    Estimate,
+    Expected,
+    Fit,
+    HistoryEntry,
+    ParentBudget,
+    Period,
+    Privacy,
+    SumBounds,
+    UnitBudget,
+    Units,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from discreet.accounting.guarantee import Guarantee
+    from discreet.budget.model import Account, Balance, Paid
+    from discreet.budget.model import Period as AccountPeriod
+    from discreet.budget.model import Units as AccountUnits
+    from discreet.budget.report import Report
+    from discreet.catalog.column import Column, Label
+    from discreet.catalog.model import Dataset
+    from discreet.query.plan import Plan
+    from discreet.service.settings import Limits
+
+LABELS_MOST = 1_000
+"""Labels of a known domain that are shown with their column."""
+
+_SECONDS = {"day": 86_400, "week": 604_800, "month": 2_678_400}
+
+
+def budget_of(report: Report, parents: Sequence[Report]) -> BudgetReport:
+    """How an account stands, for its owner; of its parents only what is left for everybody."""
+    balance = report.balance
+    return BudgetReport(
+        account=balance.account.id,
+        mode=balance.account.mode,
+        period=period_told(balance.account.period),
+        limit=left(balance.account.limit),
+        used=needed(balance.used),
+        held=needed(balance.held),
+        forfeited=needed(balance.forfeited),
+        left=left(balance.remaining),
+        epsilon_spent=report.epsilon_spent,
+        epsilon_left=report.epsilon_left,
+        conversion_delta=report.conversion,
+        units=_units(report),
+        resets_at=_resets_at(balance),
+        suspended_until=None if balance.suspended_until_us is None else moment(balance.suspended_until_us),
+        guarantee=None if report.guarantee is None else _privacy(report.guarantee),
+        parents=[
+            ParentBudget(
+                account=parent.balance.account.id,
+                mode=parent.balance.account.mode,
+                limit=left(parent.balance.account.limit),
+                left=left(parent.balance.remaining),
+                resets_at=_resets_at(parent.balance),
+            )
+            for parent in parents
+        ],
+    )
+
+
+def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Report], *, paid: bool) -> Estimate:
+    """What a question could cost, and whether that fits.
+
+    Args:
+        plan: how it would be answered.
+        dataset: its name in the catalog.
+        version: of its data now; with one, noise is keyed.
+        path: the asking account and its parents.
+        paid: True if the asking account has paid for the answer.
+    """
+    worst, expected, units = plan.worst_cost, plan.expectation, path[0].balance.account.units
+    information, calls = (None, None) if units is None else _in_units(worst, units)
+    scale = 0 if plan.query.summed is None else plan.query.summed.scale
+    fits = [_fit(report.balance, worst, paid=paid) for report in path]
+    return Estimate(
+        dataset=dataset,
+        question=document.question_of(plan.query, dataset),
+        mechanism=plan.mechanism.name,
+        worst_cost=needed(worst),
+        information=information,
+        calls=calls,
+        privacy=_privacy(replace(plan.guarantee, computational=version is not None)),
+        expected=Expected(
+            std_error_least=expected.std_error_least,
+            std_error_most=expected.std_error_most,
+            smallest_count=expected.smallest_count,
+            sum_std_error=None if expected.sum_std_error is None else expected.sum_std_error / 10**scale,
+        ),
+        paid=paid,
+        fits=all(fit.fits for fit in fits),
+        accounts=fits,
+        notes=list(plan.notes),
+    )
+
+
+def detail_of(name: str, dataset: Dataset, limits: Limits, version: str | None) -> DatasetDetail:
+    """A dataset as its asker may see it.
+
+    Args:
+        name: in the catalog.
+        dataset: without the columns that the asker may not see.
+        limits: of the service, which hold beside the dataset's own.
+        version: of its data now, or None.
+    """
+    return DatasetDetail(
+        name=name,
+        description=dataset.description,
+        user=dataset.user,
+        rows=dataset.rows_per_group is not None,
+        groups_per_user=dataset.groups_per_user,
+        rows_per_group=dataset.rows_per_group,
+        missing_labels=dataset.missing_labels,
+        k_most=min(dataset.k_most or limits.k_most, limits.k_most),
+        head_limit_most=min(dataset.head_limit_most or limits.head_limit_most, limits.head_limit_most),
+        retention_days=dataset.retention_days,
+        data_version=version,
+        columns=[_column(column, about) for column, about in dataset.columns.items()],
+    )
+
+
+def entry_of(paid: Paid) -> HistoryEntry:
+    """An answer that was paid for, without its items."""
+    about = document.read(paid.release.result)
+    return HistoryEntry(
+        id=about["id"],
+        dataset=about["dataset"],
+        question=about["question"],
+        data_version=about["data_version"],
+        mechanism=about["mechanism"],
+        charged=needed(paid.charged),
+        time=moment(paid.time_us),
+    )
+
+
+def charged_field(cost: Cost) -> str:
+    """The header Discreet-Charged."""
+    spend = needed(cost)
+    return f"rho={spend.rho!r}, delta={spend.delta!r}"
+
+
+def budget_fields(report: Report) -> tuple[tuple[str, str], ...]:
+    """The headers that say how an account stands: its mode, and its budget as a rate limit.
+
+    RateLimit-Policy and RateLimit are those of draft-ietf-httpapi-ratelimit-headers-11. Their quotas are whole numbers:
+    units where the account has them, otherwise thousandths of rho and 1e-12 of delta; limits and what is left are
+    rounded down.
+    """
+    balance = report.balance
+    account, now_us = balance.account, balance.time_us
+    window = _window(account.period)
+    reset = None if balance.resets_at_us is None else max(math.ceil((balance.resets_at_us - now_us) / 1_000_000), 0)
+    quotas = _quotas(account, balance, report)
+    policy = ", ".join(f'"{name}";q={most}{_parameter("w", window)}' for name, most, _ in quotas)
+    limit = ", ".join(f'"{name}";r={rest}{_parameter("t", reset)}' for name, _, rest in quotas)
+    return ("Discreet-Mode", account.mode), ("RateLimit-Policy", policy), ("RateLimit", limit)
+
+
+def _parameter(name: str, seconds: int | None) -> str:
+    return "" if seconds is None else f";{name}={seconds}"
+
+
+def _quotas(account: Account, balance: Balance, report: Report) -> list[tuple[str, int, int]]:
+    """Name, quota and rest of each."""
+    if account.units is not None and report.units is not None:
+        units, rest = account.units, report.units
+        information = math.floor(account.limit.rho / (units.epsilon_per**2 / 8))
+        calls = math.floor(account.limit.delta / units.delta_per) if units.delta_per else 0
+        return [("information", information, rest.information_left), ("calls", calls, rest.calls_left)]
+    limit, rest_of = account.limit, balance.remaining
+    return [
+        ("rho", math.floor(limit.rho * 1000), math.floor(rest_of.rho * 1000)),
+        ("delta", math.floor(limit.delta * 10**12), math.floor(rest_of.delta * 10**12)),
+    ]
+
+
+def _window(period: AccountPeriod) -> int | None:
+    match period:
+        case Sliding(days):
+            return days * 86_400
+        case Calendar(unit, _):
+            return _SECONDS[unit]
+    return None
+
+
+def period_told(period: AccountPeriod) -> Period:
+    """When charges stop counting."""
+    match period:
+        case Sliding(days):
+            return Period(kind="sliding", days=days)
+        case Calendar(unit, zone):
+            return Period(kind="calendar", unit=unit, zone=zone)
+    return Period(kind="forever")
+
+
+def _units(report: Report) -> Units | None:
+    account, found = report.balance.account, report.units
+    if account.units is None or found is None:
+        return None
+    (_, information, _), (_, calls, _) = _quotas(account, report.balance, report)
+    return Units(
+        epsilon_per=_decimal(account.units.epsilon_per),
+        delta_per=_decimal(account.units.delta_per),
+        information=UnitBudget(limit=information, spent=found.information_spent, left=found.information_left),
+        calls=UnitBudget(limit=calls, spent=found.calls_spent, left=found.calls_left),
+    )
+
+
+def _in_units(cost: Cost, units: AccountUnits) -> tuple[int, int]:
+    """What *cost* is in whole units, rounded up."""
+    information, calls = units_of_cost(cost, units.epsilon_per, units.delta_per or Fraction(1, 2))
+    return information, calls if units.delta_per else 0
+
+
+def _decimal(value: Fraction) -> str:
+    """A fraction as text that reads as the same number."""
+    return str(float(value)) if Fraction(str(float(value))) == value else str(value)
+
+
+def _resets_at(balance: Balance) -> str | None:
+    return None if balance.resets_at_us is None else moment(balance.resets_at_us)
+
+
+def _privacy(guarantee: Guarantee) -> Privacy:
+    return Privacy.model_validate(privacy_to_dict(guarantee))
+
+
+def _fit(balance: Balance, worst: Cost, *, paid: bool) -> Fit:
+    rest = balance.remaining
+    after = Cost(max(rest.rho - worst.rho, Fraction(0)), max(rest.delta - worst.delta, Fraction(0)))
+    short = (worst.rho > rest.rho and worst.rho > 0) or (worst.delta > rest.delta and worst.delta > 0)
+    return Fit(
+        account=balance.account.id,
+        fits=paid or not (short and balance.account.enforced),
+        left=left(rest),
+        left_after=left(rest if paid else after),
+    )
+
+
+def _column(name: str, column: Column) -> ColumnDetail:
+    return ColumnDetail(
+        name=name,
+        type=column.type,
+        group=column.group,
+        filter=column.filter,
+        sum=None if column.sum is None else SumBounds(low=float(column.sum.low), high=float(column.sum.high)),
+        known_domain=column.domain is not None,
+        labels=_labels(column),
+    )
+
+
+def _labels(column: Column) -> list[str | int | bool] | None:
+    if not isinstance(column.domain, tuple) or len(column.domain) > LABELS_MOST:
+        return None
+    return [_label(label) for label in column.domain]
+
+
+def _label(label: Label) -> str | int | bool:
+    """A label as releases have it."""
+    if isinstance(label, datetime.date):
+        return label.isoformat()
+    return label if isinstance(label, str | int) else str(label)

@@ -1,0 +1,161 @@
+"""Where the time of a request went: spans for OpenTelemetry, if the settings name an endpoint.
+
+    with tracer.span("request", Facts(request_id, route="POST /v1/query"), parent=headers.get("traceparent")):
+        with tracer.span("engine", Facts(request_id, dataset="reads")):
+            ...
+
+What a span may say are the `Facts`, from the same allow-list as the log's events. An exception is noted by the name of
+its type. OpenTelemetry is imported only where it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from discreet._version import __version__
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from opentelemetry.sdk.trace.export import SpanProcessor  # type: ignore[attr-defined]
+
+Step: TypeAlias = Literal["request", "plan", "reserve", "engine", "noise", "settle", "encode"]
+"""What takes time."""
+
+Steps: TypeAlias = "Callable[[Step], AbstractContextManager[None]]"
+"""Spans of one request, see `steps_of`; for code that knows no tracer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a span may say.
+
+    Args:
+        request_id: of the request.
+        route: the method and the template of the path.
+        account: who asks.
+        dataset: its name in the catalog.
+        mechanism: by name.
+        reservation: its name.
+    """
+
+    request_id: str
+    route: str | None = None
+    account: str | None = None
+    dataset: str | None = None
+    mechanism: str | None = None
+    reservation: str | None = None
+
+
+class Tracer(Protocol):
+    """Where spans go."""
+
+    def span(self, step: Step, facts: Facts, parent: str | None = None) -> AbstractContextManager[None]:
+        """A span around a step; spans entered within are its children.
+
+        Args:
+            step: what is done.
+            facts: about it.
+            parent: the request's header `traceparent`, for the outermost span.
+        """
+        ...
+
+    def close(self) -> None:
+        """Send what was not sent yet, and stop."""
+        ...
+
+
+class SilentTracer:
+    """Traces nothing."""
+
+    def span(self, step: Step, facts: Facts, parent: str | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Do nothing."""
+        return contextlib.nullcontext()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class OpenTelemetryTracer:
+    """Sends spans to OpenTelemetry, through a provider of its own.
+
+    Args:
+        processor: what becomes of spans that ended.
+    """
+
+    def __init__(self, processor: SpanProcessor) -> None:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+
+        # Made from this alone: detectors would add the process's arguments and environment.
+        about = Resource({"service.name": "discreet", "service.version": __version__})
+        self._provider = TracerProvider(resource=about, shutdown_on_exit=False)
+        self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("discreet", __version__)
+
+    @contextlib.contextmanager
+    def span(self, step: Step, facts: Facts, parent: str | None = None) -> Iterator[None]:
+        """A span around a step."""
+        from opentelemetry.trace import StatusCode
+
+        # What OpenTelemetry records of an exception by itself is its text and its stack.
+        with self._tracer.start_as_current_span(
+            step,
+            context=_context(parent),
+            attributes=_attributes(facts),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(StatusCode.ERROR)
+                raise
+
+    def close(self) -> None:
+        """Send what was not sent yet, and stop."""
+        self._provider.shutdown()
+
+
+def open_tracer(endpoint: str | None) -> Tracer:
+    """Spans to *endpoint*, or to nowhere if it is None.
+
+    Args:
+        endpoint: the URL of a collector that takes OTLP over HTTP, such as "http://localhost:4318/v1/traces".
+
+    Raises:
+        InputError: OpenTelemetry is not installed.
+    """
+    if endpoint is None:
+        return SilentTracer()
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise InputError("traces need OpenTelemetry; install it with: pip install 'discreet[traces]'") from None
+    return OpenTelemetryTracer(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+
+
+def steps_of(tracer: Tracer, facts: Facts) -> Steps:
+    """Spans with the same facts, for code that knows neither."""
+    return lambda step: tracer.span(step, facts)
+
+
+def _attributes(facts: Facts) -> dict[str, str]:
+    fields = {field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)}
+    return {f"discreet.{name}": value for name, value in fields.items() if value is not None}
+
+
+def _context(parent: str | None) -> Any:  # noqa: ANN401 - OpenTelemetry's
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    if parent is None:
+        return None
+    # The numbers of the trace only: `tracestate` is whatever the sender likes.
+    return TraceContextTextMapPropagator().extract({"traceparent": parent})

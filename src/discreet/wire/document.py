@@ -1,0 +1,218 @@
+"""A release as the service keeps and answers it: one JSON document, from which all other forms are made.
+
+The document of a release never changes, and says nothing of who asked, when, or in which words: whoever asks the same
+gets the same bytes. Its items are those of `Release.to_dict`; `decode` turns it back into a `Release`.
+
+    {"id": ..., "dataset": ..., "question": {...}, "data_version": ..., "mechanism": ..., "ordered": ...,
+     "complete": ..., "columns": [{"name": ..., "type": ...}], "items": [{...}], "privacy": {...},
+     "charged": {"rho": ..., "delta": ...}, "query": {...}}
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from discreet.accounting.guarantee import Guarantee
+from discreet.errors import InputError
+from discreet.query.model import Query
+from discreet.query.select import Measure, Select, as_dict, from_dict
+from discreet.question import TOTAL, Some, Summed
+from discreet.release import Release
+from discreet.values import Cost, Measured, Sensitivity, exact
+from discreet.wire.columns import numbers, to_column, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+_NOWHERE: Mapping[str, Any] = {"or": []}
+"""The filter that no row passes, which nobody can ask for but many filters amount to."""
+
+
+def question_of(query: Query, dataset: str) -> dict[str, Any]:
+    """What was asked, as `discreet.query.select.from_dict` reads it: from the plan, so that equal plans say the same.
+
+    Args:
+        query: as planned: with the catalog's own names, and its filter in the one form.
+        dataset: its name in the catalog.
+    """
+    if query.average and query.summed is not None:
+        measure = Measure("average", query.summed.column)
+    elif query.summed is not None:
+        measure = Measure("sum", query.summed.column)
+    elif query.sensitivity.rows_per_group > 1:
+        measure = Measure("rows")
+    else:
+        measure = Measure("users", query.user)
+    return as_dict(Select(dataset, query.items, measure, query.where, query.k if query.items else None))
+
+
+def encode(
+    release: Release,
+    *,
+    id: str,  # noqa: A002 - as the field
+    dataset: str,
+    question: Mapping[str, Any],
+    data_version: str | None,
+) -> bytes:
+    """The document of a release; the same release gives the same bytes.
+
+    Args:
+        release: what is answered. How long it took is left out.
+        id: its name in the service.
+        dataset: its name in the catalog.
+        question: from `question_of`.
+        data_version: a public text, or None if nobody says it.
+    """
+    told, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
+    bounds = None if summed is None else {"low": str(summed.low), "high": str(summed.high), "scale": summed.scale}
+    document = {
+        "id": id,
+        "dataset": dataset,
+        "question": question,
+        "data_version": data_version,
+        "mechanism": told["mechanism"],
+        "ordered": release.ordered,
+        "complete": told["complete"],
+        "columns": [{"name": field.name, "type": type_name(field.type)} for field in table.schema],
+        "items": told["items"],
+        "privacy": told["privacy"],
+        "charged": told["charged"],
+        "query": told["query"] | {"keep_missing": release.query.keep_missing, "bounds": bounds},
+    }
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def read(document: bytes) -> dict[str, Any]:
+    """The document as plain values.
+
+    Raises:
+        InputError: it is no document of a release.
+    """
+    try:
+        found = json.loads(document)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not {"id", "columns", "items", "query"} <= found.keys():
+        raise InputError("this is not a release as the service answers it")
+    return found
+
+
+def decode(document: bytes) -> Release:
+    """The release of a document: with the same labels, numbers, guarantee and price.
+
+    What the document does not repeat is left out: which items there could have been in a known domain, and how long it
+    took.
+
+    Raises:
+        InputError: it is no document of a release.
+    """
+    found = read(document)
+    try:
+        return _release(found)
+    except (KeyError, TypeError, ValueError, ArithmeticError, pa.ArrowException):
+        raise InputError("this is not a release as the service answers it") from None
+
+
+def to_csv(document: bytes) -> bytes:
+    """The items as CSV with a header: `Release.to_csv` in UTF-8."""
+    return decode(document).to_csv().encode()
+
+
+def to_arrow(document: bytes) -> bytes:
+    """The items as an Arrow IPC stream: the table of `Release.to_arrow`."""
+    table, stream = decode(document).to_arrow(), io.BytesIO()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    return stream.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked(Query):
+    """A question as a document tells it: of a known domain only that it was one."""
+
+    listed: bool = False
+
+    @property
+    def known_domain(self) -> bool:
+        """True if all items there can be were known."""
+        return self.listed
+
+
+def _release(found: Mapping[str, Any]) -> Release:
+    query = _query(found["query"], found["question"])
+    columns = {
+        column["name"]: to_column([item[column["name"]] for item in found["items"]], column["type"])
+        for column in found["columns"]
+    }
+    names = [column["name"] for column in found["columns"]][0 if query.k is None else 1 :]
+    items = query.items or (TOTAL,)
+    measured = _measured(query, columns)
+    privacy = found["privacy"]
+    return Release(
+        pa.table({item: columns[name] for item, name in zip(items, names, strict=False)}),
+        numbers(columns.get("count"), np.int64),
+        None if measured else numbers(columns.get("std_error"), np.float64),
+        None if measured else numbers(columns.get("low"), np.int64),
+        None if measured else numbers(columns.get("high"), np.int64),
+        found["ordered"],
+        found["complete"],
+        found["mechanism"],
+        Guarantee(**privacy),
+        Cost.at_most(found["charged"]["rho"], found["charged"]["delta"]),
+        query,
+        measured=measured,
+    )
+
+
+def _query(told: Mapping[str, Any], question: Mapping[str, Any]) -> Query:
+    nowhere = question["where"] == _NOWHERE
+    where = Some(()) if nowhere else from_dict(dict(question)).where
+    bounds = told["bounds"]
+    return _Asked(
+        told["user"],
+        tuple(told["items"]),
+        told["epsilon"],
+        Fraction(told["delta"]),
+        k=told["k"],
+        where=where,
+        sensitivity=Sensitivity(told["groups_per_user"], told["rows_per_user_and_item"]),
+        counts=told["counts"],
+        relative_error=Fraction(1, 10) if told["relative_error"] is None else Fraction(told["relative_error"]),
+        keep_missing=told["keep_missing"],
+        summed=None
+        if bounds is None
+        else Summed(told["summed"], exact(bounds["low"], "low"), exact(bounds["high"], "high"), bounds["scale"]),
+        average=told["average"],
+        listed=told["known_domain"],
+    )
+
+
+def _measured(query: Query, columns: Mapping[str, pa.Array]) -> Measured | None:
+    """Sums or averages, in units of their column's last digit."""
+    if query.summed is None:
+        return None
+    scale = query.summed.scale
+    std_errors = _in_last_digits(columns["std_error"], scale)
+    if query.average:
+        values, low, high = (_in_last_digits(columns[name], scale) for name in ("average", "low", "high"))
+        return Measured("average", values, std_errors, low, high)
+    sums, least, most = (_whole_digits(columns[name], scale) for name in ("sum", "low", "high"))
+    return Measured("sum", sums, std_errors, least, most)
+
+
+def _whole_digits(column: pa.Array, scale: int) -> NDArray[np.int64]:
+    return np.array([int(value * 10**scale) for value in column.to_pylist()], dtype=np.int64)
+
+
+def _in_last_digits(column: pa.Array, scale: int) -> NDArray[np.float64]:
+    """Numbers that give those of *column* when they are divided by 10^scale; quotients survive that to the last bit."""
+    return np.array(column.to_pylist(), dtype=np.float64) * float(10**scale)

@@ -1,0 +1,188 @@
+"""What data centres send each other about shares of budgets; amounts are text, so that nobody makes floats of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from discreet.budget.amount import Amount
+from discreet.budget.escrow import Receipt, Transfer
+from discreet.budget.rebalance import Ask
+from discreet.budget.settings import account_of, canonical, settings_text
+from discreet.errors import InputError
+from discreet.wire.malformed import Malformed, what_is_wrong
+
+ENTRIES_MOST = 64
+"""Asks, transfers or receipts in a message."""
+
+BODY_MOST_BYTES = 2**20
+"""The longest message."""
+
+Whole = Annotated[str, Field(pattern=r"^-?[0-9]{1,60}$")]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Message = TypeVar("Message", bound="_Message")
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class Amounts(_Message):
+    """An amount in whole quanta."""
+
+    rho: Whole
+    delta: Whole
+
+    @classmethod
+    def of(cls, amount: Amount) -> Amounts:
+        """*amount*, as it is sent."""
+        return cls(rho=str(amount.rho), delta=str(amount.delta))
+
+    @property
+    def amount(self) -> Amount:
+        """Back from `of`."""
+        return Amount(int(self.rho), int(self.delta))
+
+
+class AskSent(_Message):
+    """See `discreet.budget.rebalance.Ask`."""
+
+    account: Name
+    left: Amounts
+    need: Amounts
+
+    @classmethod
+    def of(cls, ask: Ask) -> AskSent:
+        """*ask*, as it is sent."""
+        return cls(account=ask.account, left=Amounts.of(ask.left), need=Amounts.of(ask.need))
+
+    @property
+    def ask(self) -> Ask:
+        """Back from `of`."""
+        return Ask(self.account, self.left.amount, self.need.amount)
+
+
+class TransferSent(_Message):
+    """See `discreet.budget.escrow.Transfer`; *terms* are the settings of the account."""
+
+    donor: Name
+    recipient: Name
+    number: int = Field(ge=1, lt=2**62)
+    amount: Amounts
+    sent_us: int = Field(ge=0, lt=2**62)
+    terms: dict[str, Any]
+
+    @classmethod
+    def of(cls, transfer: Transfer) -> TransferSent:
+        """*transfer*, as it is sent."""
+        return cls(
+            donor=transfer.donor,
+            recipient=transfer.recipient,
+            number=transfer.number,
+            amount=Amounts.of(transfer.amount),
+            sent_us=transfer.sent_us,
+            terms=json.loads(settings_text(transfer.terms)),
+        )
+
+    @property
+    def transfer(self) -> Transfer:
+        """Back from `of`.
+
+        Raises:
+            Malformed: the terms are of no account, or the amount is less than nothing.
+        """
+        amount = self.amount.amount
+        try:
+            terms = account_of(canonical(self.terms))
+        except (ValueError, KeyError, TypeError, IndexError, ArithmeticError, InputError):
+            raise Malformed("'terms' must be the settings of an account") from None
+        if amount.rho < 0 or amount.delta < 0:
+            raise Malformed("a transfer must not be less than nothing")
+        return Transfer(self.donor, self.recipient, self.number, amount, self.sent_us, terms)
+
+
+class ReceiptSent(_Message):
+    """See `discreet.budget.escrow.Receipt`."""
+
+    account: Name
+    donor: Name
+    recipient: Name
+    number: int = Field(ge=0, lt=2**62)
+    taken: bool
+    version: int = Field(ge=0, lt=2**62)
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> ReceiptSent:
+        """*receipt*, as it is sent."""
+        return cls(
+            account=receipt.account,
+            donor=receipt.donor,
+            recipient=receipt.recipient,
+            number=receipt.number,
+            taken=receipt.taken,
+            version=receipt.version,
+        )
+
+    @property
+    def receipt(self) -> Receipt:
+        """Back from `of`."""
+        return Receipt(self.account, self.donor, self.recipient, self.number, self.taken, self.version)
+
+
+class Requests(_Message):
+    """A data centre asks for shares.
+
+    Args:
+        centre: its name, for people.
+        store: the id of its store.
+        asks: what it is short of; none just to say that it is there.
+    """
+
+    centre: Name
+    store: Name
+    asks: list[AskSent] = Field(max_length=ENTRIES_MOST)
+
+
+class Requested(_Message):
+    """The answer: all that is on its way to it, be it for this asking or for another."""
+
+    store: Name
+    transfers: list[TransferSent] = Field(max_length=ENTRIES_MOST)
+
+
+class Transfers(_Message):
+    """A data centre sends shares, and receipts of what it was sent.
+
+    Args:
+        centre: its name, for people.
+        store: the id of its store.
+        transfers: to the other one.
+        receipts: of transfers from the other one.
+    """
+
+    centre: Name
+    store: Name
+    transfers: list[TransferSent] = Field(max_length=ENTRIES_MOST)
+    receipts: list[ReceiptSent] = Field(max_length=ENTRIES_MOST)
+
+
+class Transferred(_Message):
+    """The answer: receipts of what was decided."""
+
+    store: Name
+    receipts: list[ReceiptSent] = Field(max_length=ENTRIES_MOST)
+
+
+def read_message(kind: type[Message], body: bytes) -> Message:
+    """The message that a body holds.
+
+    Raises:
+        Malformed: it holds none; the message says what is wrong, never what was sent.
+    """
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        sentence = what_is_wrong(error)
+    raise Malformed(sentence)  # not from pydantic's error, whose words are for programmers

@@ -1,0 +1,169 @@
+"""What the service says when it does not answer: problem details (RFC 9457), each of a kind that is listed here.
+
+The kinds are the contract with programs: `type` is "/problems/" and the slug. Titles never change either; `detail` is a
+sentence for people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROBLEM_TYPE = "application/problem+json"
+"""Media type of a problem."""
+
+Slug: TypeAlias = Literal[
+    "malformed",
+    "unauthorized",
+    "budget-short",
+    "suspended",
+    "forbidden",
+    "not-found",
+    "method-not-allowed",
+    "not-acceptable",
+    "in-flight",
+    "key-reused",
+    "too-large",
+    "unsupported-media-type",
+    "out-of-range",
+    "too-many-requests",
+    "internal",
+    "engine-unavailable",
+    "engine-failed",
+    "engine-timeout",
+    "store-unavailable",
+    "data-changed",
+    "clock",
+]
+"""Names a kind of problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of problem.
+
+    Args:
+        status: of HTTP.
+        title: what people call it, the same every time.
+        charged: what becomes of the budget.
+    """
+
+    status: int
+    title: str
+    charged: str = "nothing"
+
+
+_FORFEITED = "the worst case; asking the same question again is paid for by it"
+
+KINDS: Mapping[Slug, Kind] = MappingProxyType(
+    {
+        "malformed": Kind(400, "The request cannot be read"),
+        "unauthorized": Kind(401, "Nobody known is asking"),
+        "budget-short": Kind(403, "The answer could cost more than is left"),
+        "suspended": Kind(403, "The account is suspended"),
+        "forbidden": Kind(403, "The key has not the role for this"),
+        "not-found": Kind(404, "There is no such thing"),
+        "method-not-allowed": Kind(405, "There is no such method here"),
+        "not-acceptable": Kind(406, "The answer cannot be had in that form"),
+        "in-flight": Kind(409, "The same request is under way", "nothing more than by the request that is under way"),
+        "key-reused": Kind(409, "The idempotency key came with another request before"),
+        "too-large": Kind(413, "The request is too large"),
+        "unsupported-media-type": Kind(415, "The request is not JSON"),
+        "out-of-range": Kind(422, "Something in the request is not allowed"),
+        "too-many-requests": Kind(429, "Too many requests"),
+        "internal": Kind(500, "The service made a mistake", "nothing, or the worst case if the data was asked"),
+        "engine-unavailable": Kind(503, "The data cannot be reached"),
+        "engine-failed": Kind(503, "The data was asked, and no answer came", _FORFEITED),
+        "engine-timeout": Kind(504, "The data was asked, and no answer came in time", _FORFEITED),
+        "store-unavailable": Kind(
+            503,
+            "The budgets cannot be reached",
+            "nothing, or the worst case at most, which pays for asking the same question again",
+        ),
+        "data-changed": Kind(503, "The data changed without a new version", _FORFEITED),
+        "clock": Kind(503, "The clock of the budgets ran ahead"),
+    }
+)
+"""Everything that the service may answer instead of what was asked for."""
+
+
+class Spend(BaseModel):
+    """Privacy that is spent or left: delta-approximate rho-zCDP.
+
+    Needs are rounded up, what is left is rounded down.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    rho: float = Field(ge=0, description="zCDP.")
+    delta: float = Field(ge=0, description="Probability mass that the zCDP bound does not cover.")
+
+
+class Fitting(BaseModel):
+    """The most that could be asked instead: one of these."""
+
+    model_config = ConfigDict(frozen=True)
+
+    epsilon: float | None = Field(default=None, description="The largest epsilon that still fits, all else equal.")
+    k: int | None = Field(default=None, description="The largest k that still fits, all else equal.")
+    information: int | None = Field(
+        default=None, description="The most units of information that still fit, all else equal."
+    )
+
+
+class Problem(BaseModel):
+    """What went wrong, as RFC 9457 has it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: str = Field(description='"/problems/" and the name of the kind.')
+    title: str = Field(description="The kind, in words.")
+    status: int = Field(description="Of HTTP.")
+    detail: str = Field(description="One sentence for people: what was wrong, what is allowed.")
+    request_id: str = Field(description="Names the request in the service's log.")
+    position: int | None = Field(
+        default=None, description="Where reading the statement or the filter stopped, counted from 0."
+    )
+    account: str | None = Field(default=None, description="The account that falls short or is suspended.")
+    needed: Spend | None = Field(default=None, description="What the answer could cost that account.")
+    left: Spend | None = Field(default=None, description="What is left of that account.")
+    resets_at: str | None = Field(default=None, description="When some of it comes back; left out if never.")
+    fits: Fitting | None = Field(default=None, description="What would still fit; left out if nothing would.")
+    until: str | None = Field(default=None, description="When the suspension ends by itself.")
+
+    @property
+    def slug(self) -> str:
+        """The name of the kind."""
+        return self.type.removeprefix("/problems/")
+
+    def to_bytes(self) -> bytes:
+        """As JSON, without what there is nothing to say about."""
+        return self.model_dump_json(exclude_none=True).encode()
+
+
+def problem(slug: Slug, detail: str, request_id: str, **more: object) -> Problem:
+    """A problem of a kind.
+
+    Args:
+        slug: of the kind.
+        detail: one sentence for people.
+        request_id: of the request.
+        **more: other fields of `Problem`.
+    """
+    kind = KINDS[slug]
+    return Problem.model_validate(
+        {
+            "type": f"/problems/{slug}",
+            "title": kind.title,
+            "status": kind.status,
+            "detail": detail,
+            "request_id": request_id,
+            **more,
+        }
+    )

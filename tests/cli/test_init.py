@@ -1,0 +1,92 @@
+"""`discreet init`: a service to start, and what to type next."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import httpx
+import pytest
+
+from discreet.service.example import QUESTION
+from tests.service.running import Running
+
+
+def keys_in(text: str) -> dict[str, str]:
+    """The keys that were printed, by role."""
+    return dict(re.findall(r"^  (admin|officer|analyst) +(dsc_\S+) ", text, re.MULTILINE))
+
+
+def test_what_init_prints_can_be_typed(run, tmp_path, monkeypatch):
+    """A fresh folder, three commands, a private answer: with our client and with curl."""
+    monkeypatch.chdir(tmp_path)
+    ran = run("init")
+    assert (ran.code, ran.err) == (0, "")
+    keys = keys_in(ran.out)
+    assert keys.keys() == {"admin", "officer", "analyst"}
+    commands = ran.out.replace("\\\n", "").splitlines()
+    assert shlex.split(next(line for line in commands if "discreet serve" in line))[2] == "discreet.toml"
+    with Running(tmp_path, keys) as service:
+        monkeypatch.setenv("DISCREET_KEY", keys["analyst"])
+        monkeypatch.setenv("DISCREET_URL", service.url)
+        query = shlex.split(next(line for line in commands if "discreet query" in line))
+        answer = run(*query[1:], "--format", "csv")
+        assert answer.code == 0
+        assert "article-001" in answer.out
+        assert run("budget").code == 0
+        curl = shlex.split(next(line for line in commands if "curl" in line).replace("$DISCREET_KEY", keys["analyst"]))
+        headers = dict(curl[n + 1].split(": ", 1) for n, word in enumerate(curl) if word == "-H")
+        url = curl[2].replace("$DISCREET_URL", service.url)
+        response = httpx.post(url, headers=headers, content=curl[curl.index("-d") + 1], timeout=60)
+        assert response.status_code == 200
+        assert response.headers["discreet-replayed"] == "?1"
+
+
+def test_the_folder_is_made_and_named_in_what_to_type(run, tmp_path):
+    """With the path that was given."""
+    ran = run("init", tmp_path / "a" / "b")
+    assert f"discreet serve {tmp_path / 'a' / 'b' / 'discreet.toml'}" in ran.out
+    assert QUESTION in ran.out
+
+
+def test_files_that_are_there_are_not_replaced(run, tmp_path):
+    """Exit code 2 and one sentence; --force puts them aside."""
+    run("init", tmp_path)
+    ran = run("init", tmp_path)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "--force" in ran.err
+    again = run("init", tmp_path, "--force")
+    assert again.code == 0
+    assert keys_in(again.out)
+
+
+def test_a_catalog_of_ones_own_is_served(run, tmp_path):
+    """And no question about data that is made up is suggested."""
+    (tmp_path / "own.toml").write_text(
+        '[datasets.a]\nsource = "a.parquet"\nuser = "u"\ncolumns.x = { type = "text", group = true }\n'
+    )
+    ran = run("init", tmp_path / "service", "--catalog", tmp_path / "own.toml")
+    assert ran.code == 0
+    assert QUESTION not in ran.out
+    assert not (tmp_path / "service" / "reads.parquet").exists()
+    assert str(tmp_path / "own.toml") in (tmp_path / "service" / "discreet.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--catalog", "none.toml"], "there is no such file"),
+        (["--store", "mysql://db/b"], "--store must be sqlite:FILE, or a URL without a password"),
+        (["--store", "postgresql://me:hunter2@db/b"], "--store must be sqlite:FILE, or a URL without a password"),
+        (["--store", "postgresql://me@db/b", "--password-env", "a b"], "--password-env must be the name of"),
+        (["--store", "postgresql://me@db/b", "--password-env", "NOT_SET_AT_ALL"], "'NOT_SET_AT_ALL'"),
+    ],
+)
+def test_what_cannot_be_is_told_and_nothing_is_written(run, tmp_path, monkeypatch, arguments, sentence):
+    """Exit code 2, one sentence, no password."""
+    monkeypatch.chdir(tmp_path)
+    ran = run("init", "service", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert sentence in ran.err
+    assert "hunter2" not in ran.err
+    assert list(tmp_path.iterdir()) == []

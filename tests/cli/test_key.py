@@ -1,0 +1,92 @@
+"""`discreet key`: secrets in files, and a way back in for an administrator."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from discreet.service.load import load_settings
+from discreet.service.secret import noise_secret, signing_key
+from discreet.service.settings import Noise
+from discreet.service.start import open_parts
+from tests.cli.test_init import keys_in
+
+
+def test_a_new_key_has_32_random_bytes_that_only_its_owner_can_read(run, tmp_path):
+    """It is good for noise and for signing, and no two are equal."""
+    for name in ("a.key", "b.key"):
+        assert run("key", "new", tmp_path / name).code == 0
+    assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
+    assert len(noise_secret(Noise(key_file=tmp_path / "a.key"), {})) == 32
+    assert signing_key(tmp_path / "b.key")
+    assert (tmp_path / "a.key").read_bytes() != (tmp_path / "b.key").read_bytes()
+
+
+def test_a_key_that_is_there_is_never_lost(run, tmp_path):
+    """Without --force it stays; with it, it gets another name, for whoever loses it loses consistent noise."""
+    path = tmp_path / "noise.key"
+    run("key", "new", path)
+    before = path.read_bytes()
+    ran = run("key", "new", path)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--force" in ran.err
+    assert path.read_bytes() == before
+    ran = run("key", "new", path, "--force")
+    assert ran.code == 0
+    (aside,) = tmp_path.glob("noise.key.*")
+    assert aside.name in ran.err
+    assert aside.read_bytes() == before
+    assert path.read_bytes() != before
+
+
+def test_a_link_is_not_followed(run, tmp_path):
+    """A secret does not land where somebody else wants it."""
+    (tmp_path / "link.key").symlink_to(tmp_path / "elsewhere")
+    assert run("key", "new", tmp_path / "link.key").code == 2
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_key_that_cannot_be_written_is_told(run, tmp_path):
+    """Exit code 2 and one sentence."""
+    ran = run("key", "new", tmp_path / "none" / "noise.key")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "cannot be written" in ran.err
+
+
+def test_whoever_has_the_store_can_make_a_key_for_an_administrator(run, tmp_path):
+    """For when the last one is lost; the reason is in the ledger, and the witness knows of it."""
+    run("init", tmp_path)
+    ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "the last one left")
+    assert ran.code == 0
+    with open_parts(load_settings(tmp_path / "discreet.toml"), {}) as parts:
+        identity = parts.keyring.identify(f"Bearer {ran.out.strip()}")
+        assert (identity.roles, identity.account) == ({"admin"}, None)
+        assert any("the last one left" in line.body for line in parts.manager.lines())
+        assert parts.manager.verify()
+
+
+def test_the_store_of_a_running_service_is_left_alone(run, tmp_path):
+    """Exit code 3: its own administrators make keys."""
+    run("init", tmp_path)
+    settings = load_settings(tmp_path / "discreet.toml")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(open_parts(settings, {}))
+        ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "why not")
+    assert (ran.code, ran.out) == (3, "")
+    assert "one process at a time" in ran.err
+
+
+@pytest.mark.parametrize("reason", [" ", "x" * 2_001])
+def test_a_reason_is_one(run, tmp_path, reason):
+    """The ledger has it to keep."""
+    run("init", tmp_path)
+    ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", reason)
+    assert (ran.code, ran.out) == (2, "")
+
+
+def test_keys_are_printed_by_init_only(run, tmp_path):
+    """`key new` writes a secret to its file and nowhere else."""
+    ran = run("key", "new", tmp_path / "noise.key")
+    assert (ran.out, ran.err) == ("", "")
+    assert keys_in(ran.out) == {}

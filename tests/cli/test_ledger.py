@@ -1,0 +1,185 @@
+"""`discreet ledger`: checked and read by anybody who has the store, also beside its service."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import shutil
+
+import apsw
+import pytest
+
+from discreet.budget.model import Act
+from discreet.service.load import load_settings
+from discreet.service.start import open_parts
+from discreet.values import Cost
+from tests.cli.test_init import keys_in
+
+
+@pytest.fixture
+def folder(run, tmp_path, monkeypatch):
+    """A service that was started once and not asked."""
+    monkeypatch.chdir(tmp_path)
+    run("init")
+    return tmp_path
+
+
+@pytest.fixture
+def served(folder):
+    """The same while it is served: what is written is in the log of the database only."""
+    with open_parts(load_settings(folder / "discreet.toml"), {}) as parts:
+        act = Act("key:1", "was answered, by mail")
+        parts.manager.charge("ann@example", Cost.at_most(1e-3, 1e-9), act)
+        parts.manager.tend()
+        yield parts
+
+
+def spoil(statement, *values):
+    """Edit the store behind its back."""
+    db = apsw.Connection("budget.db")
+    db.execute(statement, values)
+    db.close()
+
+
+def test_a_sound_ledger_is_called_sound(run, folder):
+    """With how much there is, and whether anybody vouches for its end."""
+    ran = run("ledger", "verify")
+    assert (ran.code, ran.out) == (0, "sound: 7 lines, 3 accounts; its witness vouches for the end\n")
+    named = run("ledger", "verify", "--store", "sqlite:budget.db")
+    assert (named.code, named.out) == (0, "sound: 7 lines, 3 accounts; no witness vouches for its end\n")
+    assert run("ledger", "verify", "--config", folder / "discreet.toml").out == ran.out
+
+
+def test_it_is_checked_beside_the_service_that_has_it(run, served):
+    """Nobody has to stop for an audit, and the service goes on writing afterwards."""
+    assert run("ledger", "verify").out.startswith("sound: 8 lines")
+    served.manager.charge("ann@example", Cost.at_most(1e-3, 0), Act("key:1", "again"))
+    served.manager.tend()
+    assert run("ledger", "verify").out.startswith("sound: 9 lines")
+    assert served.manager.verify().lines == 9
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ledger SET body = replace(body, 'discreet init', 'discreet unit') WHERE seq = 2",
+        "DELETE FROM ledger WHERE seq = 3",
+        "UPDATE accounts SET settings = replace(settings, 'enforce', 'observe')",
+        "DELETE FROM records WHERE kind = 'grant'",
+        "UPDATE records SET text = replace(text, 'analyst', 'officer')",
+    ],
+)
+def test_what_was_changed_behind_its_back_is_found(run, statement):
+    """T26: exit code 3 and a sentence; lines, accounts, keys and grants alike."""
+    spoil(statement)
+    ran = run("ledger", "verify")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
+    assert "cannot be trusted" in ran.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_lines_that_are_missing_at_the_end_are_found_by_the_witness(run):
+    """T25: the rest is whole and sound, and still it is not the ledger."""
+    shutil.copy("budget.db", "backup.db")
+    with open_parts(load_settings("discreet.toml"), {}) as parts:
+        parts.manager.charge("ann@example", Cost.at_most(1e-3, 0), Act("key:1", "why"))
+        parts.manager.tend()
+    shutil.move("backup.db", "budget.db")
+    ran = run("ledger", "verify")
+    assert ran.code == 3
+    assert "older than its witness" in ran.err
+    assert run("ledger", "verify", "--store", "sqlite:budget.db").code == 0
+
+
+def test_a_copy_that_cannot_be_written_can_be_checked(run, folder):
+    """A backup on a disk that is read-only: nothing can be kept beside it, here because its place is taken."""
+    before = (folder / "budget.db").read_bytes()
+    (folder / "backup" / "budget.db-shm").mkdir(parents=True)
+    shutil.copy("budget.db", "backup/budget.db")
+    assert run("ledger", "verify", "--store", "sqlite:backup/budget.db").code == 0
+    assert (folder / "backup" / "budget.db").read_bytes() == before
+
+
+@pytest.mark.usefixtures("served")
+def test_the_last_lines_are_shown(run):
+    """When, where, what, by whom and why, and what it changed."""
+    (line,) = run("ledger", "show", "--last", 1).out.splitlines()
+    assert "charge" in line
+    assert "key:1 was answered, by mail" in line
+    assert "ann@example used +0.001 +1e-09" in line
+    assert len(run("ledger", "show", "--last", 3).out.splitlines()) == 3
+
+
+@pytest.mark.usefixtures("served")
+def test_lines_of_one_account_are_shown(run):
+    """Those that name it, whether they charge it or make it."""
+    lines = run("ledger", "show", "--account", "ann@example").out.splitlines()
+    assert [line.split()[2] for line in lines] == ["create", "charge"]
+    assert run("ledger", "show", "--account", "nobody").out == ""
+
+
+@pytest.mark.usefixtures("served")
+def test_exported_lines_can_be_checked_by_anybody(run):
+    """I5: the chain follows from what is exported, without our code."""
+    last = hashlib.sha256(b"discreet ledger 1 0").digest()
+    lines = [json.loads(line) for line in run("ledger", "export").out.splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, 9))
+    for line in lines:
+        last = hashlib.sha256(last + line["body"].encode()).digest()
+        assert line["hash"] == last.hex()
+
+
+@pytest.mark.usefixtures("served")
+def test_a_table_has_a_row_for_each_change(run, folder):
+    """With commas and quotes where they belong; lines without a change have one row too."""
+    ran = run("ledger", "export", "--format", "csv", "--output", folder / "ledger.csv")
+    assert (ran.code, ran.out) == (0, "")
+    rows = list(csv.DictReader(io.StringIO((folder / "ledger.csv").read_text())))
+    assert len(rows) == 8
+    charged = rows[-1]
+    assert (charged["kind"], charged["reason"]) == ("charge", "was answered, by mail")
+    assert (charged["account"], charged["part"], float(charged["rho"])) == ("ann@example", "used", 0.001)
+    assert rows[-1]["hash"] == json.loads(run("ledger", "export").out.splitlines()[-1])["hash"]
+
+
+def test_no_key_is_in_what_is_shown(run, tmp_path, monkeypatch):
+    """T9: the ledger has digests of records, not even the hash of a key."""
+    monkeypatch.chdir(tmp_path)
+    keys = keys_in(run("init").out)
+    text = run("ledger", "export").out + run("ledger", "show").out
+    for key in keys.values():
+        assert key.rpartition("_")[2] not in text
+        assert hashlib.sha256(key.encode()).hexdigest() not in text
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["verify", "--config", "none.toml"], 2, "there is no such file"),
+        (["verify", "--store", "sqlite:none.db"], 2, "there is no budget store 'none.db'"),
+        (["verify", "--store", "none.db"], 2, "--store must be sqlite:FILE"),
+        (["verify", "--store", "sqlite:budget.db", "--config", "discreet.toml"], 2, "either --config or --store"),
+        (["verify", "--store", "sqlite:catalog.toml"], 3, "cannot be read"),
+        (["verify", "--store", "postgresql://nobody@127.0.0.1:9/none"], 3, "store"),
+        (["export", "--output", "discreet.toml"], 2, "exists"),
+        (["show", "--last", "0"], 2, "--last"),
+    ],
+)
+def test_what_cannot_be_read_is_told(run, arguments, code, sentence):
+    """One sentence; 2 for what was typed, 3 for what is there."""
+    ran = run("ledger", *arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert sentence in ran.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_store_of_another_version_is_not_guessed_at(run):
+    """Reading changes nothing, so it brings nothing up to date."""
+    spoil("PRAGMA user_version = 1")
+    ran = run("ledger", "verify")
+    assert ran.code == 3
+    assert "schema 1" in ran.err

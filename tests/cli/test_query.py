@@ -1,0 +1,269 @@
+"""Questions to a budget service on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import discreet
+from discreet.wire.document import encode, question_of
+from tests.client.scripted import Scripted, problem, reply
+
+KEY = "dsc_0123456789abcdef_" + "5ec2e7" * 10 + "abcd"
+SQL = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 3"
+ESTIMATE = {
+    "dataset": "reads",
+    "question": {},
+    "mechanism": "unknown-gumbel",
+    "worst_cost": {"rho": 0.0165, "delta": 5e-09},
+    "information": 7,
+    "calls": 1,
+    "privacy": {"unit": "user", "neighbours": "x", "epsilon": 1.0, "delta": 1e-8, "rho": 0.0165, "computational": True},
+    "expected": {"std_error_least": 24.6, "std_error_most": 24.6, "smallest_count": 1322, "sum_std_error": None},
+    "paid": False,
+    "fits": False,
+    "accounts": [
+        {
+            "account": "ann@sales",
+            "fits": True,
+            "left": {"rho": 1.0, "delta": 1e-7},
+            "left_after": {"rho": 0.9835, "delta": 9.5e-8},
+        },
+        {
+            "account": "sales",
+            "fits": False,
+            "left": {"rho": 0.01, "delta": 1e-9},
+            "left_after": {"rho": 0.0, "delta": 0.0},
+        },
+    ],
+    "notes": ["epsilon above 10 protects little"],
+}
+
+
+@pytest.fixture
+def release(reads):
+    """An answer of three articles."""
+    return discreet.scan(reads, user="reader").top("article", k=3, epsilon=8.0)
+
+
+@pytest.fixture
+def answered(release):
+    """The bytes of an answer that cost something."""
+    document = encode(
+        release, id="ab" * 32, dataset="reads", question=question_of(release.query, "reads"), data_version="1"
+    )
+    return lambda **headers: reply(200, document, **{"Discreet_Release": "ab" * 32, **headers})
+
+
+@pytest.fixture
+def ask(run, tmp_path, monkeypatch):
+    """Run a command against a server that answers so."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DISCREET_KEY", KEY)
+    servers = []
+
+    def ask(answer, *arguments):
+        servers.append(Scripted([answer]))
+        ran = run(*arguments, "--url", servers[-1].url, "--timeout", 20)
+        return ran, servers[-1].sent
+
+    yield ask
+    for server in servers:
+        server.close()
+
+
+def test_an_answer_is_shown_as_other_commands_show_theirs(ask, answered, release):
+    """The counts on standard output; notes with the price on standard error."""
+    told = answered(Discreet_Charged="rho=0.5, delta=1e-09", Discreet_Replayed="?0")
+    ran, _ = ask(told, "query", "--sql", SQL)
+    assert (ran.code, ran.out) == (0, str(release))
+    assert "3 of 3 items by unknown-gumbel" in ran.err
+    assert ran.err.endswith("charged rho = 0.5, delta = 1e-09\n")
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        (
+            {"Discreet_Charged": "rho=0, delta=0", "Discreet_Replayed": "?1"},
+            ["charged nothing: it was paid for before"],
+        ),
+        ({"Discreet_Charged": "rho=0, delta=0", "Discreet_Replayed": "?0"}, ["charged nothing"]),
+        (
+            {"Discreet_Charged": "rho=1.0, delta=0.0", "Discreet_Mode": "observe"},
+            [
+                "charged rho = 1, delta = 0",
+                "the budget is only watched, so nothing is guaranteed of all answers together",
+            ],
+        ),
+    ],
+)
+def test_the_price_is_told_and_whether_anybody_watches_only(ask, answered, headers, said):
+    """As the headers say it."""
+    ran, _ = ask(answered(**headers), "query", "--sql", SQL)
+    assert ran.err.splitlines()[-len(said) :] == said
+
+
+def test_what_is_said_is_sent_and_nothing_else(ask, answered):
+    """What is not, the service chooses; the key is in a header only."""
+    _, sent = ask(answered(), "query", "--sql", SQL)
+    assert json.loads(sent[0].body) == {"sql": SQL}
+    assert sent[0].headers["authorization"] == f"Bearer {KEY}"
+    options = ["--delta", "1e-8", "--epsilon", "0.5", "--relative-error", "0.2", "--mechanism", "gumbel"]
+    options += ["--noise", "laplace", "--head-limit", "50", "--no-counts", "-q"]
+    _, sent = ask(answered(), "query", "--sql", SQL, *options)
+    assert json.loads(sent[0].body) == {
+        "sql": SQL,
+        "epsilon": 0.5,
+        "delta": "1e-8",
+        "relative_error": "0.2",
+        "mechanism": "gumbel",
+        "noise": "laplace",
+        "head_limit": 50,
+        "counts": False,
+    }
+    _, sent = ask(answered(), "query", "--sql", SQL, "--epsilon-per", "0.15", "--information", "9")
+    assert json.loads(sent[0].body) == {"sql": SQL, "epsilon_per": "0.15", "information": 9}
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_an_answer_goes_where_it_is_wanted(ask, answered, tmp_path, form):
+    """In any form, to a file; and quietly."""
+    ran, _ = ask(answered(), "query", "--sql", SQL, "--output", f"out.{form}", "-q")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert (tmp_path / f"out.{form}").stat().st_size > 0
+
+
+def test_what_could_not_be_written_is_refused_before_anybody_pays(ask, answered, tmp_path):
+    """Nothing was sent."""
+    (tmp_path / "kept.csv").write_text("kept")
+    ran, sent = ask(answered(), "query", "--sql", SQL, "--output", "kept.csv")
+    assert (ran.code, ran.out, sent) == (2, "", [])
+    assert "'kept.csv' exists; --force overwrites it" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "sentence"),
+    [
+        (problem(400, "malformed", "The statement is odd."), 2, "discreet: The statement is odd.\n"),
+        (problem(401, "unauthorized", "Nobody knows the key."), 2, "discreet: Nobody knows the key.\n"),
+        (problem(403, "budget-short", "Too little is left."), 2, "discreet: Too little is left.\n"),
+        (problem(403, "suspended", "Suspended."), 2, "discreet: Suspended.\n"),
+        (problem(404, "not-found", "There is none."), 2, "discreet: There is none.\n"),
+        (problem(422, "out-of-range", "Too much."), 2, "discreet: Too much.\n"),
+        (problem(500, "internal", "Our fault."), 3, "discreet: Our fault.\n"),
+        (problem(503, "engine-failed", "It failed."), 3, "discreet: It failed.\n"),
+        (reply(500, b"<html>", "text/html"), 3, "answered with HTTP status 500, as no service of Discreet does\n"),
+    ],
+)
+def test_an_error_is_one_sentence_and_its_code_says_whose_fault_it_is(ask, answer, code, sentence):
+    """2 for 4xx, 3 for 5xx; nothing on standard output."""
+    ran, _ = ask(answer, "query", "--sql", SQL)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.endswith(sentence)
+    assert ran.err.count("\n") == 1
+
+
+def test_a_service_that_cannot_be_reached_is_code_3(run, monkeypatch):
+    """It is not the question's fault."""
+    monkeypatch.setenv("DISCREET_KEY", KEY)
+    ran = run("query", "--sql", SQL, "--url", "http://127.0.0.1:9", "--timeout", "0.05")
+    assert (ran.code, ran.out, ran.err) == (3, "", "discreet: http://127.0.0.1:9 cannot be reached\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sql", SQL], "Missing option '--url'"),
+        (["--url", "http://localhost:9"], "Missing option '--sql'"),
+        (["--url", "localhost", "--sql", SQL], "a service is named by a URL such as"),
+        (["--url", "http://localhost:9", "--sql", SQL], "or set DISCREET_KEY"),
+        (["--url", "http://localhost:9", "--sql", SQL, "--key-file", "none"], "the key 'none' cannot be read"),
+        (["--url", "http://localhost:9", "--sql", SQL, "--epsilon", "much"], "'much' is not a valid float"),
+        (["--url", "http://localhost:9", "--sql", SQL, "--format", "xml"], "'xml' is not one of"),
+        (["--url", "http://localhost:9", "--sql", SQL, "--estimate", "--format", "csv"], "an estimate is printed as"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_a_sentence(run, monkeypatch, arguments, said):
+    """Exit code 2, and nothing was sent."""
+    monkeypatch.delenv("DISCREET_KEY", raising=False)
+    monkeypatch.delenv("DISCREET_URL", raising=False)
+    ran = run("query", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_url_and_key_come_from_the_environment(answered, run, monkeypatch):
+    """So that nobody has to write them each time."""
+    server = Scripted([answered()])
+    monkeypatch.setenv("DISCREET_URL", server.url)
+    monkeypatch.setenv("DISCREET_KEY", KEY)
+    ran = run("query", "--sql", SQL)
+    server.close()
+    assert ran.code == 0
+    assert server.sent[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_a_key_comes_from_a_file_and_a_note_tells_if_others_can_read_it(ask, answered, tmp_path):
+    """As with the noise key; not when quiet."""
+    (tmp_path / "key").write_text("dsc_other\n")
+    (tmp_path / "key").chmod(0o644)
+    ran, sent = ask(answered(), "query", "--sql", SQL, "--key-file", "key")
+    assert sent[0].headers["authorization"] == "Bearer dsc_other"
+    assert "note: others can read the key; chmod 600 key" in ran.err
+    ran, _ = ask(answered(), "query", "--sql", SQL, "--key-file", "key", "-q")
+    assert ran.err == ""
+
+
+def test_an_estimate_asks_for_the_price_only(ask):
+    """In the words of discreet plan; nothing is asked of the data."""
+    ran, sent = ask(reply(body=json.dumps(ESTIMATE).encode()), "query", "--sql", SQL, "--estimate", "--epsilon", "1")
+    assert sent[0].line == "POST /v1/estimate HTTP/1.1"
+    assert "idempotency-key" not in sent[0].headers
+    assert ran.code == 0
+    assert ran.out.splitlines() == [
+        "mechanism       unknown-gumbel",
+        "guarantee       epsilon = 1, delta = 1e-08 for every user",
+        "worst cost      rho = 0.0165, delta = 5e-09 (7 units, 1 calls)",
+        "standard error  24.6",
+        "smallest count  about 1,322, more if many items are nearly as large",
+        "budget          ann@sales would have rho = 0.9835, delta = 9.5e-08 left",
+        "budget          sales would refuse it: rho = 0.01, delta = 1e-09 are left",
+    ]
+    assert ran.err == "note: epsilon above 10 protects little\n"
+
+
+def test_an_estimate_of_what_was_paid_for_is_free(ask):
+    """And without counts or thresholds there is nothing to expect."""
+    nothing = {"std_error_least": None, "std_error_most": None, "smallest_count": None, "sum_std_error": None}
+    told = ESTIMATE | {"paid": True, "information": None, "calls": None, "expected": nothing}
+    ran, _ = ask(reply(body=json.dumps(told).encode()), "query", "--sql", SQL, "--estimate", "-q")
+    assert ran.out.splitlines()[2:] == [
+        "worst cost      rho = 0.0165, delta = 5e-09",
+        "standard error  no counts are released",
+        "smallest count  any: every listed item can appear",
+        "budget          it was paid for before: asking is free",
+    ]
+    assert ran.err == ""
+
+
+def test_an_estimate_comes_as_json_too(ask):
+    """With what the service said."""
+    ran, _ = ask(reply(body=json.dumps(ESTIMATE).encode()), "query", "--sql", SQL, "--estimate", "--format", "json")
+    assert json.loads(ran.out) == ESTIMATE
+
+
+def test_the_key_is_not_printed(answered, tmp_path):
+    """T9: not by a whole process either, which gets it where other users do not see it."""
+    server = Scripted([answered()])
+    command = [sys.executable, "-m", "discreet", "query", "--url", server.url, "--sql", SQL]
+    done = subprocess.run(
+        command, env={**os.environ, "DISCREET_KEY": KEY}, capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    server.close()
+    assert server.sent[0].headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in done.stdout + done.stderr

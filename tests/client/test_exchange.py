@@ -1,0 +1,295 @@
+"""Asking again: the same request, as often as is safe and wise, until a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from discreet import __version__
+from discreet.client import Client, ServiceError
+from discreet.client.errors import Busy
+from discreet.client.messages import Surroundings
+from discreet.errors import EngineError, InputError
+
+from .conftest import KEY
+from .scripted import DROP, World, problem, reply
+
+BUDGET = (
+    b'{"account":"ann","mode":"enforce","period":{"kind":"forever","days":null,"unit":null,"zone":null},'
+    b'"limit":{"rho":1,"delta":1e-8},"used":{"rho":0,"delta":0},"held":{"rho":0,"delta":0},'
+    b'"forfeited":{"rho":0,"delta":0},"left":{"rho":1,"delta":1e-8},"epsilon_spent":0,"epsilon_left":1,'
+    b'"conversion_delta":1e-9,"units":null,"resets_at":null,"suspended_until":null,"guarantee":null,"parents":[]}'
+)
+GOOD = reply(body=BUDGET)
+CUT = reply(body=BUDGET)[:-100]
+SQL = "SELECT a, COUNT(DISTINCT u) FROM t GROUP BY a LIMIT 3"
+
+
+@pytest.mark.parametrize(
+    "failure", [DROP, CUT, GOOD[:20], reply(502, b"", "text/html"), problem(503, "store-unavailable")]
+)
+def test_what_fails_on_the_way_is_asked_again(scripted, failure):
+    """A dropped reply, one cut in its body or its headers, a proxy's error, a store that is away."""
+    client, server, world = scripted([failure, failure, GOOD])
+    assert client.budget().account == "ann"
+    assert len(server.sent) == 3
+    assert world.slept == [0.1875, 0.375]
+
+
+def test_a_question_is_sent_again_with_the_same_key_and_body(scripted):
+    """I4: so that it is answered once and charged once."""
+    client, server, _ = scripted([DROP, CUT, problem(409, "in-flight"), problem(403, "forbidden")])
+    with pytest.raises(InputError):
+        client.query(SQL, epsilon=0.5, delta="1e-8")
+    assert len(server.sent) == 4
+    assert len({(sent.headers["idempotency-key"], sent.body, sent.line) for sent in server.sent}) == 1
+    assert server.sent[0].line == "POST /v1/query HTTP/1.1"
+
+
+def test_every_question_has_a_key_of_its_own(scripted):
+    """Asked twice on purpose is twice."""
+    client, server, _ = scripted([problem(403, "forbidden")])
+    for _ in range(2):
+        with pytest.raises(InputError):
+            client.query(SQL)
+    assert len({sent.headers["idempotency-key"] for sent in server.sent}) == 2
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        problem(403, "budget-short"),
+        problem(403, "suspended"),
+        problem(401, "unauthorized"),
+        problem(422, "out-of-range"),
+        problem(500, "internal"),
+        problem(503, "engine-failed", retry_after=1),
+        problem(504, "engine-timeout", retry_after=1),
+        problem(503, "data-changed"),
+        problem(503, "clock"),
+        reply(302, b"", location="http://127.0.0.1:9/"),
+        reply(500, b"", "text/html"),
+    ],
+)
+def test_what_is_refused_or_paid_for_is_not_asked_again(scripted, refusal):
+    """A refusal stays one, and a failed run is a forfeit; redirects would carry the key elsewhere."""
+    client, server, world = scripted([refusal, GOOD])
+    with pytest.raises((InputError, ServiceError, EngineError, Exception)):
+        client.budget()
+    assert len(server.sent) == 1
+    assert world.slept == []
+
+
+def test_failures_are_forgiven_so_many_times(scripted):
+    """Then the last one is told, without what the library below says."""
+    client, server, _ = scripted([DROP], retries=2)
+    with pytest.raises(ServiceError, match=r"^the connection to http://127.0.0.1:\d+ broke before an answer came$"):
+        client.budget()
+    assert len(server.sent) == 3
+
+
+def test_patience_ends_at_the_deadline(scripted):
+    """A question under way is waited for, and no longer; how long to wait yet is told."""
+    client, server, world = scripted([problem(409, "in-flight", retry_after=10)], timeout=35, retries=0)
+    with pytest.raises(Busy) as caught:
+        client.query(SQL)
+    assert caught.value.retry_after == 10
+    assert len(server.sent) == 4
+    assert sum(world.slept) < 35
+    assert all(slept >= 10 for slept in world.slept)
+
+
+def test_a_service_that_asks_to_wait_beyond_the_deadline_is_not_waited_for(scripted):
+    """At once, not after a sleep that cannot help."""
+    client, _, world = scripted([problem(429, "too-many-requests", retry_after=3600)], timeout=60)
+    with pytest.raises(Busy):
+        client.budget()
+    assert world.slept == []
+
+
+def test_the_deadline_counts_all_attempts(scripted):
+    """Failures that come slowly are not forgiven as often."""
+    client, server, world = scripted([DROP], timeout=10, retries=100)
+    with pytest.raises(ServiceError):
+        client.budget()
+    assert 3 < len(server.sent) < 10
+    assert world.now < 1010
+
+
+def test_an_answer_that_drips_is_given_up_at_the_deadline():
+    """Each part in time, all of them not: the deadline counts the whole, however good it would have been."""
+    world, arrived = World(), threading.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            arrived.set()
+            for place in range(0, len(GOOD), 10):
+                connection.sendall(GOOD[place : place + 10])
+
+    def clock():
+        """Time passes as soon as the request is there."""
+        return 1000.0 + (100.0 if arrived.is_set() else 0.0)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    with (
+        Client(url, KEY, timeout=60, surroundings=Surroundings(clock, world.sleep, world.chance, world.ids)) as client,
+        pytest.raises(ServiceError, match=r"no answer came from .* within 60 seconds"),
+    ):
+        client.budget()
+    thread.join()
+    listening.close()
+
+
+def test_a_service_that_is_not_there_is_told_so(scripted):
+    """After as many attempts."""
+    _, server, world = scripted([GOOD])
+    server.close()
+    surroundings = Surroundings(world.clock, world.sleep, world.chance, world.ids)
+    with Client(server.url, KEY, surroundings=surroundings) as client, pytest.raises(ServiceError) as caught:
+        client.budget()
+    assert str(caught.value) == f"{server.url} cannot be reached"
+    assert caught.value.status is None
+    assert len(world.slept) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (reply(200, b"<html>", "text/html"), "is no service of Discreet, or one of another version"),
+        (reply(200, b'{"account": 1}'), "is no service of Discreet, or one of another version"),
+        (reply(200, b"\xff\xfe"), "is no service of Discreet, or one of another version"),
+        (reply(404, b"<html>", "text/html"), "answered with HTTP status 404, as no service of Discreet does"),
+        (reply(204, b""), "answered with HTTP status 204"),
+    ],
+)
+def test_what_is_no_service_is_told_so(scripted, answer, sentence):
+    """Such as a portal that wants a password first; none of its words are shown."""
+    client, _, _ = scripted([answer])
+    with pytest.raises(ServiceError) as caught:
+        client.budget()
+    assert sentence in str(caught.value)
+    assert "html" not in str(caught.value)
+
+
+def test_what_is_sent_with_every_request(scripted):
+    """The key, who asks, and what is wanted."""
+    client, server, _ = scripted([GOOD])
+    client.budget()
+    (sent,) = server.sent
+    assert sent.headers["authorization"] == f"Bearer {KEY}"
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert sent.headers["user-agent"] == f"discreet/{__version__} python/{python}"
+    assert sent.headers["accept"] == "application/json"
+
+
+def test_a_service_below_a_path_is_asked_there(scripted):
+    """Behind a proxy that serves others too."""
+    _, server, _ = scripted([GOOD])
+    with Client(server.url + "/counts/", KEY) as below:
+        below.budget()
+    assert server.sent[-1].line == "GET /counts/v1/budget HTTP/1.1"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for localhost that nobody signed."""
+    folder = tmp_path_factory.mktemp("certificate")
+    import datetime
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key, name = (
+        ec.generate_private_key(ec.SECP256R1()),
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]),
+    )
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder
+
+
+@pytest.fixture
+def secure(certificate):
+    """A service with that certificate: its URL, and what it heard."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    listening, heard = socket.create_server(("127.0.0.1", 0)), []
+
+    def serve():
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as wrapped:
+            heard.append(wrapped.recv(65536))
+            wrapped.sendall(GOOD)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield f"https://localhost:{listening.getsockname()[1]}", heard
+    thread.join(10)
+    listening.close()
+
+
+def test_a_certificate_that_nobody_signed_is_refused_and_the_key_not_sent(secure):
+    """T20: verification is on, and there is no way to turn it off; asking again cannot help."""
+    (url, heard), world = secure, World()
+    surroundings = Surroundings(world.clock, world.sleep, world.chance, world.ids)
+    with Client(url, KEY, surroundings=surroundings) as client, pytest.raises(ServiceError) as caught:
+        client.budget()
+    assert str(caught.value) == f"the certificate of {url} is not trusted on this machine"
+    assert heard in ([], [b""])
+    assert world.slept == []
+
+
+def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate, monkeypatch):
+    """By the variable that other programs take, too."""
+    url, heard = secure
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+    with Client(url, KEY) as client:
+        assert client.budget().account == "ann"
+    assert len(heard) == 1
+
+
+def test_the_environment_sends_a_key_in_clear_to_no_proxy(scripted, monkeypatch):
+    """Plain http is for this machine; a proxy that the environment names would read it."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    client, server, _ = scripted([GOOD])
+    client.budget()
+    assert len(server.sent) == 1
+
+
+def test_without_httpx_the_sentence_says_what_to_install():
+    """It is optional."""
+    script = (
+        "import sys\nsys.modules['httpx'] = None\nimport discreet.client\n"
+        "try: discreet.client.Client('https://x', 'k')\nexcept ValueError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "the client needs httpx; install it with: pip install 'discreet[client]'\n"

@@ -1,0 +1,141 @@
+"""The key: where it comes from, and that it is not shown."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+
+import pytest
+
+from discreet.client import Client
+from discreet.client.key import KEY_LONGEST, VARIABLE, find_key, is_local
+from discreet.errors import InputError
+
+from .conftest import KEY
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A key file that only its owner reads."""
+    path = tmp_path / "key"
+    path.write_text(f"{KEY}\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_a_key_comes_from_an_argument_a_file_or_the_environment(file):
+    """In this order; the line's end does not belong to it."""
+    assert find_key("a", None, {VARIABLE: "c"}) == "a"
+    assert find_key(None, file, {VARIABLE: "c"}) == KEY
+    assert find_key(None, str(file), {}) == KEY
+    assert find_key(None, None, {VARIABLE: " c\n"}) == "c"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((None, None, {}), "or set DISCREET_KEY"),
+        (("a", "b", {}), "not both"),
+        (("", None, {}), "the key is no key"),
+        (("two words", None, {}), "the key is no key"),
+        (("line\r\nHost:x", None, {}), "the key is no key"),
+        (("schlüssel", None, {}), "the key is no key"),
+        (("x" * (KEY_LONGEST + 1), None, {}), "the key is no key"),
+        ((None, None, {VARIABLE: ""}), "what is in DISCREET_KEY is no key"),
+        ((None, "/nowhere/key", {}), "the key '/nowhere/key' cannot be read: no such file"),
+        ((None, "/", {}), "the key '/' cannot be read: is a directory"),
+    ],
+)
+def test_what_is_no_key_is_refused_without_showing_it(arguments, sentence):
+    """T9: one sentence; no line end can begin another header."""
+    with pytest.raises(InputError) as caught:
+        find_key(*arguments)
+    assert sentence in str(caught.value)
+    assert not any(text in str(caught.value) for text in ("two words", "Host", "schl", "xxx"))
+
+
+def test_a_file_that_holds_anything_else_is_refused_without_showing_it(tmp_path):
+    """Also one without an end."""
+    path = tmp_path / "key"
+    path.write_bytes(b"\xff\x00" * KEY_LONGEST)
+    path.chmod(0o600)
+    with pytest.raises(InputError, match="is no key"):
+        find_key(None, path, {})
+
+
+def test_a_key_that_others_can_read_is_warned_of(file):
+    """As for the noise key."""
+    file.chmod(0o644)
+    with pytest.warns(UserWarning, match="others can read the key; chmod 600"):
+        find_key(None, file, {})
+
+
+def test_the_key_is_shown_nowhere(scripted):
+    """T9: not by the client, not by what it holds, not in an error or its traceback."""
+    client, _, _ = scripted([b""], retries=0)
+    with pytest.raises(Exception, match="broke") as caught:
+        client.budget()
+    shown = [repr(client), str(client), repr(vars(client)), repr(vars(client._exchange))]
+    shown += ["".join(traceback.format_exception(caught.value)), repr(caught.value.__context__)]
+    assert not any(KEY[-20:] in text for text in shown)
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("localhost", True),
+        ("reader.localhost", True),
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost.example.org", False),
+        ("0.0.0.0", False),  # noqa: S104 - somebody's mistake
+        ("192.168.0.1", False),
+        ("example.org", False),
+    ],
+)
+def test_what_stays_on_the_machine_is_known(host, local):
+    """Loopback only."""
+    assert is_local(host) == local
+
+
+def test_a_key_that_travels_in_clear_is_warned_of():
+    """T20: http to another machine; not https, and not this machine."""
+    with pytest.warns(UserWarning, match="the key travels in clear to example.org; use https"):
+        Client("http://example.org", KEY).close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Client("https://example.org", KEY).close()
+        Client("http://localhost:8000", KEY).close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.org",
+        "ftp://example.org",
+        "https://",
+        "https://me:secret@example.org",
+        "https://x/?a=1",
+        "https://x/#a",
+        "http://exa mple.org",
+        "http://x:99999",
+        7,
+    ],
+)
+def test_what_is_no_url_of_a_service_is_refused(url):
+    """A URL that holds a password is not even shown."""
+    with pytest.raises(InputError, match="a service is named by a URL such as") as caught:
+        Client(url, KEY)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"timeout": 0}, {"timeout": float("nan")}, {"timeout": 1e9}, {"retries": -1}, {"retries": 101}]
+)
+def test_settings_out_of_range_are_refused(settings):
+    """And the range is told."""
+    with pytest.raises(InputError, match="must be"):
+        Client("https://example.org", KEY, **settings)

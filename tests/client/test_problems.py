@@ -1,0 +1,148 @@
+"""What a service answers instead of what was asked, as errors."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from fractions import Fraction
+
+import pytest
+
+from discreet.client import BudgetShort, Busy, Forbidden, NotFound, ServiceError, Suspended, Unauthorized
+from discreet.client.problems import error_of, read_problem
+from discreet.errors import (
+    BudgetExceeded,
+    DiscreetError,
+    EngineError,
+    EngineTimeout,
+    EngineUnreachable,
+    InputError,
+    SQLError,
+    WhereError,
+)
+from discreet.values import Cost
+from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
+
+TYPES = {
+    "malformed": InputError,
+    "unauthorized": Unauthorized,
+    "budget-short": BudgetShort,
+    "suspended": Suspended,
+    "forbidden": Forbidden,
+    "not-found": NotFound,
+    "method-not-allowed": InputError,
+    "not-acceptable": InputError,
+    "in-flight": Busy,
+    "key-reused": InputError,
+    "too-large": InputError,
+    "unsupported-media-type": InputError,
+    "out-of-range": InputError,
+    "too-many-requests": Busy,
+    "internal": ServiceError,
+    "engine-unavailable": EngineUnreachable,
+    "engine-failed": EngineError,
+    "engine-timeout": EngineTimeout,
+    "store-unavailable": ServiceError,
+    "data-changed": EngineError,
+    "clock": ServiceError,
+}
+SHORT = {
+    "account": "sales",
+    "needed": {"rho": 0.02, "delta": 1e-8},
+    "left": {"rho": 0.01, "delta": 2e-9},
+    "resets_at": "2026-12-01T00:00:00+00:00",
+    "fits": {"k": 3},
+}
+
+
+@pytest.mark.parametrize("slug", sorted(KINDS.keys() - {"budget-short"}))
+def test_every_problem_is_an_error_of_its_kind_with_the_services_sentence(slug):
+    """4xx are about the question or the budget, 5xx about the service or its engine."""
+    error = error_of(problem(slug, "A sentence.", "req7"), 2.0)
+    assert type(error) is TYPES[slug]
+    assert str(error) == "A sentence."
+    assert error.__notes__ == ["the service calls this request req7"]
+    about_the_question = isinstance(error, InputError | BudgetExceeded)
+    assert about_the_question == (400 <= KINDS[slug].status < 500)
+
+
+def test_a_budget_refusal_says_who_is_short_and_what_would_fit():
+    """In a sentence, and as attributes, exactly as it was written."""
+    error = error_of(problem("budget-short", "Short.", "r", **SHORT), None)
+    assert str(error) == (
+        "the answer could cost rho = 0.02 and delta = 1e-08, but account 'sales' has only 0.01 and 2e-09 left; "
+        "k = 3 would still fit; some comes back at 2026-12-01 00:00 UTC"
+    )
+    assert error.__notes__ == ["the service calls this request r"]
+    assert (error.account, error.fits) == ("sales", {"k": 3})
+    assert error.needed == Cost(Fraction(2, 100), Fraction(1, 10**8))
+    assert error.left == Cost(Fraction(1, 100), Fraction(2, 10**9))
+    assert error.resets_at == datetime(2026, 12, 1, tzinfo=UTC)
+    assert isinstance(error, BudgetExceeded)
+
+
+def test_a_budget_refusal_without_details_is_one():
+    """Whatever a later version leaves out."""
+    error = error_of(problem("budget-short", "Short.", "r"), None)
+    assert type(error) is BudgetExceeded
+
+
+@pytest.mark.parametrize("until", ["2026-12-01T00:00:00+00:00", None, "soon"])
+def test_a_suspension_says_until_when(until):
+    """If it ends by itself, and if the time is one."""
+    error = error_of(problem("suspended", "Suspended.", "r", until=until), None)
+    assert error.until == (datetime(2026, 12, 1, tzinfo=UTC) if until == "2026-12-01T00:00:00+00:00" else None)
+
+
+@pytest.mark.parametrize("made", [SQLError("joins are not allowed", 49), WhereError("a number is missing", 4)])
+def test_a_fault_in_a_statement_comes_back_as_it_was(made):
+    """Type, text and position."""
+    error = error_of(problem("malformed", str(made), "r", position=made.position), None)
+    assert (type(error), str(error), error.position) == (type(made), str(made), made.position)
+
+
+@pytest.mark.parametrize("made", [SQLError("it is too long"), WhereError("it is too long")])
+def test_a_fault_without_a_place_comes_back_without_one(made):
+    """Where the fault is not in one place."""
+    error = error_of(problem("malformed", str(made), "r"), None)
+    assert (type(error), str(error), error.position) == (type(made), str(made), None)
+
+
+def test_patience_says_for_how_long():
+    """What Retry-After said."""
+    assert error_of(problem("too-many-requests", "Slow.", "r"), 7.0).retry_after == 7.0
+    assert error_of(problem("in-flight", "Wait.", "r"), None).retry_after is None
+
+
+def test_a_problem_of_a_later_version_is_told_by_its_status():
+    """4xx is the question's fault, 5xx the service's."""
+    made = problem("internal", "New.", "r").model_copy(update={"type": "/problems/new-thing"})
+    assert type(error_of(made.model_copy(update={"status": 418}), None)) is InputError
+    assert type(error_of(made.model_copy(update={"status": 599}), None)) is ServiceError
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "found"),
+    [
+        (PROBLEM_TYPE, problem("clock", "x", "r").to_bytes(), True),
+        (f"{PROBLEM_TYPE}; charset=utf-8", problem("clock", "x", "r").to_bytes(), True),
+        (
+            PROBLEM_TYPE,
+            b'{"type":"/problems/clock","title":"","status":503,"detail":"","request_id":"","later":1}',
+            True,
+        ),
+        ("application/json", problem("clock", "x", "r").to_bytes(), False),
+        (PROBLEM_TYPE, b"{}", False),
+        (PROBLEM_TYPE, b"<html>", False),
+        (PROBLEM_TYPE, b"\xff", False),
+        ("text/html", b"<html>", False),
+        ("", b"", False),
+    ],
+)
+def test_what_is_a_problem_of_ours_is_known(content_type, body, found):
+    """A proxy's page of errors is none."""
+    assert (read_problem({"content-type": content_type}, body) is not None) == found
+
+
+def test_all_are_discreet_errors():
+    """One except clause catches them all."""
+    assert all(issubclass(type_, DiscreetError) for type_ in TYPES.values())

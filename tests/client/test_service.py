@@ -1,0 +1,353 @@
+"""The client against a whole service: what was asked once is answered once and charged once, whatever happens between.
+
+F6: replies that are dropped after the commit, cut, or never come; the same request many times at once; clients that
+are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import discreet
+from discreet.client import BudgetShort, Busy, Client, NotFound, ServiceError, Suspended, Unauthorized
+from discreet.client.messages import Surroundings
+from discreet.errors import EngineError, EngineUnreachable, InputError, SQLError
+from discreet.values import Cost, float_above
+from discreet.wire.document import decode, encode, question_of
+
+from .faulty import Faulty
+from .running import found, running
+from .scripted import World
+
+READERS = {"bees": 900, "tides": 700, "moss": 500, "owls": 2}
+TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 3"
+UNVERSIONED = TOP.replace("reads", "drafts")
+CATALOG = """
+[engines.away]
+url = "postgresql://reader@127.0.0.1:9/nothing"
+
+[datasets.reads]
+source = "reads.parquet"
+user = "reader"
+data_version = "1"
+columns.article = { type = "text", group = true, filter = true }
+
+[datasets.drafts]
+engine = "there"
+table = "reads"
+user = "reader"
+columns.article = { type = "text", group = true }
+
+[datasets.lost]
+engine = "away"
+table = "reads"
+user = "reader"
+data_version = "1"
+columns.article = { type = "text", group = true }
+
+[engines.there]
+url = "duckdb:///drafts.db"
+"""
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Articles and their readers: a Parquet file, and a database whose state nobody names."""
+    import duckdb
+
+    folder = tmp_path_factory.mktemp("tables")
+    rows = [(reader, article) for article, n in READERS.items() for reader in range(n)]
+    table = pa.table({"reader": [reader for reader, _ in rows], "article": [article for _, article in rows]})
+    pq.write_table(table, folder / "reads.parquet")
+    with duckdb.connect(folder / "drafts.db") as database:
+        database.execute(f"CREATE TABLE reads AS FROM '{folder}/reads.parquet'")
+    return folder
+
+
+@pytest.fixture
+def service(tmp_path, tables):
+    """A service, and the keys of those who use it."""
+    for file in tables.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    keys = found(tmp_path, CATALOG)
+    with running(tmp_path) as started:
+        yield started, keys
+
+
+@pytest.fixture
+def client_of(service):
+    """Make a client of whatever URL, for whom it names; its sleeps take no time."""
+    _, keys = service
+    clients = []
+
+    def client_of(url, name="ann", **settings):
+        world = World()
+        surroundings = Surroundings(world.clock, world.sleep, world.chance, Surroundings().ids)
+        clients.append(Client(url, keys[name], surroundings=surroundings, **settings))
+        return clients[-1]
+
+    yield client_of
+    for client in clients:
+        client.close()
+
+
+def test_an_answer_is_the_librarys_own_release(service, client_of):
+    """With everything in it; again it is free, by the question or by its id; others pay for the same one."""
+    started, _ = service
+    ann = client_of(started.url)
+    first = ann.ask(TOP, epsilon=4.0)
+    assert isinstance(first.release, discreet.Release)
+    assert first.release.labels["article"].to_pylist() == ["bees", "tides", "moss"]
+    assert (first.replayed, first.mode) == (False, "enforce")
+    again = ann.ask(TOP.replace("LIMIT 3", " limit  3"), epsilon=4.0)
+    assert (again.id, again.replayed, again.charged) == (first.id, True, Cost())
+    assert ann.release(first.id).to_csv() == first.release.to_csv() == again.release.to_csv()
+    bob = client_of(started.url, "bob").ask(TOP, epsilon=4.0)
+    assert (bob.id, bob.charged, bob.release.to_csv()) == (first.id, first.charged, first.release.to_csv())
+    assert [entry.id for entry in ann.history()] == [first.id]
+
+
+def test_looking_costs_nothing(service, client_of):
+    """Datasets, columns, budgets, estimates."""
+    started, _ = service
+    ann = client_of(started.url)
+    assert {dataset.name for dataset in ann.datasets()} == {"reads", "drafts", "lost"}
+    assert [column.name for column in ann.dataset("reads").columns] == ["article"]
+    estimate = ann.estimate(TOP, epsilon=4.0)
+    assert (estimate.fits, estimate.paid, estimate.mechanism) == (True, False, "unknown-gumbel")
+    report = ann.budget()
+    assert report.left == report.limit
+    assert [parent.account for parent in report.parents] == ["sales"]
+    assert started.events("released") == []
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ["drop"],
+        ["cut"],
+        ["refuse"],
+        ["away"],
+        ["drop", "cut", "away"],
+        ["away", "refuse", "drop"],
+        ["cut", "cut", "cut"],
+    ],
+)
+@pytest.mark.parametrize("statement", [TOP, UNVERSIONED])
+def test_whatever_becomes_of_replies_a_question_is_charged_once(service, client_of, faults, statement):
+    """I4, F6: also for data whose version nobody names, where only the idempotency key tells that it is the same."""
+    started, _ = service
+    proxy = Faulty(started.url, list(faults))
+    answer = client_of(proxy.url).ask(statement, epsilon=4.0)
+    proxy.close()
+    used, forfeited, held = started.spent("ann@sales")
+    paid = [event for event in started.events("released") if event["rho"]]
+    assert len(paid) == 1
+    assert float(answer.release.charged.rho) == float_above(used) > 0
+    assert (forfeited, held) == (0, 0)
+    bodies = {reply.partition(b"\r\n\r\n")[2] for reply in proxy.handed_on}
+    assert len(bodies) == 1
+
+
+def test_the_same_request_fifty_times_at_once_is_one_answer(service):
+    """I4: one charge, and the same bytes for all, whoever of them came first."""
+    started, keys = service
+    headers = {"Authorization": f"Bearer {keys['ann']}", "Idempotency-Key": "once"}
+    together = threading.Barrier(50)
+
+    def ask(_):
+        with httpx.Client(timeout=60) as http:
+            together.wait()
+            while True:
+                reply = http.post(f"{started.url}/v1/query", json={"sql": UNVERSIONED, "epsilon": 4.0}, headers=headers)
+                if reply.status_code == 200:
+                    return reply.content
+                assert reply.status_code in (409, 429), reply.text
+
+    with ThreadPoolExecutor(50) as pool:
+        bodies = set(pool.map(ask, range(50)))
+    assert len(bodies) == 1
+    used, forfeited, held = started.spent("ann@sales")
+    assert [event["rho"] > 0 for event in started.events("released")].count(True) == 1
+    assert used > 0
+    assert (forfeited, held) == (0, 0)
+
+
+def test_a_question_that_is_still_under_way_is_waited_for(service):
+    """The connection broke, the run goes on behind the proxy: the same key waits for its answer."""
+    started, keys = service
+    proxy, world, pauses = Faulty(started.url, ["leave"]), World(), []
+    started.gate.open.clear()
+
+    def sleep(seconds):
+        """The first pause ends when the run is under way, the second when its count is done."""
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            assert started.gate.arrived.acquire(timeout=60)
+        if len(pauses) == 2:
+            started.gate.open.set()
+            assert started.gate.left.acquire(timeout=60)
+
+    surroundings = Surroundings(world.clock, sleep, world.chance, world.ids)
+    with Client(proxy.url, keys["ann"], timeout=60, surroundings=surroundings) as client:
+        answer = client.ask(TOP, epsilon=4.0)
+    proxy.close()
+    assert len(pauses) >= 2
+    assert "in-flight" in [event.get("problem") for event in started.events("requested")]
+    used, forfeited, held = started.spent("ann@sales")
+    assert (float_above(used), forfeited, held) == (float(answer.release.charged.rho), 0, 0)
+
+
+def test_a_client_that_is_killed_stops_its_question_and_pays_once(service, client_of):
+    """The engine is stopped, the run is forfeited, and what it forfeited pays for asking again."""
+    started, keys = service
+    started.gate.open.clear()
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "discreet", "query", "--url", started.url, "--sql", TOP, "--epsilon", "4"],
+        env={**os.environ, "DISCREET_KEY": keys["ann"]},
+    )
+    assert started.gate.arrived.acquire(timeout=60)
+    assert started.spent("ann@sales")[2] > 0
+    killed.kill()
+    killed.wait()
+    assert started.gate.left.acquire(timeout=60)  # nobody opened the gate: the engine was stopped
+    started.gate.open.set()
+    answer = client_of(started.url).ask(TOP, epsilon=4.0)
+    used, forfeited, held = started.spent("ann@sales")
+    assert (float_above(used), forfeited, held) == (float(answer.release.charged.rho), 0, 0)
+    assert [event["cause"] for event in started.events("forfeited")] == ["client-gone"]
+
+
+def test_a_client_that_gives_up_is_told_nothing_it_could_use(service):
+    """Its deadline ends the question: one sentence, and the run is forfeited."""
+    started, keys = service
+    started.gate.open.clear()
+    with Client(started.url, keys["ann"], timeout=1.0) as client, pytest.raises(ServiceError) as caught:
+        client.query(TOP, epsilon=4.0)
+    assert str(caught.value) == f"no answer came from {started.url} within 1 seconds"
+    assert started.gate.left.acquire(timeout=60)
+
+
+def test_five_failed_runs_suspend_the_account(service, client_of):
+    """T27: the client asks no failed question again by itself, and is told until when nothing helps."""
+    started, _ = service
+    for number in range(5):
+        started.gate.failing = EngineError("the engine said something")
+        with pytest.raises(EngineError):
+            client_of(started.url).query(TOP, epsilon=4.0 - number / 10)
+    assert len(started.events("forfeited")) == 5
+    with pytest.raises(Suspended) as caught:
+        client_of(started.url).query(TOP, epsilon=1.0)
+    assert caught.value.until is not None
+
+
+def test_a_budget_that_is_short_says_what_would_fit(service, client_of):
+    """Not asked again; what it says fits, fits."""
+    started, _ = service
+    ann = client_of(started.url)
+    for number in range(4):
+        ann.query(TOP, epsilon=9.0 - number / 1000)
+    with pytest.raises(BudgetShort) as caught:
+        ann.query(TOP, epsilon=9.5)
+    short = caught.value
+    assert short.account == "ann@sales"
+    assert not short.needed.within(short.left)
+    assert short.resets_at is not None
+    ann.query(TOP, epsilon=short.fits["epsilon"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "position"),
+    [
+        (TOP.replace("GROUP BY article", "JOIN x"), SQLError, 50),
+        (TOP.replace("reads", "nothing"), NotFound, None),
+        (TOP.replace("article", "artikle"), NotFound, None),
+        (TOP.replace("LIMIT 3", "LIMIT 3000000"), InputError, None),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_the_error_that_the_library_raises(
+    service, client_of, statement, kind, position
+):
+    """With the position in the statement; nothing was charged."""
+    started, _ = service
+    with pytest.raises(kind) as caught:
+        client_of(started.url).query(statement)
+    assert getattr(caught.value, "position", None) == position
+    assert started.spent("ann@sales") == (0, 0, 0)
+
+
+def test_an_engine_that_is_away_is_asked_again_and_costs_nothing(service, client_of):
+    """Nothing was asked of the data."""
+    started, _ = service
+    with pytest.raises(EngineUnreachable):
+        client_of(started.url, retries=2).query(TOP.replace("reads", "lost"))
+    assert len(started.events("requested")) == 3
+    assert started.spent("ann@sales") == (0, 0, 0)
+
+
+def test_a_key_that_nobody_knows_opens_nothing(service):
+    """One sentence, the same for all of them."""
+    started, _ = service
+    with Client(started.url, "dsc_" + "0" * 16 + "_" + "0" * 64) as client, pytest.raises(Unauthorized):
+        client.budget()
+
+
+def test_too_many_questions_at_once_are_waited_for(service, client_of):
+    """429, with the seconds to wait; until the deadline."""
+    started, keys = service
+    started.gate.open.clear()
+    busy = [threading.Thread(target=_ask_and_fail, args=(started.url, keys["ann"], n)) for n in range(8)]
+    for thread in busy:
+        thread.start()
+    for _ in busy:
+        assert started.gate.arrived.acquire(timeout=60)
+    with pytest.raises(Busy) as caught:
+        client_of(started.url, timeout=5).query(TOP, epsilon=0.5)
+    started.gate.open.set()
+    for thread in busy:
+        thread.join()
+    assert caught.value.retry_after >= 1
+
+
+def _ask_and_fail(url, key, number):
+    with Client(url, key) as client:
+        client.query(TOP, epsilon=1.0 + number / 100)
+
+
+def test_a_release_is_the_same_through_the_service_and_without(service, client_of):
+    """What the wire changes: nothing that is shown."""
+    started, _ = service
+    release = client_of(started.url).query(TOP, epsilon=4.0)
+    document = encode(release, id="x", dataset="reads", question=question_of(release.query, "reads"), data_version="1")
+    assert decode(document).to_json() == release.timed(0.0).to_json()
+    assert str(decode(document)) == str(release)
+
+
+def test_the_command_line_asks_the_service(service):
+    """Answer, price, budget, refusal: what people see."""
+    started, keys = service
+    environment = {**os.environ, "DISCREET_KEY": keys["ann"], "DISCREET_URL": started.url}
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "discreet", *arguments], env=environment, capture_output=True, text=True, check=False
+        )
+
+    answered = run("query", "--sql", TOP, "--epsilon", "4", "--format", "csv")
+    assert answered.returncode == 0
+    assert answered.stdout.startswith('"rank","article","count"')
+    assert "charged rho = 0." in answered.stderr
+    assert "charged nothing: it was paid for before" in run("query", "--sql", TOP, "--epsilon", "4").stderr
+    assert "asking is free" in run("query", "--sql", TOP, "--epsilon", "4", "--estimate").stdout
+    assert run("budget").stdout.startswith("ann@sales  in any 30 days\n  rho         [##")
+    refused = run("query", "--sql", TOP.replace("reads", "nothing"))
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)

@@ -1,0 +1,79 @@
+"""Whether to ask again, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from discreet.client.waiting import LONGEST_SECONDS, Attempt, pause_before_next, read_retry_after
+from discreet.wire.problems import KINDS
+
+AGAIN = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavailable"}
+"""Everything else is left to people."""
+
+
+@pytest.mark.parametrize("slug", sorted(KINDS))
+def test_only_problems_that_cost_nothing_are_asked_again(slug):
+    """A failed run is a forfeit, and five suspend the account; a refusal stays one."""
+    attempt = Attempt(KINDS[slug].status, slug)
+    again = pause_before_next(attempt, int(attempt.failed), int(attempt.waits), 3, 0.5) is not None
+    assert again == (slug in AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("status", "again"),
+    [(None, True), (502, True), (503, True), (504, True), (429, True), (500, False), (403, False), (409, False)],
+)
+def test_what_stands_between_is_asked_again(status, again):
+    """A proxy's 502, 503 and 504, and a connection that broke; nothing else that no service of ours says."""
+    assert (pause_before_next(Attempt(status), 1, 1, 3, 0.5) is not None) == again
+
+
+def test_what_is_final_is_not_asked_again():
+    """Such as a certificate that is not trusted."""
+    assert pause_before_next(Attempt(None, final=True), 1, 0, 3, 0.5) is None
+
+
+def test_pauses_double_and_are_spread():
+    """Exponential backoff, half of it by chance; bounded."""
+    pauses = [pause_before_next(Attempt(None), n, 0, 100, 0.0) for n in range(1, 12)]
+    assert pauses[:4] == [0.125, 0.25, 0.5, 1.0]
+    assert pauses[-1] == LONGEST_SECONDS / 2
+    assert pause_before_next(Attempt(None), 100, 0, 100, 1.0) == LONGEST_SECONDS
+    assert pause_before_next(Attempt(None), 2, 0, 3, 1.0) == 0.5
+
+
+def test_failures_are_forgiven_so_many_times_and_patience_has_no_count():
+    """A question under way is waited for until the deadline."""
+    assert pause_before_next(Attempt(None), 3, 0, 3, 0.5) is not None
+    assert pause_before_next(Attempt(None), 4, 0, 3, 0.5) is None
+    assert pause_before_next(Attempt(409, "in-flight"), 0, 10_000, 0, 0.5) is not None
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 3600.0])
+def test_the_service_is_never_asked_earlier_than_it_says(seconds, chance):
+    """And not much later."""
+    pause = pause_before_next(Attempt(503, "engine-unavailable", seconds), 5, 0, 10, chance)
+    assert seconds <= pause <= seconds + 1.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": " 0 "}, 0.0),
+        ({"retry-after": "Fri, 20 Nov 2026 10:00:30 GMT", "date": "Fri, 20 Nov 2026 10:00:00 GMT"}, 30.0),
+        ({"retry-after": "Fri, 20 Nov 2026 10:00:00 GMT", "date": "Fri, 20 Nov 2026 10:00:30 GMT"}, 0.0),
+        ({"retry-after": "Fri, 20 Nov 2026 10:00:30 GMT"}, None),
+        ({"retry-after": "Fri, 20 Nov 2026 10:00:30 -0000", "date": "Fri, 20 Nov 2026 10:00:00 GMT"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "1.5"}, None),
+        ({"retry-after": "²"}, None),
+        ({"retry-after": "9" * 5000}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_in_both_forms_and_nonsense_is_none(headers, seconds):
+    """Seconds, or a date held against the answer's own."""
+    assert read_retry_after(headers) == seconds

@@ -1,0 +1,488 @@
+"""The stair with a store under each step: what is charged and what leaves, wherever it breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import threading
+from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import Account, Act, InFlight
+from discreet.budget.states import State
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.catalog.load import load_catalog
+from discreet.errors import EngineError, InputError
+from discreet.noise import SystemBits
+from discreet.question import HeadRequest, Summed
+from discreet.release.seals import Seals
+from discreet.release.stored import Answered, RunFailed, answer_stored, fingerprint
+from discreet.values import Cost, ExactHead
+from discreet.warehouse import Warehouse
+from discreet.wire.document import decode, encode, question_of
+
+SECRET = b"s" * 32
+ACT = Act("officer", "test")
+TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT {}"
+CATALOG = """
+[datasets.reads]
+source = "reads.parquet"
+user = "reader"
+data_version = "1"
+columns.article = { type = "text", group = true, filter = true }
+"""
+WALK = ("reserve", "engine", "reserve", "engine", "noise", "encode", "settle")
+"""The steps of a run: hold, probe, start, count, and so on."""
+
+
+class Boom(Exception):
+    """What breaks a run in these tests."""
+
+
+class Walked:
+    """Breaks off a run before or after one of its steps, or does something there.
+
+    Args:
+        at: the number of the step, or None.
+        after: True for when it is done.
+        do: what is done there; breaks the run off by default.
+    """
+
+    def __init__(self, at=None, *, after=False, do=None):
+        self.at, self.after, self.do = at, after, do
+        self.names = []
+
+    @contextlib.contextmanager
+    def __call__(self, name):
+        """One step."""
+        number = len(self.names)
+        self.names.append(name)
+        if number == self.at and not self.after:
+            self._act()
+        yield
+        if number == self.at and self.after:
+            self._act()
+
+    def _act(self):
+        if self.do is None:
+            raise Boom
+        self.do()
+
+
+class World:
+    """A table, a catalog, a store in a file, and accounts ann and bob of one organisation."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.write(1000)
+        (folder / "catalog.toml").write_text(CATALOG)
+        self.warehouse = Warehouse(load_catalog(folder / "catalog.toml"))
+        self.now = 1_700_000_000_000_000
+        self.names = itertools.count()
+        self.store = SQLiteStore(folder / "budget.db", lambda: self.now)
+        self.manager = BudgetManager(self.store, lambda: f"r{next(self.names)}", computational=True)
+        self.manager.create(Account.of_epsilon("org", 60.0, Fraction(1, 10**6)), ACT)
+        for name in ("ann", "bob"):
+            self.manager.create(Account.of_epsilon(name, 30.0, Fraction(1, 10**6), "org"), ACT)
+        self.seals = Seals(SECRET)
+
+    def write(self, most):
+        """Article n has n times as many readers as article 1, which has *most*."""
+        rows = [(reader, f"article {n}") for n in range(1, 4) for reader in range(n * most)]
+        table = pa.table({"reader": [reader for reader, _ in rows], "article": [article for _, article in rows]})
+        pyarrow.parquet.write_table(table, self.folder / "reads.parquet")
+
+    def plan(self, k=5, epsilon=2.0):
+        """A top k."""
+        return self.warehouse.plan(TOP.format(k), epsilon=epsilon, delta="1e-8", shared=True)
+
+    def ask(self, account="ann", k=5, *, epsilon=2.0, engine=None, progress=None, steps=None, **parts):
+        """As the service does it."""
+        plan = self.plan(k, epsilon)
+        version, table = "1", "reads"
+        release_key = self.seals.release_key(plan, table, version)
+        about = {"id": release_key.hex(), "dataset": table, "data_version": version}
+        return answer_stored(
+            plan,
+            engine or self.warehouse.steady("reads", version),
+            self.manager,
+            account,
+            release_key,
+            self.seals.bits(plan, table, version),
+            lambda release: encode(release, **about, question=question_of(plan.query, table)),
+            **{"fingerprint_key": self.seals.fingerprint_key(table, version), "computational": True, **parts},
+            progress=progress,
+            steps=steps or Walked(),
+        )
+
+    def spent(self, account):
+        """All that counts against the limit of an account, held or not."""
+        return self.manager.get(account).balance.spent
+
+    def lose_leases(self):
+        """Let the time of all leases pass, and end them."""
+        self.now += 61_000_000
+        return self.manager.tend()
+
+    def close(self):
+        """Let go of everything."""
+        self.warehouse.close()
+        self.store.close()
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A world of its own."""
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The answer of a world where nothing breaks, and what it cost."""
+    made = World(tmp_path_factory.mktemp("undisturbed"))
+    answered = made.ask()
+    spent = made.spent("ann")
+    made.close()
+    return answered, spent
+
+
+class NoEngine:
+    """Whoever touches it fails the test."""
+
+    def __getattr__(self, name):
+        raise AssertionError(f"the engine was asked for {name}")
+
+
+def test_an_answer_is_what_was_settled_and_charges_what_it_cost(world):
+    """Pay what you get: three of five items on every account of the path, and the stored bytes leave."""
+    walked = Walked()
+    answered = world.ask(steps=walked)
+    assert tuple(walked.names) == WALK
+    assert not answered.replayed
+    assert world.store.release(answered.release_key).result == answered.body
+    release = decode(answered.body)
+    assert [item["article"] for item in release.to_dict()["items"]] == ["article 3", "article 2", "article 1"]
+    assert answered.charged == world.spent("ann") == world.spent("org")
+    assert answered.charged.rho < world.plan().worst_cost.rho
+    assert world.store.reservation(answered.reservation).state is State.SETTLED
+
+
+def test_the_same_question_again_touches_no_engine_and_is_free(world):
+    """I7: the same bytes for the same account, which pays nothing more."""
+    first, spent = world.ask(), world.spent("ann")
+    again = world.ask(engine=NoEngine())
+    assert (again.body, again.replayed, again.charged, again.reservation) == (first.body, True, Cost(), None)
+    assert world.spent("ann") == spent
+
+
+def test_another_analyst_gets_the_same_bytes_and_pays_once(world):
+    """I7: her own account in full, the shared one nothing."""
+    first = world.ask()
+    org = world.spent("org")
+    other = world.ask("bob", engine=NoEngine())
+    assert (other.body, other.replayed) == (first.body, True)
+    assert other.charged == first.charged == world.spent("bob")
+    assert world.spent("org") == org
+
+
+def test_a_budget_that_is_short_asks_no_engine(world):
+    """I9: a refusal depends on the worst case and on what is left; nothing is held."""
+    with pytest.raises(BudgetRefused):
+        world.ask(epsilon=40.0, engine=NoEngine())
+    assert world.spent("ann") == Cost()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", range(len(WALK)), ids=[f"{n}-{name}" for n, name in enumerate(WALK)])
+def test_wherever_a_run_breaks_nothing_leaves_uncharged_and_asking_again_pays_once(world, undisturbed, step, after):
+    """I1-I4: broken off at any step, then asked again: the same bytes at the price of one undisturbed run."""
+    with pytest.raises((Boom, RunFailed)):
+        world.ask(steps=Walked(step, after=after))
+    world.lose_leases()
+    spent, worst = world.spent("ann"), world.plan().worst_cost
+    if (step, after) < (2, True):
+        assert spent == Cost(), "nothing was asked"
+    elif (step, after) < (6, True):
+        assert spent == worst, "the data was asked, or may have been"
+    else:
+        assert spent == undisturbed[1], "settled, though nobody heard of it"
+    assert world.manager.get("ann").balance.held == Cost()
+    again = world.ask()
+    assert again.body == undisturbed[0].body
+    assert world.spent("ann") == world.spent("org") == undisturbed[1]
+    world.manager.verify()
+
+
+@pytest.mark.parametrize("step", [3, 4, 5])
+def test_a_process_that_dies_in_a_run_is_charged_by_its_lease(world, undisturbed, step):
+    """I3: nobody is there to forfeit, so the lease does; the retry is paid for."""
+
+    def die():
+        world.manager.forfeit = world.manager.void = lambda _: None
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.ask(steps=Walked(step, do=die))
+    del world.manager.forfeit, world.manager.void
+    assert world.manager.get("ann").balance.held == world.plan().worst_cost
+    assert world.lose_leases() == 1
+    assert world.manager.get("ann").balance.forfeited == world.plan().worst_cost
+    assert world.ask().body == undisturbed[0].body
+    assert world.spent("ann") == undisturbed[1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_being_stopped_in_a_run_forfeits_and_goes_on(world, error):
+    """Ctrl-C is no failure of the run, but the data was asked."""
+
+    def stop():
+        raise error
+
+    with pytest.raises(error):
+        world.ask(steps=Walked(4, do=stop))
+    assert world.manager.get("ann").balance.forfeited == world.plan().worst_cost
+
+
+@pytest.mark.parametrize("step", [4, 5, 6])
+def test_an_answer_whose_lease_was_lost_is_dropped(world, undisturbed, step):
+    """I3: a zombie gets no row; the next one who asks pays once, with what was forfeited."""
+    with pytest.raises(RunFailed) as failed:
+        world.ask(steps=Walked(step, do=world.lose_leases))
+    assert isinstance(failed.value.__cause__, LeaseLost)
+    assert world.store.release(undisturbed[0].release_key) is None
+    assert world.ask().body == undisturbed[0].body
+    assert world.spent("ann") == undisturbed[1]
+
+
+def test_a_lease_lost_before_the_data_is_asked_costs_nothing(world):
+    """HELD and over is void."""
+    with pytest.raises(LeaseLost):
+        world.ask(steps=Walked(1, do=world.lose_leases))
+    assert world.spent("ann") == Cost()
+
+
+def test_an_engine_that_cannot_be_reached_costs_nothing(world):
+    """The probe comes before start."""
+
+    class Gone:
+        def fetch(self, _):
+            raise EngineError("away")
+
+    with pytest.raises(EngineError, match="away"):
+        world.ask(engine=Gone())
+    assert world.spent("ann") == Cost()
+
+
+@pytest.mark.parametrize("error", [EngineError("no"), InputError("no"), MemoryError(), ValueError("row 7")], ids=repr)
+def test_an_engine_that_fails_is_paid_for(world, error):
+    """I3: whatever it says; its words are the cause, and are not repeated."""
+
+    class Fails:
+        def fetch(self, _):
+            return None
+
+        def head(self, *_, **__):
+            raise error
+
+    with pytest.raises(RunFailed) as failed:
+        world.ask(engine=Fails())
+    assert failed.value.__cause__ is error
+    assert "row" not in str(failed.value)
+    assert world.store.reservation(failed.value.reservation).state is State.FORFEIT
+    assert world.spent("ann") == world.plan().worst_cost
+
+
+def test_nobody_waiting_before_start_costs_nothing_and_after_it_the_worst_case(world):
+    """Progress is asked before the data is, and stops the engine after."""
+
+    def gone(_):
+        raise Boom
+
+    with pytest.raises(Boom):
+        world.ask(progress=gone)
+    assert world.spent("ann") == Cost()
+    calls = []
+
+    def gone_later(share):
+        calls.append(share)
+        if len(calls) > 1:
+            raise Boom
+
+    class Slow:
+        """An engine that tells its progress."""
+
+        def fetch(self, _):
+            return None
+
+        def head(self, _, progress, **__):
+            progress(0.5)
+
+    with pytest.raises(RunFailed) as failed:
+        world.ask(engine=Slow(), progress=gone_later)
+    assert isinstance(failed.value.__cause__, Boom)
+    assert world.spent("ann") == world.plan().worst_cost
+
+
+def test_two_who_ask_first_at_once_get_the_same_bytes(world):
+    """Both ran, both settle; each analyst pays, the organisation once."""
+    meet, answers = threading.Barrier(2, timeout=60), {}
+
+    def ask(account):
+        answers[account] = world.ask(account, steps=Walked(6, do=meet.wait))
+
+    threads = [threading.Thread(target=ask, args=(account,)) for account in ("ann", "bob")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers["ann"].body == answers["bob"].body
+    assert not answers["ann"].replayed
+    assert not answers["bob"].replayed
+    assert world.spent("ann") == world.spent("bob") == world.spent("org") == answers["ann"].charged
+
+
+def test_noise_of_the_system_is_drawn_once_for_two_at_once(world):
+    """Without keyed noise the two runs differ; who settles second gives the answer of the first."""
+    meet, answers = threading.Barrier(2, timeout=60), []
+    plan = world.plan()
+
+    def ask():
+        answers.append(
+            answer_stored(
+                plan,
+                world.warehouse.steady("reads", None),
+                world.manager,
+                "ann",
+                world.seals.release_key_once("ann", "key", b""),
+                SystemBits(),
+                lambda release: release.to_csv().encode(),
+                fingerprint_key=None,
+                steps=Walked(6, do=meet.wait),
+            )
+        )
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers[0].body == answers[1].body
+    assert sorted(answer.charged.rho > 0 for answer in answers) == [False, True]
+
+
+def test_the_same_key_while_it_is_under_way_is_in_flight(world):
+    """I4: one idempotency key, one run; afterwards its answer."""
+    seen = []
+    walked = Walked(4, do=lambda: seen.append(world.ask(key="k", digest=b"d", engine=NoEngine())))
+    answered = world.ask(key="k", digest=b"d", steps=walked)
+    assert isinstance(answered, Answered)
+    assert isinstance(seen[0], InFlight)
+    assert world.ask(key="k", digest=b"d", engine=NoEngine()).body == answered.body
+
+
+def test_a_store_that_fails_when_it_settles_lets_nothing_out(world, undisturbed):
+    """I2: not durable, not answered; what it could cost pays for the retry."""
+    settle = world.manager.settle
+
+    def fails(*_):
+        raise StoreUnavailable("the disk is full")
+
+    world.manager.settle = fails
+    with pytest.raises(StoreUnavailable):
+        world.ask()
+    world.manager.settle = settle
+    assert world.spent("ann") == world.plan().worst_cost
+    assert world.ask().body == undisturbed[0].body
+    assert world.spent("ann") == undisturbed[1]
+
+
+def test_a_settlement_whose_reply_was_lost_is_free_when_asked_again(world, undisturbed):
+    """I2: it was settled; asking again finds it."""
+    settle = world.manager.settle
+
+    def loses(*arguments):
+        settle(*arguments)
+        raise StoreUnavailable("the connection broke")
+
+    world.manager.settle = loses
+    with pytest.raises(StoreUnavailable):
+        world.ask()
+    world.manager.settle = settle
+    again = world.ask(engine=NoEngine())
+    assert (again.body, again.replayed, again.charged) == (undisturbed[0].body, True, Cost())
+
+
+def test_data_that_changes_under_one_version_is_noticed(world):
+    """T13: the same head with other noise would show the change; it is refused and forfeited."""
+    first = world.ask()
+    world.write(1001)
+    with pytest.raises(RunFailed) as failed:
+        world.ask(epsilon=2.5)
+    assert isinstance(failed.value.__cause__, DataChanged)
+    assert world.manager.get("ann").balance.forfeited == world.plan(epsilon=2.5).worst_cost
+    assert world.ask(engine=NoEngine()).body == first.body, "what was answered stays answered"
+    world.write(1000)
+    assert world.ask(epsilon=2.5).charged.rho > 0
+
+
+HEAD = ExactHead(pa.array([3, 2, 1]).to_numpy().astype("<i8"), 5, pa.table({"a": ["x", "", None]}))
+REQUEST = HeadRequest("user", ("a",), 5)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        dataclasses.replace(HEAD, counts=HEAD.counts + 1),
+        dataclasses.replace(HEAD, labels=pa.table({"a": ["x", None, ""]})),
+        dataclasses.replace(HEAD, labels=pa.table({"b": ["x", "", None]})),
+        dataclasses.replace(HEAD, labels=pa.table({"a": ["x", "", '"']})),
+        dataclasses.replace(HEAD, sums=HEAD.counts),
+    ],
+)
+def test_a_fingerprint_changes_with_all_that_an_engine_returned(head):
+    """Counts, labels, missing ones, sums."""
+    one, other = (fingerprint(found, REQUEST, b"", b"k" * 32) for found in (HEAD, head))
+    assert one.head_key == other.head_key
+    assert one.digest != other.digest
+    assert fingerprint(dataclasses.replace(HEAD), REQUEST, b"", b"k" * 32) == one
+
+
+@pytest.mark.parametrize(
+    ("request_", "seed", "key"),
+    [
+        (dataclasses.replace(REQUEST, limit=6), b"", b"k"),
+        (dataclasses.replace(REQUEST, domain=pa.table({"a": ["x"]})), b"", b"k"),
+        (dataclasses.replace(REQUEST, summed=Summed("m", Fraction(0), Fraction(1))), b"", b"k"),
+        (REQUEST, b"seed", b"k"),
+        (REQUEST, b"", b"l"),
+    ],
+)
+def test_another_head_has_another_name(request_, seed, key):
+    """What was asked, of which users' groups, in which version of which table."""
+    assert fingerprint(HEAD, request_, seed, key * 32).head_key != fingerprint(HEAD, REQUEST, b"", b"k" * 32).head_key
+
+
+def test_a_release_key_is_of_the_question_the_version_and_the_secret(world):
+    """Each of them makes another; nobody without the secret can make any."""
+    one, other = world.plan(), world.plan(4)
+    keys = {
+        world.seals.release_key(one, "reads", "1"),
+        world.seals.release_key(other, "reads", "1"),
+        world.seals.release_key(one, "reads", "2"),
+        world.seals.release_key(one, "twin", "1"),
+        Seals(b"t" * 32).release_key(one, "reads", "1"),
+        world.seals.release_key_once("ann", "reads", b"1"),
+        world.seals.fingerprint_key("reads", "1"),
+    }
+    assert len(keys) == 7
+    assert repr(world.seals) == "Seals(...)"
+    with pytest.raises(InputError):
+        Seals(b"short")

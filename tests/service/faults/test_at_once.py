@@ -1,0 +1,173 @@
+"""I1, I4, I7: the same request many times, many requests for what is left, two who ask first; all in one service.
+
+The same with two services on one PostgreSQL store is in servers/tests/test_service_replicas.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from discreet.values import Cost
+
+from .house import ACT, DELTA, TOP, House, slug
+
+LOOSE = TOP.replace("reads", "loose")
+ROOM = "concurrent_most = 200"
+
+
+def rewritten(number):
+    """A question like no other, at the same price."""
+    return TOP.replace("GROUP", f"WHERE article <> 'x{number}' GROUP")
+
+
+@pytest.fixture
+def house(tmp_path):
+    """A house with room for many questions at once."""
+    return House(tmp_path / "house", service=ROOM)
+
+
+@pytest.mark.parametrize("question", [TOP, LOOSE], ids=["versioned", "without a version"])
+def test_the_same_request_fifty_times_at_once_is_run_once(house, question):
+    """I4, F6: while it is under way the others hear so; then all hear the same bytes, for one charge."""
+    with house.opened() as service:
+        request = ("ann", question, "once", {})
+        replies = service.together([request] * 50)
+        assert {reply.status_code for reply in replies} <= {200, 409}
+        assert {slug(reply) for reply in replies if reply.status_code == 409} <= {"in-flight"}
+        replies += service.together([request] * 50)
+        answered = [reply for reply in replies if reply.status_code == 200]
+        assert len(answered) > 50
+        assert len({reply.content for reply in answered}) == 1
+        assert service.engines.asked == 1
+        charged = [
+            reply.headers["discreet-charged"] for reply in answered if reply.headers["discreet-replayed"] == "?0"
+        ]
+        assert len(charged) == 1
+        assert service.balance().used == service.balance("sales").used == service.balance().spent != Cost()
+        assert len(service.manager.history("ann@sales")) == 1
+
+
+def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(house):
+    """I4: also if the other body asks the same, and while the first one is under way."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(count, _):
+        begun.set()
+        assert go_on.wait(60)
+        return count()
+
+    with house.opened() as service, ThreadPoolExecutor(1) as pool:
+        service.engines.head = wait
+        first = pool.submit(service.ask, key="once")
+        assert begun.wait(60)
+        held = service.balance().spent
+        early = service.ask(key="once", epsilon=0.5)
+        assert (early.status_code, slug(early)) == (409, "key-reused")
+        assert service.balance().spent == held
+        go_on.set()
+        assert first.result(60).status_code == 200
+        used = service.balance().spent
+        late = [service.ask(question, key="once") for question in (TOP + " ", rewritten(1), "SELECT nothing")]
+        assert [(reply.status_code, slug(reply)) for reply in late[:2]] == [(409, "key-reused")] * 2
+        assert (late[2].status_code, slug(late[2])) == (400, "malformed")
+        assert service.balance().spent == used
+        assert service.ask(key="once").content == first.result().content
+
+
+def test_a_key_is_its_senders_own(house):
+    """I4: what bob sends with ann's key is bob's own question."""
+    with house.opened() as service:
+        ann, bob = service.ask(LOOSE, key="once"), service.ask(LOOSE, "bob", key="once")
+        other = service.ask(rewritten(1), "bob", key="another")
+        assert {ann.status_code, bob.status_code, other.status_code} == {200}
+        assert ann.headers["discreet-release"] != bob.headers["discreet-release"]
+        assert service.engines.asked == 3
+
+
+@pytest.mark.parametrize("question", [TOP, LOOSE], ids=["versioned", "without a version"])
+def test_what_was_answered_is_replayed_by_the_next_service(house, question):
+    """I4, I7: the same bytes, free, though nothing of it is in memory; another body is still another."""
+    with house.opened() as service:
+        first = service.ask(question, key="once")
+        used = service.balance().used
+    with house.opened() as service:
+        again = service.ask(question, key="once")
+        assert (again.status_code, again.content) == (200, first.content)
+        assert (again.headers["discreet-charged"], again.headers["discreet-replayed"]) == ("rho=0.0, delta=0.0", "?1")
+        assert slug(service.ask(question, key="once", epsilon=0.5)) == "key-reused"
+        as_csv = service.ask(question, key="once", headers={"Accept": "text/csv"})
+        assert (as_csv.status_code, as_csv.headers["discreet-release"]) == (200, first.headers["discreet-release"])
+        assert service.engines.asked == 0
+        assert service.balance().used == service.balance().spent == used
+
+
+def test_a_request_that_was_refused_can_be_sent_again_with_its_key(house):
+    """I4: nothing became of it, so that there is nothing to give again."""
+    with house.opened() as service:
+        limit = service.manager.account("ann@sales").limit
+        service.manager.set_limit("ann@sales", Cost(), DELTA, ACT)
+        assert slug(service.ask(key="once")) == "budget-short"
+        service.manager.set_limit("ann@sales", limit, DELTA, ACT)
+        assert service.ask(key="once").status_code == 200
+
+
+def test_exactly_as_many_are_admitted_as_fit(house):
+    """I1: sixteen ask at once for a shared budget of three and a half; none is overspent, and none left over."""
+    with house.opened() as service, ThreadPoolExecutor(16) as pool:
+        worst = service.parts.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
+        service.manager.set_limit("sales", Cost(worst.rho * 7 / 2, DELTA / 2), DELTA, ACT)
+        refused, all_refused = [], threading.Event()
+
+        def wait(count, _):
+            assert all_refused.wait(60)  # so that nothing is freed before the last one asked
+            return count()
+
+        def ask(number):
+            reply = service.ask(rewritten(number), "ann" if number % 2 else "bob", key=f"k{number}")
+            if reply.status_code == 403:
+                refused.append(reply)
+                if len(refused) == 13:
+                    all_refused.set()
+            return reply
+
+        service.engines.head = wait
+        replies = list(pool.map(ask, range(16)))
+        assert sorted(reply.status_code for reply in replies) == [200] * 3 + [403] * 13
+        assert {reply.json()["account"] for reply in refused} == {"sales"}
+        assert service.engines.asked == 3
+        left = service.balance("sales").remaining
+        assert worst.within(left), "they paid what they got, and what was freed can be asked for"
+        assert service.ask(rewritten(99)).status_code == 200
+
+
+def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(house):
+    """I7: both run; the one who settles first is the answer to both."""
+    together = threading.Barrier(2)
+
+    def meet(count, _):
+        head = count()
+        together.wait(60)
+        return head
+
+    with house.opened() as service, ThreadPoolExecutor(2) as pool:
+        service.engines.head = meet
+        ann, bob = pool.map(lambda who: service.ask(who=who, key="first"), ("ann", "bob"))
+        assert ann.content == bob.content
+        assert service.engines.asked == 2
+        assert service.balance("ann@sales").used == service.balance("bob@sales").used != Cost()
+        assert service.balance("sales").used == service.balance("ann@sales").used
+
+
+def test_what_a_shared_account_has_paid_for_takes_nothing_more_of_it(house):
+    """I7: bob pays for ann's answer himself, though nothing is left of what they share; another question is refused."""
+    with house.opened() as service:
+        first = service.ask()
+        paid = service.balance("sales").used
+        service.manager.set_limit("sales", paid, DELTA, ACT)
+        second = service.ask(who="bob")
+        assert second.content == first.content
+        assert service.balance("bob@sales").used == service.balance("sales").spent == paid
+        assert slug(service.ask(rewritten(1), "bob")) == "budget-short"

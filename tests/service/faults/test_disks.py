@@ -1,0 +1,228 @@
+"""F11, F12: disks that are full or fail, files that are removed, processes too many, copies that are put back."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import sys
+
+import apsw
+import httpx
+import pyarrow.parquet
+import pytest
+
+from discreet.budget.errors import StoreBehind
+from discreet.errors import InputError
+from discreet.values import Cost
+
+from .house import TOP, WITNESS, House, slug, table_of
+from .served import Process, serving
+
+NAME = "the bad disk of a service"
+
+
+class BadDisk(apsw.VFS):
+    """A disk that is full, or fails to flush, when it is told so."""
+
+    def __init__(self):
+        self.full = self.broken = False
+        super().__init__(NAME, "")
+
+    def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
+        """A file on it."""
+        return _BadFile(self, name, flags)
+
+
+class _BadFile(apsw.VFSFile):
+    def __init__(self, disk, name, flags):
+        self._disk = disk
+        super().__init__("", name, flags)
+
+    def xWrite(self, data, offset):  # noqa: N802 - SQLite's name
+        """Write, if there is room."""
+        if self._disk.full:
+            raise apsw.FullError
+        super().xWrite(data, offset)
+
+    def xSync(self, flags):  # noqa: N802 - SQLite's name
+        """Flush, or fail."""
+        if self._disk.broken:
+            raise apsw.IOError
+        super().xSync(flags)
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """The disk that stores are on which are opened from now on."""
+    made = BadDisk()
+    connection = functools.partial(apsw.Connection, vfs=NAME)
+    monkeypatch.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # where apsw says again what SQLite was told
+    yield made
+    made.unregister()
+
+
+def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(disk, house):
+    """F11: what cannot be written is not answered; what is sent again then is charged once, by the same service."""
+    with house.opened() as service:
+        disk.full = True
+        refused = service.ask(key="once")
+        assert (refused.status_code, slug(refused), refused.headers["retry-after"]) == (503, "store-unavailable", "2")
+        assert service.engines.asked == 0
+        disk.full = False
+        answered = service.ask(key="once")
+        assert answered.status_code == 200
+        assert service.balance().used == service.balance("sales").used == service.balance().spent
+
+
+def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, house):
+    """I2, F11: the data was asked, so that it is forfeited when its lease is over, and pays for the retry."""
+
+    def fill(count, _):
+        head = count()
+        disk.full = True
+        return head
+
+    with house.opened() as service:
+        service.engines.head = fill
+        refused = service.ask(key="once")
+        assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
+        disk.full, service.engines.head = False, None
+        assert (service.ask(key="once").status_code, service.engines.asked) == (409, 1)
+        service.clock.pass_(minutes=10)
+        assert service.manager.tend() == 1
+        assert service.balance().forfeited == service.balance().spent != Cost()
+        assert service.ask(key="once").status_code == 200
+        assert service.balance().used == service.balance().spent
+
+
+def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(disk, house):
+    """F11: after a flush that failed nobody knows what is on the disk; what is sent again is charged once."""
+
+    def fail(count, _):
+        head = count()
+        disk.broken = True
+        return head
+
+    with house.opened(checked=False) as service:
+        service.engines.head = fail
+        assert slug(service.ask(key="once")) == "store-unavailable"
+        disk.broken, service.engines.head = False, None
+        assert slug(service.ask(key="once")) == "store-unavailable"
+        assert slug(service.ask(key="another", epsilon=0.5)) == "store-unavailable"
+        assert service.engines.asked == 1
+        assert service.send("GET", "/readyz", None).json()["checks"]["upkeep"] == "stale"
+    house.clock.pass_(minutes=10)
+    with house.opened() as service:
+        service.manager.tend()
+        assert service.ask(key="once").status_code == 200
+        assert service.balance().used == service.balance().spent
+
+
+def test_a_second_service_on_one_file_is_refused_and_disturbs_nobody(house):
+    """One process has the file; the second one ends before it listens."""
+    with serving(house) as service:
+        second = Process(house)
+        assert (second.url, second.process.exitcode) == (None, 1)
+        reply = httpx.post(f"{service.url}/v1/query", json={"sql": TOP}, headers=house.headers("ann"))
+        house.note("ann", reply)
+        assert reply.status_code == 200
+    with house.books() as manager:
+        house.check(manager)
+
+
+def _witnessed(tmp_path):
+    house = House(tmp_path / "house", rest=WITNESS)
+    with house.opened() as service:
+        assert service.ask(key="first").status_code == 200
+        service.manager.tend()
+    return house
+
+
+def test_a_service_whose_store_is_put_back_does_not_start(tmp_path):
+    """F12, T25: yesterday's copy is whole and consistent; only the witness knows that it was spent from since."""
+    house = _witnessed(tmp_path)
+    backup = shutil.copytree(house.folder, tmp_path / "backup")
+    with house.opened() as service:
+        assert service.ask(key="second", epsilon=2.0).status_code == 200
+        service.manager.tend()
+    shutil.copy(backup / "budget.db", house.folder / "budget.db")
+    with pytest.raises(StoreBehind), house.opened():
+        pass
+    assert Process(house).url is None
+
+
+def test_a_store_whose_log_was_removed_after_a_crash_does_not_serve(tmp_path):
+    """F11, F12: without its -wal a store is older than it was; the witness knows."""
+    house = _witnessed(tmp_path)
+    with house.opened() as service:
+        assert service.ask(key="second", epsilon=2.0).status_code == 200
+        service.manager.tend()
+        crashed = house.copied(tmp_path / "crashed")  # as kill -9 would leave it
+    with crashed.copied(tmp_path / "whole").opened() as service:
+        assert len(service.manager.history("ann@sales")) == 2
+    (crashed.folder / "budget.db-wal").unlink()
+    with pytest.raises(StoreBehind), crashed.opened():
+        pass
+
+
+def test_another_store_cannot_take_the_place_of_the_one_that_was_witnessed(tmp_path):
+    """F12: an empty one, in which everything is left."""
+    house = _witnessed(tmp_path)
+    other = House(tmp_path / "other", rest=WITNESS)
+    shutil.copy(other.folder / "budget.db", house.folder / "budget.db")
+    with pytest.raises(StoreBehind), house.opened():
+        pass
+
+
+def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_path):
+    """F12: upkeep sees that witnessed lines are missing; the witness is not told otherwise, and nothing is added."""
+    house = _witnessed(tmp_path)
+
+    def lose(books):
+        books.db.execute("DELETE FROM ledger WHERE seq = (SELECT max(seq) FROM ledger)")
+        books.load()
+
+    with house.opened(checked=False) as service:
+        service.parts.upkeep.once()
+        assert service.send("GET", "/readyz", None).status_code == 200
+        witnessed, paid = (house.folder / "witness").read_bytes(), service.ask(key="first").content
+        service.manager._store._writer.run(lose)
+        heads = service.manager.heads()
+        for _ in range(2):
+            service.parts.upkeep.once()
+            reply = service.ask(key="second", epsilon=2.0)
+            assert (reply.status_code, slug(reply)) == (503, "store-unavailable")
+            ready = service.send("GET", "/readyz", None)
+            assert (ready.status_code, ready.json()["checks"]["witness"]) == (503, "stale")
+        assert (house.folder / "witness").read_bytes() == witnessed
+        assert service.manager.heads() == heads
+        assert service.engines.asked == 0
+        assert service.ask(key="first").content == paid, "what is in memory was paid for"
+
+
+def test_data_that_changes_within_its_version_is_not_answered(house):
+    """T13: equal noise on other data would show the difference, and fresh noise would average out."""
+    narrow, wide = TOP, TOP.replace("LIMIT 5", "LIMIT 7")
+    with house.opened() as service:
+        first = service.ask(narrow)
+        assert first.status_code == 200
+    pyarrow.parquet.write_table(table_of(readers=True, more=1), house.folder / "reads.parquet")
+    with house.opened() as service:
+        assert service.ask(narrow).content == first.content, "what was paid for is replayed"
+        used, engine_asked = service.balance().used, service.engines.asked
+        refused = [service.ask(wide, key=str(n)) for n in range(2)]
+        assert [(reply.status_code, slug(reply)) for reply in refused] == [(503, "data-changed")] * 2
+        assert refused[0].json()["detail"] == refused[1].json()["detail"]
+        assert service.engines.asked == engine_asked + 2
+        assert service.balance().used == used
+        assert service.balance().forfeited != Cost()
+        assert {event["cause"] for event in service.events("forfeited")} == {"data-changed"}
+
+
+def test_a_service_without_its_store_does_not_start(house):
+    """It makes no new and empty one by itself."""
+    (house.folder / "budget.db").unlink()
+    with pytest.raises(InputError, match="no budget store"), house.opened():
+        pass
+    assert not (house.folder / "budget.db").exists()

@@ -1,0 +1,178 @@
+"""Engines that do not answer in time, are away, go away, or answer wrongly: who pays, and what is said."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from discreet.errors import EngineTimeout, EngineUnreachable, InexactHead
+from discreet.values import Cost, ExactHead
+
+from .house import CATALOG, GRANTED, TOP, House, slug
+
+MORE = """
+[engines.slow]
+url = "duckdb:///loose.db"
+timeout_seconds = 1
+
+[engines.away]
+url = "postgresql://reader@127.0.0.1:9/nothing"
+
+[datasets.slow]
+engine = "slow"
+view = "SELECT t.reader, t.article FROM t, range(100000000) AS many(number) WHERE hash(number) <> 1"
+user = "reader"
+data_version = "1"
+columns.article = { type = "text", group = true }
+
+[datasets.away]
+engine = "away"
+table = "reads"
+user = "reader"
+data_version = "1"
+columns.article = { type = "text", group = true }
+"""
+
+
+@pytest.fixture
+def house(tmp_path):
+    """A house with an engine that is slow and one that is away."""
+    return House(tmp_path / "house", catalog=CATALOG + MORE, granted={**GRANTED, "slow": None, "away": None})
+
+
+def late(_, __):
+    """What an engine does that does not answer in time."""
+    raise EngineTimeout("the engine did not answer within 1 seconds")
+
+
+def test_an_engine_that_does_not_answer_in_time_is_stopped_and_paid_for(house):
+    """504; its worst case stays charged, and pays for asking the same again; nothing is refunded (I3)."""
+    with house.opened() as service:
+        question = TOP.replace("reads", "slow")
+        worst = service.parts.warehouse.plan(question, epsilon=1.0, delta="1e-8", shared=True).worst_cost
+        for key in ("once", "twice"):
+            reply = service.ask(question, key=key)
+            assert (reply.status_code, slug(reply)) == (504, "engine-timeout")
+            assert "retry-after" not in reply.headers, "each attempt may count towards a suspension"
+            assert service.balance().spent == service.balance().forfeited == worst
+        assert [event["cause"] for event in service.events("forfeited")] == ["timeout"] * 2
+
+
+def test_what_a_run_forfeited_pays_for_asking_the_same_again_and_for_nothing_else(house):
+    """I3: then it is charged what the answer cost; another question is charged by itself."""
+    with house.opened() as service:
+        service.engines.head = late
+        assert service.ask(key="once").status_code == 504
+        forfeited = service.balance().forfeited
+        service.engines.head = None
+        other = service.ask(epsilon=0.5)
+        assert service.balance().forfeited == forfeited
+        other_cost = service.balance().used
+        assert service.ask(key="once").status_code == other.status_code == 200
+        assert service.balance().forfeited == Cost()
+        assert (service.balance().used - other_cost).within(forfeited)
+        assert service.balance("sales").spent == service.balance().spent
+
+
+def test_five_runs_that_failed_in_a_day_suspend_until_time_passes_or_an_officer_lifts_it(house):
+    """T27: who can make runs fail learns from five of them at most; what was paid for is still given."""
+    with house.opened() as service:
+        paid = service.ask()
+        service.engines.head = late
+        for number in range(5):
+            assert service.ask(epsilon=0.5 + number / 100).status_code == 504
+        service.engines.head = None
+        asked, spent = service.engines.asked, service.balance().spent
+        refused = service.ask(epsilon=2.0)
+        assert (refused.status_code, slug(refused), refused.json()["account"]) == (403, "suspended", "ann@sales")
+        assert service.ask(epsilon=0.5).json()["until"] == refused.json()["until"], "not even what was forfeited for"
+        assert service.ask().content == paid.content
+        assert service.ask(who="bob", epsilon=2.0).status_code == 200
+        assert (service.engines.asked, service.balance().spent) == (asked + 1, spent)
+        assert service.act("POST", "/v1/admin/accounts/ann@sales/lift").status_code in {200, 204}
+        assert service.ask(epsilon=0.5).status_code == 200
+        service.engines.head = late
+        for number in range(5):
+            assert service.ask(epsilon=0.4 + number / 100).status_code == 504
+        assert slug(service.ask(epsilon=2.1)) == "suspended"
+        service.clock.pass_(days=1)
+        service.engines.head = None
+        assert service.ask(epsilon=2.1).status_code == 200
+
+
+def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(house):
+    """503, before anything was reserved: it may be asked as often as anybody likes."""
+    with house.opened() as service:
+        heads = service.manager.heads()
+        for _ in range(6):
+            reply = service.ask(TOP.replace("reads", "away"), key="once")
+            assert (reply.status_code, slug(reply), reply.headers["retry-after"]) == (503, "engine-unavailable", "5")
+        assert service.manager.heads() == heads
+        assert service.balance().spent == Cost()
+
+
+@pytest.mark.parametrize("where", ["probe", "head"])
+def test_an_engine_that_goes_away_is_paid_for_once_it_was_asked(house, where):
+    """Before that nothing was asked, and all is free again."""
+
+    def gone(*_):
+        raise EngineUnreachable("there is no connection")
+
+    with house.opened() as service:
+        setattr(service.engines, "fetch" if where == "probe" else "head", gone)
+        reply = service.ask(key="once")
+        assert reply.status_code == 503
+        assert slug(reply) == ("engine-unavailable" if where == "probe" else "engine-failed")
+        assert (service.balance().forfeited == Cost()) is (where == "probe")
+        assert service.balance().held == Cost()
+        service.engines.fetch = service.engines.head = None
+        assert service.ask(key="once").status_code == 200
+        assert service.balance().spent == service.balance().used
+
+
+def unproven(_, __):
+    """An engine that says so itself."""
+    raise InexactHead("the engine dropped 17 groups")
+
+
+def unsorted(count, _):
+    """A head in the wrong order."""
+    head = count()
+    return dataclasses.replace(head, counts=head.counts[::-1].copy())
+
+
+def negative(count, _):
+    """A count below nothing."""
+    head = count()
+    return dataclasses.replace(head, counts=head.counts - 10_000)
+
+
+def too_many(count, _):
+    """More items than were asked for."""
+    head = count()
+    return ExactHead(np.arange(head.limit + 2, 0, -1), head.limit, head.labels)
+
+
+def inexact_numbers(count, _):
+    """Counts that are no whole numbers."""
+    head = count()
+    return dataclasses.replace(head, counts=head.counts.astype(float))
+
+
+@pytest.mark.parametrize("wrong", [unproven, unsorted, negative, too_many, inexact_numbers], ids=lambda f: f.__name__)
+def test_an_engine_that_answers_wrongly_gets_no_noise_and_no_word_out(house, wrong):
+    """Only a head that is proven exact is protected by its noise; whatever else came is dropped, and paid for."""
+    with house.opened() as service:
+        service.engines.head = wrong
+        reply = service.ask(key="once")
+        assert reply.status_code == (503 if wrong is unproven else 500)
+        assert slug(reply) == ("engine-failed" if wrong is unproven else "internal")
+        assert not any(character.isdigit() for character in reply.json()["detail"])
+        assert "groups" not in service.stream.getvalue(), "the engine's words are not ours to tell"
+        assert service.balance().used == Cost()
+        assert service.balance().forfeited == service.balance().spent != Cost()
+        service.engines.head = None
+        assert service.ask(key="once").status_code == 200
+        assert service.balance().forfeited == Cost()

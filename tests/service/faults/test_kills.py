@@ -1,0 +1,174 @@
+"""F2: kill -9 at every step from a question to its answer, through HTTP, and while many ask.
+
+Killed anywhere, a service leaves a store that the next one can serve from: whoever sends the same request again, with
+the same idempotency key, pays once and gets what would have been answered; and nothing had left that was not paid for.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from discreet.values import Cost
+
+from .house import KNOWN, TOP, slug
+from .served import POINTS, Orders, Process, reached, serving
+
+LATER = 600.0
+"""Seconds after which every lease is over."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(founded, tmp_path_factory):
+    """What is answered if nothing happens, what it costs, and what it could have cost."""
+    house = founded.copied(tmp_path_factory.mktemp("undisturbed") / "house")
+    with serving(house, Orders(note=True)) as service:
+        reply = ask(house, service.url)
+        worst = httpx.post(f"{service.url}/v1/estimate", json={"sql": TOP}, headers=house.headers("ann"))
+    with house.books() as manager:
+        house.check(manager)
+        used = manager.get("ann@sales").balance.used
+    assert 0 < float(used.rho) < worst.json()["worst_cost"]["rho"]
+    return reply.content, used, reached(house.folder)
+
+
+def ask(house, url, key="once", question=TOP, who="ann"):
+    """What is answered; what left is remembered."""
+    reply = httpx.post(f"{url}/v1/query", json={"sql": question}, headers=house.headers(who, key), timeout=60)
+    house.note(who, reply)
+    return reply
+
+
+def standing(house, *, checked=True):
+    """What ann's account has used, and what she forfeited or holds; sales stands as she does."""
+    with house.books() as manager:
+        if checked:
+            house.check(manager)
+        ann, sales = (manager.get(account).balance for account in ("ann@sales", "sales"))
+    assert (ann.used, ann.held, ann.forfeited) == (sales.used, sales.held, sales.forfeited)
+    return ann.used, ann.held, ann.forfeited
+
+
+def test_an_undisturbed_question_walks_the_whole_stair(undisturbed):
+    """Otherwise the test below would test nothing: every point is reached, in order."""
+    points = [point for n, point in enumerate(undisturbed[2]) if point not in undisturbed[2][:n]]
+    assert tuple(points) == (*POINTS[: len(points)],)
+    assert len(points) == len(POINTS)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point, house, undisturbed):
+    """I1-I4: what is left behind is what the ledger says; asked again, it is one charge and the same bytes."""
+    body, cost, _ = undisturbed
+    service = Process(house, Orders(die=point))
+    try:
+        heard = ask(house, service.url).content
+    except httpx.TransportError:
+        heard = None
+    service.died()
+    used, held, forfeited = standing(house)
+    at = POINTS.index(point)
+    if at < POINTS.index("reserve: committed"):
+        assert (used, held, forfeited) == (Cost(), Cost(), Cost()), "nothing was asked for"
+    elif at < POINTS.index("settle: committed"):
+        assert (used, forfeited) == (Cost(), Cost()), "nothing was answered"
+        assert cost.within(held)
+        assert held != cost
+    else:
+        assert (used, held, forfeited) == (cost, Cost(), Cost()), "it was settled, whether anybody heard of it or not"
+    assert heard in (None, body)
+    assert heard is None or at >= POINTS.index("within reply"), "I2: nothing leaves before it is settled"
+    service = Process(house, Orders(later=LATER))
+    again = ask(house, service.url)
+    anew = ask(house, service.url, key="another")
+    service.kill()
+    assert (again.status_code, again.content) == (200, body)
+    assert (anew.content, anew.headers["discreet-replayed"]) == (body, "?1")
+    assert standing(house) == (cost, Cost(), Cost())
+
+
+def test_what_was_under_way_when_a_service_died_is_under_way_until_its_lease_is_over(house, undisturbed):
+    """I3, I4: nobody can know before that it is dead; then it is forfeited, and pays for the retry."""
+    service = Process(house, Orders(die="before noise"))
+    with pytest.raises(httpx.TransportError):
+        ask(house, service.url)
+    service.died()
+    with serving(house) as service:
+        early = ask(house, service.url)
+    assert (early.status_code, slug(early), early.headers["retry-after"]) == (409, "in-flight", "1")
+    with serving(house, Orders(later=LATER)):
+        pass  # its upkeep ends what is dead
+    used, held, forfeited = standing(house)
+    assert (used, held) == (Cost(), Cost())
+    assert undisturbed[1].within(forfeited)
+    with serving(house, Orders(later=LATER)) as service:
+        assert ask(house, service.url).content == undisturbed[0]
+    assert standing(house) == (undisturbed[1], Cost(), Cost())
+
+
+class _Crowd:
+    """Clients that ask one question after the other, each until it is answered, of a service that is killed."""
+
+    def __init__(self, house, kill_after):
+        self._house, self._later, self._kill_after = house, 0.0, kill_after
+        self._service = Process(house)
+        self._change = threading.Condition()
+        self.answers = {}
+
+    def client(self, number, questions):
+        """Ask so many questions, each with a key of its own."""
+        for n in range(questions):
+            key = f"{number}-{n}"
+            question = f"{KNOWN.partition(' GROUP')[0]} WHERE article <> '{key}' GROUP BY country"
+            while key not in self.answers:
+                with self._change:
+                    url = self._service.url
+                self._try(url, key, question)
+
+    def _try(self, url, key, question):
+        try:
+            reply = ask(self._house, url, key, question, "ann" if key < "2" else "bob")
+        except httpx.TransportError:
+            with self._change:
+                assert self._change.wait_for(lambda: self._service.url != url, 60)
+            return
+        assert reply.status_code in (200, 409, 429), reply.text
+        if reply.status_code == 200:
+            with self._change:
+                self.answers[key] = reply.content
+                if len(self.answers) in self._kill_after:
+                    self._again()
+
+    def _again(self):
+        """Kill it in the middle of whatever it does, and start it anew when all leases are over."""
+        self._service.kill()
+        self._later += LATER
+        self._service = Process(self._house, Orders(later=self._later))
+        self._change.notify_all()
+
+    def end(self):
+        """Kill it once more."""
+        self._service.kill()
+
+
+def test_killed_while_many_ask_every_question_is_paid_once(house):
+    """I1, I2, I4: four clients, four questions each, three kills; each costs what it costs, and no more."""
+    crowd = _Crowd(house, {3, 7, 12})
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(crowd.client, number, 4) for number in range(4)]:
+            done.result(120)
+    crowd.end()
+    assert len(crowd.answers) == len(set(crowd.answers.values())) == 16
+    with house.books() as manager:
+        manager.tend()
+        house.check(manager)
+        paid = {
+            paid.release.release_key: paid.charged for who in ("ann", "bob") for paid in manager.history(f"{who}@sales")
+        }
+        assert len(paid) == 16
+        sales = manager.get("sales").balance
+        assert sales.used == sum(paid.values(), Cost())
+        assert (sales.held, sales.forfeited) == (Cost(), Cost())

@@ -1,0 +1,57 @@
+"""F7: runs whose lease was taken while they slept: their answers are dropped, and paid for.
+
+With processes that are stopped, on PostgreSQL: servers/tests/test_service_replicas.py. Callers who leave:
+tests/service/test_limits.py.
+"""
+
+from __future__ import annotations
+
+from discreet.budget.states import State
+from discreet.values import Cost
+
+from .house import slug
+
+
+def test_a_run_that_lost_its_lease_answers_nothing(house):
+    """F7, I3: whoever wakes up after the reaper came gets no row, and no byte of the answer leaves."""
+    with house.opened() as service:
+
+        def sleep_long(count, _):
+            head = count()
+            service.clock.pass_(minutes=10)
+            assert service.manager.tend() == 1
+            return head
+
+        service.engines.head = sleep_long
+        reply = service.ask(key="once")
+        assert (reply.status_code, slug(reply)) == (503, "engine-failed")
+        assert "article" not in reply.text
+        assert service.events("forfeited")[0]["cause"] == "lease-lost"
+        forfeited = service.events("forfeited")[0]["reservation"]
+        assert service.manager._store.reservation(forfeited).state is State.FORFEIT
+        assert service.balance().forfeited == service.balance().spent != Cost()
+        assert service.manager.history("ann@sales") == []
+        service.engines.head = None
+        assert service.ask(key="once").status_code == 200
+        assert service.balance().forfeited == Cost()
+
+
+def test_a_run_that_lost_its_lease_to_its_own_retry_gives_way(house):
+    """F7: the zombie wakes up after the same question was answered: the answer that was settled stays the only one."""
+    with house.opened() as service:
+
+        def superseded(count, _):
+            head = count()
+            service.engines.head = None
+            service.clock.pass_(minutes=10)
+            service.manager.tend()
+            answers.append(service.ask(key="another"))
+            return head
+
+        answers = []
+        service.engines.head = superseded
+        zombie = service.ask(key="once")
+        assert answers[0].status_code == 200
+        assert slug(zombie) == "engine-failed"
+        assert service.ask(key="once").content == answers[0].content
+        assert service.balance().spent == service.balance().used

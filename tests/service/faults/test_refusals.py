@@ -1,0 +1,173 @@
+"""I9: what is refused depends on what everybody knows - what is left, what it could cost - and never on the data.
+
+Houses that differ in their data alone, or in what is not granted, are asked the same, and what they say is compared
+byte for byte: status, headers and body, but for the names of requests.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from discreet.values import Cost
+
+from .house import ACT, CATALOG, DELTA, KNOWN, TOP, House, table_of
+
+ODD = {"epsilon": 1.0, "delta": "1e-8"}
+LAPLACE = {**ODD, "mechanism": "laplace"}
+SEQUENCE = (
+    (KNOWN, LAPLACE),
+    (TOP, ODD),
+    (TOP.replace("GROUP", "WHERE country = 'IN' GROUP"), ODD),
+    (TOP.replace("GROUP", "WHERE country = 'nowhere' GROUP"), ODD),
+    (KNOWN.replace("GROUP", "WHERE article = 'article 1' GROUP"), LAPLACE),
+    ("SELECT COUNT(DISTINCT reader) FROM reads", ODD),
+    ("SELECT COUNT(DISTINCT reader) FROM reads WHERE article = 'nothing'", ODD),
+    ("SELECT country, SUM(minutes) FROM reads GROUP BY country", ODD),
+    (KNOWN, {**LAPLACE, "epsilon": 3.0}),
+    (TOP, {**ODD, "epsilon": 0.9}),
+    (TOP.replace("LIMIT 5", "LIMIT 200000"), ODD),
+    (TOP.replace("article", "hidden"), ODD),
+    (KNOWN, {**LAPLACE, "epsilon": 0.7}),
+    (KNOWN, LAPLACE),
+)
+"""Questions about much and about nothing, some twice, some too dear, some that nobody may ask."""
+
+
+def seen(reply):
+    """All that is seen of a reply, but for the name of the request."""
+    headers = {name: value for name, value in reply.headers.items() if name != "x-request-id"}
+    return reply.status_code, headers, reply.content.replace(reply.headers["x-request-id"].encode(), b"-")
+
+
+def refusals(replies):
+    """What was refused, and where in the sequence."""
+    return [(n, seen(reply)) for n, reply in enumerate(replies) if reply.status_code != 200]
+
+
+def costs(replies):
+    """What was paid, and how much came back for it."""
+    return [
+        (reply.headers["discreet-charged"], len(reply.json()["items"])) for reply in replies if reply.status_code == 200
+    ]
+
+
+def asked(folder, table, sequence, rho):
+    """The replies to *sequence*, of a house with that data where ann may spend *rho* in all."""
+    house = House(folder, table=table)
+    with house.opened() as service:
+        service.manager.set_limit("ann@sales", Cost(rho, DELTA / 4), DELTA, ACT)
+        return [service.ask(question, key=str(n), **options) for n, (question, options) in enumerate(sequence)]
+
+
+@pytest.mark.parametrize("rho", [0.02, 0.05, 0.11])
+def test_one_user_more_changes_no_refusal(tmp_path, rho):
+    """Near the end of three budgets: the same are refused, in the same bytes; what came costs the same."""
+    one, other = (
+        asked(tmp_path / str(more), table_of(readers=True, more=more), SEQUENCE, Cost(rho, 0).rho) for more in (0, 1)
+    )
+    assert [reply.status_code for reply in one] == [reply.status_code for reply in other]
+    assert refusals(one) == refusals(other)
+    assert costs(one) == costs(other)
+    assert {200, 403, 404, 422} == {reply.status_code for reply in one}
+
+
+@pytest.mark.parametrize("rho", [0.02, 0.11])
+def test_no_rows_at_all_change_no_refusal(tmp_path, rho):
+    """Where all labels are known, an empty table gets noise like any other, at the same price."""
+    known = [(question, options) for question, options in SEQUENCE if "article, " not in question]
+    full, empty = (
+        asked(tmp_path / str(readers), table_of(readers=readers), known, Cost(rho, 0).rho) for readers in (True, False)
+    )
+    assert [reply.status_code for reply in full] == [reply.status_code for reply in empty]
+    assert refusals(full) == refusals(empty)
+    assert costs(full) == costs(empty)
+    assert 403 in {reply.status_code for reply in full}
+
+
+def test_no_rows_at_all_are_an_answer_and_no_error(tmp_path):
+    """T16: nobody is told that there was nothing to find; an empty answer over unknown labels costs what it costs."""
+    with House(tmp_path / "house", table=table_of(readers=False)).opened() as service:
+        for question, options in SEQUENCE[:8]:
+            assert service.ask(question, **options).status_code == 200
+
+
+NOT_TO_BE_SEEN = (
+    "SELECT hidden, COUNT(DISTINCT reader) FROM reads GROUP BY hidden LIMIT 5",
+    "SELECT HIDDEN, COUNT(DISTINCT reader) FROM reads GROUP BY HIDDEN LIMIT 5",
+    "SELECT hiden, COUNT(DISTINCT reader) FROM reads GROUP BY hiden LIMIT 5",
+    "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE hidden = 'h' GROUP BY article LIMIT 5",
+    "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE hidden > 3 GROUP BY article LIMIT 5",
+    "SELECT article, COUNT(DISTINCT hidden) FROM reads GROUP BY article LIMIT 5",
+    "SELECT article, SUM(hidden) FROM reads GROUP BY article LIMIT 5",
+    "SELECT article, COUNT(DISTINCT reader) FROM secret GROUP BY article LIMIT 5",
+    "SELECT article, COUNT(DISTINCT reader) FROM Secret GROUP BY article LIMIT 5",
+    "SELECT article, COUNT(DISTINCT reader) FROM secrets GROUP BY article LIMIT 5",
+    "SELECT article, COUNT(*) FROM secret WHERE hidden = 1 GROUP BY article",
+)
+PATHS = (
+    "/v1/datasets",
+    "/v1/datasets/secret",
+    "/v1/datasets/SECRET",
+    "/v1/datasets/reads",
+    "/v1/budget",
+    "/v1/releases",
+)
+
+
+def test_what_is_not_granted_is_as_if_it_did_not_exist(tmp_path):
+    """T3: a house whose catalog has more than is granted says the same as one whose catalog has no more."""
+    begin = CATALOG.index("[datasets.secret]")
+    less = CATALOG[:begin].replace('columns.hidden = { type = "text", group = true, filter = true }\n', "")
+    said = []
+    for name, catalog in (("more", CATALOG), ("less", less)):
+        with House(tmp_path / name, catalog=catalog).opened() as service:
+            replies = [service.ask(question) for question in NOT_TO_BE_SEEN]
+            replies += [service.send("POST", "/v1/estimate", json={"sql": question}) for question in NOT_TO_BE_SEEN]
+            replies += [service.send("GET", path) for path in PATHS]
+            assert service.engines.asked == 0
+            assert service.balance().spent == Cost()
+            said.append([seen(reply) for reply in replies])
+    assert said[0] == said[1]
+    assert {status for status, _, _ in said[0][:-6]} <= {404, 422}
+
+
+def test_an_answer_of_somebody_else_is_as_if_it_did_not_exist(house):
+    """Its name is no secret: whoever has not paid for it hears what she would hear of no answer at all."""
+    with house.opened() as service:
+        given = service.ask(who="bob").headers["discreet-release"]
+        names = (given, "0" * 64, given.upper(), given[:-1], given + "0", "x", "..%2F" + given)
+        replies = [service.send("GET", f"/v1/releases/{name}") for name in names]
+        assert len({str(seen(reply)) for reply in replies}) == 1
+        assert replies[0].status_code == 404
+        assert service.send("GET", f"/v1/releases/{given}", "bob").status_code == 200
+
+
+def test_a_refusal_tells_nothing_of_an_answer_that_is_stored(founded, tmp_path):
+    """I9: ann's short budget is short of the worst case, whether bob has paid for the answer or nobody has."""
+    said = []
+    for stored in (True, False):
+        with founded.copied(tmp_path / str(stored)).opened() as service:
+            if stored:
+                cost = service.manager.get("bob@sales").balance.used
+                assert service.ask(who="bob").status_code == 200
+                assert cost != service.manager.get("bob@sales").balance.used
+            worst = service.parts.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
+            short = Cost(worst.rho * 9 / 10, DELTA / 4)
+            service.manager.set_limit("ann@sales", short, DELTA, ACT)
+            assert service.balance("bob@sales").used.within(short) or not stored, "it would have been enough"
+            said.append([seen(service.ask()), seen(service.ask(epsilon=0.9)), seen(service.ask(epsilon=0.9))])
+    assert said[0][0] == said[1][0]
+    assert said[0][0][0] == 403
+
+
+def test_a_parent_that_is_short_is_told_whatever_others_spent_it_on(founded, tmp_path):
+    """The name of the shared account and what is left of it; not who spent it, nor on what."""
+    said = []
+    for questions in ((KNOWN,), (KNOWN.replace("GROUP", "WHERE article = 'article 1' GROUP"),)):
+        with founded.copied(tmp_path / str(len(said))).opened() as service:
+            worst = service.parts.warehouse.plan(KNOWN, **LAPLACE, shared=True).worst_cost
+            service.manager.set_limit("sales", Cost(worst.rho, DELTA / 2), DELTA, ACT)
+            assert service.ask(questions[0], "bob", **LAPLACE).status_code == 200
+            said.append(seen(service.ask(**ODD)))
+    assert said[0] == said[1]
+    assert said[0][0] == 403

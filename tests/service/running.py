@@ -1,0 +1,107 @@
+"""The service as people run it: a process of its own on a free port."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+
+from discreet.service.example import QUESTION
+
+
+class Running:
+    """A service until it is stopped.
+
+    Args:
+        folder: made by `discreet init`.
+        keys: by role.
+        arguments: of `discreet serve`.
+    """
+
+    def __init__(self, folder, keys, *arguments, settings="discreet.toml"):
+        command = [sys.executable, "-m", "discreet", "serve", settings, "--port", "0", *arguments]
+        self._process = subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+        )
+        self.keys, self.url, self.err = keys, None, ""
+        for line in self._process.stderr:
+            found = re.search(r"http://\S+", line)
+            if found:
+                self.url = found[0]
+                break
+            self.err += line
+        self.lines: list[str] = []
+        self._seen = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._process.poll() is None:
+            self._process.kill()
+        self.end()
+
+    def _read(self):
+        for line in self._process.stdout:
+            with self._seen:
+                self.lines.append(line)
+                self._seen.notify_all()
+
+    def until(self, event):
+        """Wait until that event is logged, and return it."""
+        with self._seen:
+            assert self._seen.wait_for(lambda: self.events(event), 60)
+            return self.events(event)[0]
+
+    def until_count(self, event, count):
+        """Wait until that event is logged so often."""
+        with self._seen:
+            assert self._seen.wait_for(lambda: len(self.events(event)) >= count, 60)
+
+    def children(self):
+        """The processes that it started, but for Python's own helpers."""
+        task = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        found = [int(word) for word in task.read_text().split()]
+        return [pid for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def events(self, name):
+        """The events of that name so far."""
+        return [told for told in map(json.loads, self.lines) if told["event"] == name]
+
+    def ask(self, question=QUESTION, **options):
+        """POST /v1/query as the analyst."""
+        headers = {"Authorization": f"Bearer {self.keys['analyst']}"}
+        return httpx.post(f"{self.url}/v1/query", headers=headers, json={"sql": question, **options}, timeout=60)
+
+    def get(self, path, role=None):
+        """GET as somebody or nobody."""
+        headers = {} if role is None else {"Authorization": f"Bearer {self.keys[role]}"}
+        return httpx.get(f"{self.url}{path}", headers=headers, timeout=60)
+
+    def signal(self, number):
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def stop(self):
+        """Stop it as a machine does that is switched off, and return its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.end()
+
+    def end(self):
+        """Wait until it has ended, and return its exit code."""
+        code = self._process.wait(60)
+        self._reader.join()
+        self.err += self._process.stderr.read()
+        self._process.stdout.close()
+        self._process.stderr.close()
+        self.end = lambda: code
+        return code

@@ -1,0 +1,344 @@
+"""The routes of officers and administrators, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from discreet.service.openapi_admin import ROUTES
+from discreet.service.registry import GRANT, KEY
+from discreet.wire import administration as wire
+
+EPSILON = {"epsilon": 2.0, "delta": "1e-9"}
+WHY = {"reason": "because"}
+ADMIN = "/v1/admin"
+
+
+@pytest.fixture
+def office(world):
+    """A service with an officer and an admin, who are no analysts."""
+    world.keys |= {role: world.make_key(None, (role,)) for role in ("officer", "admin")}
+    return world
+
+
+def act(world, method, path, body=None, who="officer", key=None, **request):
+    """What becomes of an act."""
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return world.send(method, f"{ADMIN}{path}", who, json=body, headers=headers, **request)
+
+
+def remove(world, path, who="officer", key=None, reason="because"):
+    """What becomes of a removal."""
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return world.send("DELETE", f"{ADMIN}{path}", who, params={"reason": reason}, headers=headers)
+
+
+OFFICERS = [
+    ("GET", "/accounts", None),
+    ("POST", "/accounts", {"account": "new", "limit": EPSILON, **WHY}),
+    ("GET", "/accounts/sales", None),
+    ("PATCH", "/accounts/sales", {"mode": "observe", **WHY}),
+    ("POST", "/accounts/sales/charge", {"rho": "0.001", "delta": 0, **WHY}),
+    ("POST", "/accounts/sales/refund", {"rho": 0, "delta": 0, **WHY}),
+    ("POST", "/accounts/sales/lift", WHY),
+    ("GET", "/grants", None),
+    ("PUT", "/grants/sales/secret", {"columns": None, **WHY}),
+    ("GET", "/ledger", None),
+    ("POST", "/ledger/verify", {}),
+    ("POST", "/clock", WHY),
+    ("GET", "/settings", None),
+]
+ADMINS = [
+    ("GET", "/keys", None),
+    ("POST", "/keys", {"account": "ann@sales", "roles": ["analyst"], **WHY}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), OFFICERS, ids=lambda part: str(part)[:30])
+def test_an_officer_does_what_officers_do(office, method, path, body):
+    """And everything is answered with 200, 201 or 204."""
+    assert act(office, method, path, body).status_code in {200, 201, 204}
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ADMINS, ids=lambda part: str(part)[:30])
+def test_an_admin_does_what_admins_do(office, method, path, body):
+    """Keys, and nothing else."""
+    assert act(office, method, path, body, "admin").status_code in {200, 201}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "who"),
+    [(*request, who) for request in OFFICERS for who in ("admin", "ann", None)]
+    + [(*request, who) for request in ADMINS for who in ("officer", "ann", None)]
+    + [("DELETE", "/grants/sales/reads?reason=r", None, who) for who in ("admin", "ann", None)]
+    + [("DELETE", "/keys/0123456789abcdef?reason=r", None, who) for who in ("officer", "ann", None)]
+    + [("POST", "/keys/0123456789abcdef/rotate", WHY, who) for who in ("officer", "ann", None)],
+    ids=lambda part: str(part)[:30],
+)
+def test_nobody_does_what_is_not_in_her_role(office, method, path, body, who):
+    """403 to those who are known, 401 to all others, and nothing changes."""
+    before = office.manager.heads()
+    response = act(office, method, path, body, who)
+    assert response.status_code == (401 if who is None else 403)
+    assert response.json()["type"] == ("/problems/unauthorized" if who is None else "/problems/forbidden")
+    assert office.manager.heads() == before
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_every_route_is_tested_for_roles(route):
+    """Each is in one of the lists above, or in the removals beside them."""
+    path = route.path.removeprefix(ADMIN)
+    known = {
+        (method, path)
+        for method, path in [
+            *((method, path.replace("sales/secret", "{account:path}/{dataset}")) for method, path, _ in OFFICERS),
+            *((method, path) for method, path, _ in ADMINS),
+            ("DELETE", "/grants/{account:path}/{dataset}"),
+            ("DELETE", "/keys/{key}"),
+            ("POST", "/keys/{key}/rotate"),
+        ]
+    }
+    assert (route.method, path.replace("/accounts/{account:path}", "/accounts/sales")) in known
+
+
+@pytest.mark.parametrize("role", ["officer", "admin"])
+def test_officers_and_admins_ask_no_questions(office, role):
+    """T23: whoever sets budgets does not spend them, unless she is given the role."""
+    assert office.ask(who=role).status_code == 403
+    assert office.get("/v1/budget", role).status_code == 403
+
+
+def test_an_account_is_opened_and_told(office):
+    """201, and the same detail as when it is asked for."""
+    asked = {"account": "cem@sales", "parent": "sales", "limit": {"preset": "linkedin"}, **WHY}
+    response = act(office, "POST", "/accounts", asked)
+    assert response.status_code == 201
+    told = wire.AccountDetail.model_validate_json(response.content)
+    assert (told.account, told.parent, told.units.information.limit) == ("cem@sales", "sales", 3_000)
+    assert [parent.account for parent in told.parents] == ["sales"]
+    assert act(office, "GET", "/accounts/cem@sales").json()["limit"] == response.json()["limit"]
+
+
+@pytest.mark.parametrize("name", ["a/b", "größe", "a%2Fb", "x/charge", "a+b", "..", "a?b"])
+def test_any_name_of_an_account_can_stand_in_a_path(office, name):
+    """In quotes, as every client writes it."""
+    assert act(office, "POST", "/accounts", {"account": name, "limit": EPSILON, **WHY}).status_code == 201
+    path = f"/accounts/{quote(name, safe='') if name != '..' else '%2E%2E'}"
+    if name != "..":  # clients take it for a step up
+        assert act(office, "GET", path).json()["account"] == name
+        assert act(office, "POST", f"{path}/charge", {"rho": "0.001", "delta": 0, **WHY}).status_code == 200
+        assert act(office, "PUT", f"/grants/{quote(name, safe='')}/reads", {"columns": [], **WHY}).status_code == 200
+    assert name in {account["account"] for account in act(office, "GET", "/accounts").json()["accounts"]}
+
+
+def test_lists_come_in_pages(office):
+    """With the parameters after and limit; the last page says so."""
+    first = act(office, "GET", "/accounts", params={"limit": 2}).json()
+    assert [account["account"] for account in first["accounts"]] == ["ann@sales", "bob@sales"]
+    last = act(office, "GET", "/accounts", params={"limit": 2, "after": first["next"]}).json()
+    assert ([account["account"] for account in last["accounts"]], last["next"]) == (["sales"], None)
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters"),
+    [
+        ("/accounts", {"limit": "0"}),
+        ("/accounts", {"limit": "1001"}),
+        ("/accounts", {"limit": "x"}),
+        ("/accounts", {"page": "2"}),
+        ("/accounts/sales", {"limit": "1"}),
+        ("/grants", {"dataset": "reads"}),
+        ("/ledger", {"chain": "-1"}),
+        ("/ledger", {"after": "1e3"}),
+        ("/settings", {"x": ""}),
+    ],
+)
+def test_parameters_that_are_none_are_refused(office, path, parameters):
+    """422, rather than an answer to another question than was asked."""
+    assert act(office, "GET", path, params=parameters).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [request for request in OFFICERS + ADMINS if request[2] is not None and request[1] != "/ledger/verify"],
+    ids=lambda part: str(part)[:30],
+)
+def test_nothing_is_done_without_a_reason(office, method, path, body):
+    """400, and no line in the ledger."""
+    before = office.manager.heads()
+    asked = {name: value for name, value in body.items() if name != "reason"}
+    response = act(office, method, path, asked, "admin" if path == "/keys" else "officer")
+    assert (response.status_code, response.json()["type"]) == (400, "/problems/malformed")
+    assert "reason" in response.json()["detail"]
+    assert office.manager.heads() == before
+
+
+@pytest.mark.parametrize("path", ["/grants/sales/reads", "/keys/0123456789abcdef"])
+def test_nothing_is_removed_without_a_reason(office, path):
+    """422, and no line in the ledger."""
+    before = office.manager.heads()
+    who = "admin" if "keys" in path else "officer"
+    assert office.send("DELETE", f"{ADMIN}{path}", who).status_code == 422
+    assert remove(office, path, who, reason="").status_code == 422
+    assert office.manager.heads() == before
+
+
+def test_the_ledger_says_who_did_it_and_why(office):
+    """The id of the key, not the key."""
+    act(office, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "phased launch"}, key="act-1")
+    line = act(office, "GET", "/ledger").json()["lines"][-1]
+    assert line["kind"] == "alter"
+    assert line["detail"]["reason"] == "phased launch"
+    assert line["detail"]["actor"] == "key:" + office.keys["officer"].split("_")[1]
+    assert office.keys["officer"] not in json.dumps(act(office, "GET", "/ledger").json())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/accounts", {"account": "new", "limit": EPSILON, **WHY}),
+        ("PATCH", "/accounts/sales", {"mode": "observe", **WHY}),
+        ("POST", "/accounts/sales/charge", {"rho": "0.001", "delta": 0, **WHY}),
+        ("PUT", "/grants/sales/secret", {"columns": None, **WHY}),
+        ("POST", "/clock", WHY),
+    ],
+)
+def test_an_act_that_is_sent_again_is_done_once(office, method, path, body):
+    """I4: the same Idempotency-Key and the same body are answered alike and leave one line; another body is 409."""
+    first = act(office, method, path, body, key="act-1")
+    after = office.manager.heads()
+    again = act(office, method, path, body, key="act-1")
+    assert again.status_code == first.status_code
+    assert office.manager.heads() == after
+    other = act(office, method, path, {**body, "reason": "another"}, key="act-1")
+    assert (other.status_code, other.json()["type"]) == (409, "/problems/key-reused")
+    assert office.manager.heads() == after
+
+
+def test_a_key_is_shown_once_and_opens_until_it_is_revoked(office):
+    """T1, T9: nowhere else, not even in the list."""
+    asked = {"account": "ann@sales", "roles": ["analyst"], "label": "laptop", "days": 30, **WHY}
+    response = act(office, "POST", "/keys", asked, "admin", key="act-1")
+    made = wire.MadeKey.model_validate_json(response.content)
+    assert response.status_code == 201
+    assert office.get("/v1/budget", made.key).json()["account"] == "ann@sales"
+    assert act(office, "POST", "/keys", asked, "admin", key="act-1").status_code == 409
+    listed = act(office, "GET", "/keys", who="admin")
+    assert made.key.rpartition("_")[2] not in listed.text
+    (entry,) = (key for key in listed.json()["keys"] if key["id"] == made.id)
+    assert (entry["label"], entry["roles"], entry["account"]) == ("laptop", ["analyst"], "ann@sales")
+    assert entry["last_used"] is not None
+    assert remove(office, f"/keys/{made.id}", "admin").status_code == 204
+    assert office.get("/v1/budget", made.key).status_code == 401
+    assert remove(office, f"/keys/{made.id}", "admin").status_code == 404
+    secret = made.key.rpartition("_")[2]
+    assert secret not in office.lines.getvalue()
+    assert all(secret not in line.body for line in office.manager.lines())
+
+
+def test_a_key_is_replaced_by_another(office):
+    """Both open during the overlap."""
+    made = act(office, "POST", "/keys", {"account": "ann@sales", "roles": ["analyst"], **WHY}, "admin").json()
+    other = act(office, "POST", f"/keys/{made['id']}/rotate", {"overlap_hours": 1, **WHY}, "admin")
+    assert other.status_code == 201
+    for key in (made["key"], other.json()["key"]):
+        assert office.get("/v1/budget", key).status_code == 200
+    office.clock.pass_(hours=1)
+    assert office.get("/v1/budget", made["key"]).status_code == 401
+    assert office.get("/v1/budget", other.json()["key"]).status_code == 200
+
+
+def test_what_an_officer_grants_an_analyst_sees_and_no_longer_when_it_is_taken_back(office):
+    """At once."""
+    seen = lambda: {dataset["name"] for dataset in office.get("/v1/datasets").json()["datasets"]}  # noqa: E731
+    assert "secret" not in seen()
+    act(office, "PUT", "/grants/sales/secret", {"columns": ["article"], **WHY})
+    assert "secret" in seen()
+    assert remove(office, "/grants/sales/secret").status_code == 204
+    assert "secret" not in seen()
+    assert office.get("/v1/datasets/secret").status_code == 404
+
+
+def test_a_limit_that_is_lowered_holds_at_once(office):
+    """The next question is refused."""
+    assert office.ask(epsilon=1.0, delta="1e-8").status_code == 200
+    act(office, "PATCH", "/accounts/ann@sales", {"limit": {"epsilon": 0.001, "delta": "1e-7"}, **WHY})
+    refused = office.ask("SELECT country, COUNT(*) FROM reads GROUP BY country LIMIT 2", epsilon=1.0, delta="1e-8")
+    assert (refused.status_code, refused.json()["type"]) == (403, "/problems/budget-short")
+
+
+def test_the_ledger_is_verified_over_http(office):
+    """And one that was edited is found, with the place."""
+    sound = act(office, "POST", "/ledger/verify", {}).json()
+    assert sound["sound"]
+    assert sound["lines"] == office.manager.heads()[0].seq
+    office.store._db.execute("UPDATE ledger SET body = replace(body, 'officer', 'somebody') WHERE seq = 1")
+    broken = act(office, "POST", "/ledger/verify", {}).json()
+    assert (broken["sound"], broken["lines"]) == (False, None)
+    assert "line 1" in broken["mistake"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/accounts/eve", None),
+        ("PATCH", "/accounts/eve", {"mode": "observe", **WHY}),
+        ("POST", "/accounts/eve/lift", WHY),
+        ("PUT", "/grants/eve/reads", {"columns": None, **WHY}),
+        ("DELETE", "/grants/ann@sales/reads?reason=r", None),
+        ("GET", "/nothing", None),
+    ],
+)
+def test_what_there_is_not_is_not_found(office, method, path, body):
+    """404, and nothing is written."""
+    before = office.manager.heads()
+    assert act(office, method, path, body).status_code == 404
+    assert office.manager.heads() == before
+
+
+def test_acts_are_logged_with_their_actor_and_subject(office):
+    """By route, so that somebody who watches sees what was changed; the ledger says why."""
+    act(office, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "a private reason"})
+    (event,) = office.events("acted")
+    assert (event["subject"], event["actor"]) == ("sales", "key:" + office.keys["officer"].split("_")[1])
+    assert event["route"] == "PATCH /v1/admin/accounts/{account:path}"
+    assert "private reason" not in office.lines.getvalue()
+
+
+def test_what_was_refused_is_not_logged_as_done(office):
+    """An act that failed is no act."""
+    act(office, "PATCH", "/accounts/eve", {"mode": "observe", **WHY})
+    act(office, "PATCH", "/accounts/sales", {"mode": "observe", **WHY}, "admin")
+    assert office.events("acted") == []
+
+
+def test_settings_are_told_without_a_secret(office):
+    """T9: neither keys nor paths."""
+    text = act(office, "GET", "/settings").text
+    assert str(office.folder) not in text
+    assert "noise.key" not in text
+    assert json.loads(text)["store"] == "sqlite"
+
+
+def test_records_are_read_by_nobody_else(office):
+    """Neither hashes of keys nor grants of others come out of the analysts' routes."""
+    hashes = [json.loads(text)["sha256"] for _, text in office.manager.records(KEY)]
+    assert office.manager.records(GRANT)
+    for path in ("/v1/budget", "/v1/datasets", "/v1/releases", "/openapi.json", "/metrics"):
+        assert not any(digest in office.get(path).text for digest in hashes)
+
+
+def test_the_api_says_all_of_this_about_itself(office):
+    """Every route with the shapes of what is asked and answered."""
+    schema = office.get("/openapi.json").json()
+    for route in ROUTES:
+        path = schema["paths"][route.path.replace(":path", "")][route.method.lower()]
+        assert str(route.status) in path["responses"]
+        if route.body is not None:
+            reference = path["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+            assert reference.rpartition("/")[2] in schema["components"]["schemas"]
+        if route.answer is not None:
+            content = path["responses"][str(route.status)]["content"]["application/json"]
+            assert content["schema"]["$ref"].rpartition("/")[2] in schema["components"]["schemas"]

@@ -1,0 +1,123 @@
+"""From a question to a plan: prices that are said and prices that are not, and the most that fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from discreet.errors import InputError
+from discreet.query.model import Query
+from discreet.query.plan import make_plan
+from discreet.query.units import PRESETS, PerUnit
+from discreet.service.asking import most_that_fits, wanted
+from discreet.service.settings import Defaults, Limits
+from discreet.values import Cost
+from discreet.warehouse import Warehouse
+from discreet.wire.questions import Question
+
+from .books import CATALOG
+
+VIEW = Warehouse(CATALOG)
+LIMITS = Limits(k_most=100, head_limit_most=2_000, epsilon_most=5.0)
+TOP = "SELECT place, COUNT(DISTINCT guest) FROM visits GROUP BY place LIMIT {}"
+EPSILON = Defaults.model_validate({"epsilon": 0.5, "delta": Decimal("1e-9")})
+UNITS = Defaults.model_validate({"preset": "linkedin"})
+
+
+def asked(defaults=EPSILON, k=10, **fields):
+    """What is wanted."""
+    return wanted(Question(sql=TOP.format(k), **fields), VIEW, defaults, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("defaults", "fields", "epsilon", "delta", "per"),
+    [
+        (EPSILON, {}, 0.5, Fraction(1, 10**9), None),
+        (EPSILON, {"epsilon": 2.0}, 2.0, Fraction(1, 10**9), None),
+        (EPSILON, {"delta": "1e-7"}, 0.5, "1e-7", None),
+        (UNITS, {"epsilon": 2.0}, 2.0, None, None),
+        (UNITS, {"delta": "1e-7"}, 1.0, "1e-7", None),
+        (UNITS, {}, None, None, PRESETS["linkedin"]),
+        (UNITS, {"information": 7}, None, None, PerUnit("0.15", "1e-10", 7)),
+        (UNITS, {"epsilon_per": "0.2"}, None, None, PerUnit("0.2", "1e-10", 100)),
+        (EPSILON, {"epsilon_per": 0.2, "information": 7}, None, None, PerUnit("0.2", "1e-10", 7)),
+    ],
+)
+def test_what_the_question_does_not_say_the_settings_do(defaults, fields, epsilon, delta, per):
+    """Either an epsilon and a delta, or a price of units; never a mix of both."""
+    found = asked(defaults, **fields)
+    assert (found.epsilon, found.delta, found.per) == (epsilon, delta, per)
+
+
+def test_options_are_those_of_the_question():
+    """What was not said is left to the planner."""
+    found = asked(counts=False, mechanism="gumbel", noise="laplace", relative_error="1/3", head_limit=1_500)
+    assert found.options == {
+        "counts": False,
+        "mechanism": "gumbel",
+        "noise": "laplace",
+        "relative_error": "1/3",
+        "head_limit": 1_500,
+    }
+    assert asked().options == {"counts": True, "mechanism": None, "noise": None, "head_limit": None}
+
+
+def test_the_usual_head_limit_is_lowered_to_that_of_the_service():
+    """What was asked for is not: that is refused."""
+    every = Question(sql=TOP.format(1).replace(" LIMIT 1", ""))
+    assert wanted(every, VIEW, EPSILON, LIMITS).options["head_limit"] == 2_000
+    with pytest.raises(InputError, match="at most 2,000, not 2,001"):
+        asked(head_limit=2_001)
+
+
+@pytest.mark.parametrize(("fields", "said"), [({"k": 101}, "k must be at most 100"), ({"epsilon": 5.1}, "at most 5")])
+def test_the_limits_of_the_service_hold(fields, said):
+    """Whatever the dataset allows."""
+    with pytest.raises(InputError, match=said):
+        asked(**fields)
+
+
+def query_of(k=10):
+    """A query about a table that is nowhere."""
+    return Query("guest", ("place",), 2.0, Fraction(1, 10**8), k=k)
+
+
+@pytest.mark.parametrize("share", [Fraction(9, 10), Fraction(1, 3), Fraction(1, 1000)])
+def test_the_largest_epsilon_that_fits_nearly_takes_what_is_left(share):
+    """Within a few hundredths of it in epsilon, never beyond it."""
+    plan = make_plan(query_of(), shared_budget=True)
+    left = Cost.at_most(plan.worst_cost.rho * share, plan.worst_cost.delta)
+    fits = most_that_fits(plan, left)
+    assert fits.k is None
+
+    def worst(epsilon):
+        return make_plan(dataclasses.replace(query_of(), epsilon=epsilon), shared_budget=True).worst_cost
+
+    assert worst(fits.epsilon).within(left)
+    assert not worst(fits.epsilon * 1.15).within(left)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 9])
+def test_the_largest_k_that_fits_is_exact(k):
+    """What k items cost at worst is left, so k items are told."""
+    per = PRESETS["linkedin"]
+    left = make_plan(query_of(k), shared_budget=True, per=per).worst_cost
+    fits = most_that_fits(make_plan(query_of(), shared_budget=True, per=per), left)
+    assert (fits.k, fits.epsilon, fits.information) == (k, None, None)
+
+
+def test_the_most_information_that_fits_is_told_where_there_is_no_k():
+    """As many units as are left, less what the units are rounded by."""
+    per = PerUnit("0.15", "1e-10", 100)
+    fits = most_that_fits(make_plan(query_of(None), shared_budget=True, per=per), per.cost(40, 1))
+    assert fits.information == 40
+
+
+@pytest.mark.parametrize("per", [None, PRESETS["linkedin"]])
+@pytest.mark.parametrize("k", [10, None])
+def test_nothing_fits_nothing(k, per):
+    """No alternative is better than one that is refused, too."""
+    assert most_that_fits(make_plan(query_of(k), shared_budget=True, per=per), Cost()) is None

@@ -1,0 +1,82 @@
+"""GET /v1/budget: how one's account stands, and no more of others than has to be."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from discreet.budget.model import LINKEDIN, Account, Calendar, Forever, Sliding
+from discreet.values import Cost, float_above, float_below
+
+from .world import ACT, DELTA
+
+
+def test_a_budget_adds_up(world):
+    """Limit, used, held, forfeited and left: what is spent rounded up, what is left down."""
+    world.ask()
+    told, balance = world.get("/v1/budget").json(), world.balance()
+    assert told["account"] == "ann@sales"
+    assert told["used"]["rho"] == float_above(balance.used.rho)
+    assert told["left"]["rho"] == float_below(balance.remaining.rho)
+    assert told["limit"]["delta"] == float_below(balance.account.limit.delta)
+    assert told["held"] == told["forfeited"] == {"rho": 0.0, "delta": 0.0}
+    assert told["epsilon_spent"] > 0
+    assert told["epsilon_left"] < 10
+    assert told["guarantee"]["epsilon"] <= 10
+    assert told["guarantee"]["computational"]
+    assert told["resets_at"] == "2026-12-21T00:00:00+00:00"
+    assert told["suspended_until"] is None
+    assert told["units"] is None
+
+
+def test_of_parents_only_the_limit_and_what_is_left_is_told(world):
+    """T18: not who spent it."""
+    world.ask(who="bob")
+    told = world.get("/v1/budget").json()
+    (parent,) = told["parents"]
+    assert set(parent) == {"account", "mode", "limit", "left", "resets_at"}
+    assert parent["account"] == "sales"
+    assert parent["left"]["rho"] < parent["limit"]["rho"]
+    assert told["left"] == told["limit"]
+    assert "bob" not in world.get("/v1/budget").text
+
+
+def test_units_and_periods_are_told(world):
+    """As the account has them."""
+    for name, period, told in (
+        ("a", Sliding(7), {"kind": "sliding", "days": 7, "unit": None, "zone": None}),
+        (
+            "b",
+            Calendar("week", "Europe/Berlin"),
+            {"kind": "calendar", "days": None, "unit": "week", "zone": "Europe/Berlin"},
+        ),
+        ("c", Forever(), {"kind": "forever", "days": None, "unit": None, "zone": None}),
+    ):
+        world.manager.create(Account.of_units(name, period=period), ACT)
+        key = world.make_key(name)
+        world.clock.pass_(seconds=2)  # by then every process has heard of it
+        budget = world.get("/v1/budget", key).json()
+        assert budget["period"] == told
+        assert budget["parents"] == []
+        assert budget["units"] == {
+            "epsilon_per": "0.15",
+            "delta_per": "1e-10",
+            "information": {"limit": 3000, "spent": 0, "left": 3000},
+            "calls": {"limit": 30, "spent": 0, "left": 30},
+        }
+
+
+def test_units_are_rounded_against_the_account(world):
+    """A thousandth of a unit is a unit spent, and one less left."""
+    world.manager.create(Account.of_units("u"), ACT)
+    world.manager.charge("u", Cost(LINKEDIN.epsilon_per**2 / 8 / 1000, Fraction(1, 10**13)), ACT)
+    units = world.get("/v1/budget", world.make_key("u")).json()["units"]
+    assert units["information"] == {"limit": 3000, "spent": 1, "left": 2999}
+    assert units["calls"] == {"limit": 30, "spent": 1, "left": 29}
+
+
+def test_an_account_that_observes_promises_nothing(world):
+    """No guarantee, and it says so."""
+    world.manager.create(Account.of_epsilon("w", 1.0, DELTA), ACT)
+    world.manager.set_mode("w", "observe", ACT)
+    told = world.get("/v1/budget", world.make_key("w")).json()
+    assert (told["mode"], told["guarantee"]) == ("observe", None)

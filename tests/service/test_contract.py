@@ -1,0 +1,149 @@
+"""What the service says about itself is what it does: requests made from its OpenAPI description, right and wrong ones.
+
+Whatever comes, there is no 5xx, no status and no header that is not described, and no answer of another shape; and the
+books are right afterwards. `DISCREET_EXAMPLES=1000 pytest tests/service/test_contract.py` looks longer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from discreet.service.openapi import ANALYSTS
+from discreet.service.openapi_admin import ROUTES
+from discreet.values import Cost
+
+from .faults.house import ACT, DELTA, TOP, House
+from .faults.odd import QUESTIONS
+
+EXAMPLES = int(os.environ.get("DISCREET_EXAMPLES", "8"))
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+OPERATIONS = [
+    *((about.method, about.path.replace(":path}", "}")) for about in (*ANALYSTS, *ROUTES)),
+    *(("GET", path) for path in ("/healthz", "/readyz")),
+]
+THERE = {"name": "reads", "dataset": "reads", "account": "ann@sales"}
+"""What stands in a path for something that exists."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """A service with an answer, its description, and what it answered so far."""
+    house = House(tmp_path_factory.mktemp("contract") / "house")
+    with house.opened() as opened:
+        opened.parts.upkeep.once()
+        for account in ("sales", "ann@sales"):
+            opened.manager.set_limit(account, Cost(10**6, DELTA / 2), DELTA, ACT)
+        given_ = opened.ask()
+        opened.there = {**THERE, "id": given_.headers["discreet-release"], "key": house.keys["bob"][4:20]}
+        opened.schema = schemathesis.openapi.from_dict(opened.app.openapi())
+        opened.statuses = Counter()
+        yield opened
+
+
+def test_every_route_is_described_and_tried(service):
+    """No operation is forgotten here, nor one described that does not exist."""
+    described = {(found.ok().method.upper(), found.ok().path) for found in service.schema.get_all_operations()}
+    assert described == set(OPERATIONS)
+
+
+def role_of(path):
+    """Whose key opens a route."""
+    if path.startswith("/v1/admin"):
+        return "admin" if "/keys" in path else "officer"
+    return "ann"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "mode"),
+    [
+        (method, path, mode)
+        for method, path in OPERATIONS
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+        if path.startswith("/v1") or mode is GenerationMode.POSITIVE  # there is no wrong way to ask for health
+    ],
+)
+def test_nothing_that_is_sent_is_answered_in_an_undescribed_way(service, method, path, mode):
+    """Schemathesis sends it; the key is a good one, and things in the path exist half of the time."""
+    service.parts.upkeep.once()
+    operation = service.schema[path][method]
+    existing = {name: value for name, value in service.there.items() if f"{{{name}}}" in path}
+    strategy = operation.as_strategy(generation_mode=mode)
+    if existing and mode is GenerationMode.POSITIVE:
+        strategy |= operation.as_strategy(generation_mode=mode, path_parameters=existing)
+
+    @given(strategy)
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def run(case):
+        case.headers["Authorization"] = f"Bearer {service.house.keys[role_of(path)]}"
+        sent = case.as_transport_kwargs(base_url="http://discreet.example")
+        reply = service.portal.call(_send, service, sent)
+        service.statuses[reply.status_code] += 1
+        case.validate_response(reply, checks=CHECKS)
+
+    run()
+
+
+async def _send(service, sent):
+    transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
+    body = sent.get("data")
+    async with httpx.AsyncClient(transport=transport) as client:
+        request = client.build_request(
+            sent["method"],
+            sent["url"],
+            params=sent.get("params"),
+            headers=sent.get("headers"),
+            cookies=sent.get("cookies"),
+            json=sent.get("json"),
+            content=body,
+        )
+        return await client.send(request)
+
+
+@pytest.mark.parametrize("path", ["/v1/query", "/v1/estimate"])
+def test_no_question_is_too_odd_to_be_answered_or_refused(service, path):
+    """Questions with a shape, nearly right: refusals have a reason of ours, and answers are as described."""
+    operation = service.schema[path]["POST"]
+    headers = {"Content-Type": "application/json"}
+
+    @given(QUESTIONS)
+    @settings(max_examples=EXAMPLES * 10, derandomize=True, database=None, deadline=None)
+    def run(question):
+        reply = service.send("POST", path, content=json.dumps(question), headers=headers)
+        service.statuses[reply.status_code] += 1
+        operation.Case(body=question).validate_response(reply, checks=CHECKS)
+
+    run()
+
+
+def test_it_was_tried_in_earnest(service):
+    """Among all that was sent there were answers as well as refusals, and the key opened everything."""
+    assert {200, 400, 404, 422} <= set(service.statuses)
+    assert not {401, 403} & set(service.statuses)
+    assert service.ask(TOP).status_code == 200

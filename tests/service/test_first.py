@@ -1,0 +1,279 @@
+"""What a service needs to start comes to be as a whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import secrets
+import shutil
+
+import pytest
+
+from discreet.budget.errors import StoreBehind, StoreUnavailable
+from discreet.budget.model import Sliding
+from discreet.catalog.load import CatalogError
+from discreet.errors import InputError
+from discreet.service import first, staging
+from discreet.service.example import QUESTION
+from discreet.service.first import found
+from discreet.service.load import load_settings
+from discreet.service.settings import Store
+from discreet.service.start import open_parts
+from discreet.service.stores import open_store
+from tests.service.shelf import Clock
+
+FILES = {
+    *("discreet.toml", "catalog.toml", "reads.parquet", "noise.key"),
+    *("witness.key", "witness.log", "budget.db"),
+}
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Found a service in a folder; random bytes are numbered."""
+    numbers = itertools.count(1)
+
+    def make(folder="service", **more):
+        return found(
+            tmp_path / folder,
+            **{
+                "catalog": None,
+                "store": Store.model_validate({"url": "sqlite:budget.db"}),
+                "force": False,
+                "environment": {},
+                "clock": Clock(),
+                "random": lambda n: hashlib.shake_256(str(next(numbers)).encode()).digest(n),
+            }
+            | more,
+        )
+
+    return make
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where it is made."""
+    return tmp_path / "service"
+
+
+@contextlib.contextmanager
+def opened(folder):
+    """Its parts."""
+    with open_parts(load_settings(folder / "discreet.toml"), {}) as parts:
+        yield parts
+
+
+def listed(folder) -> set[str]:
+    """The names of all files, hidden ones too."""
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+def test_all_files_are_there_and_nothing_else(make, folder):
+    """No half file and no folder of ours is left."""
+    founded = make()
+    assert founded.settings == folder / "discreet.toml"
+    assert listed(folder) == FILES
+
+
+def test_secrets_can_be_read_by_their_owner_only(make, folder):
+    """T9: and so can the store, which holds answers."""
+    make()
+    for name in ("noise.key", "witness.key", "budget.db", "witness.log"):
+        assert (folder / name).stat().st_mode & 0o077 == 0, name
+    assert len((folder / "noise.key").read_bytes()) == 32
+    assert (folder / "noise.key").read_bytes() != (folder / "witness.key").read_bytes()
+
+
+def test_the_settings_are_read_without_a_mistake_and_explain_the_rest(make, folder):
+    """Everything behind a # can be taken as it stands."""
+    make()
+    path = folder / "discreet.toml"
+    assert load_settings(path).service.catalog == folder / "catalog.toml"
+    text = (
+        "\n".join(
+            line.removeprefix("#") if line.startswith("#") and not line.startswith("# ") else line
+            for line in path.read_text().splitlines()
+        )
+        .replace('#preset = "linkedin"', "")
+        .replace('\npreset = "linkedin"', "\n#preset")
+    )
+    path.write_text(text)
+    settings = load_settings(path)
+    assert settings.oidc.roles == {"analysts": "analyst", "privacy-office": "officer"}
+    assert settings.service.release_grid_ms == 50
+    assert settings.traces.endpoint
+
+
+def test_the_first_keys_open_what_they_should(make, folder):
+    """Each has one role; only the analyst's has an account; the admin's never ends, so that nobody is locked out."""
+    founded = make()
+    with opened(folder) as parts:
+        for role, key in founded.keys.items():
+            identity = parts.keyring.identify(f"Bearer {key}")
+            assert identity.roles == {role}
+            assert identity.account == ("ann@example" if role == "analyst" else None)
+        ends = {record for _, record in parts.manager.records("key") if '"expires_us":null' in record}
+        assert len(ends) == 1
+
+
+def test_the_keys_are_kept_nowhere(make, folder):
+    """T9: not in the store, the ledger, the settings or the witness."""
+    founded = make()
+    held = b"".join(path.read_bytes() for path in folder.iterdir())
+    for key in founded.keys.values():
+        assert key.rpartition("_")[2].encode() not in held
+    assert founded.keys["admin"].rpartition("_")[2] not in repr(founded)
+
+
+def test_the_analyst_may_ask_and_every_account_on_the_path_pays(make, folder):
+    """Analyst, organisation, all data; grants come from the organisation."""
+    make()
+    with opened(folder) as parts:
+        path = parts.manager.path("ann@example")
+        assert [account.id for account in path] == ["ann@example", "example", "data"]
+        assert {account.period for account in path} == {Sliding(30)}
+        assert all(account.enforced for account in path)
+        seen = parts.grants.visible("ann@example")
+        assert list(seen.datasets["reads"].columns) == ["article", "country", "day", "minutes"]
+        plan = parts.warehouse.plan(QUESTION, epsilon=1.0, delta="1e-8")
+        assert plan.worst_cost.within(path[0].limit)
+
+
+def test_the_witness_knows_the_store_from_the_first_line_on(make, folder):
+    """T25: a store that is put in its place later does not serve."""
+    make()
+    make("another")
+    shutil.copy(folder.parent / "another" / "budget.db", folder / "budget.db")
+    with pytest.raises(StoreBehind, match="another store"), opened(folder):
+        pass
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_file_that_is_there_is_never_replaced(make, folder, name):
+    """And nothing is written beside it."""
+    folder.mkdir()
+    (folder / name).write_text("mine")
+    with pytest.raises(InputError, match="would be replaced; --force puts it aside"):
+        make()
+    assert listed(folder) == {name}
+    assert (folder / name).read_text() == "mine"
+
+
+def test_force_puts_what_is_there_aside(make, folder):
+    """Nothing is lost: a noise key and a store least of all; the old log of the store goes with it."""
+    make()
+    before = {name: (folder / name).read_bytes() for name in FILES}
+    for name in ("budget.db-wal", "budget.db-shm"):
+        (folder / name).write_bytes(b"old")
+    make(force=True)
+    aside = folder / "replaced-20261120T120000Z"
+    assert listed(aside) == FILES | {"budget.db-wal", "budget.db-shm"}
+    assert {name: (aside / name).read_bytes() for name in FILES} == before
+    assert listed(folder) - {"budget.db.lock"} == FILES | {aside.name}
+    with opened(folder) as parts:
+        assert parts.manager.verify().lines
+
+
+def test_a_store_that_is_being_served_is_not_put_aside(make, folder):
+    """Its service would go on writing into a file without a name."""
+    make()
+    with opened(folder), pytest.raises(StoreUnavailable, match="one process at a time"):
+        make(force=True)
+    assert listed(folder) - {"budget.db.lock"} == FILES
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("step", range(1, 8))
+def test_whatever_fails_nothing_is_left_behind(make, folder, monkeypatch, step, force):
+    """At each file that is moved: everything is as it was, also what was put aside."""
+    if force:
+        make()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()} if force else {}
+    moves, real = itertools.count(1), staging._moved
+
+    def moved(source, target):
+        if next(moves) == step:
+            raise OSError(28, "No space left on device")
+        return real(source, target)
+
+    monkeypatch.setattr(staging, "_moved", moved)
+    with pytest.raises(InputError, match="no space left on device"):
+        make(force=force)
+    assert {path.name: path.read_bytes() for path in folder.glob("*") if path.name != "budget.db.lock"} == before
+    assert not [name for name in listed(folder) if name.startswith(".")]
+    assert folder.exists() == force
+
+
+def test_a_failure_while_files_are_made_leaves_nothing_behind(make, folder, monkeypatch):
+    """Not even the folder."""
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(first, "_open_accounts", fail)
+    with pytest.raises(KeyboardInterrupt):
+        make()
+    assert not folder.exists()
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(make, folder, monkeypatch):
+    """Two that start at the same time cannot both have the folder."""
+    real = first.write_reads
+
+    def slow(path):
+        real(path)
+        (folder / "discreet.toml").write_text("of somebody else")
+
+    monkeypatch.setattr(first, "write_reads", slow)
+    with pytest.raises(InputError, match="would be replaced"):
+        make()
+    assert listed(folder) == {"discreet.toml"}
+
+
+def test_a_folder_that_cannot_be_written_is_told(make, tmp_path):
+    """One sentence."""
+    (tmp_path / "service").write_text("a file")
+    with pytest.raises(InputError, match="cannot be written"):
+        make()
+
+
+def test_a_catalog_of_ones_own_is_served_without_the_example(make, folder, tmp_path):
+    """Its datasets are granted to the example organisation, for as long as their data is kept."""
+    own = tmp_path / "own.toml"
+    own.write_text(
+        '[datasets.a]\nsource = "a.parquet"\nuser = "u"\nretention_days = 90\n'
+        'columns.x = { type = "text", group = true }\n'
+        '[datasets.b]\nsource = "b.parquet"\nuser = "u"\ncolumns.y = { type = "text", group = true }\n'
+    )
+    founded = make(catalog=own)
+    assert founded.question is None
+    assert listed(folder) == FILES - {"catalog.toml", "reads.parquet"}
+    with opened(folder) as parts:
+        assert parts.settings.service.catalog == own
+        assert list(parts.grants.visible("ann@example").datasets) == ["a", "b"]
+        assert parts.manager.account("ann@example").period == Sliding(90)
+
+
+def test_a_catalog_that_cannot_be_used_starts_nothing(make, folder, tmp_path):
+    """Its mistakes are told, and no file is written."""
+    (tmp_path / "own.toml").write_text("datasets = 5")
+    with pytest.raises(CatalogError):
+        make(catalog=tmp_path / "own.toml")
+    assert not folder.exists()
+
+
+def test_random_bytes_of_the_system_make_keys_that_differ(make):
+    """Two services have no secret in common."""
+    made = [make(name, random=secrets.token_bytes).keys for name in ("a", "b")]
+    assert not set(made[0].values()) & set(made[1].values())
+
+
+def test_the_store_of_the_first_start_is_whole(make, folder):
+    """I5: every line of the ledger is there and adds up."""
+    make()
+    settings = load_settings(folder / "discreet.toml")
+    with contextlib.closing(open_store(settings.store, {}, Clock())) as store:
+        verified = store.verify()
+    assert verified.lines == 7
+    assert set(verified.courses) == {"data", "example", "ann@example"}

@@ -1,0 +1,168 @@
+"""What was not granted does not exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from discreet.budget.errors import UnknownAccount
+from discreet.catalog.model import Catalog
+from discreet.service.grants import Grants, grant_name, grant_text, named_in
+from discreet.service.registry import GRANT, Registry
+from tests.service.shelf import Clock, Shelf
+
+CATALOG = Catalog.model_validate(
+    {
+        "datasets": {
+            "reads": {
+                "source": "reads.parquet",
+                "user": "reader",
+                "columns": {
+                    "article": {"type": "text", "group": True},
+                    "country": {"type": "text", "group": True, "filter": True},
+                },
+            },
+            "visits": {
+                "source": "visits.parquet",
+                "user": "guest",
+                "columns": {"place": {"type": "text", "group": True}},
+            },
+        }
+    }
+)
+
+
+@pytest.fixture
+def shelf():
+    """Ann and Ben of the sales department, and Cem of nowhere."""
+    shelf = Shelf()
+    shelf.paths = {"sales": None, "ann@sales": "sales", "ben@sales": "sales", "cem": None}
+    return shelf
+
+
+@pytest.fixture
+def clock():
+    """Noon."""
+    return Clock()
+
+
+@pytest.fixture
+def grants(shelf, clock):
+    """Of the catalog with two datasets."""
+    return Grants(CATALOG, Registry(shelf, clock), shelf)
+
+
+@pytest.fixture
+def grant(shelf, clock):
+    """Write a grant, and let the second pass in which an older one counts."""
+
+    def grant(account, dataset, columns):
+        shelf.put(GRANT, grant_name(account, dataset), None if columns is ... else grant_text(columns))
+        clock.pass_(seconds=2)
+
+    return grant
+
+
+def seen(catalog) -> dict[str, list[str]]:
+    """The datasets of a catalog with their columns."""
+    return {name: list(dataset.columns) for name, dataset in catalog.datasets.items()}
+
+
+def test_without_a_grant_nothing_exists(grants):
+    """Not even for those who know the names."""
+    assert seen(grants.visible("cem")) == {}
+
+
+def test_a_grant_shows_its_dataset_and_columns_and_nothing_else(grants, grant):
+    """Columns that are not granted are not in the catalog that everything below sees."""
+    grant("cem", "reads", frozenset({"article"}))
+    catalog = grants.visible("cem")
+    assert seen(catalog) == {"reads": ["article"]}
+    assert catalog.datasets["reads"].groupable == ("article",)
+    assert catalog.datasets["reads"].filterable == ()
+
+
+def test_a_grant_of_a_whole_dataset_shows_all_columns(grants, grant):
+    """As the owner declared them."""
+    grant("cem", "visits", None)
+    assert grants.visible("cem").datasets["visits"] is CATALOG.datasets["visits"]
+
+
+def test_what_a_parent_was_granted_its_children_have(grants, grant):
+    """In addition to their own, and nobody else has it."""
+    grant("sales", "reads", frozenset({"article"}))
+    grant("ann@sales", "reads", frozenset({"country"}))
+    assert seen(grants.visible("ann@sales")) == {"reads": ["article", "country"]}
+    assert seen(grants.visible("ben@sales")) == {"reads": ["article"]}
+    assert seen(grants.visible("sales")) == {"reads": ["article"]}
+    assert seen(grants.visible("cem")) == {}
+
+
+def test_what_a_child_was_granted_its_parent_does_not_have(grants, grant):
+    """Grants go down, never up."""
+    grant("ann@sales", "visits", None)
+    assert seen(grants.visible("sales")) == {}
+
+
+@pytest.mark.parametrize("order", [("sales", "ann@sales"), ("ann@sales", "sales")])
+def test_all_columns_and_some_are_all(grants, grant, order):
+    """In whichever order they were granted."""
+    for account in order:
+        grant(account, "reads", None if account == "sales" else frozenset({"country"}))
+    assert seen(grants.visible("ann@sales")) == {"reads": ["article", "country"]}
+
+
+def test_columns_and_datasets_that_are_gone_from_the_catalog_are_not_seen(grants, grant):
+    """A grant is no promise that there is anything."""
+    grant("cem", "reads", frozenset({"article", "colour"}))
+    grant("cem", "clicks", None)
+    assert seen(grants.visible("cem")) == {"reads": ["article"]}
+
+
+def test_a_grant_without_columns_allows_totals_only(grants, grant):
+    """The dataset is there and nothing in it can be named."""
+    grant("cem", "reads", frozenset())
+    assert seen(grants.visible("cem")) == {"reads": []}
+
+
+def test_a_revoked_grant_is_gone_after_a_second(grants, grant):
+    """And with it everything that it showed."""
+    grant("cem", "reads", None)
+    assert seen(grants.visible("cem")) != {}
+    grant("cem", "reads", ...)
+    assert grants.recall("cem") is None
+    assert seen(grants.visible("cem")) == {}
+
+
+def test_the_same_catalog_comes_back_until_a_record_changes(grants, grant, clock):
+    """What is worked out from it can be kept by its identity."""
+    grant("cem", "reads", None)
+    first = grants.visible("cem")
+    clock.pass_(seconds=5)
+    assert grants.visible("cem") is first
+    assert grants.recall("cem") is first
+    grant("ann@sales", "reads", None)
+    assert grants.visible("cem") is not first
+
+
+def test_nobody_sees_anything_who_has_no_account(grants):
+    """An unknown name is told from one without grants."""
+    with pytest.raises(UnknownAccount):
+        grants.visible("dan")
+
+
+def test_all_grants_are_listed(grants, grant):
+    """By account and dataset."""
+    grant("sales", "visits", None)
+    grant("cem", "reads", frozenset({"article"}))
+    grant("cem", "clicks", None)
+    assert grants.listed() == [
+        ("cem", "clicks", None),
+        ("cem", "reads", frozenset({"article"})),
+        ("sales", "visits", None),
+    ]
+
+
+@pytest.mark.parametrize("account", ["ann", "ann@sales", "a/b", "a%2Fb", "größe", "..", "@"])
+def test_names_of_grants_say_both_names(account):
+    """No account can pass for another account's dataset."""
+    assert named_in(grant_name(account, "reads.daily")) == (account, "reads.daily")

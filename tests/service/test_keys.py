@@ -1,0 +1,266 @@
+"""API keys: who comes with one, and who does not."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import threading
+import types
+
+import pytest
+
+from discreet.errors import InputError
+from discreet.service import keys
+from discreet.service.identity import Forbidden, Identity, Unauthorized
+from discreet.service.keys import KeyRecord, Keyring, digest_of, microseconds, new_key
+from discreet.service.registry import KEY, Registry
+from tests.service.shelf import NOON, Clock, Shelf
+
+ANALYST = ("analyst",)
+
+
+@pytest.fixture
+def clock():
+    """Noon."""
+    return Clock()
+
+
+@pytest.fixture
+def shelf():
+    """No record."""
+    return Shelf()
+
+
+@pytest.fixture
+def ring(shelf, clock):
+    """Reads the shelf."""
+    return Keyring(Registry(shelf, clock), clock)
+
+
+@pytest.fixture
+def make(shelf):
+    """Make a key and keep its record."""
+    seeds = itertools.count(1)
+
+    def make(account="ann", roles=ANALYST, expires_us=None):
+        seed = next(seeds)
+        made = new_key(lambda n: hashlib.shake_256(bytes([seed, n])).digest(n))
+        record = KeyRecord(digest_of(made.text).hex(), account, roles, microseconds(NOON), expires_us, "laptop")
+        shelf.put(KEY, made.id, record.text)
+        return made
+
+    return make
+
+
+def header(made) -> str:
+    """As it is sent."""
+    return f"Bearer {made.text}"
+
+
+def test_a_key_has_256_random_bits_and_a_public_id():
+    """T1: 32 bytes are asked of the random source for the secret, and all of them are in the text."""
+    asked = []
+
+    def random(n):
+        asked.append(n)
+        return bytes(range(n))
+
+    made = new_key(random)
+    assert asked == [8, 32]
+    assert made.text == f"dsc_{bytes(range(8)).hex()}_{bytes(range(32)).hex()}"
+    assert made.id == bytes(range(8)).hex()
+
+
+def test_the_text_of_a_key_is_not_in_its_repr_and_not_in_its_record(make, shelf):
+    """T9: what is kept or logged cannot be used as a key."""
+    made = make()
+    secret = made.text.rpartition("_")[2]
+    assert secret not in repr(made)
+    assert all(secret not in text for text in shelf.kept.values())
+
+
+def test_a_key_says_who_is_asking(ring, make):
+    """The actor of the ledger is the key's id, not its label and not its text."""
+    made = make()
+    identity = ring.identify(header(made))
+    assert identity == Identity(f"key:{made.id}", "ann", frozenset({"analyst"}), made.id)
+    assert identity.asking() == "ann"
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "reason"),
+    [
+        (None, "missing"),
+        ("", "malformed"),
+        ("Bearer", "malformed"),
+        ("Bearer ", "malformed"),
+        ("{key}", "malformed"),
+        ("Basic {key}", "malformed"),
+        ("Bearer {key}0", "malformed"),
+        ("Bearer {key} {key}", "malformed"),
+        ("Bearer dsc_{nought:.16}_{secret}", "unknown"),
+        ("Bearer dsc_{id}_{nought}", "unknown"),
+        ("Bearer dsc_{id}_{secret:.63}", "malformed"),
+        ("Bearer DSC_{id}_{secret}", "malformed"),
+        ("Bearer dsc_ä", "malformed"),
+        ("Bearer a.b.c", "malformed"),
+    ],
+)
+def test_what_is_no_key_is_nobody_and_all_are_refused_alike(ring, make, spoilt, reason):
+    """T1: the words do not tell a wrong id from a wrong secret; our log may know."""
+    made = make()
+    parts = {"key": made.text, "id": made.id, "secret": made.text.rpartition("_")[2], "nought": "0" * 64}
+    for ask in (ring.identify, ring.recall):
+        with pytest.raises(Unauthorized) as caught:
+            ask(spoilt and spoilt.format(**parts))
+        assert str(caught.value) == str(Unauthorized("missing"))
+        assert (caught.value.reason, caught.value.key_id) == (reason, None)
+
+
+def test_the_scheme_may_be_written_in_any_case(ring, make):
+    """RFC 9110, section 11.1."""
+    assert ring.identify(f"bearer {make().text}").account == "ann"
+
+
+def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ring, make, monkeypatch):
+    """T1: one comparison of 32 bytes for each key that looks like one."""
+    compared = []
+
+    def watched(one, other):
+        compared.append((len(one), len(other)))
+        return hmac.compare_digest(one, other)
+
+    made = make()
+    monkeypatch.setattr(keys, "hmac", types.SimpleNamespace(compare_digest=watched))
+    ring.identify(header(made))
+    with pytest.raises(Unauthorized):
+        ring.identify(f"Bearer dsc_{'0' * 16}_{'0' * 64}")
+    assert compared == [(32, 32)] * 2
+
+
+def test_a_key_ends_at_its_expiry(ring, make, clock):
+    """From the very microsecond on, also if memory is fresh."""
+    made = make(expires_us=microseconds(NOON) + 500_000)
+    assert ring.identify(header(made)).key_id == made.id
+    clock.pass_(milliseconds=499)
+    assert ring.recall(header(made)).key_id == made.id
+    clock.pass_(milliseconds=1)
+    for ask in (ring.identify, ring.recall):
+        with pytest.raises(Unauthorized) as caught:
+            ask(header(made))
+        assert (caught.value.reason, caught.value.key_id) == ("expired", made.id)
+
+
+def test_a_revoked_key_is_worth_nothing_after_a_second(ring, make, shelf, clock):
+    """The store is asked once a second, and what was read is not kept longer."""
+    made = make()
+    ring.identify(header(made))
+    shelf.put(KEY, made.id, None)
+    clock.pass_(seconds=1)
+    assert ring.identify(header(made)).key_id == made.id
+    clock.pass_(microseconds=1)
+    with pytest.raises(Unauthorized):
+        ring.identify(header(made))
+
+
+def test_a_clock_that_is_put_back_keeps_no_key_alive(ring, make, shelf, clock):
+    """Memory from the future is as stale as memory from long ago."""
+    made = make()
+    ring.identify(header(made))
+    shelf.put(KEY, made.id, None)
+    clock.pass_(hours=-1)
+    with pytest.raises(Unauthorized):
+        ring.identify(header(made))
+
+
+def test_the_store_is_asked_at_most_once_a_second(ring, make, shelf, clock):
+    """So that a flood of requests is none for the store."""
+    made = make()
+    for _ in range(100):
+        ring.identify(header(made))
+        clock.pass_(milliseconds=10)
+    assert shelf.asked == 1
+
+
+def test_memory_alone_answers_only_while_it_is_fresh(ring, make, shelf, clock):
+    """The event loop never waits: None means that somebody who may wait has to ask."""
+    made = make()
+    assert ring.recall(header(made)) is None
+    assert shelf.asked == 0
+    ring.identify(header(made))
+    assert ring.recall(header(made)).key_id == made.id
+    with pytest.raises(Unauthorized):
+        ring.recall(header(made)[:-1])
+    clock.pass_(seconds=2)
+    assert ring.recall(header(made)) is None
+
+
+def test_the_last_use_of_a_key_is_remembered(ring, make, clock):
+    """Only of those that were good."""
+    made, idle = make(), make()
+    clock.pass_(milliseconds=3)
+    ring.identify(header(made))
+    with pytest.raises(Unauthorized):
+        ring.identify(header(idle)[:-1] + "x")
+    assert ring.used == {made.id: microseconds(NOON) + 3_000}
+
+
+@pytest.mark.parametrize(
+    ("account", "roles", "label", "sentence"),
+    [
+        ("ann", (), "", "one or more of the roles"),
+        ("ann", ("root",), "", "one or more of the roles"),
+        (None, ANALYST, "", "needs an account"),
+        (None, ("officer", "analyst"), "", "needs an account"),
+        ("ann", ANALYST, "x" * 201, "label"),
+        ("ann", ANALYST, "a\nb", "label"),
+    ],
+)
+def test_a_key_outside_the_rules_cannot_be_made(account, roles, label, sentence):
+    """Refused with what is allowed."""
+    with pytest.raises(InputError, match=sentence):
+        KeyRecord("00" * 32, account, roles, 0, None, label)
+
+
+def test_a_record_comes_back_from_its_text():
+    """One form only, as the ledger's digest is of it."""
+    record = KeyRecord("ab" * 32, None, ("officer", "admin"), 5, 6, "Größe")
+    assert KeyRecord.of_text(record.text) == record
+    assert record.text.isascii()
+
+
+def test_no_role_includes_another():
+    """An admin asks nothing, an officer makes no keys, an analyst does neither."""
+    for role in ("analyst", "officer", "admin"):
+        identity = Identity("key:1", "ann", frozenset({role}), "1")
+        identity.require(role)
+        for other in {"analyst", "officer", "admin"} - {role}:
+            with pytest.raises(Forbidden) as caught:
+                identity.require(other)
+            assert caught.value.role == other
+
+
+def test_threads_that_meet_a_change_all_see_it(ring, make, shelf, clock):
+    """The registry is read by one of them, and nobody keeps an older card than it read."""
+    made = make()
+    ring.identify(header(made))
+    shelf.put(KEY, made.id, None)
+    clock.pass_(seconds=2)
+    barrier, refused = threading.Barrier(8), []
+
+    def ask():
+        barrier.wait()
+        for _ in range(50):
+            try:
+                ring.identify(header(made))
+            except Unauthorized:
+                refused.append(1)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 8 * 50
+    assert shelf.asked == 2

@@ -1,0 +1,293 @@
+"""Bodies, rates, places, the grid of answers, and whoever does not wait."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import anyio
+import pytest
+
+from discreet.service.limits import NAMES_MOST, Places, Rates
+from discreet.service.problems import TooManyRequests
+from discreet.service.reception import KEY
+from discreet.values import Cost
+
+from .world import TOP
+
+
+class Wire:
+    """One request on a connection that we hold both ends of.
+
+    Args:
+        world: to whom it goes.
+        parts: of the body; what comes after them is for the test to say.
+        headers: beside those that a question needs.
+    """
+
+    def __init__(self, world, parts, **headers):
+        fields = {
+            "authorization": f"Bearer {world.keys['ann']}",
+            "content-type": "application/json",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        self.scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": "/v1/query",
+            "raw_path": b"/v1/query",
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+            "server": ("discreet.example", 80),
+            "client": ("client.example", 1),
+            "state": {},
+        }
+        self.world, self.left, self.sent = world, list(parts), []
+        self.read = 0
+        self.closed = None
+        self.told = threading.Event()
+
+    async def receive(self):
+        """The next part of the body, then the end of the connection, once it is closed."""
+        if self.left:
+            self.read += 1
+            part = self.left.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(self.left)}
+        if self.closed is None:
+            self.closed = anyio.Event()
+        await self.closed.wait()
+        self.told.set()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        """What the service sends."""
+        self.sent.append(message)
+
+    async def close(self):
+        """Break the connection."""
+        self.closed.set()
+
+    async def go(self):
+        """Send it; returns the status and the body."""
+        await self.world.app(self.scope, self.receive, self.send)
+        body = b"".join(message.get("body", b"") for message in self.sent)
+        return self.sent[0]["status"], body
+
+
+ASKED = json.dumps({"sql": TOP}).encode()
+
+
+def test_a_body_that_is_announced_as_too_long_is_not_read(world):
+    """413, before a byte of it."""
+    wire = Wire(world, [ASKED], content_length="4097")
+    status, body = world.portal.call(wire.go)
+    assert (status, json.loads(body)["type"]) == (413, "/problems/too-large")
+    assert wire.read == 0
+    assert "4,096" in json.loads(body)["detail"]
+
+
+def test_a_body_that_turns_out_too_long_is_not_read_further(world):
+    """Whatever it announced: the parts after the limit stay where they are."""
+    wire = Wire(world, [b" " * 1000] * 100)
+    status, body = world.portal.call(wire.go)
+    assert (status, json.loads(body)["type"]) == (413, "/problems/too-large")
+    assert wire.read == 5
+
+
+def test_a_body_as_long_as_may_be_is_answered(world):
+    """In one part and in many, with and without a length."""
+    long = ASKED.ljust(4096)
+    for parts, headers in (([long], {"content_length": "4096"}), ([long[:10], long[10:]], {}), ([long], {})):
+        assert world.portal.call(Wire(world, parts, **headers).go)[0] == 200
+    assert world.portal.call(Wire(world, [ASKED.ljust(4097)]).go)[0] == 413
+
+
+def test_a_request_that_breaks_off_leaves_nothing(world):
+    """The connection ends in the middle of the body."""
+    wire = Wire(world, [])
+    wire.closed = anyio.Event()
+    wire.closed.set()
+    world.portal.call(wire.go)
+    assert world.balance().spent == Cost()
+    assert not world.events("failed")
+
+
+def test_who_does_not_wait_stops_the_engine_and_pays(world):
+    """I3: the run is forfeited, so that nobody can ask and hang up for free; asking again is paid for."""
+    engine, started, stopped = world.warehouse.engine("reads"), threading.Event(), []
+    head = engine.head
+
+    def slow(_, progress, **__):
+        started.set()
+        for _ in range(600):
+            try:
+                progress(0.5)
+            except BaseException as error:
+                stopped.append(type(error).__name__)
+                raise
+            hung_up.wait(0.1)
+        raise AssertionError("nobody stopped the engine")
+
+    hung_up = threading.Event()
+    engine.head = slow
+    wire = Wire(world, [ASKED])
+    answer = world.portal.start_task_soon(wire.go)
+    assert started.wait(60)
+    world.portal.call(wire.close)
+    hung_up.set()
+    answer.result(60)
+    assert stopped == ["ClientGone"]
+    assert [event["cause"] for event in world.events("forfeited")] == ["client-gone"]
+    forfeited = world.balance().forfeited
+    assert forfeited.rho > 0
+    engine.head = head
+    assert world.ask().status_code == 200
+    assert world.balance().spent.rho < forfeited.rho
+
+
+def test_who_hangs_up_before_the_data_is_asked_pays_nothing(world):
+    """The connection was closed while the question was planned."""
+    plan, planning, go_on = world.warehouse.context, threading.Event(), threading.Event()
+
+    def slow(dataset):
+        planning.set()
+        assert go_on.wait(60)
+        return plan(dataset)
+
+    world.warehouse.context = slow
+    wire = Wire(world, [ASKED])
+    answer = world.portal.start_task_soon(wire.go)
+    assert planning.wait(60)
+    world.portal.call(wire.close)
+    assert wire.told.wait(60)
+    world.portal.call(anyio.lowlevel.checkpoint)  # whoever was told has done what it does then
+    go_on.set()
+    answer.result(60)
+    assert world.balance().spent == Cost()
+    assert not world.events("released")
+
+
+def test_more_than_a_share_of_the_places_is_refused(worlds):
+    """T24: half of the places are for one account at most; others find the rest; a place that is left is free again."""
+    world = worlds(service="concurrent_most = 4")
+    engine, running, go_on = world.warehouse.engine("daily"), threading.Semaphore(0), threading.Event()
+    head = engine.head
+
+    def slow(*arguments, **named):
+        running.release()
+        assert go_on.wait(60)
+        return head(*arguments, **named)
+
+    engine.head = slow
+    daily = TOP.replace("reads", "daily")
+
+    def start(who, k):
+        asked = {"sql": daily.replace("5", str(k))}
+        return world.portal.start_task_soon(lambda: world.sending("POST", "/v1/query", who, json=asked))
+
+    first = start("ann", 1)
+    second = start("ann", 2)
+    assert running.acquire(timeout=60)
+    assert running.acquire(timeout=60)
+    third = world.ask(daily)
+    assert third.status_code == 429
+    assert third.json()["type"] == "/problems/too-many-requests"
+    assert third.headers["retry-after"] == "1"
+    assert world.ask(who="bob").status_code == 200
+    go_on.set()
+    assert {first.result(60).status_code, second.result(60).status_code} == {200}
+    assert world.ask(daily).status_code == 200
+
+
+def test_places_are_counted():
+    """In all, and half of them for each account, at least one."""
+    places = Places(3)
+    with places.taken("a"):
+        with pytest.raises(TooManyRequests), places.taken("a"):
+            pass
+        with places.taken("b"), places.taken("c"), pytest.raises(TooManyRequests), places.taken("d"):
+            pass
+    with places.taken("a"), places.taken("b"), places.taken("c"):
+        pass
+
+
+def test_a_key_that_asks_too_fast_is_told_when_to_come_again(worlds):
+    """A minute's worth at once, then one by one; other keys are not slowed down."""
+    world = worlds(service="requests_per_minute = 3")
+    answers = [world.get("/v1/datasets") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert answers[-1].json()["type"] == "/problems/too-many-requests"
+    assert answers[-1].headers["retry-after"] == "20"
+    assert world.get("/v1/datasets", "bob").status_code == 200
+    world.ticks.now += 20
+    assert [world.get("/v1/datasets").status_code for _ in range(2)] == [200, 429]
+
+
+def test_answers_from_memory_count_too(worlds):
+    """The short way has the same limit as the usual one."""
+    world = worlds(service="requests_per_minute = 3")
+    assert [world.ask().status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+
+
+def test_rates_are_remembered_for_so_many_and_no_more():
+    """Who is forgotten had the fullest bucket."""
+    now = [0.0]
+    rates = Rates(2, lambda: now[0])
+    rates.take("busy")
+    rates.take("busy")
+    for number in range(2 * NAMES_MOST):
+        rates.take(f"somebody {number}")
+    assert len(rates._buckets) <= NAMES_MOST
+    with pytest.raises(TooManyRequests):
+        rates.take("busy")
+    now[0] = 30.0
+    rates.take("busy")
+
+
+def test_answers_leave_on_a_grid(worlds):
+    """Nobody sees more finely than that how long an answer took; neither does the log."""
+    world = worlds(service="release_grid_ms = 50")
+    engine = world.warehouse.engine("reads")
+    head = engine.head
+
+    def slow(*arguments, **named):
+        world.ticks.now += 0.07
+        return head(*arguments, **named)
+
+    engine.head = slow
+    world.ask()
+    assert world.ticks.pauses == [pytest.approx(0.03)]
+    assert world.events("requested")[-1]["milliseconds"] == 100
+
+    def fails(*_, **__):
+        world.ticks.now += 0.011
+        raise OSError
+
+    engine.head = fails
+    world.ask(epsilon=0.7)
+    assert world.ticks.pauses[1:] == [pytest.approx(0.039)]
+    assert world.events("requested")[-1]["milliseconds"] == 50
+
+
+def test_other_protocols_pass_the_reception(world):
+    """Starting and stopping are no requests: nothing is told of them."""
+    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    sent = []
+
+    async def live():
+        async def receive():
+            return messages.pop(0)
+
+        async def send(message):
+            sent.append(message["type"])
+
+        await world.app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
+
+    world.portal.call(live)
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert world.events() == []
+    assert KEY == "discreet.visit"

@@ -1,0 +1,232 @@
+"""API keys are made, replaced and revoked, and their texts are nowhere kept."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from datetime import timedelta
+from fractions import Fraction
+
+import pytest
+
+from discreet.budget.errors import KeyReused, UnknownAccount
+from discreet.budget.model import Account, Act
+from discreet.errors import InvariantViolated
+from discreet.service.identity import Unauthorized
+from discreet.service.keys import Keyring, microseconds
+from discreet.service.locksmith import Locksmith
+from discreet.service.problems import NotFound
+from discreet.service.registry import Registry
+from discreet.wire.administration import MadeKey, NewKey, RotatedKey
+from tests.service.books import LAUNCH, open_manager
+from tests.service.shelf import NOON, Clock
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def clock():
+    """Noon."""
+    return Clock()
+
+
+@pytest.fixture
+def manager(clock):
+    """With an account for Ann."""
+    manager = open_manager(clock)
+    manager.create(Account.of_epsilon("ann", 1.0, Fraction(1, 10**9)), LAUNCH)
+    yield manager
+    manager.close()
+
+
+@pytest.fixture
+def registry(manager, clock):
+    """What is remembered."""
+    return Registry(manager, clock)
+
+
+@pytest.fixture
+def ring(registry, clock):
+    """Opens with the keys of the manager."""
+    return Keyring(registry, clock)
+
+
+@pytest.fixture
+def smith(manager, registry, ring, clock):
+    """Random bytes are numbered."""
+    numbers = itertools.count(1)
+    return Locksmith(manager, registry, ring, clock, lambda n: hashlib.shake_256(str(next(numbers)).encode()).digest(n))
+
+
+def key(**more) -> NewKey:
+    """A request for a key of Ann's."""
+    return NewKey(**({"account": "ann", "roles": ["analyst"], "label": "laptop", "reason": "new colleague"} | more))
+
+
+def opens(ring, made) -> bool:
+    """True if the key is good."""
+    try:
+        return ring.identify(f"Bearer {made.key}").key_id == made.id
+    except Unauthorized:
+        return False
+
+
+def test_a_key_that_was_made_opens(smith, ring):
+    """With its account and roles."""
+    made = smith.make(key(roles=["admin", "analyst"]), LAUNCH)
+    identity = ring.identify(f"Bearer {made.key}")
+    assert (identity.account, identity.roles) == ("ann", {"analyst", "admin"})
+
+
+def test_the_store_and_the_ledger_never_hold_a_key(smith, manager):
+    """T9: only the SHA-256 of the text is kept, and of that the ledger has the SHA-256 only."""
+    made = smith.make(key(), LAUNCH)
+    secret = made.key.rpartition("_")[2]
+    kept = [text for _, text in manager.records("key")] + [line.body for line in manager.lines()]
+    assert all(secret not in text for text in kept)
+    assert hashlib.sha256(made.key.encode()).hexdigest() in kept[0]
+    assert all(hashlib.sha256(made.key.encode()).hexdigest() not in line.body for line in manager.lines())
+
+
+def test_a_key_ends_after_its_days(smith, ring, clock):
+    """A year unless somebody says otherwise, and for ever only if somebody says so."""
+    made, lasting = smith.make(key(), LAUNCH), smith.make(key(days=None), LAUNCH)
+    assert made.expires == (NOON + timedelta(days=365)).isoformat()
+    assert lasting.expires is None
+    clock.pass_(days=365)
+    assert not opens(ring, made)
+    assert opens(ring, lasting)
+
+
+def test_a_key_needs_an_account_that_exists(smith):
+    """A slip of the pen makes no key."""
+    with pytest.raises(UnknownAccount):
+        smith.make(key(account="anne"), LAUNCH)
+
+
+def test_a_key_is_made_once_for_each_act(smith, manager):
+    """I4: whoever sends the same request again gets no second key, and no text of a key that was not kept."""
+    act = Act("key:1", "new colleague", "request-1")
+    smith.make(key(), act)
+    with pytest.raises(KeyReused):
+        smith.make(key(), act)
+    assert len(manager.records("key")) == 1
+
+
+def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring, clock):
+    """A key that is there is never written over."""
+    smith = Locksmith(manager, registry, ring, clock, bytes)
+    smith.make(key(), LAUNCH)
+    with pytest.raises(InvariantViolated):
+        smith.make(key(), LAUNCH)
+
+
+def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(smith, ring, manager, clock):
+    """Elsewhere within a second; and it cannot be revoked twice."""
+    elsewhere = Keyring(Registry(manager, clock), clock)
+    assert not opens(elsewhere, MadeKey(id="0" * 16, key=f"dsc_{'0' * 16}_{'0' * 64}", expires=None))
+    made = smith.make(key(), LAUNCH)
+    assert (opens(ring, made), opens(elsewhere, made)) == (True, False)
+    clock.pass_(seconds=1, microseconds=1)
+    assert (opens(ring, made), opens(elsewhere, made)) == (True, True)
+    smith.revoke(made.id, LAUNCH)
+    assert (opens(ring, made), opens(elsewhere, made)) == (False, True)
+    clock.pass_(seconds=1, microseconds=1)
+    assert not opens(elsewhere, made)
+    with pytest.raises(NotFound):
+        smith.revoke(made.id, LAUNCH)
+
+
+def test_both_keys_open_during_the_overlap(smith, ring, clock):
+    """And then only the new one, which is like the old one but for its end."""
+    made = smith.make(key(), LAUNCH)
+    other = smith.rotate(made.id, RotatedKey(overlap_hours=24, days=30, reason="yearly"), Act("a", "yearly", "r-1"))
+    clock.pass_(hours=24, microseconds=-1)
+    assert opens(ring, made)
+    assert opens(ring, other)
+    clock.pass_(microseconds=1)
+    assert not opens(ring, made)
+    assert opens(ring, other)
+    page = smith.listed(None, 10)
+    assert {(found.account, found.label, tuple(found.roles)) for found in page.keys} == {
+        ("ann", "laptop", ("analyst",))
+    }
+    clock.pass_(days=29)
+    assert not opens(ring, other)
+
+
+def test_an_overlap_makes_no_key_good_for_longer(smith, ring, clock):
+    """A key that would end in a day ends in a day."""
+    made = smith.make(key(days=1), LAUNCH)
+    smith.rotate(made.id, RotatedKey(overlap_hours=720, reason="yearly"), LAUNCH)
+    clock.pass_(days=1)
+    assert not opens(ring, made)
+
+
+def test_a_stolen_key_can_be_replaced_at_once(smith, ring, clock):
+    """With no overlap."""
+    made = smith.make(key(), LAUNCH)
+    other = smith.rotate(made.id, RotatedKey(overlap_hours=0, reason="stolen"), LAUNCH)
+    clock.pass_(seconds=2)
+    assert not opens(ring, made)
+    assert opens(ring, other)
+
+
+def test_a_key_that_does_not_exist_cannot_be_replaced(smith):
+    """Nothing is made then."""
+    with pytest.raises(NotFound):
+        smith.rotate("0" * 16, RotatedKey(reason="yearly"), LAUNCH)
+    assert smith.listed(None, 10).keys == []
+
+
+def test_keys_are_listed_page_by_page(smith):
+    """Each once, by id, whatever happens in between."""
+    made = sorted(smith.make(key(), LAUNCH).id for _ in range(5))
+    pages, after = [], None
+    while True:
+        page = smith.listed(after, 2)
+        pages.append([found.id for found in page.keys])
+        after = page.next
+        if after is None:
+            break
+    assert pages == [made[:2], made[2:4], made[4:]]
+
+
+def test_the_list_says_when_a_key_was_last_used(smith, ring, clock):
+    """From memory at once, and from the store after a restart."""
+    made = smith.make(key(), LAUNCH)
+    assert smith.listed(None, 1).keys[0].last_used is None
+    clock.pass_(minutes=5)
+    opens(ring, made)
+    assert smith.listed(None, 1).keys[0].last_used == (NOON + timedelta(minutes=5)).isoformat()
+
+
+def test_last_use_is_written_once_an_hour_in_one_record(smith, ring, manager, clock):
+    """However many keys there are, and not if none was used."""
+    keys = [smith.make(key(), LAUNCH) for _ in range(3)]
+    before = manager.records_version()
+    for _ in range(180):
+        for made in keys:
+            opens(ring, made)
+        smith.remember(at_once=False)
+        clock.pass_(minutes=1)
+    assert manager.records_version() - before == 2
+    (name, text) = manager.records("used")[0]
+    assert name == "keys"
+    assert json.loads(text).keys() == {made.id for made in keys}
+    for _ in range(5):
+        clock.pass_(hours=1)
+        smith.remember(at_once=False)
+    assert manager.records_version() - before == 3, "the last minutes, and then nothing new"
+
+
+def test_what_another_process_wrote_about_use_is_kept(smith, ring, manager):
+    """Replicas write the same record, and none forgets what the others saw."""
+    made, others = smith.make(key(), LAUNCH), smith.make(key(), LAUNCH)
+    text = json.dumps({others.id: 5, "gone": 6}, separators=(",", ":"))
+    manager.put_record("used", "keys", text, LAUNCH)
+    opens(ring, made)
+    smith.remember(at_once=True)
+    kept = json.loads(manager.record("used", "keys"))
+    assert kept == {made.id: microseconds(NOON), others.id: 5}

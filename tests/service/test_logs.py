@@ -1,0 +1,337 @@
+"""The log: what can be told, and that nothing else can."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import logging
+import re
+import sys
+import threading
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from discreet.errors import InputError, InvariantViolated
+from discreet.service.events import Acted, Event, Failed, Forfeited, Overheard, Released, Requested, on_grid
+from discreet.service.logs import EveryLog, SilentLog, StructuredLog
+from discreet.service.overheard import overhear
+
+from .test_metrics import EVENTS
+
+NOW = datetime(2026, 11, 20, 4, 5, 6, 789_000, UTC)
+
+ALLOWED = {
+    "request_id",
+    "route",
+    "status",
+    "milliseconds",
+    "actor",
+    "account",
+    "problem",
+    "dataset",
+    "mechanism",
+    "release",
+    "reservation",
+    "rho",
+    "delta",
+    "source",
+    "kind",
+    "short",
+    "cause",
+    "reason",
+    "key_id",
+    "subject",
+    "where",
+    "error",
+    "frames",
+    "level",
+    "place",
+    "ended",
+    "transfer",
+    "peer",
+    "step",
+    "what",
+    "outcome",
+    "version",
+    "host",
+    "port",
+    "store",
+    "datasets",
+}
+"""Public values, each of them. Whoever adds one says so here."""
+
+
+class Kept:
+    """A log that keeps events."""
+
+    def __init__(self):
+        self.events = []
+
+    def event(self, event):
+        """Keep it."""
+        self.events.append(event)
+
+
+def written(event, form="json"):
+    """The line that *event* becomes."""
+    stream = io.StringIO()
+    StructuredLog(stream, form, lambda: NOW).event(event)
+    return stream.getvalue()
+
+
+def test_the_fields_of_all_events_are_the_allowed_ones():
+    """T17: a field is a decision; none can take a message, a statement, a label or a count."""
+    fields = {field.name for type_ in get_args(Event) for field in dataclasses.fields(type_)}
+    assert fields == ALLOWED
+
+
+def test_every_event_is_frozen():
+    """What was told is not changed by somebody on the way."""
+    assert all(type_.__dataclass_params__.frozen for type_ in get_args(Event))
+
+
+def test_an_event_is_one_line_of_json():
+    """Its name, the time of the clock, its level and the fields that say something."""
+    line = written(Requested("r1", "POST /v1/query", 200, 50, "key:ab", "ann@sales"))
+    assert line.endswith("}\n")
+    assert line.count("\n") == 1
+    assert line.startswith('{"time": "2026-11-20T04:05:06.789+00:00", "event": "requested", "level": "info", ')
+    assert json.loads(line) == {
+        "time": "2026-11-20T04:05:06.789+00:00",
+        "event": "requested",
+        "level": "info",
+        "request_id": "r1",
+        "route": "POST /v1/query",
+        "status": 200,
+        "milliseconds": 50,
+        "actor": "key:ab",
+        "account": "ann@sales",
+    }
+
+
+@pytest.mark.parametrize("event", [event for event, _, _ in EVENTS], ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_every_kind_of_event_is_one_line(event, form):
+    """With its name, and all that it says."""
+    line = written(event, form)
+    assert line.count("\n") == 1
+    said = {name: getattr(event, name) for name in (field.name for field in dataclasses.fields(event))}
+    said = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    said = {name: value for name, value in said.items() if value is not None and value != []}
+    assert type(event).__name__.lower() in line
+    assert all(str(value).strip("[]") in line for value in said.values() if not isinstance(value, list))
+    if form == "json":
+        assert {name: json.loads(line)[name] for name in said} == said
+
+
+def test_there_is_an_example_of_every_kind_of_event():
+    """So that the test above misses none."""
+    assert {type(event) for event, _, _ in EVENTS} == set(get_args(Event))
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_name_cannot_begin_a_line_of_its_own(form):
+    """Nor move the cursor of a terminal."""
+    line = written(Acted("r1", "key:ab", "POST /v1/admin/keys", 'x"\n{"event": "released"}\x1b[2J\u2028'), form)
+    assert line.count("\n") == 1
+    assert "\x1b[2J" not in line
+
+
+def test_the_console_form_holds_the_same():
+    """In columns for people."""
+    line = written(Forfeited("r1", "ann@sales", "reads", "timeout"), "console")
+    assert all(part in line for part in ("04:05:06", "warning", "forfeited", "ann@sales", "reads", "timeout"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Stranger:
+    """Looks like an event."""
+
+    request_id: str
+    head: object
+
+
+@dataclasses.dataclass(frozen=True)
+class Heir(Requested):
+    """An event with one field more."""
+
+    true_count: int = 7_777_777
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "a sentence with 7777777 in it",
+        {"event": "requested", "count": 7_777_777},
+        Stranger("r1", [7_777_777]),
+        Heir("r1", "GET /", 200, 1),
+        Acted("r1", "key:ab", "POST /", InputError("7777777")),
+        Failed("POST /", "KeyError", ([7_777_777],)),
+    ],
+)
+@pytest.mark.parametrize("log", [SilentLog(), StructuredLog(io.StringIO(), "json", lambda: NOW)])
+def test_what_is_no_event_is_refused_and_not_shown(event, log):
+    """Types decide: neither text, nor mappings, nor other dataclasses, nor fields that hold more than plain values."""
+    with pytest.raises(InvariantViolated) as caught:
+        log.event(event)
+    assert "7777777" not in str(caught.value)
+
+
+def _engine_that_tells():
+    number = 7_777_777
+    raise InputError(f"the engine counted {number} rows of user-magdalena")
+
+
+def test_a_failure_is_told_by_its_type_and_our_own_lines_only():
+    """T16, T17: neither its words, nor what variables held, nor the lines of others; ours are found."""
+    with pytest.raises(InputError) as caught:
+        on_grid_of_a_fault()
+    failed = Failed.of(caught.value, "POST /v1/query", "r1")
+    line = written(failed)
+    assert failed.error == "InputError"
+    assert failed.frames
+    assert all(frame.startswith("values.py:") for frame in failed.frames)
+    assert json.loads(line)["frames"] == list(failed.frames)
+    assert "magdalena" not in line
+
+
+def test_a_failure_names_its_causes():
+    """The outermost first, with our lines on the way to each; without their words, and however long the chain is."""
+    cause = None
+    for number in range(50):
+        error = ValueError(f"7777777 rows {number}")
+        error.__cause__ = cause
+        cause = error
+    failed = Failed.of(KeyError("7777777"), "upkeep")
+    assert failed.error == "KeyError"
+    try:
+        try:
+            on_grid_of_a_fault()
+        except InputError as found:
+            raise KeyError("7777777") from found
+    except KeyError as found:
+        failed = Failed.of(found, "upkeep")
+    assert failed.error == "KeyError from InputError"
+    assert [frame.partition(":")[0] for frame in failed.frames] == ["values.py"]
+    assert Failed.of(cause, "upkeep").error.count("ValueError") == 10
+    assert "7777777" not in repr(failed)
+
+
+def on_grid_of_a_fault():
+    """Raise from within the package, with words that would tell."""
+    from discreet.values import exact
+
+    exact("user-magdalena", "7777777")
+
+
+def test_everything_told_once_reaches_every_log():
+    """In order."""
+    first, second = Kept(), Kept()
+    event = Requested("r1", "GET /", 200, 1)
+    EveryLog(first, second).event(event)
+    assert first.events == second.events == [event]
+
+
+class Full(io.StringIO):
+    """A disk without room."""
+
+    def write(self, _text):
+        """Fail."""
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("broken", ["full", "closed"])
+def test_a_log_that_cannot_be_written_stops_nobody(broken):
+    """What must not be lost is in the ledger."""
+    stream = Full() if broken == "full" else io.StringIO()
+    log = StructuredLog(stream, "json", lambda: NOW)
+    if broken == "closed":
+        stream.close()
+    log.event(Requested("r1", "GET /", 200, 1))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "grid", "milliseconds"),
+    [(0.0, 50, 0), (0.0001, 50, 50), (0.05, 50, 50), (0.0501, 50, 100), (0.0123, 0, 13), (-1.0, 50, 0)],
+)
+def test_durations_are_told_on_the_grid(seconds, grid, milliseconds):
+    """T7: rounded up, so that the log is no finer than the answers."""
+    assert on_grid(seconds, grid) == milliseconds
+
+
+def test_a_library_is_overheard_without_its_words():
+    """T17: a web server logs exceptions with their text; place and type are all that is kept."""
+    kept = Kept()
+    logger = logging.getLogger("uvicorn.error")
+    with overhear(kept):
+        logger.info("Started with %s", 7_777_777)
+        try:
+            _engine_that_tells()
+        except InputError:
+            logger.exception("Exception in ASGI application: 7777777")
+    (told,) = kept.events
+    assert told == Overheard("uvicorn.error", "error", told.place, "InputError", ())
+    assert told.place.startswith("test_logs.py:")
+
+
+def test_what_python_prints_is_overheard(capfd):
+    """Of threads, of objects that cannot be cleaned up, and warnings: nothing reaches standard error."""
+
+    class Clumsy:
+        def __del__(self):
+            raise InputError("7777777")
+
+    kept = Kept()
+    with overhear(kept):
+        thread = threading.Thread(target=_engine_that_tells)
+        thread.start()
+        thread.join()
+        Clumsy()
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("7777777 rows", UserWarning, stacklevel=1)
+        sys.excepthook(InputError, InputError("7777777"), None)
+    assert [getattr(event, "where", "warnings") for event in kept.events] == [
+        "thread",
+        "cleaning up",
+        "warnings",
+        "process",
+    ]
+    assert "7777777" not in repr(kept.events)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_afterwards_all_is_as_before():
+    """Handlers, propagation and hooks."""
+    logger = logging.getLogger("tests.overheard")
+    handler = logging.NullHandler()
+    logger.addHandler(handler)
+    logger.propagate = False
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning
+    try:
+        with overhear(Kept()):
+            assert logger.handlers == []
+        assert (logger.handlers, logger.propagate) == ([handler], False)
+        assert (sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning) == hooks
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_an_answer_is_told_with_what_it_cost():
+    """The ledger's numbers, not the data's."""
+    line = json.loads(
+        written(Released("r1", "ann@sales", "reads", "unknown-gumbel", "ab" * 32, 0.0161, 5e-9, "engine", "res1"))
+    )
+    assert (line["rho"], line["delta"], line["reservation"]) == (0.0161, 5e-9, "res1")
+
+
+def test_the_page_names_every_event():
+    """A row of the table for each, or a place in one."""
+    page = (Path(__file__).resolve().parents[2] / "docs/service/observability.md").read_text()
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))
+    assert {type_.__name__.lower() for type_ in get_args(Event)} <= named

@@ -1,0 +1,114 @@
+"""The memory of a service does not grow with what it is asked, be that answered, replayed or refused.
+
+python -m tests.service.test_memory 100000 asks so many questions, and says what the process takes every thousand.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+from discreet.service.replays import Replays
+from discreet.values import Cost
+
+from .faults.house import ACT, DELTA, TOP, House
+
+WARM, MORE = 40, 60
+"""Rounds of requests."""
+
+
+def ask_round(service, number):
+    """A new question, the same again, an estimate, and refusals of all kinds; none of them like the ones before."""
+    question = TOP.replace("GROUP", f"WHERE article <> 'x{number}' GROUP")
+    replies = [
+        service.ask(question, key=f"first-{number}"),
+        service.ask(question, key=f"second-{number}"),
+        service.ask(
+            question.replace("reads", "loose").replace(f" WHERE article <> 'x{number}'", ""), key=f"loose-{number}"
+        ),
+        service.send("POST", "/v1/estimate", json={"sql": question}),
+        service.ask(question, key=f"second-{number}", epsilon=0.5),
+        service.ask(question.replace("article", f"article{number}")),
+        service.ask(question.replace("reads", f"reads{number}")),
+        service.ask(f"SELECT {number}"),
+        service.send("GET", f"/v1/releases/{number:064x}"),
+        service.send("GET", f"/v1/datasets/d{number}"),
+        service.send("GET", f"/nowhere/{number}"),
+        service.send("GET", "/v1/budget", f"dsc_{number:016x}_{number:064x}"),
+        service.ask(question, "bob"),
+    ]
+    return [reply.status_code for reply in replies]
+
+
+EXPECTED = [200, 200, 200, 200, 409, 404, 404, 400, 404, 404, 404, 401, 403]
+
+
+def prepared(house, service):
+    """Let ann ask as often as she likes, and bob never."""
+    for account, rho in (("sales", 10**6), ("ann@sales", 10**6), ("bob@sales", 0)):
+        service.manager.set_limit(account, Cost(rho, DELTA / 2 * (rho > 0)), DELTA, ACT)
+        limit = service.manager.account(account)
+        service.manager.alter(limit.limited(Cost(limit.limit.rho, DELTA * 10**5 * (rho > 0)), DELTA * 10**6 / 2), ACT)
+    house.left = _Forgets()
+
+
+class _Forgets(set):
+    """Remembers nothing of what has left a service."""
+
+    def add(self, _):
+        """Forget it."""
+
+
+def allocated(service):
+    """Pieces of memory that Python has given out, but for caches that are known to be bounded."""
+    service.stream.seek(0)
+    service.stream.truncate()
+    gc.collect()
+    for cache in [found for found in gc.get_objects() if isinstance(found, functools._lru_cache_wrapper)]:
+        if cache.__module__.startswith("discreet"):
+            assert cache.cache_info().maxsize is not None
+            cache.cache_clear()
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
+def test_memory_does_not_grow_with_questions(tmp_path, monkeypatch):
+    """Whatever is kept of a request is dropped again: they leave less than half a piece of memory each."""
+    monkeypatch.setattr("discreet.service.app.Replays", functools.partial(Replays, bytes_most=30_000))
+    monkeypatch.setattr("discreet.service.replays.KEYS_MOST", 20)
+    house = House(tmp_path / "house")
+    with house.opened() as service:
+        prepared(house, service)
+        for number in range(WARM):
+            assert ask_round(service, number) == EXPECTED
+        before = allocated(service)
+        for number in range(WARM, WARM + MORE):
+            ask_round(service, number)
+        assert allocated(service) - before < MORE * len(EXPECTED) / 2
+
+
+def main():
+    """Ask, and say what the process takes."""
+    count = int(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        house = House(Path(folder) / "house")
+        with house.opened(checked=False) as service:
+            prepared(house, service)
+            for number in range(count // len(EXPECTED)):
+                if ask_round(service, number) != EXPECTED:
+                    raise SystemExit("a question was answered otherwise than it should be")
+                service.stream.seek(0)
+                service.stream.truncate()
+                if number % 100 == 0:
+                    pages = int(Path("/proc/self/statm").read_text().split()[1])
+                    sys.stdout.write(
+                        f"{number * len(EXPECTED):>8,} {pages * resource.getpagesize() / 2**20:8.1f} MiB\n"
+                    )
+
+
+if __name__ == "__main__":
+    main()

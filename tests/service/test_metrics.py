@@ -1,0 +1,157 @@
+"""The numbers for Prometheus: they follow from events, and say nothing about anybody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from discreet.budget.errors import UnknownAccount
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.errors import InvariantViolated
+from discreet.service.events import (
+    Acted,
+    Began,
+    Denied,
+    Ended,
+    Failed,
+    Fetched,
+    Forfeited,
+    Moved,
+    Overheard,
+    Refused,
+    Released,
+    Requested,
+    Tended,
+)
+from discreet.service.metrics import LABELS_MOST, Metrics
+from discreet.testing.budget import FakeClock
+
+
+class Watch:
+    """Seconds that rise when they are told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        """The time."""
+        return self.now
+
+
+def samples(metrics):
+    """name{labels} -> value, of all that was counted."""
+    found = {}
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                found[sample.name, *sorted(sample.labels.items())] = sample.value
+    return found
+
+
+EVENTS = [
+    (Requested("r", "POST /v1/query", 403, 50, "key:a", "ann", "budget-short"), "requests_total", 1),
+    (Requested("r", "POST /v1/query", 403, 50, "key:a", "ann", "budget-short"), "problems_total", 1),
+    (Requested("r", "GET /v1/budget", 200, 50), "request_seconds_count", 1),
+    (Released("r", "ann", "reads", "pcr", "ab", 0.5, 1e-9, "memory"), "releases_total", 1),
+    (Released("r", "ann", "reads", "pcr", "ab", 0.5, 1e-9, "engine"), "charged_rho_total", 0.5),
+    (Released("r", "ann", "reads", "pcr", "ab", 0.5, 1e-9, "engine"), "charged_delta_total", 1e-9),
+    (Refused("r", "ann", "budget-short", "org"), "refusals_total", 1),
+    (Forfeited("r", "ann", "reads", "timeout"), "forfeits_total", 1),
+    (Tended(3), "expired_reservations_total", 3),
+    (Denied("r", "unknown"), "denials_total", 1),
+    (Acted("r", "key:a", "POST /v1/admin/keys", "ann"), "acts_total", 1),
+    (Failed("upkeep", "KeyError", ()), "failures_total", 1),
+    (Overheard("uvicorn", "error", "x.py:1"), "overheard_total", 1),
+    (Moved("t1", "east", "ann", "sent"), "shares_moved_total", 1),
+    (Fetched("keys", "failed"), "identity_fetches_total", 1),
+    (Requested("r", "POST /v1/query", 200, 1, "key:a", "ann", None, "ab", "pcr"), "releases_total", 1),
+    (Began("0", "host", 1, "sqlite", 1), "requests_total", 0),
+    (Ended(), "requests_total", 0),
+]
+
+
+@pytest.mark.parametrize(("event", "name", "value"), EVENTS)
+def test_an_event_is_counted(event, name, value):
+    """As often as it says, in one series of that name; some are not."""
+    metrics = Metrics(Watch())
+    before = samples(metrics)
+    metrics.event(event)
+    after = samples(metrics)
+    rise = {key: after[key] - before.get(key, 0.0) for key in after if key[0] == f"discreet_{name}"}
+    assert sum(rise.values()) == value
+    assert sum(1 for risen in rise.values() if risen) == (1 if value else 0)
+
+
+def test_no_label_names_anybody():
+    """/metrics may be read without a key: no account, actor, dataset, release, reservation or peer."""
+    metrics = Metrics(Watch())
+    for event, _, _ in EVENTS:
+        metrics.event(event)
+    values = {value for key in samples(metrics) for _, value in key[1:]}
+    assert values.isdisjoint({"ann", "org", "key:a", "reads", "ab", "t1", "east", "host", "r"})
+    assert {"POST /v1/query", "403", "budget-short", "memory", "timeout"} <= values
+
+
+def test_labels_are_bounded():
+    """Whatever is sent to us, memory does not fill: what is too much is counted as other."""
+    metrics = Metrics(Watch())
+    for n in range(LABELS_MOST + 50):
+        metrics.event(Requested("r", f"GET /{n}", 404, 0))
+    found = samples(metrics)
+    routes = {dict(key[1:])["route"] for key in found if key[0] == "discreet_requests_total"}
+    assert len(routes) == LABELS_MOST + 1
+    assert found["discreet_requests_total", ("route", "other"), ("status", "404")] == 50
+    assert len(metrics._children) <= 2 * LABELS_MOST
+
+
+@pytest.mark.parametrize("event", ["requested", Requested("r", KeyError("7777777"), 200, 1)])
+def test_what_is_no_event_is_not_counted(event):
+    """As in other logs: neither other types, nor fields that hold more than plain values."""
+    metrics = Metrics(Watch())
+    with pytest.raises(InvariantViolated):
+        metrics.event(event)
+    assert b"7777777" not in metrics.text()
+
+
+def test_upkeep_gets_older_until_it_succeeds():
+    """By the clock that was given, so that an alarm can watch it; and tells how long the ledger is."""
+    watch = Watch()
+    metrics = Metrics(watch)
+    watch.now += 25
+    assert samples(metrics)["discreet_upkeep_age_seconds",] == 25
+    metrics.tended(ledger_lines=42)
+    assert samples(metrics)["discreet_upkeep_age_seconds",] == 0
+    assert samples(metrics)["discreet_ledger_lines",] == 42
+
+
+def test_a_store_is_timed_by_method_whether_it_succeeds_or_not():
+    """And answers, and fails, as it did."""
+    metrics = Metrics(Watch())
+    inner = SQLiteStore.in_memory(FakeClock())
+    store = metrics.timed(inner)
+    assert store.id == inner.id
+    assert list(store.heads()) == list(inner.heads())
+    with pytest.raises(UnknownAccount):
+        store.balance("nobody")
+    store.close()
+    found = samples(metrics)
+    for operation in ("heads", "balance", "close"):
+        assert found["discreet_store_seconds_count", ("operation", operation)] == 1
+
+
+def test_two_services_in_one_process_count_apart():
+    """The registry is its own."""
+    first, second = Metrics(Watch()), Metrics(Watch())
+    first.event(Failed("upkeep", "KeyError", ()))
+    assert samples(first)["discreet_failures_total",] == 1
+    assert samples(second)["discreet_failures_total",] == 0
+
+
+def test_the_page_names_every_metric_with_its_labels():
+    """A row of the table for each."""
+    page = (Path(__file__).resolve().parents[2] / "docs/service/observability.md").read_text()
+    for family in Metrics(Watch()).registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"`{name}`" in page or f"`{name}{{" in page, name

@@ -1,0 +1,77 @@
+"""The header Accept decides the form, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discreet.service.negotiation import MEDIA_TYPES, wanted_form
+from discreet.service.problems import NotAcceptable
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        (None, "json"),
+        ("", "json"),
+        ("*/*", "json"),
+        ("application/json", "json"),
+        ("APPLICATION/JSON", "json"),
+        ("application/*", "json"),
+        ("text/csv", "csv"),
+        ("text/*", "csv"),
+        ("text/csv; q=0.5, application/json; q=0.4", "csv"),
+        ("text/csv;q=0.5, */*", "json"),
+        ("text/html, application/xhtml+xml, */*;q=0.8", "json"),
+        ("application/vnd.apache.arrow.stream", "arrow"),
+        ("application/json;q=0, */*", "csv"),
+        ("application/vnd.apache.arrow.stream, text/csv;q=0.9", "arrow"),
+        ("text/csv, application/json", "json"),
+        ("application/json; charset=utf-8", "json"),
+    ],
+)
+def test_the_form_with_the_largest_weight_is_given(accept, form):
+    """The most precise range counts; of equals, JSON, then CSV."""
+    assert wanted_form(accept) == form
+
+
+@pytest.mark.parametrize(
+    "accept", ["image/png", "application/json;q=0", "text/html, text/plain", "x", "*/*;q=0", "*/*;q=x"]
+)
+def test_a_form_that_there_is_not_is_refused(accept):
+    """The sentence lists those that there are."""
+    with pytest.raises(NotAcceptable, match="application/json or text/csv or application/vnd"):
+        wanted_form(accept)
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=60))
+def test_whatever_is_sent_is_a_form_or_a_refusal(accept):
+    """Nothing else happens, whatever the header holds."""
+    with contextlib.suppress(NotAcceptable):
+        assert wanted_form(accept) in MEDIA_TYPES
+
+
+def test_a_refused_form_costs_nothing(world):
+    """It is looked at before the question is."""
+    answer = world.ask(headers={"Accept": "image/png"})
+    assert (answer.status_code, answer.json()["type"]) == (406, "/problems/not-acceptable")
+    assert world.balance().spent.rho == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "text/plain"},
+        {"Content-Type": ""},
+        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+    ],
+)
+@pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
+def test_a_body_that_is_not_json_by_its_word_is_not_read(world, route, headers):
+    """415, whatever it holds."""
+    answer = world.send("POST", route, content=b'{"sql": "x"}', headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (415, "/problems/unsupported-media-type")

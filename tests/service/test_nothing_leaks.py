@@ -1,0 +1,289 @@
+"""T16, T17: whatever the service says beside its answers tells nothing that it protects.
+
+One whole run, with all that can go wrong, over a table whose counts, users and labels are recognised wherever they turn
+up; then everything is searched that came out of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from discreet.errors import EngineError
+from discreet.service.grants import grant_name
+from discreet.service.registry import GRANT
+from discreet.service.traces import OpenTelemetryTracer
+from tests.client.running import ACT as FOUNDER
+from tests.client.running import found, running
+
+from .magic import ALONE, CATALOG, COUNTS, NOISE, TYPED, USER, make_table, shy, smells, sniff
+
+TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 5"
+BROKEN = TOP.replace("reads", "broken WHERE age > 3")
+STRANGER = "dsc_00000000000ca11b_" + "ca11ba11" * 8
+ASKED = {"epsilon": 0.01, "delta": "1e-9"}
+ACT = {"reason": "because"}
+
+
+class Run:
+    """A service, and all that it said.
+
+    Attributes:
+        answers: bodies that may hold labels and noisy counts.
+        asides: all other bodies: problems, budgets, what officers see.
+        headers: of all replies.
+        statuses: likewise.
+        keys: all that there are, or that somebody tried.
+    """
+
+    def __init__(self, started, keys):
+        self.started, self.keys = started, {**keys, "stranger": STRANGER}
+        self.answers, self.asides, self.headers, self.statuses = [], [], [], []
+        self._http = httpx.Client(base_url=started.url, timeout=60)
+
+    def ask(self, method, path, who=None, **sent):
+        """Send a request, and sort what comes back."""
+        headers = {**({} if who is None else {"Authorization": f"Bearer {self.keys[who]}"}), **sent.pop("headers", {})}
+        reply = self._http.request(method, path, headers=headers, **sent)
+        self.statuses.append(reply.status_code)
+        self.headers += [name + b": " + value for name, value in reply.headers.raw]
+        is_answer = reply.status_code == 200 and path.startswith(("/v1/query", "/v1/releases"))
+        (self.answers if is_answer else self.asides).append(reply.content)
+        return reply
+
+    def query(self, sql, who="ann", **sent):
+        """Ask a question."""
+        headers = sent.pop("headers", {})
+        return self.ask("POST", "/v1/query", who, json={"sql": sql, **ASKED, **sent}, headers=headers)
+
+    def close(self):
+        """Go."""
+        self._http.close()
+
+
+def answers(run):
+    """Questions that are answered: in every form, again, and from memory."""
+    for accept in ("application/json", "text/csv", "application/vnd.apache.arrow.stream"):
+        assert run.query(TOP, headers={"Accept": accept}).status_code == 200
+    for _ in range(3):  # from the store at first, then from memory
+        assert run.query(TOP).headers["Discreet-Replayed"] == "?1"
+    assert run.query(TOP, "bob").status_code == 200
+    assert run.query(TOP.replace(" LIMIT 5", ""), epsilon=1.0).status_code == 200
+    assert run.query("SELECT COUNT(DISTINCT reader) FROM reads").status_code == 200
+    assert run.query(
+        f"SELECT article, SUM(minutes) FROM reads WHERE article <> '{TYPED}' GROUP BY article LIMIT 2"
+    ).is_success
+    assert run.ask("POST", "/v1/estimate", "ann", json={"sql": TOP, **ASKED}).is_success
+    releases = run.ask("GET", "/v1/releases", "ann").json()["releases"]
+    assert run.ask("GET", f"/v1/releases/{releases[0]['id']}", "ann").is_success
+    for path in ("/v1/budget", "/v1/datasets", "/v1/datasets/reads"):
+        assert run.ask("GET", path, "ann").is_success
+
+
+def refusals(run):
+    """Questions that are refused: by what they say, by who sends them, by what is left."""
+    statements = [
+        f"SELECT article, COUNT(DISTINCT reader) FROM reads WHERE article = '{TYPED}' OR",
+        f"SELECT article FROM reads WHERE article = '{TYPED}'; DROP TABLE reads",
+        TOP.replace("article", "artikle"),
+        TOP.replace("reads", "secret"),
+        TOP.replace("reads", "nothing"),
+        TOP.replace("LIMIT 5", "LIMIT 5000000"),
+    ]
+    assert [run.query(statement).status_code for statement in statements] == [400, 400, 404, 404, 404, 422]
+    for who in (None, "stranger", "officer"):
+        assert run.query(TOP, who).status_code in (401, 403)
+    assert run.ask("GET", "/v1/budget", headers={"Authorization": f"Basic {TYPED}"}).status_code == 401
+    assert run.query(TOP, epsilon=9.9, headers={"Accept": "image/png"}).status_code == 406
+    assert run.ask("POST", "/v1/query", "ann", content=b"{" + TYPED.encode()).status_code in (400, 415)
+    assert run.ask("POST", "/v1/query", "ann", json={"sql": TOP, TYPED: 1}).status_code == 400
+    assert run.ask("POST", "/v1/query", "ann", json={"sql": TOP + " " * 100_000}).status_code == 413
+    assert run.ask("GET", f"/v1/datasets/{TYPED}", "ann").status_code == 404
+    assert run.ask("GET", f"/v1/{TYPED}", "ann").status_code == 404
+    assert run.ask("GET", f"/v1/budget?{TYPED}=1", "ann").status_code == 422
+    assert run.ask("GET", f"/v1/releases/{'ab' * 32}", "bob").status_code == 404
+    assert run.query(TOP, headers={"Idempotency-Key": "one"}).is_success
+    assert run.query(TOP, headers={"Idempotency-Key": "one"}, epsilon=0.02).status_code == 409
+    assert run.query(TOP, "bob", delta="1e-6").status_code == 403
+
+
+def failures(run):
+    """Runs that fail after the data was asked, with engines and bugs that talk."""
+    assert run.query(BROKEN).status_code == 503
+    words = f"{COUNTS} of {USER}17 at {ALONE}, noise {NOISE!r}"
+    failing = [EngineError(words), RuntimeError(words), KeyError(words), MemoryError(words)]
+    for number, error in enumerate(failing):
+        run.started.gate.failing = error
+        assert run.query(TOP, epsilon=0.03 + number / 100).status_code in (500, 503)
+    run.started.gate.failing = None
+    assert run.query(TOP, epsilon=0.2).status_code == 403  # suspended by now
+    with socket.create_connection(run.started.url[7:].split(":")) as gone:
+        run.started.gate.open.clear()
+        while run.started.gate.arrived.acquire(blocking=False):
+            pass
+        body = json.dumps({"sql": TOP, "epsilon": 0.3}).encode()
+        head = (
+            f"POST /v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        )
+        gone.sendall(f"{head}Authorization: Bearer {run.keys['bob']}\r\n\r\n".encode() + body)
+        assert run.started.gate.arrived.acquire(timeout=60)
+    while run.started.gate.left.acquire(blocking=False):
+        pass
+    assert run.started.gate.left.acquire(timeout=60)
+    run.started.gate.open.set()
+
+
+def administration(run):
+    """What officers and administrators do and see; the new key is shown once, and belongs to nobody's search."""
+    made = run.ask("POST", "/v1/admin/keys", "admin", json={"account": "bob@sales", "roles": ["analyst"], **ACT})
+    assert made.status_code == 201
+    run.asides.remove(made.content)
+    run.keys["made"] = made.json()["key"]
+    assert run.ask("GET", "/v1/admin/keys", "admin").is_success
+    lift = run.ask("POST", "/v1/admin/accounts/ann@sales/lift", "officer", json=ACT)
+    assert lift.is_success
+    for path in ("accounts", "accounts/ann@sales", "grants", "settings", "ledger?limit=1000"):
+        assert run.ask("GET", f"/v1/admin/{path}", "officer").is_success
+    for chain in range(1, 20):
+        run.ask("GET", f"/v1/admin/ledger?chain={chain}&limit=1000", "officer")
+    assert run.ask("POST", "/v1/admin/ledger/verify", "officer", json=ACT).json()["sound"] is True
+    for path in ("/healthz", "/readyz", "/metrics", "/openapi.json"):
+        run.ask("GET", path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One whole run, with all that came out of it by the place where it was found."""
+    folder, exporter = tmp_path_factory.mktemp("service"), InMemorySpanExporter()
+    make_table(folder)
+    keys = found(folder, CATALOG, noise=NOISE)
+    tracer = OpenTelemetryTracer(SimpleSpanProcessor(exporter))
+    with running(folder, tracer) as started:
+        started.parts.manager.put_record(GRANT, grant_name("sales", "secret"), None, FOUNDER)
+        done = Run(started, keys)
+        try:
+            for part in (answers, refusals, failures, administration):
+                part(done)
+        finally:
+            done.close()
+        done.metrics = started.parts.metrics.text()
+        done.ledger = "\n".join(map(repr, started.parts.manager.lines())).encode()
+        done.files = {path.name: path.read_bytes() for path in (folder / "store").iterdir()}
+    tracer.close()
+    done.spans = exporter.get_finished_spans()
+    return done
+
+
+def test_the_run_was_a_whole_one(run):
+    """Whatever can be said was said: all kinds of replies, of events and of spans."""
+    assert {200, 201, 400, 401, 403, 404, 406, 409, 413, 415, 422, 500, 503} <= set(run.statuses)
+    events = {json.loads(line)["event"] for line in run.started.stream.getvalue().splitlines()}
+    assert events >= {"requested", "released", "refused", "forfeited", "denied", "acted", "failed"}
+    causes = {event["cause"] for event in run.started.events("forfeited")}
+    assert causes == {"engine", "internal", "client-gone"}
+    assert {event["source"] for event in run.started.events("released")} == {"engine", "store"}
+    assert any("release" in event for event in run.started.events("requested"))  # from memory
+    assert {span.name for span in run.spans} >= {"request", "plan", "reserve", "engine", "noise", "settle"}
+    assert len(run.answers) >= 9
+    assert b"tides-magdalena" in b"".join(run.answers)
+
+
+def test_logs_metrics_spans_headers_and_ledger_say_nothing(run):
+    """No count, user, label, secret, nor anything that an analyst typed."""
+    spans = "\n".join(span.to_json() for span in run.spans).encode()
+    said = {
+        "the log": run.started.stream.getvalue().encode(),
+        "the metrics": run.metrics,
+        "the spans": spans,
+        "the headers": b"\n".join(run.headers),
+        "the ledger": run.ledger,
+    }
+    assert all(said.values())
+    assert sniff(said, shy(run.keys.values())) == []
+
+
+def test_problems_and_whatever_else_is_no_answer_say_nothing(run):
+    """They may repeat to an analyst what she wrote, and no more."""
+    assert sniff({"a body": b"\n".join(run.asides)}, smells(run.keys.values())) == []
+
+
+def test_answers_name_nobody_and_hold_no_secret(run):
+    """Their counts are noisy ones; an item of a single user is in none of them."""
+    wanted = {name: what for name, what in smells(run.keys.values()).items() if "count" not in name}
+    assert sniff({"an answer": b"\n".join(run.answers)}, wanted) == []
+
+
+def test_the_files_of_the_store_hold_answers_but_no_counts_and_no_secrets(run):
+    """What is kept is what was answered; of keys, their hashes."""
+    assert set(run.files) >= {"budget.db"}
+    assert b"tides-magdalena" in b"".join(run.files.values())
+    assert sniff(run.files, smells(run.keys.values())) == []
+
+
+def test_the_process_shows_nothing_to_others(tmp_path):
+    """T9: not in its arguments, which every user of the machine reads, nor its environment, nor what it prints."""
+    make_table(tmp_path)
+    keys = found(tmp_path, CATALOG, noise=NOISE)
+    command = [sys.executable, "-m", "discreet", "serve", str(tmp_path / "discreet.toml")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        announced = process.stderr.readline()
+        url = announced.decode().split()[-1]
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {keys['ann']}"}, timeout=60) as http:
+            for sql, status in ((TOP, 200), (BROKEN, 503), (TYPED, 400)):
+                assert http.post("/v1/query", json={"sql": sql, **ASKED}).status_code == status
+        shown = {name: Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("cmdline", "environ")}
+        process.terminate()
+        out, rest = process.communicate(timeout=60)
+    assert b'"event": "released"' in out
+    assert shown["cmdline"]
+    assert process.returncode == 0
+    assert sniff({**shown, "stdout": out, "stderr": announced + rest}, shy([*keys.values(), STRANGER])) == []
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        b"1031717",
+        b'"n": 1031717.0,',
+        b"1,031,717",
+        b"1_093_519 readers",
+        b"1.093519e+06",
+        (1_031_717).to_bytes(8, "little"),
+        b"count=2125236",
+        b"uq7z-17",
+        ALONE.encode(),
+        NOISE,
+        NOISE.hex().encode(),
+        repr(NOISE).encode(),
+        base64.b64encode(NOISE),
+        STRANGER.encode(),
+        STRANGER[21:].encode(),
+    ],
+)
+def test_the_nose_smells_a_leak(leak):
+    """Each form of what must not come out, in the midst of what may."""
+    text = b'{"time": "2026-11-20T04:05:06.789+00:00", "rho": 0.0165, "x": ' + leak + b', "status": 200}\n'
+    assert sniff({"here": text}, smells([STRANGER])) != []
+
+
+@pytest.mark.parametrize(
+    "text", [b"10317170", b"0.1031717", b"tides-magdalena", TYPED.encode(), b"dsc_00000000000ca11b_"]
+)
+def test_the_nose_smells_nothing_where_nothing_is(text):
+    """Other numbers, ids of keys; labels and what was typed, where these may be."""
+    assert sniff({"here": text}, smells([STRANGER])) == []
+
+
+@pytest.mark.parametrize("text", [b"tides-magdalena", TYPED.encode()])
+def test_the_nose_can_be_shy(text):
+    """Labels and what was typed, where these may not be."""
+    assert sniff({"here": text}, shy([STRANGER])) != []

@@ -1,0 +1,407 @@
+"""What officers do: accounts, grants, the ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from discreet.accounting.calibrate import limit_for
+from discreet.budget.errors import KeyReused, UnknownAccount
+from discreet.budget.model import LINKEDIN, Act, Calendar, Forever, Sliding
+from discreet.errors import InputError
+from discreet.service.office import Office
+from discreet.service.problems import NotFound
+from discreet.service.registry import Registry
+from discreet.service.settings import Settings
+from discreet.values import Cost
+from discreet.wire.administration import ChangedAccount, NewAccount, NewGrant, Payment, read_request
+from discreet.wire.malformed import Malformed
+from tests.service.books import CATALOG, LAUNCH, open_manager
+from tests.service.shelf import Clock
+
+DELTA = Fraction(1, 10**9)
+EPSILON = {"epsilon": 2.0, "delta": "1e-9"}
+UNITS = {"information": 100, "calls": 5, "epsilon_per": "0.15", "delta_per": "1e-10"}
+
+
+@pytest.fixture
+def manager():
+    """Of an empty store."""
+    manager = open_manager(Clock())
+    yield manager
+    manager.close()
+
+
+@pytest.fixture
+def office(manager):
+    """With SQLite and no witness."""
+    return Office(
+        manager, Registry(manager, Clock()), CATALOG, Settings.model_validate({"noise": {"key_env": "NOISE"}})
+    )
+
+
+def new(**fields) -> NewAccount:
+    """A request for an account, as it comes in."""
+    asked = {"account": "ann", "limit": EPSILON, "reason": "new colleague"} | fields
+    return read_request(NewAccount, json.dumps(asked).encode())
+
+
+def change(**fields) -> ChangedAccount:
+    """A request for a change."""
+    return read_request(ChangedAccount, json.dumps({"reason": "less is enough"} | fields).encode())
+
+
+def pay(**fields) -> Payment:
+    """A request for a charge or a refund."""
+    return read_request(Payment, json.dumps({"reason": "was answered by mail"} | fields).encode())
+
+
+@pytest.mark.parametrize(
+    ("written", "limit", "delta"),
+    [
+        (EPSILON, limit_for(2.0, DELTA), DELTA),
+        ({"rho": "1/3", "lost": "1e-10", "delta": "1e-9"}, Cost.at_most(Fraction(1, 3), Fraction(1, 10**10)), DELTA),
+        ({"preset": "linkedin"}, LINKEDIN.limit, LINKEDIN.limit.delta + DELTA),
+        (UNITS, Cost(Fraction("0.28125"), Fraction(5, 10**10)), Fraction(15, 10**10)),
+        (UNITS | {"conversion": "1e-8"}, Cost(Fraction("0.28125"), Fraction(5, 10**10)), Fraction("1.05e-8")),
+    ],
+)
+def test_a_limit_is_said_in_four_ways(office, manager, written, limit, delta):
+    """Exactly: limits are rounded down, and never by a float on the way."""
+    office.create(new(limit=written), LAUNCH)
+    account = manager.account("ann")
+    assert (account.limit, account.delta) == (limit, delta)
+    assert account.limit.rho <= limit.rho
+    assert (account.units is not None) == ("epsilon_per" in written or "preset" in written)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {},
+        {"epsilon": 1.0},
+        {"epsilon": 1.0, "delta": "1e-9", "rho": 1},
+        {"rho": 1, "delta": "1e-9"},
+        {"preset": "linkedin", "delta": "1e-9"},
+        {**UNITS, "delta": "1e-9"},
+        {"preset": "google"},
+        {"epsilon": "1", "delta": "1e-9"},
+        {"epsilon": 1.0, "delta": "1e-9", "sigma": 1},
+    ],
+)
+def test_a_limit_said_in_no_way_or_two_is_malformed(limit):
+    """Nothing is guessed."""
+    with pytest.raises(Malformed):
+        new(limit=limit)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"epsilon": 1.0, "delta": 0},
+        {"epsilon": 1.0, "delta": 1},
+        {"epsilon": 1.0, "delta": "-1e-9"},
+        {"epsilon": -1.0, "delta": "1e-9"},
+        {"epsilon": 0, "delta": "1e-9"},
+        {"rho": -1, "lost": "1e-10", "delta": "1e-9"},
+        {"rho": 1, "lost": "1e-9", "delta": "1e-9"},
+        {"rho": "nan", "lost": 0, "delta": "1e-9"},
+        {"rho": "1e999999999", "lost": 0, "delta": "1e-9"},
+        {"rho": "1/0", "lost": 0, "delta": "1e-9"},
+        {**UNITS, "epsilon_per": 0},
+        {**UNITS, "delta_per": "1"},
+        {**UNITS, "conversion": "0"},
+    ],
+)
+def test_a_limit_outside_its_range_is_refused(office, manager, limit):
+    """With a sentence, and no account is made."""
+    with pytest.raises(InputError):
+        office.create(new(limit=limit), LAUNCH)
+    assert manager.accounts() == []
+
+
+@pytest.mark.parametrize(
+    ("written", "period"),
+    [
+        ({"kind": "sliding", "days": 30}, Sliding(30)),
+        ({"kind": "calendar", "unit": "month"}, Calendar("month", "UTC")),
+        ({"kind": "calendar", "unit": "week", "zone": "Europe/Berlin"}, Calendar("week", "Europe/Berlin")),
+        ({"kind": "forever"}, Forever()),
+    ],
+)
+def test_a_period_is_told_as_it_was_said(office, manager, written, period):
+    """And there is one in three kinds."""
+    told = office.create(new(period=written), LAUNCH).period.model_dump(exclude_none=True)
+    assert manager.account("ann").period == period
+    assert told == ({"zone": "UTC"} | written if written["kind"] == "calendar" else written)
+
+
+@pytest.mark.parametrize(
+    "period",
+    [
+        {"kind": "sliding"},
+        {"kind": "sliding", "days": 0},
+        {"kind": "sliding", "days": 30, "zone": "UTC"},
+        {"kind": "calendar"},
+        {"kind": "calendar", "unit": "year"},
+        {"kind": "forever", "days": 3},
+    ],
+)
+def test_a_period_that_is_none_is_malformed(period):
+    """Nothing is guessed."""
+    with pytest.raises(Malformed):
+        new(period=period)
+
+
+def test_without_a_period_a_limit_is_for_ever(office, manager):
+    """Privacy is not given back because somebody forgot a field; and accounts enforce unless they are told not to."""
+    office.create(new(), LAUNCH)
+    assert (manager.account("ann").period, manager.account("ann").mode) == (Forever(), "enforce")
+
+
+def test_a_time_zone_that_does_not_exist_is_refused(office, manager):
+    """No account is made."""
+    with pytest.raises(InputError, match="time zone"):
+        office.create(new(period={"kind": "calendar", "unit": "day", "zone": "Mars/Olympus"}), LAUNCH)
+    assert manager.accounts() == []
+
+
+def test_an_account_is_opened_once_for_each_act(office, manager):
+    """I4: the same request again is answered alike and changes nothing; another one with its id is refused."""
+    act = Act("key:1", "new colleague", "request-1")
+    first = office.create(new(), act)
+    assert office.create(new(), act).account == first.account
+    assert sum(1 for _ in manager.lines()) == 1
+    with pytest.raises(KeyReused):
+        office.create(new(account="ben"), act)
+    with pytest.raises(InputError, match="ann"):
+        office.create(new(), Act("key:1", "new colleague", "request-2"))
+
+
+def test_what_is_not_asked_for_stays_as_it_is(office, manager):
+    """A change of the limit keeps mode and period, and the other way round."""
+    office.create(new(period={"kind": "sliding", "days": 30}, mode="observe"), LAUNCH)
+    office.change("ann", change(limit=UNITS), LAUNCH)
+    account = manager.account("ann")
+    assert (account.mode, account.period, account.units.information) == ("observe", Sliding(30), 100)
+    told = office.change("ann", change(mode="enforce"), LAUNCH)
+    assert (told.mode, told.period.days, told.units.information.limit) == ("enforce", 30, 100)
+    assert office.change("ann", change(limit=EPSILON), LAUNCH).units is None
+
+
+def test_a_change_of_nothing_is_malformed():
+    """It would be a line in the ledger without a meaning."""
+    with pytest.raises(Malformed):
+        change()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda body: read_request(NewAccount, body),
+        lambda body: read_request(ChangedAccount, body),
+        lambda body: read_request(Payment, body),
+        lambda body: read_request(NewGrant, body),
+    ],
+)
+@pytest.mark.parametrize("reason", [None, "", 5, "x" * 2_001])
+def test_nothing_is_done_without_a_reason(read, reason):
+    """It is what the ledger keeps beside the name."""
+    asked = {"account": "a", "limit": EPSILON, "mode": "enforce", "rho": 1, "delta": 0, "columns": None}
+    names = {"mode"} if reason is None else set()
+    body = {name: value for name, value in asked.items() if name not in names}
+    with pytest.raises(Malformed):
+        read(json.dumps(body if reason is None else body | {"reason": reason}).encode())
+
+
+def test_charges_and_refunds_are_in_rho_and_delta_or_in_units(office):
+    """Exactly; what is charged is rounded up, what is given back down."""
+    office.create(new(limit=UNITS), LAUNCH)
+    told = office.charge("ann", pay(information=10, calls=1), LAUNCH)
+    assert (told.units.information.spent, told.units.calls.spent) == (10, 1)
+    told = office.refund("ann", pay(rho="0.0028125", delta="0"), LAUNCH)
+    assert (told.units.information.spent, told.units.calls.spent) == (9, 1)
+    office.create(new(account="ben"), LAUNCH)
+    with pytest.raises(InputError, match="no units"):
+        office.charge("ben", pay(information=1, calls=0), LAUNCH)
+
+
+@pytest.mark.parametrize("amount", [{"rho": -1, "delta": 0}, {"rho": 0, "delta": "-1e-12"}])
+def test_an_amount_is_not_negative(office, amount):
+    """A charge cannot pass for a refund."""
+    office.create(new(), LAUNCH)
+    for act in (office.charge, office.refund):
+        with pytest.raises(InputError, match="not be negative"):
+            act("ann", pay(**amount), LAUNCH)
+
+
+def test_a_refund_has_its_ceiling(office):
+    """A tenth of the limit: an officer cannot empty an account's past."""
+    office.create(new(limit=UNITS), LAUNCH)
+    office.charge("ann", pay(information=100, calls=5), LAUNCH)
+    with pytest.raises(InputError):
+        office.refund("ann", pay(information=11, calls=0), LAUNCH)
+    assert office.account("ann").units.information.spent == 100
+
+
+def test_a_payment_is_made_once_for_each_act(office):
+    """I4: sent twice, charged once."""
+    office.create(new(limit=UNITS), LAUNCH)
+    act = Act("key:1", "was answered by mail", "request-1")
+    for _ in range(2):
+        told = office.charge("ann", pay(information=10, calls=0), act)
+        assert told.units.information.spent == 10
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda office: office.account("eve"),
+        lambda office: office.change("eve", change(mode="enforce"), LAUNCH),
+        lambda office: office.charge("eve", pay(rho=0, delta=0), LAUNCH),
+        lambda office: office.refund("eve", pay(rho=0, delta=0), LAUNCH),
+        lambda office: office.lift("eve", LAUNCH),
+        lambda office: office.grant("eve", "reads", NewGrant(columns=None, reason="r"), LAUNCH),
+    ],
+)
+def test_an_account_that_does_not_exist_is_told(office, manager, ask):
+    """And nothing is written."""
+    with pytest.raises(UnknownAccount):
+        ask(office)
+    assert list(manager.lines()) == []
+
+
+def test_accounts_are_listed_page_by_page(office):
+    """By name."""
+    for name in ("c", "a", "e", "b", "d"):
+        office.create(new(account=name), LAUNCH)
+    pages, after = [], None
+    while True:
+        page = office.accounts(after, 2)
+        pages.append([account.account for account in page.accounts])
+        after = page.next
+        if after is None:
+            break
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_a_grant_is_kept_in_the_catalogs_own_spelling(office):
+    """So that it is found whatever the officer's."""
+    office.create(new(), LAUNCH)
+    told = office.grant("ann", "READS", NewGrant(columns=["Country", "ARTICLE"], reason="r"), LAUNCH)
+    assert (told.dataset, told.columns) == ("reads", ["article", "country"])
+    assert office.grants(None, None, 10).grants == [told]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "columns"), [("clicks", None), ("reads", ["colour"]), ("reads", ["reader"]), ("reads", ["place"])]
+)
+def test_what_the_catalog_does_not_have_cannot_be_granted(office, dataset, columns):
+    """Nor the user column, which nobody may ask about."""
+    office.create(new(), LAUNCH)
+    with pytest.raises(InputError):
+        office.grant("ann", dataset, NewGrant(columns=columns, reason="r"), LAUNCH)
+    assert office.grants(None, None, 10).grants == []
+
+
+def test_a_grant_takes_the_place_of_the_one_before(office):
+    """Columns are not added up: what was left out is gone."""
+    office.create(new(), LAUNCH)
+    office.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
+    office.grant("ann", "reads", NewGrant(columns=[], reason="r"), LAUNCH)
+    assert [grant.columns for grant in office.grants(None, None, 10).grants] == [[]]
+
+
+def test_a_grant_that_was_taken_back_is_gone(office):
+    """And cannot be taken back twice; one of a dataset that the catalog lost can be."""
+    office.create(new(), LAUNCH)
+    office.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
+    office.revoke_grant("ann", "reads", LAUNCH)
+    assert office.grants(None, None, 10).grants == []
+    with pytest.raises(NotFound):
+        office.revoke_grant("ann", "reads", LAUNCH)
+
+
+def test_grants_are_listed_page_by_page_and_account_by_account(office):
+    """By account and dataset."""
+    for name in ("ann", "ben"):
+        office.create(new(account=name), LAUNCH)
+        for dataset in ("visits", "reads"):
+            office.grant(name, dataset, NewGrant(columns=None, reason="r"), LAUNCH)
+    pages, after = [], None
+    while True:
+        page = office.grants(None, after, 3)
+        pages.append([(grant.account, grant.dataset) for grant in page.grants])
+        after = page.next
+        if after is None:
+            break
+    assert pages == [[("ann", "reads"), ("ann", "visits"), ("ben", "reads")], [("ben", "visits")]]
+    assert [grant.account for grant in office.grants("ben", None, 10).grants] == ["ben", "ben"]
+
+
+def test_every_act_is_in_the_ledger_with_its_actor_and_reason(office, manager):
+    """T26: who did what, and why."""
+    office.create(new(limit=UNITS), Act("key:1", "reason 1"))
+    office.change("ann", change(mode="observe"), Act("key:2", "reason 2"))
+    office.charge("ann", pay(information=1, calls=0), Act("key:3", "reason 3"))
+    office.refund("ann", pay(information=1, calls=0), Act("key:4", "reason 4"))
+    office.lift("ann", Act("key:5", "reason 5"))
+    office.grant("ann", "reads", NewGrant(columns=None, reason="r"), Act("key:6", "reason 6"))
+    office.revoke_grant("ann", "reads", Act("key:7", "reason 7"))
+    office.confirm_clock(Act("key:8", "reason 8"))
+    lines = office.ledger(0, 0, 100).lines
+    for n in range(1, 9):
+        assert sum(f"key:{n}" in line.body and f"reason {n}" in line.body for line in lines) == 1
+    assert manager.verify().lines == len(lines)
+
+
+def test_the_ledger_is_told_page_by_page_and_its_hashes_can_be_checked_by_anybody(office):
+    """I5: SHA-256 of the hash before and the body, from the first line on."""
+    for n in range(5):
+        office.create(new(account=f"a{n}"), LAUNCH)
+    office.charge("a0", pay(rho="1e-3", delta="1e-12"), LAUNCH)
+    lines, after = [], 0
+    while after is not None:
+        page = office.ledger(0, after, 4)
+        lines += page.lines
+        after = page.next
+    assert [line.seq for line in lines] == [1, 2, 3, 4, 5, 6]
+    last = hashlib.sha256(b"discreet ledger 1 0").digest()
+    for line in lines:
+        last = hashlib.sha256(last + line.body.encode()).digest()
+        assert line.hash == last.hex()
+    (changed,) = lines[-1].changes
+    assert (changed.account, changed.part, changed.rho, changed.delta) == ("a0", "used", 1e-3, 1e-12)
+    assert office.ledger(7, 0, 10).lines == []
+
+
+def test_a_sound_ledger_is_called_sound(office):
+    """With how much there is."""
+    office.create(new(), LAUNCH)
+    verdict = office.verify()
+    assert (verdict.sound, verdict.mistake, verdict.lines, verdict.chains) == (True, None, 1, 1)
+    assert not verdict.witnessed
+
+
+def test_what_the_service_runs_with_is_told_without_paths_and_secrets(manager, tmp_path):
+    """T9: not even where secrets are."""
+    settings = Settings.model_validate(
+        {
+            "noise": {"key_file": "secret-noise.key"},
+            "witness": {"file": "secret-witness", "signing_key_file": "secret-witness.key"},
+            "store": {"url": "sqlite:secret-budget.db"},
+            "oidc": {"issuer": "https://login.example.org", "audience": "discreet"},
+            "defaults": {"preset": "linkedin"},
+        },
+        context=Path(tmp_path),
+    )
+    told = Office(manager, Registry(manager, Clock()), CATALOG, settings).settings()
+    text = told.model_dump_json()
+    assert "secret" not in text
+    assert str(tmp_path) not in text
+    assert (told.store, told.witness, told.datasets) == ("sqlite", True, ["reads", "visits"])
+    assert told.defaults == {"epsilon_per": "3/20", "delta_per": "1/10000000000", "information": "100"}

@@ -1,0 +1,316 @@
+"""Tokens of an OpenID issuer: a real one, on a port of its own."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+
+import httpx
+import pytest
+from joserfc.jwk import RSAKey
+
+from discreet.service.events import Fetched
+from discreet.service.identity import Identity, IssuerUnavailable, Unauthorized
+from discreet.service.keys import Keyring
+from discreet.service.oidc import Issuer, as_safe
+from discreet.service.registry import Registry
+from discreet.service.settings import Oidc
+from tests.service.issuer import KEYS, TestIssuer
+from tests.service.shelf import Clock, Shelf
+
+
+class Events:
+    """A log that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def event(self, event) -> None:
+        """Keep it."""
+        self.told.append(event)
+
+
+@pytest.fixture
+def clock():
+    """Noon."""
+    return Clock()
+
+
+@pytest.fixture
+def server():
+    """The issuer's own side."""
+    issuer = TestIssuer()
+    yield issuer
+    issuer.close()
+
+
+@pytest.fixture
+def log():
+    """What was told."""
+    return Events()
+
+
+@pytest.fixture
+def connect(clock, log):
+    """Our side of an issuer at a URL."""
+    with httpx.Client() as client:
+        yield lambda url, **settings: Issuer(Oidc(issuer=url, audience="discreet", **settings), client, clock, log)
+
+
+@pytest.fixture
+def issuer(connect, server):
+    """Our side of the issuer."""
+    return connect(server.url)
+
+
+@pytest.mark.parametrize("alg", ["RS256", "ES256", "EdDSA"])
+def test_a_good_token_says_who_is_asking(issuer, server, clock, alg):
+    """Signed with any kind of key that the issuer publishes."""
+    assert issuer.identify(server.token(clock, alg=alg)) == Identity("oidc:ann", "ann", frozenset({"analyst"}))
+
+
+def test_the_newer_name_of_a_signature_is_taken_too(issuer, server, clock):
+    """RFC 9864 calls EdDSA with that curve Ed25519."""
+    assert issuer.identify(server.token(clock, key=KEYS["EdDSA"], alg="Ed25519")).account == "ann"
+
+
+STRANGER = RSAKey.generate_key(2048, {"kid": "rsa"})
+
+
+def text_of(part: bytes) -> str:
+    """As it stands in a token."""
+    return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
+
+
+def mistaken(clock, server) -> str:
+    """A token with HS256, whose secret is the public key: written by hand, for the library refuses to."""
+    head = text_of(json.dumps({"alg": "HS256", "kid": "rsa"}).encode())
+    said = f"{head}.{server.token(clock).split('.')[1]}"
+    return f"{said}.{text_of(hmac.digest(KEYS['RS256'].as_pem(private=False), said.encode(), 'sha256'))}"
+
+
+def unsigned(clock, server) -> str:
+    """A token with alg none."""
+    head = text_of(json.dumps({"alg": "none", "kid": "rsa"}).encode())
+    return f"{head}.{server.token(clock).split('.')[1]}."
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda clock, server: server.token(clock, exp=int(clock().timestamp()) - 31),
+        lambda clock, server: server.token(clock, exp=None),
+        lambda clock, server: server.token(clock, exp="tomorrow"),
+        lambda clock, server: server.token(clock, nbf=int(clock().timestamp()) + 31),
+        lambda clock, server: server.token(clock, aud="another"),
+        lambda clock, server: server.token(clock, aud=["another", "discreet2"]),
+        lambda clock, server: server.token(clock, aud=None),
+        lambda clock, server: server.token(clock, iss="https://login.example.org"),
+        lambda clock, server: server.token(clock, iss=server.url + "/"),
+        lambda clock, server: server.token(clock, iss=None),
+        lambda clock, server: server.token(clock, sub=None),
+        lambda clock, server: server.token(clock, sub=""),
+        lambda clock, server: server.token(clock, sub=5),
+        lambda clock, server: server.token(clock, key=STRANGER),
+        lambda clock, server: server.token(clock, alg="RS384", key=KEYS["RS256"]),
+        mistaken,
+        lambda clock, server: server.token(clock, header={"kid": "ec"}),
+        lambda clock, server: server.token(clock, header={"crit": ["x"], "x": 1}),
+        unsigned,
+        lambda clock, server: server.token(clock)[:-4] + "AAAA",
+        lambda clock, server: server.token(clock).replace(".", "", 1),
+        lambda *_: "x" * 20_000,
+        lambda *_: "..",
+        lambda *_: "ä.ö.ü",
+    ],
+    ids=[
+        "expired", "without an end", "ends as text", "not yet", "other audience", "other audiences", "no audience",
+        "other issuer", "nearly the issuer", "no issuer", "no subject", "empty subject", "subject a number",
+        "other key of that name", "other algorithm", "HS256 with the public key", "key of another kind",
+        "critical header", "unsigned", "bad signature", "two parts", "too long", "empty parts", "no base64",
+    ],
+)  # fmt: skip
+def test_a_token_that_is_not_good_is_nobodys(issuer, server, clock, forge):
+    """Whatever is wrong with it, what is said is the same; nobody is remembered."""
+    token = forge(clock, server)
+    for _ in range(2):
+        with pytest.raises(Unauthorized) as caught:
+            issuer.identify(token)
+        assert (str(caught.value), caught.value.reason) == (str(Unauthorized("missing")), "token")
+        assert issuer.recall(token) is None
+
+
+def test_clocks_may_differ_by_half_a_minute(issuer, server, clock):
+    """And no more."""
+    now = int(clock().timestamp())
+    assert issuer.identify(server.token(clock, exp=now - 29, nbf=now + 30)).account == "ann"
+
+
+def test_keys_are_fetched_once_an_hour(issuer, server, clock):
+    """Not for every token."""
+    for n in range(20):
+        issuer.identify(server.token(clock, sub=f"analyst{n}"))
+    assert len(server.asked) == 2
+    clock.pass_(hours=1, seconds=1)
+    issuer.identify(server.token(clock))
+    assert len(server.asked) == 4
+
+
+def test_a_key_that_the_issuer_changed_to_is_found(issuer, server, clock):
+    """A token that names a key nobody knows has the keys fetched again."""
+    issuer.identify(server.token(clock))
+    fresh = RSAKey.generate_key(2048, {"kid": "rsa-2"})
+    server.keys = [fresh]
+    clock.pass_(seconds=31)
+    assert issuer.identify(server.token(clock, key=fresh)).account == "ann"
+
+
+def test_a_key_that_the_issuer_took_away_vouches_for_nobody(issuer, server, clock):
+    """Neither for new tokens nor for those that were good before."""
+    before = server.token(clock, exp=int(clock().timestamp()) + 100_000)
+    issuer.identify(before)
+    server.keys = [KEYS["ES256"]]
+    clock.pass_(hours=1, seconds=1)
+    assert issuer.recall(before) is None
+    issuer.identify(server.token(clock, alg="ES256"))
+    for token in (server.token(clock, exp=int(clock().timestamp()) + 9), before):
+        with pytest.raises(Unauthorized):
+            issuer.identify(token)
+
+
+def test_unknown_keys_have_the_issuer_asked_at_most_twice_a_minute(issuer, server, clock):
+    """Anybody can send such tokens."""
+    stranger = RSAKey.generate_key(2048, {"kid": "nobody"})
+    for _ in range(10):
+        with pytest.raises(Unauthorized):
+            issuer.identify(server.token(clock, key=stranger))
+        clock.pass_(seconds=3)
+    assert len(server.asked) == 2
+
+
+def test_while_the_issuer_is_away_nobody_can_tell(connect, server, clock, log):
+    """503 and not 401: a good token must not look bad."""
+    issuer = connect("http://127.0.0.1:9/realms/work")
+    with pytest.raises(IssuerUnavailable) as caught:
+        issuer.identify(server.token(clock))
+    assert "127.0.0.1" not in str(caught.value)
+    assert log.told == [Fetched("discovery", "failed")]
+    with pytest.raises(IssuerUnavailable):
+        issuer.identify(server.token(clock))
+    assert len(log.told) == 1, "an issuer that hangs is not waited for by everybody"
+
+
+def test_tokens_that_are_known_are_good_while_the_issuer_is_away(issuer, server, clock, log):
+    """Until the keys are an hour old; and it is asked again when it is back."""
+    known = server.token(clock, exp=int(clock().timestamp()) + 10_000)
+    issuer.identify(known)
+    assert log.told == [Fetched("discovery", "ok"), Fetched("keys", "ok")]
+    server.status = 500
+    clock.pass_(minutes=59)
+    assert issuer.identify(known).account == "ann"
+    assert issuer.recall(known).account == "ann"
+    clock.pass_(minutes=2)
+    assert issuer.recall(known) is None
+    with pytest.raises(IssuerUnavailable):
+        issuer.identify(known)
+    server.status = 200
+    clock.pass_(seconds=6)
+    assert issuer.identify(known).account == "ann"
+
+
+@pytest.mark.parametrize(
+    ("extra", "body"),
+    [
+        ({"issuer": "https://login.example.org"}, None),
+        ({"jwks_uri": None}, None),
+        ({"jwks_uri": "file:///etc/passwd"}, None),
+        ({"jwks_uri": "http://[::1/keys"}, None),
+        ({}, b"not json"),
+        ({}, b"[]"),
+        ({}, b" " * 1_000_001),
+        ({}, b"[" * 100_000),
+    ],
+)
+def test_an_issuer_that_says_nonsense_is_as_good_as_away(issuer, server, clock, extra, body):
+    """Another's name, other places, too much, no JSON."""
+    server.extra, server.body = extra, body
+    with pytest.raises(IssuerUnavailable):
+        issuer.identify(server.token(clock))
+
+
+def test_keys_of_an_issuer_over_https_are_never_asked_over_http():
+    """Whoever sits in between could publish keys of her own."""
+    assert as_safe("https://keys.example.org/jwks", "https://login.example.org")
+    assert not as_safe("http://keys.example.org/jwks", "https://login.example.org")
+
+
+def test_a_token_is_remembered_until_it_ends(issuer, server, clock):
+    """Memory alone answers the event loop; not a second longer than the token says."""
+    token = server.token(clock, exp=int(clock().timestamp()) + 100)
+    assert issuer.recall(token) is None
+    issuer.identify(token)
+    assert issuer.recall(token).account == "ann"
+    clock.pass_(seconds=100)
+    assert issuer.recall(token) is None
+
+
+def test_the_account_is_what_the_named_claim_says(connect, server, clock):
+    """Text, not empty; without it nothing can be asked."""
+    issuer = connect(server.url, account_claim="https://example.org/account")
+    good = server.token(clock, **{"https://example.org/account": "ann@sales"})
+    assert issuer.identify(good) == Identity("oidc:ann", "ann@sales", frozenset({"analyst"}))
+    for account in (None, "", 5, ["ann@sales"]):
+        token = server.token(clock, **{"https://example.org/account": account})
+        assert issuer.identify(token).account is None
+
+
+@pytest.mark.parametrize(
+    ("said", "roles"),
+    [
+        (["budget-office"], {"officer"}),
+        (["budget-office", "people", "admin"], {"officer", "analyst"}),
+        ("people budget-office", {"officer", "analyst"}),
+        (["admin", "officer"], set()),
+        ([5, None, {}], set()),
+        (None, set()),
+        ({"people": 1}, set()),
+    ],
+)
+def test_roles_are_what_the_settings_make_of_the_claim(connect, server, clock, said, roles):
+    """What is not named there means nothing, not even our own words."""
+    issuer = connect(
+        server.url,
+        roles_claim="realm_access.roles",
+        roles={"budget-office": "officer", "people": "analyst"},
+    )
+    assert issuer.identify(server.token(clock, realm_access={"roles": said})).roles == roles
+
+
+@pytest.mark.parametrize(
+    ("sub", "actor"),
+    [
+        ("ann@example.org", "oidc:ann@example.org"),
+        ("auth0|5 f\n", "oidc:auth0%7C5%20f%0A"),
+        ("x" * 195, "oidc:" + "x" * 195),
+    ],
+)
+def test_the_actor_of_the_ledger_is_the_subject_in_quotes(issuer, server, clock, sub, actor):
+    """No white space, so that it can stand in the ledger."""
+    assert issuer.identify(server.token(clock, sub=sub)).actor == actor
+
+
+def test_a_subject_too_long_for_the_ledger_is_named_by_its_digest(issuer, server, clock):
+    """OpenID allows 255 characters, and others could agree in the first 195."""
+    actors = {issuer.identify(server.token(clock, sub="x" * 200 + end)).actor for end in "ab"}
+    assert len(actors) == 2
+    assert all(len(actor) <= 200 for actor in actors)
+
+
+def test_a_keyring_takes_keys_and_tokens(issuer, server, clock):
+    """What does not look like an API key is a token."""
+    ring = Keyring(Registry(Shelf(), clock), clock, issuer)
+    header = f"Bearer {server.token(clock)}"
+    assert ring.recall(header) is None
+    assert ring.identify(header).actor == "oidc:ann"
+    assert ring.recall(header).actor == "oidc:ann"

@@ -1,0 +1,194 @@
+"""What the API says about itself is what it does."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from discreet.service.openapi import ANALYSTS
+from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
+from discreet.wire.questions import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, Question
+
+from .world import TOP
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "service" / "index.md"
+
+
+@pytest.fixture
+def api(world):
+    """The OpenAPI document, which needs no key."""
+    answer = world.get("/openapi.json", None)
+    assert answer.status_code == 200
+    return answer.json()
+
+
+def operations(api):
+    """Path, method and operation of every route."""
+    return [(path, method, about) for path, item in api["paths"].items() for method, about in item.items()]
+
+
+def resolved(api, reference):
+    """What a reference stands for."""
+    found = api
+    for part in reference.removeprefix("#/").split("/"):
+        found = found[part]
+    return found
+
+
+def references(part):
+    """All references in a part of the document."""
+    if isinstance(part, dict):
+        yield from ([part["$ref"]] if isinstance(part.get("$ref"), str) else [])
+        for inner in part.values():
+            yield from references(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from references(inner)
+
+
+def test_it_is_openapi_3_1_without_loose_ends(api):
+    """Every reference is of something that is there; every operation has a name of its own."""
+    assert api["openapi"].startswith("3.1")
+    for reference in references(api):
+        assert resolved(api, reference)
+    names = [about["operationId"] for _, _, about in operations(api)]
+    assert len(set(names)) == len(names)
+
+
+def test_every_route_of_analysts_is_there(api):
+    """With a summary, a description, and the security scheme."""
+    paths = {(path, method.upper()) for path, method, _ in operations(api)}
+    for about in ANALYSTS:
+        assert (about.path, about.method) in paths
+        told = api["paths"][about.path][about.method.lower()]
+        assert told["operationId"] == about.name
+        assert told["summary"]
+        assert told["description"]
+        (scheme,) = told["security"][0]
+        assert resolved(api, f"#/components/securitySchemes/{scheme}")["scheme"] == "bearer"
+
+
+def test_every_parameter_of_a_path_is_told(api):
+    """And no other."""
+    for path, _, about in operations(api):
+        told = {parameter["name"] for parameter in about.get("parameters", []) if parameter["in"] == "path"}
+        assert told == set(re.findall(r"{(\w+)}", path)), path
+
+
+def test_every_problem_has_an_example_of_its_shape(api):
+    """Each kind where it can happen; what it costs is in its summary."""
+    seen = set()
+    for _, _, about in operations(api):
+        for status, response in about["responses"].items():
+            for slug, example in response.get("content", {}).get(PROBLEM_TYPE, {}).get("examples", {}).items():
+                seen.add(slug)
+                assert Problem.model_validate(example["value"]).status == KINDS[slug].status == int(status)
+                assert KINDS[slug].charged in example["summary"]
+    assert seen == set(KINDS) - {"method-not-allowed"}
+
+
+def test_the_question_s_example_is_one(api):
+    """It can be sent as it stands."""
+    question = api["components"]["schemas"]["Question"]
+    for example in question["examples"]:
+        assert Question.model_validate_json(json.dumps(example)).sql == example["sql"]
+    assert question["additionalProperties"] is False
+
+
+def test_the_example_of_a_release_has_the_fields_of_one(world, api):
+    """And an answer has no others."""
+    answer = world.ask()
+    example = api["components"]["schemas"]["Release"]["examples"][0]
+    assert set(answer.json()) == set(example) == set(api["components"]["schemas"]["Release"]["required"])
+    for part in ("privacy", "charged", "query"):
+        assert set(answer.json()[part]) == set(example[part])
+    assert list(answer.json()["items"][0]) == list(example["items"][0])
+
+
+def test_every_answer_is_of_the_shape_that_is_told(world):
+    """With exactly the fields of its model, however they are filled."""
+    world.ask()
+    answers = {
+        BudgetReport: world.get("/v1/budget"),
+        DatasetList: world.get("/v1/datasets"),
+        DatasetDetail: world.get("/v1/datasets/reads"),
+        HistoryPage: world.get("/v1/releases"),
+        Estimate: world.estimate(),
+    }
+    for model, answer in answers.items():
+        assert answer.status_code == 200
+        assert model.model_validate(answer.json()).model_dump(mode="json") == answer.json()
+
+
+def test_every_header_of_an_answer_is_told(world, api):
+    """Those of ours, and the rate limit's."""
+    told = set(api["paths"]["/v1/query"]["post"]["responses"]["200"]["headers"])
+    sent = {name for name in world.ask().headers if name.startswith(("discreet-", "ratelimit"))}
+    assert {name.lower() for name in told} == sent
+
+
+def test_statuses_that_were_answered_are_told(world, api):
+    """One request of each kind; the machines that fuzz it find the others."""
+    told = {path: set(item) for path, item in api["paths"].items()}
+    assert told["/v1/query"] == {"post"}
+    statuses = set(api["paths"]["/v1/query"]["post"]["responses"])
+    answers = [
+        world.ask(),
+        world.ask("x"),
+        world.ask(who=None),
+        world.ask(TOP.replace("article", "hidden")),
+        world.ask(headers={"Accept": "image/png"}),
+        world.ask(headers={"Content-Type": "text/plain"}),
+        world.ask(epsilon=9),
+        world.send("POST", "/v1/query", content=b" " * 5000, headers={"Content-Type": "application/json"}),
+        world.ask(TOP.replace("reads", "broken")),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 400, 401, 404, 406, 415, 422, 413, 503]
+    assert {str(answer.status_code) for answer in answers} <= statuses
+
+
+def test_the_page_names_every_route_problem_field_and_header():
+    """docs/service/index.md is the contract for people."""
+    page = PAGE.read_text()
+    for about in ANALYSTS:
+        assert f"`{about.method} {about.path}" in page
+    for slug, kind in KINDS.items():
+        assert f"| `{slug}` | {kind.status} |" in page
+    for field in Question.model_fields:
+        assert f"| `{field}` |" in page
+    for header in (*ANALYSTS[0].headers, "X-Request-Id", "Idempotency-Key", "Retry-After"):
+        assert f"`{header}`" in page
+
+
+def test_the_questions_of_the_page_can_be_sent(world):
+    """Word for word, and with the cost that is shown there."""
+    sent = re.findall(r"--data '([^']*)'", PAGE.read_text())
+    assert len(sent) == 3
+    for body in sent:
+        assert (
+            world.send("POST", "/v1/query", content=body, headers={"Content-Type": "application/json"}).status_code
+            == 200
+        )
+    answer = world.ask(epsilon=1, delta="1e-8")
+    shown = PAGE.read_text()
+    for header in ("RateLimit-Policy", "RateLimit"):
+        assert f"{header}: {answer.headers[header]}" in shown
+    assert f"rho={answer.json()['charged']['rho']}, delta=5e-09" in shown
+
+
+def test_metrics_need_no_key_and_tell_no_names(world):
+    """Numbers for Prometheus."""
+    world.ask()
+    answer = world.get("/metrics", None)
+    assert answer.status_code == 200
+    assert 'discreet_requests_total{route="POST /v1/query",status="200"} 1.0' in answer.text
+    assert "ann" not in answer.text
+
+
+def test_metrics_can_be_elsewhere(worlds):
+    """Then they are not here."""
+    world = worlds(service="metrics_port = 9999")
+    assert world.get("/metrics", None).status_code == 404

@@ -1,0 +1,463 @@
+"""Data centres over HTTP: what one lacks another gives, whatever the network does, and nobody else can ask for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+
+import httpx
+import pytest
+
+from discreet.budget.amount import NOTHING
+from discreet.budget.errors import BudgetRefused, StoreBehind
+from discreet.budget.rebalance import Ask
+from discreet.errors import InputError
+from discreet.service import health, peers
+from discreet.service.app import create_app
+from discreet.service.identity import Unauthorized
+from discreet.service.load import load_settings
+from discreet.service.paperwork import detail_of, summary_of
+from discreet.service.peer_keys import PeerKeys, peer_keys
+from discreet.service.peers import open_peers
+from discreet.service.settings import DataCentre
+from discreet.testing.budget.world import ACT, UNIT, account, claim, key_of, spend
+from discreet.testing.shares.world import ONE, holding, limits
+from discreet.values import Cost
+
+from .centres import KEY, Centres
+
+BEARER = {"Authorization": f"Bearer {KEY}"}
+
+
+def _made(centres, units=12):
+    """Accounts ann of org in the first data centre."""
+    centres[0].manager.create(account("org", 2 * units), ACT)
+    centres[0].manager.create(account("ann", units, "org"), ACT)
+    return centres
+
+
+def _spend(centre, name, units):
+    spend(centre.store, claim(name, worst=UNIT * units), UNIT * units)
+
+
+# ---------------------------------------------------------------------------------------------------- moving
+
+
+def test_what_is_made_in_one_is_shared_with_all_within_a_round():
+    """Equal parts, parents first, everywhere the same settings; the round after that nothing moves."""
+    with _made(Centres(3)) as centres:
+        centres[0].peers.tend()
+        assert (limits(centres.stores, "org"), limits(centres.stores)) == ([8, 8, 8], [4, 4, 4])
+        heads = [store.heads() for store in centres.stores]
+        centres.tend(3)
+        assert [store.heads() for store in centres.stores] == heads
+        moved = [(e["peer"], e["account"], e["step"]) for e in centres[0].events("moved")]
+        assert moved == [(peer, name, "sent") for peer in ("c1", "c2") for name in ("org", "ann")]
+
+
+def test_thousands_of_accounts_are_shared_in_one_go():
+    """A message has up to 64; as many messages as it takes."""
+    with Centres() as centres:
+        for n in range(200):
+            centres[0].store.create(account(f"a{n}"), ACT)
+        centres[0].peers.tend()
+        assert len(centres[1].store.accounts()) == 200
+        assert len([path for _, path, _ in centres.wire.sent if path.endswith("transfers")]) == 4
+
+
+def test_who_is_short_asks_and_gets_half_of_the_difference():
+    """From the first that has plenty; the next one is asked for less, and has not so much more."""
+    with _made(Centres(3), 24) as centres:
+        centres.tend()
+        _spend(centres[1], "a", 8)
+        centres[1].peers.tend()
+        assert limits(centres.stores) == [4, 12, 8]
+        centres.tend(2)
+        assert limits(centres.stores) == [4, 12, 8]
+
+
+def test_a_refused_question_is_answered_after_the_next_round():
+    """What it needs is given, to the last quantum that there is."""
+    with _made(Centres()) as centres:
+        centres.tend()
+        with pytest.raises(BudgetRefused) as refused:
+            centres[1].manager.reserve("ann", key_of("q"), UNIT * 10)
+        centres[1].peers.tend()
+        assert limits(centres.stores) == [6, 6]
+        centres[1].peers.refused(refused.value.refusal)
+        centres[1].peers.tend()
+        assert limits(centres.stores) == [2, 10]
+        centres[1].manager.reserve("ann", key_of("q"), UNIT * 10)
+
+
+def test_two_that_need_what_neither_has_do_not_take_it_from_each_other():
+    """Who has refused a question of its own gives half of the difference at most."""
+    with _made(Centres()) as centres:
+        centres.tend()
+        for centre in centres.all:
+            with pytest.raises(BudgetRefused) as refused:
+                centre.manager.reserve("ann", key_of("q"), UNIT * 10)
+            centre.peers.refused(refused.value.refusal)
+        centres.tend(3)
+        assert limits(centres.stores) == [6, 6]
+
+
+def test_settings_that_are_changed_at_home_arrive():
+    """And the total with them."""
+    with _made(Centres()) as centres:
+        centres.tend()
+        centres[0].manager.set_mode("ann", "observe", ACT)
+        centres[0].manager.set_limit("ann", UNIT * 20, account("x").delta, ACT)
+        centres.tend()
+        found = centres[1].manager.account("ann")
+        assert (found.mode, found.whole, found.limit) == ("observe", UNIT * 20, UNIT * 6)
+        assert centres[1].manager.get("ann").guarantee is None
+        centres[0].manager.set_mode("ann", "enforce", ACT)
+        centres.tend()
+        said = [centre.manager.get("ann").guarantee for centre in centres.all]
+        assert said[0] == said[1]  # of the total, not of a share
+        for found in (centres[1].manager.account("ann"), account("ann", 6)):
+            told = summary_of(found)
+            assert told.limit.rho == pytest.approx(float(6 * UNIT.rho), rel=1e-15)
+            assert (told.total is None) == (found.share is None)
+        told = detail_of([centres[1].manager.get("ann")])
+        assert told.total.rho == pytest.approx(float(20 * UNIT.rho), rel=1e-15)
+
+
+def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
+    """It is told in both logs, and not tried again."""
+    with Centres() as centres:
+        for centre in centres.all:
+            centre.manager.create(account("ann"), ACT)
+        centres.tend(3)
+        assert limits(centres.stores) == [10, 10]
+        for centre in centres.all:
+            assert sorted(event["step"] for event in centre.events("moved")) == ["refused", "refused", "sent"]
+
+
+def test_who_got_nothing_waits_longer_each_time():
+    """An account that is spent everywhere is not asked for in every round for ever."""
+    with _made(Centres(), 2) as centres:
+        centres.tend()
+        for n, centre in enumerate(centres.all):
+            _spend(centre, f"a{n}", 1)
+        del centres.wire.sent[:]
+        for _ in range(40):
+            centres[0].peers.tend()
+        asked = [n for n, (_, _, message) in enumerate(centres.wire.sent) if message["asks"]]
+        assert asked == [0, 2, 5, 10, 19, 36]
+
+
+# ---------------------------------------------------------------------------------------------------- networks
+
+
+def test_a_data_centre_that_is_cut_off_goes_on_with_its_share():
+    """I8: to the last quantum; the others with theirs; it is told once, and what was begun is finished afterwards."""
+    with _made(Centres(3)) as centres:
+        centres.tend()
+        centres.wire.cut = [{"c0", "c2"}, {"c1", "c2"}]
+        _spend(centres[2], "a", 4)
+        with pytest.raises(BudgetRefused):
+            centres[2].manager.reserve("ann", key_of("b"), Cost(UNIT.rho / 1000))
+        centres.tend(3)
+        assert [e["peer"] for e in centres[2].events("moved") if e["step"] == "unreachable"] == ["c0", "c1"]
+        assert limits(centres.stores) == [4, 4, 4]
+        _spend(centres[0], "c", 4)
+        centres.tend()
+        assert limits(centres.stores) == [6, 2, 4]
+        centres.wire.cut = []
+        centres.tend(2)
+        assert sum(limits(centres.stores)) == 12
+        assert all(holding(store).left.rho > 0 for store in centres.stores)
+
+
+@pytest.mark.parametrize("lost", range(1, 9))
+def test_whichever_answer_is_lost_it_adds_up_and_arrives_later(lost):
+    """I8: the other one has done what it was told, and nobody knows; after every step of everybody."""
+    with _made(Centres(), 24) as centres:
+        centres.wire.lose = {lost}
+        centres.tend(2)
+        _spend(centres[1], "a", 10)
+        centres.tend(2)
+        _spend(centres[0], "b", 5)
+        centres.tend(2)
+        assert len(centres.wire.sent) > lost
+        assert all(not one.store.shares.pending(other.store.id, 9) for one in centres.all for other in centres.all)
+        assert sum(limits(centres.stores)) == 24
+        assert limits(centres.stores) != [12, 12]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(200, html="<p>hello"),
+        httpx.Response(200, json={"store": "x", "transfers": [{}]}),
+        httpx.Response(200, json={"store": "x", "transfers": [], "more": 1}),
+        httpx.Response(500, json={"store": "x", "transfers": []}),
+        httpx.Response(302, headers={"Location": "http://c1/v1/peer/requests"}),
+        httpx.Response(200, content=b" " * 2**20 + b'{"store": "x", "transfers": []}'),
+    ],
+)
+def test_what_is_no_answer_of_a_data_centre_is_none(answer, monkeypatch):
+    """A proxy, a captive portal, an older or newer one: it counts as unreachable, and changes nothing."""
+    with _made(Centres()) as centres:
+        monkeypatch.setattr(centres.wire, "carry", lambda *_: answer)
+        before = centres[0].store.heads()
+        centres[0].peers.tend()
+        assert centres[0].store.heads() == before
+        assert [event["step"] for event in centres[0].events("moved")] == ["unreachable"]
+
+
+def test_a_transfer_that_says_nonsense_is_not_taken():
+    """Terms of no account, and amounts below nothing."""
+    with _made(Centres()) as centres:
+        centres.tend()
+        terms = json.loads(json.dumps(_transfer(centres)["terms"]))
+        for wrong in (
+            {"terms": {}},
+            {"terms": {**terms, "period": "fortnight"}},
+            {"terms": {**terms, "rho": "1e9"}},
+            {"terms": {**terms, "share": ["1", "1", 5, "1"]}},
+            {"amount": {"rho": "-1", "delta": "0"}},
+        ):
+            answer = centres[1].app.post("/v1/peer/transfers", headers=BEARER, json=_sent(centres, wrong))
+            assert (answer.status_code, answer.json()["type"]) == (400, "/problems/malformed")
+
+
+def _transfer(centres):
+    given = centres[0].store.shares.give(centres[1].store.id, Ask("ann", NOTHING, ONE), NOTHING)
+    return peers.TransferSent.of(given).model_dump()
+
+
+def _sent(centres, change):
+    return {
+        "centre": "c0",
+        "store": centres[0].store.id,
+        "transfers": [{**_transfer(centres), **change}],
+        "receipts": [],
+    }
+
+
+def test_a_clock_that_runs_ahead_in_one_stops_nobody():
+    """What cannot be given or taken there waits; everything else goes on."""
+    with _made(Centres(3), 24) as centres:
+        centres.tend()
+        centres[0].manager.create(account("late", 12), ACT)
+        centres[0].clock.go(days=1)  # not so far that anybody has to confirm it
+        centres.tend()
+        assert limits(centres.stores, "late") == [4, 0, 0]
+        _spend(centres[2], "a", 8)
+        centres.tend()
+        assert limits(centres.stores)[2] > 8
+        for centre in centres.all[1:]:
+            centre.clock.go(days=1)
+        centres.tend()
+        assert limits(centres.stores, "late") == [4, 4, 4]
+
+
+# ---------------------------------------------------------------------------------------------------- who may
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", f"Basic {KEY}", f"Bearer {KEY}x", "Bearer \N{SNOWMAN}", KEY])
+def test_nobody_else_may_ask_or_send(header):
+    """The same 401 for all; nothing is read."""
+    with _made(Centres()) as centres:
+        headers = {} if header is None else {b"Authorization": header.encode()}
+        for path in ("/v1/peer/requests", "/v1/peer/transfers"):
+            answer = centres[0].app.post(path, headers=headers, content=b"{}")
+            assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthorized")
+        assert centres[0].store.shares.unknown("x", 9) == ["org", "ann"]
+
+
+def test_the_key_of_the_data_centres_opens_two_routes_and_an_analysts_key_neither(world):
+    """A peer may only transfer."""
+    with Centres() as centres:
+        _check_who_may(world, centres)
+
+
+def _check_who_may(world, centres):
+    world.app = create_app(dataclasses.replace(world.parts, peers=centres[0].peers))
+    for method, path in (("GET", "/v1/budget"), ("POST", "/v1/query"), ("GET", "/v1/admin/accounts")):
+        assert world.send(method, path, KEY).status_code == 401
+    message = {"centre": "c1", "store": "elsewhere", "asks": []}
+    assert world.send("POST", "/v1/peer/requests", "ann", json=message).status_code == 401
+    answer = world.send("POST", "/v1/peer/requests", KEY, json=message)
+    assert (answer.status_code, answer.json()) == (200, {"store": centres[0].store.id, "transfers": []})
+    assert world.events("requested")[-1]["actor"] == "peer"
+    assert "/v1/peer/requests" not in world.get("/openapi.json", None).json()["paths"]
+
+
+def test_what_is_no_message_is_refused():
+    """In the shape of problems; nothing of it is said again."""
+    with _made(Centres()) as centres:
+        app, ask = centres[0].app, {"account": "ann", "left": {"rho": "0", "delta": "0"}}
+        whole = {"centre": "c1", "store": "s", "asks": []}
+        for body, status in (
+            (b"s3cret", 400),
+            (json.dumps({**whole, "more": "s3cret"}).encode(), 400),
+            (json.dumps({**whole, "asks": [{**ask, "need": {"rho": "s3cret", "delta": "0"}}]}).encode(), 400),
+            (json.dumps({**whole, "asks": [{**ask, "need": {"rho": "1.5", "delta": "0"}}]}).encode(), 400),
+            (json.dumps({**whole, "asks": [{**ask, "need": ask["left"]}] * 65}).encode(), 400),
+            (b" " * (2**20 + 1), 413),
+        ):
+            answer = app.post("/v1/peer/requests", headers={**BEARER, "Content-Type": "application/json"}, content=body)
+            assert answer.status_code == status
+            assert "s3cret" not in answer.text
+        assert app.post("/v1/peer/requests", headers=BEARER, content=b"{}").status_code == 415
+        assert app.post("/v1/peer/requests?x=1", headers=BEARER, json=whole).status_code == 422
+        assert app.call("GET", "/v1/peer/requests", headers=BEARER).status_code == 405
+
+
+def test_a_message_speaks_for_its_own_store_only():
+    """A transfer or a receipt in the name of a third one is passed over."""
+    with _made(Centres(3)) as centres:
+        centres.tend()
+        spoken = {**_sent(centres, {}), "store": centres[2].store.id}
+        answer = centres[1].app.post("/v1/peer/transfers", headers=BEARER, json=spoken)
+        assert answer.json()["receipts"] == []
+        receipt = {"account": "ann", "donor": centres[0].store.id, "recipient": centres[1].store.id}
+        spoken = {**spoken, "transfers": [], "receipts": [{**receipt, "number": 2, "taken": False, "version": 1}]}
+        centres[0].app.post("/v1/peer/transfers", headers=BEARER, json=spoken)
+        assert holding(centres[0].store).outgoing[centres[1].store.id].pending is not None
+
+
+# ---------------------------------------------------------------------------------------------------- stores
+
+
+def test_two_data_centres_with_the_same_store_do_not_talk():
+    """One is a copy of the other: both would spend the same budget."""
+    with _made(Centres()) as centres:
+        message = {"centre": "c1", "store": centres[0].store.id, "asks": []}
+        answer = centres[0].app.post("/v1/peer/requests", headers=BEARER, json=message)
+        assert (answer.status_code, "one of its own" in answer.json()["detail"]) == (422, True)
+        centres.wire.apps["c1"] = centres[0].app
+        centres[0].peers.tend()
+        assert [event["step"] for event in centres[0].events("moved")] == ["unreachable"]
+
+
+@pytest.mark.parametrize("told_by", ["receipt", "transfer"])
+def test_a_store_that_was_restored_stops_when_it_is_told(told_by, world):
+    """F12: 503 to the others, a check that fails, and no more rounds."""
+    with _made(Centres()) as centres:
+        centres.tend()
+        sent = _sent(centres, {"number": 9})
+        receipt = {"account": "ann", "donor": centres[1].store.id, "recipient": centres[0].store.id}
+        if told_by == "receipt":
+            sent = {**sent, "transfers": [], "receipts": [{**receipt, "number": 9, "taken": True, "version": 1}]}
+        parts = dataclasses.replace(world.parts, peers=centres[1].peers)
+        if parts.upkeep is not None:
+            assert health.checks_of(parts)["shares"] == "ok"
+        assert not centres[1].peers.behind
+        answer = centres[1].app.post("/v1/peer/transfers", headers=BEARER, json=sent)
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
+        assert centres[1].peers.behind
+        with pytest.raises(StoreBehind):
+            centres[1].peers.tend()
+        centres[0].peers.tend()
+
+
+def test_rounds_go_on_in_a_thread_whatever_fails(monkeypatch):
+    """And end when they are told to."""
+    monkeypatch.setattr(peers, "EVERY_SECONDS", 0.0)
+    with _made(Centres()) as centres:
+        rounds, failing = threading.Semaphore(0), threading.Event()
+
+        def tend():
+            rounds.release()
+            if not failing.is_set():
+                failing.set()
+                raise ZeroDivisionError
+
+        monkeypatch.setattr(centres[0].peers, "tend", tend)
+        with centres[0].peers.going_on():
+            for _ in range(3):
+                assert rounds.acquire(timeout=30)
+        assert [event["where"] for event in centres[0].events("failed")] == ["peers"]
+        assert not any(thread.name == "peers" for thread in threading.enumerate())
+
+
+# ---------------------------------------------------------------------------------------------------- settings
+
+_SETTINGS = """
+[noise]
+key_file = "noise.key"
+[datacentre]
+name = "frankfurt"
+key_file = "peer.key"
+peers.dublin = "https://discreet.dublin.example.org/"
+peers.near = "http://127.0.0.1:8081"
+"""
+
+
+def test_other_data_centres_are_named_in_the_settings(tmp_path):
+    """By name, with the URL of each."""
+    (tmp_path / "discreet.toml").write_text(_SETTINGS)
+    found = load_settings(tmp_path / "discreet.toml").datacentre
+    assert dict(found.peers) == {"dublin": "https://discreet.dublin.example.org", "near": "http://127.0.0.1:8081"}
+    assert (found.name, found.key_file) == ("frankfurt", tmp_path / "peer.key")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("https://discreet.dublin", "http://discreet.dublin", "datacentre.peers.dublin.*must be an https URL"),
+        ("https://discreet.dublin", "https://user:s3cret@dublin", "must be an https URL"),
+        ('key_file = "peer.key"', "", "either key_file or key_env"),
+        ('key_file = "peer.key"', 'key_file = "peer.key"\nkey_env = "KEY"', "not both"),
+        ('name = "frankfurt"', 'name = "dublin"', "must not name this data centre itself"),
+        ('name = "frankfurt"', 'name = "frank furt"', "must have up to 64 letters"),
+        ("peers.near", "peers.'ne ar'", "must have up to 64 letters"),
+        ('peers.dublin = "https://discreet.dublin.example.org/"\npeers.near = "http://127.0.0.1:8081"', "", "peers"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(tmp_path, old, new, message):
+    """Without a secret in the message."""
+    (tmp_path / "discreet.toml").write_text(_SETTINGS.replace(old, new))
+    with pytest.raises(InputError, match=message) as caught:
+        load_settings(tmp_path / "discreet.toml")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_keys_are_changed_one_data_centre_after_the_other():
+    """The first is said, all are believed; none is shown."""
+    old, both = PeerKeys(["o" * 32]), PeerKeys(["n" * 32, "o" * 32])
+    both.check(old.header)
+    both.check(both.header)
+    with pytest.raises(Unauthorized):
+        old.check(both.header)
+    assert "n" * 32 not in repr(both)
+
+
+def test_the_key_comes_from_a_file_or_the_environment(tmp_path):
+    """And nobody else may read the file."""
+    file = tmp_path / "peer.key"
+    file.write_text(f"{'f' * 32}\n{'g' * 32}\n")
+    centre = DataCentre(name="a", peers={"b": "https://b"}, key_file=file)
+    file.chmod(0o644)
+    with pytest.raises(InputError, match="others can read"):
+        peer_keys(centre, {})
+    file.chmod(0o600)
+    assert peer_keys(centre, {}).header == f"Bearer {'f' * 32}"
+    centre = DataCentre(name="a", peers={"b": "https://b"}, key_env="PEER_KEY")
+    assert peer_keys(centre, {"PEER_KEY": "e" * 32}).header == f"Bearer {'e' * 32}"
+    for environment in ({}, {"PEER_KEY": "short"}, {"PEER_KEY": "\N{SNOWMAN}" * 32}):
+        with pytest.raises(InputError, match="32 or more"):
+            peer_keys(centre, environment)
+
+
+def test_a_store_belongs_to_one_data_centre(tmp_path):
+    """So that a copy of it is not served in another one."""
+    with Centres() as centres:
+        here = DataCentre(name="here", peers={"b": "https://b"}, key_env="KEY")
+        for _ in range(2):
+            open_peers(here, centres[0].store, {"KEY": KEY}, None).close()
+        there = DataCentre(name="there", peers={"b": "https://b"}, key_env="KEY")
+        with pytest.raises(InputError, match="'here', not of 'there'"):
+            open_peers(there, centres[0].store, {"KEY": KEY}, None)
+        for text in (None, "no certificate"):
+            if text is not None:
+                (tmp_path / "ca.pem").write_text(text)
+            odd = DataCentre(name="here", peers={"b": "https://b"}, key_env="KEY", ca_file=tmp_path / "ca.pem")
+            with pytest.raises(InputError, match="certificates"):
+                open_peers(odd, centres[0].store, {"KEY": KEY}, None)

@@ -1,0 +1,346 @@
+"""Every problem: its status, its shape, what it costs, and that it tells nothing that it should not."""
+
+from __future__ import annotations
+
+import json
+import threading
+from fractions import Fraction
+
+import pyarrow.parquet
+import pytest
+
+from discreet.budget.model import Account, Units
+from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError, UnfitData
+from discreet.service.problems import trouble_of
+from discreet.values import Cost
+from discreet.wire.problems import KINDS, Problem, problem
+
+from .world import ACT, TOP
+
+WORDS = "row 4711 of /srv/data says hush"
+"""What no engine's error may tell anybody."""
+
+
+def refused(answer, slug):
+    """The problem that was answered, which is of the kind *slug* and of the one shape."""
+    body = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert body["type"] == f"/problems/{slug}", body
+    assert (answer.status_code, body["status"], body["title"]) == (
+        KINDS[slug].status,
+        body["status"],
+        KINDS[slug].title,
+    )
+    assert body["request_id"] == answer.headers["x-request-id"]
+    assert Problem.model_validate(body).to_bytes() == answer.content, "nothing but the fields of a problem"
+    assert body["detail"]
+    assert "\n" not in body["detail"]
+    return body
+
+
+def fails_with(world, error):
+    """From now on counting in reads raises *error*."""
+
+    def head(*_, **__):
+        raise error
+
+    world.warehouse.engine("reads").head = head
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the body must be JSON"),
+        (b"{", "the body must be JSON"),
+        (b"[]", "the body must be an object"),
+        (b"{}", "a question needs either sql or query"),
+        (b'{"sql": "x", "query": {}}', "either sql or query, not both"),
+        (b'{"sql": 1}', "'sql' must be text"),
+        (b'{"sql": ""}', "'sql' must not be empty"),
+        (b'{"sql": "x", "epsilon": "1"}', "'epsilon' must be a number"),
+        (b'{"sql": "x", "epsilon": NaN}', "'epsilon' must be a finite number"),
+        (b'{"sql": "x", "delta": []}', "'delta' must be a finite number or text"),
+        (b'{"sql": "x", "delta": Infinity}', "'delta' must be a finite number or text"),
+        (b'{"sql": "x", "counts": 1}', "'counts' must be true or false"),
+        (b'{"sql": "x", "information": 1.5}', "'information' must be a whole number"),
+        (b'{"sql": "x", "information": 0}', "'information' must be at least 1"),
+        (b'{"sql": "x", "mechanism": "magic"}', "'mechanism' must be"),
+        (b'{"sql": "x", "hush": "4711"}', "there is no field 'hush'"),
+        (b'{"sql": "x", "epsilon": 1, "epsilon_per": 1}', "not both"),
+        (b'{"query": {"dataset": "reads"}}', "the question needs the key 'items'"),
+        (b'{"query": []}', "'query' must be an object"),
+    ],
+)
+@pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
+def test_what_is_no_question_is_malformed(world, route, body, said):
+    """One sentence that names the field, and never what was sent in it."""
+    answer = world.send("POST", route, content=body, headers={"Content-Type": "application/json"})
+    problem_ = refused(answer, "malformed")
+    assert said in problem_["detail"]
+    assert "4711" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("sql", "position"),
+    [
+        ("SELECT article, COUNT(DISTINCT reader) FROM reads, daily GROUP BY article", 49),
+        ("SELECT article, COUNT(DISTINCT reader) FROM reads WHERE f(1) GROUP BY article", 56),
+        ("DROP TABLE reads", 0),
+    ],
+)
+def test_a_statement_outside_the_grammar_says_where(world, sql, position):
+    """Counted from 0, in the statement."""
+    assert refused(world.ask(sql), "malformed")["position"] == position
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "said"),
+    [
+        (TOP.replace("5", "51"), {}, "at most 50 items, not 51"),
+        (TOP.replace("5", "101").replace("reads", "daily"), {}, "k must be at most 100, not 101"),
+        (TOP, {"epsilon": 4.5}, "epsilon must be at most 4, not 4.5"),
+        (TOP, {"epsilon": 0}, "epsilon must be a number of at least 1e-06"),
+        (TOP, {"delta": 1}, "delta must be below 1"),
+        (TOP, {"delta": "much"}, "delta must be a finite number"),
+        (TOP, {"head_limit": 20_001}, "the head limit must be at most 20,000, not 20,001"),
+        (TOP, {"relative_error": 2}, "the relative error must be"),
+        (TOP, {"epsilon_per": 0}, "epsilon per unit must be from 1e-6 to 100"),
+        (TOP.replace("DISTINCT reader", "DISTINCT article"), {}, "users are counted, as COUNT(DISTINCT reader)"),
+    ],
+)
+def test_what_is_beyond_a_limit_is_out_of_range(world, question, options, said):
+    """The sentence says what is allowed; nothing is charged."""
+    assert said in refused(world.ask(question, **options), "out-of-range")["detail"]
+    assert world.balance().spent == Cost()
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/nothing"), ("GET", "/"), ("POST", "/v1/datasets/x/y")])
+def test_what_is_not_there_is_not_found(world, method, path):
+    """Unknown paths have the shape of all problems, and are told as no route."""
+    refused(world.send(method, path), "not-found")
+    assert world.events("requested")[-1]["route"] == "other"
+    assert path not in world.lines.getvalue() or path == "/"
+
+
+def test_another_method_is_not_allowed(world):
+    """The header Allow says which is."""
+    answer = world.get("/v1/query")
+    refused(answer, "method-not-allowed")
+    assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("key", [None, "", "nonsense", "dsc_0123456789abcdef_" + "0" * 64])
+def test_nobody_known_is_unauthorized(world, key):
+    """The same whatever was wrong; whose it was is in no answer."""
+    for path in ("/v1/budget", "/v1/datasets", "/v1/releases", "/v1/datasets/reads", "/v1/releases/00"):
+        answer = world.get(path, key)
+        problem_ = refused(answer, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert "Authorization" in problem_["detail"]
+    assert refused(world.ask(who=key), "unauthorized")["detail"] == problem_["detail"]
+    assert world.events("denied")
+
+
+def test_another_role_is_forbidden(world):
+    """Officers and administrators ask nothing."""
+    officer = world.make_key(None, ("officer", "admin"))
+    assert "analyst" in refused(world.ask(who=officer), "forbidden")["detail"]
+    refused(world.get("/v1/budget", officer), "forbidden")
+
+
+def test_a_budget_that_is_short_says_what_would_fit(world):
+    """The largest epsilon of two digits; it fits, and what is a tenth more does not."""
+    world.open_account("poor", 0.5)
+    world.grant("poor", "reads")
+    poor = world.make_key("poor")
+    world.no_engine()
+    answer = world.ask(who=poor, epsilon=3)
+    told = refused(answer, "budget-short")
+    assert told["account"] == "poor"
+    assert told["needed"]["rho"] > told["left"]["rho"]
+    assert "resets_at" not in told, "nothing was spent"
+    epsilon = told["fits"]["epsilon"]
+    assert world.estimate(who=poor, epsilon=epsilon).json()["fits"]
+    assert not world.estimate(who=poor, epsilon=epsilon * 1.1).json()["fits"]
+    assert world.balance("poor").spent == Cost()
+    assert [event["kind"] for event in world.events("refused")] == ["budget-short"]
+
+
+def test_a_shared_budget_that_is_short_is_named(world):
+    """The account on the path that falls short, and what fits all of them."""
+    world.open_account("little", 0.3)
+    world.open_account("rich@little", 9.0, "little")
+    world.grant("little", "reads")
+    rich = world.make_key("rich@little")
+    told = refused(world.ask(who=rich, epsilon=2), "budget-short")
+    assert told["account"] == "little"
+    assert world.estimate(who=rich, epsilon=told["fits"]["epsilon"]).json()["fits"]
+
+
+def test_in_units_it_is_k_or_information_that_would_fit(world):
+    """Of 30 units: the largest k, and without k the most units that one answer may take."""
+    world.manager.create(Account.of_units("units", Units(Fraction(15, 100), Fraction(1, 10**10), 30, 5)), ACT)
+    world.grant("units", "reads")
+    units = world.make_key("units")
+    told = refused(world.ask(TOP.replace("5", "50"), units, epsilon_per="0.15"), "budget-short")
+    k = told["fits"]["k"]
+    assert world.estimate(TOP.replace("5", str(k)), units, epsilon_per="0.15").json()["fits"]
+    assert not world.estimate(TOP.replace("5", str(k + 1)), units, epsilon_per="0.15").json()["fits"]
+    many = TOP.replace(" LIMIT 5", "")
+    told = refused(world.ask(many, units, epsilon_per="0.15", information=100), "budget-short")
+    information = told["fits"]["information"]
+    assert world.estimate(many, units, epsilon_per="0.15", information=information).json()["fits"]
+
+
+def test_nothing_fits_an_empty_budget(world):
+    """Then no alternative is told."""
+    world.open_account("poor", 1.0)
+    world.manager.charge("poor", world.balance("poor").remaining, ACT)
+    world.grant("poor", "reads")
+    assert "fits" not in refused(world.ask(who=world.make_key("poor")), "budget-short")
+
+
+def test_data_that_cannot_be_reached_costs_nothing(world):
+    """A file that is not there, an engine that does not connect: asked again, it may be."""
+    answer = world.ask(TOP.replace("reads", "broken"))
+    refused(answer, "engine-unavailable")
+    assert int(answer.headers["retry-after"]) > 0
+    assert str(world.folder) not in answer.text
+
+    def fetch(_):
+        raise EngineUnreachable(WORDS)
+
+    world.warehouse.engine("reads").fetch = fetch
+    assert "4711" not in world.ask().text
+    refused(world.ask(), "engine-unavailable")
+    assert world.balance().spent == Cost()
+
+
+@pytest.mark.parametrize(
+    ("error", "slug", "cause"),
+    [
+        (EngineError(WORDS), "engine-failed", "engine"),
+        (InexactHead(WORDS), "engine-failed", "engine"),
+        (UnfitData(WORDS), "engine-failed", "engine"),
+        (EngineTimeout(WORDS), "engine-timeout", "timeout"),
+        (ValueError(WORDS), "internal", "internal"),
+        (MemoryError(), "internal", "internal"),
+    ],
+)
+def test_a_run_that_fails_is_paid_for_and_says_nothing(world, error, slug, cause):
+    """I3, T16: the same words whatever the engine said; the worst case stays, and pays for asking again."""
+    engine = world.warehouse.engine("reads")
+    head = engine.head
+    fails_with(world, error)
+    answer = world.ask()
+    refused(answer, slug)
+    worst = world.balance().spent
+    assert world.balance().forfeited == worst
+    assert worst.rho > 0
+    assert "hush" not in answer.text + world.lines.getvalue()
+    assert [event["cause"] for event in world.events("forfeited")] == [cause]
+    engine.head = head
+    assert world.ask().status_code == 200
+    assert world.balance().spent.rho < worst.rho, "paid once, and what it cost"
+
+
+def test_a_question_that_an_engine_cannot_answer_says_why(world):
+    """Its sentence is ours; asking again would not help."""
+    fails_with(world, InputError("this engine counts no such thing"))
+    told = refused(world.ask(), "out-of-range")
+    assert "counts no such thing" in told["detail"]
+    assert "charged" in told["detail"]
+
+
+def test_five_failures_suspend_the_account(world):
+    """T27: until a day has passed; others on the same budget go on."""
+    engine = world.warehouse.engine("reads")
+    head = engine.head
+    fails_with(world, EngineError(WORDS))
+    for epsilon in range(1, 6):
+        refused(world.ask(epsilon=epsilon / 10), "engine-failed")
+    engine.head = head
+    told = refused(world.ask(epsilon=0.9), "suspended")
+    assert (told["account"], told["until"][:10]) == ("ann@sales", "2026-11-21")
+    assert world.get("/v1/budget").json()["suspended_until"] == told["until"]
+    assert world.events("refused")[-1]["kind"] == "suspended"
+    assert world.ask(who="bob").status_code == 200
+
+
+def test_data_that_changed_without_a_new_version_is_not_answered(world):
+    """T13: never answered with fresh or with equal noise; what was answered before still is."""
+    first = world.ask()
+    table = pyarrow.parquet.read_table(world.folder / "reads.parquet")
+    pyarrow.parquet.write_table(table.slice(1), world.folder / "reads.parquet")
+    refused(world.ask(epsilon=0.9), "data-changed")
+    assert [event["cause"] for event in world.events("forfeited")] == ["data-changed"]
+    assert world.ask().content == first.content
+
+
+def test_the_same_request_while_it_is_under_way_is_in_flight(world):
+    """I4: the second one is told to wait, asks no engine, and gets the answer of the first later."""
+    engine, started, go_on = world.warehouse.engine("reads"), threading.Event(), threading.Event()
+    head = engine.head
+
+    def slow(*arguments, **named):
+        started.set()
+        assert go_on.wait(60)
+        return head(*arguments, **named)
+
+    engine.head = slow
+    key = {"Idempotency-Key": "k"}
+    first = world.portal.start_task_soon(lambda: world.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
+    assert started.wait(60)
+    again = world.ask(headers=key)
+    refused(again, "in-flight")
+    assert again.headers["retry-after"] == "1"
+    go_on.set()
+    assert first.result(60).status_code == 200
+    assert world.ask(headers=key).content == first.result().content
+
+
+def test_a_store_that_is_gone_answers_nothing(world):
+    """I2: no budget, no answer; the sentence is ours."""
+    world.store.close()
+    world.clock.pass_(seconds=2)
+    answer = world.ask()
+    refused(answer, "store-unavailable")
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_a_clock_that_ran_ahead_answers_nothing(world):
+    """I6: no period begins until an officer looks."""
+    world.ask()
+    world.clock.pass_(days=40)
+    refused(world.ask(epsilon=0.7), "clock")
+
+
+def test_a_bug_is_logged_by_its_place_and_not_by_its_words(world):
+    """T16, T17: what an exception says may hold data."""
+
+    def broken(*_):
+        raise RuntimeError(WORDS)
+
+    world.manager.history = broken
+    answer = world.get("/v1/releases")
+    refused(answer, "internal")
+    (failed,) = world.events("failed")
+    assert (failed["where"], failed["error"]) == ("GET /v1/releases", "RuntimeError")
+    assert any(frame.startswith("service/desk.py") for frame in failed["frames"])
+    assert "hush" not in answer.text + world.lines.getvalue()
+
+
+def test_every_kind_has_a_status_a_title_and_a_price():
+    """And titles differ, since they stand for the kind."""
+    assert len({kind.title for kind in KINDS.values()}) == len(KINDS)
+    for slug, kind in KINDS.items():
+        assert 400 <= kind.status <= 504
+        assert kind.charged
+        assert json.loads(problem(slug, "Why.", "id").to_bytes())["type"] == f"/problems/{slug}"
+
+
+def test_an_exception_that_nobody_foresaw_speaks_no_words():
+    """Whatever it is."""
+    for error in (RuntimeError(WORDS), KeyError(WORDS), AssertionError(WORDS), OSError(WORDS)):
+        assert trouble_of(error).slug == "internal"
+        assert "hush" not in trouble_of(error).detail

@@ -1,0 +1,281 @@
+"""POST /v1/query: what is answered, what it costs, and what nobody learns."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from discreet.budget.model import Account
+from discreet.service.app import create_app
+from discreet.values import Cost, float_above
+from discreet.wire.document import decode
+
+from .world import ACT, DELTA, TOP
+
+SUMS = "SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3"
+
+
+def labels_of(answer):
+    """The articles of an answer."""
+    return [item["article"] for item in answer.json()["items"]]
+
+
+def test_an_answer_is_the_stored_document_and_says_what_it_cost(world):
+    """I2: the bytes are those of the store; headers say what was charged, and how the account stands after."""
+    answer = world.ask()
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert labels_of(answer) == ["article 3", "article 2", "article 1"]
+    id_ = answer.headers["discreet-release"]
+    assert world.store.release(bytes.fromhex(id_)).result == answer.content
+    spent = world.balance().spent
+    assert answer.headers["discreet-charged"] == f"rho={float_above(spent.rho)}, delta=5e-09"
+    assert answer.json()["charged"]["rho"] == float_above(spent.rho)
+    assert (answer.headers["discreet-replayed"], answer.headers["discreet-mode"]) == ("?0", "enforce")
+    assert answer.headers["ratelimit-policy"] == '"rho";q=1478;w=2592000, "delta";q=500000;w=2592000'
+    assert answer.headers["ratelimit"].startswith('"rho";r=1466;t=')
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_same_question_again_is_the_same_bytes_and_free(world):
+    """I7: in whatever words: another spelling is the same question."""
+    first, spent = world.ask(), world.balance().spent
+    world.no_engine()
+    query = {"dataset": "READS", "items": ["Article"], "measure": {"kind": "users", "column": "reader"}, "k": 5}
+    for again in (world.ask(), world.ask(TOP.lower()), world.ask(query), world.ask(TOP, epsilon=1, delta="1e-8")):
+        assert again.content == first.content
+        assert again.headers["discreet-replayed"] == "?1"
+        assert again.headers["discreet-charged"] == "rho=0.0, delta=0.0"
+    assert world.balance().spent == spent
+
+
+def test_another_analyst_gets_the_same_bytes_and_pays(world):
+    """I7: her account in full, the one they share nothing; nothing in the bytes tells who asked first, or how."""
+    where = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE country IN ({}) GROUP BY article LIMIT 5"
+    first, shared = world.ask(where.format("'US', 'IN'")), world.balance("sales").spent
+    world.no_engine()
+    other = world.ask(where.format("'IN', 'US', 'IN'"), "bob")
+    assert other.content == first.content
+    assert other.headers["discreet-replayed"] == "?1"
+    assert other.headers["discreet-charged"] == first.headers["discreet-charged"]
+    assert world.balance("bob@sales").spent == world.balance("ann@sales").spent
+    assert world.balance("sales").spent == shared
+
+
+def test_csv_and_arrow_say_what_the_document_says(world):
+    """Derived from the stored bytes, also when they come out of memory."""
+    release = decode(world.ask().content)
+    for _ in range(2):
+        csv = world.ask(headers={"Accept": "text/csv"})
+        assert csv.headers["content-type"].startswith("text/csv")
+        assert csv.text == release.to_csv()
+        arrow = world.ask(headers={"Accept": "application/vnd.apache.arrow.stream"})
+        assert pa.ipc.open_stream(arrow.content).read_all() == release.to_arrow()
+    assert pa.csv.read_csv(io.BytesIO(csv.content)).num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "columns"),
+    [
+        (SUMS, {"epsilon": 4}, ["rank", "article", "sum", "std_error", "low", "high"]),
+        (SUMS.replace("SUM", "AVG"), {"epsilon": 4}, ["rank", "article", "average", "std_error", "low", "count"]),
+        ("SELECT COUNT(*) FROM reads", {}, ["total", "count", "std_error", "low", "high"]),
+        (TOP.replace(" LIMIT 5", ""), {"epsilon": 4}, ["article", "count", "std_error", "low", "high"]),
+        (TOP, {"counts": False}, ["rank", "article"]),
+        (
+            "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY 1 LIMIT 2",
+            {"mechanism": "gumbel"},
+            ["rank", "country", "count"],
+        ),
+        (TOP.replace("article", "day"), {"noise": "laplace"}, ["rank", "day", "count"]),
+        (TOP, {"epsilon_per": "0.3"}, ["rank", "article", "count"]),
+        (TOP.replace(" LIMIT 5", ""), {"epsilon_per": 0.5, "information": 40}, ["article", "count"]),
+    ],
+)
+def test_all_kinds_of_questions_are_answered(world, question, options, columns):
+    """Sums, averages, totals, as many as can be had, labels only, known domains, units."""
+    answer = world.ask(question, **options)
+    assert answer.status_code == 200, answer.text
+    shown = [column["name"] for column in answer.json()["columns"]]
+    assert set(columns) <= set(shown)
+    assert decode(answer.content).to_arrow().column_names == shown
+
+
+def test_no_answer_tells_seconds_or_the_place_of_a_file(world):
+    """What depends on the machine or on the data beyond the noise is not in the bytes."""
+    answer = world.ask(TOP.replace("reads", "loose"))
+    assert answer.status_code == 200
+    assert "seconds" not in answer.text
+    assert str(world.folder) not in answer.text
+
+
+def test_data_without_a_version_is_asked_again_and_charged_again(world):
+    """Nobody can say that it is the same data, so it is not the same question."""
+    loose = TOP.replace("reads", "loose")
+    first, second = world.ask(loose), world.ask(loose)
+    assert first.json()["data_version"] is None
+    assert not first.json()["privacy"]["computational"]
+    assert first.headers["discreet-release"] != second.headers["discreet-release"]
+    assert second.headers["discreet-replayed"] == "?0"
+    assert world.balance().spent.rho > 1.9 * world.balance("sales").spent.rho / 2
+
+
+def test_data_without_a_version_is_charged_once_for_one_idempotency_key(world):
+    """I4: the retry of a lost reply is the same request, so it gets the same answer."""
+    loose = TOP.replace("reads", "loose")
+    first = world.ask(loose, headers={"Idempotency-Key": "k"})
+    spent = world.balance().spent
+    again = world.ask(loose, headers={"Idempotency-Key": "k"})
+    assert (again.content, again.headers["discreet-replayed"]) == (first.content, "?1")
+    assert world.balance().spent == spent
+    assert world.ask(loose, "bob", headers={"Idempotency-Key": "k"}).content != first.content
+
+
+def test_one_idempotency_key_is_one_question(world):
+    """I4: with another body it is refused, whatever else is known of that body."""
+    other = TOP.replace("LIMIT 5", "LIMIT 4")
+    assert world.ask(headers={"Idempotency-Key": "k"}).status_code == 200
+    assert world.ask(other).status_code == 200
+    again = world.ask(other, headers={"Idempotency-Key": "k"})
+    assert (again.status_code, again.json()["type"]) == (409, "/problems/key-reused")
+    assert world.ask(headers={"Idempotency-Key": "k"}).headers["discreet-replayed"] == "?1"
+    assert world.ask(other, "bob", headers={"Idempotency-Key": "k"}).status_code == 200
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 201, "\u00a0"])
+def test_an_idempotency_key_that_is_none_is_refused(world, key):
+    """One to two hundred printable characters, no white space."""
+    answer = world.ask(headers={"Idempotency-Key": key.encode("latin-1")})
+    assert (answer.status_code, answer.json()["type"]) == (422, "/problems/out-of-range")
+    assert world.balance().spent == Cost()
+
+
+HIDDEN_AND_MISSING = [
+    "SELECT {}, COUNT(DISTINCT reader) FROM reads GROUP BY {} LIMIT 5",
+    "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE {} = 'h' GROUP BY article LIMIT 5",
+    "SELECT article, SUM({}) FROM reads GROUP BY article LIMIT 5",
+    "SELECT article, COUNT(DISTINCT reader) FROM {} GROUP BY article LIMIT 5",
+]
+
+
+@pytest.mark.parametrize("statement", HIDDEN_AND_MISSING)
+@pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
+def test_what_is_not_granted_looks_like_what_does_not_exist(world, worlds, statement, route):
+    """The same bytes, but for the name of the request, from a service that has it and from one that has it not."""
+    name = "secret" if "FROM {}" in statement else "hidden"
+    text = (world.folder / "catalog.toml").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("columns.hidden"))
+    without = text.split("[datasets.secret]", maxsplit=1)[0].replace(line, "")
+    other = worlds(catalog=without)
+    answers = []
+    for service in (world, other):
+        answer = service.send("POST", route, json={"sql": statement.replace("{}", name)})
+        assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
+        answers.append(answer.text.replace(answer.json()["request_id"], "..."))
+    assert answers[0] == answers[1]
+    assert name in answers[0], "it says what was asked for"
+    if name == "hidden":
+        assert "hidden'?" not in answers[0], "and suggests nothing hidden"
+
+
+def test_an_answer_leaves_with_whoever_pays_and_nobody_else(world):
+    """A column or dataset that was granted and taken back is gone at once, though the answer is in memory."""
+    assert world.ask().status_code == 200
+    assert world.ask().headers["discreet-replayed"] == "?1"
+    world.revoke("sales", "reads")
+    world.clock.pass_(seconds=2)
+    assert world.ask().status_code == 404
+    world.grant("sales", "reads", ["article"])
+    world.clock.pass_(seconds=2)
+    assert world.ask().headers["discreet-replayed"] == "?1"
+
+
+def test_a_new_version_is_a_new_question(world):
+    """A schedule moves on: the old answer is neither free nor given."""
+    daily = TOP.replace("reads", "daily")
+    first = world.ask(daily)
+    assert first.json()["data_version"] == "2026-11-20T04:00+00:00"
+    world.clock.pass_(hours=15, minutes=59)
+    assert world.ask(daily).headers["discreet-replayed"] == "?1"
+    world.clock.pass_(minutes=1)
+    second = world.ask(daily)
+    assert second.json()["data_version"] == "2026-11-21T04:00+00:00"
+    assert second.headers["discreet-replayed"] == "?0"
+    assert second.json()["items"] != first.json()["items"]
+
+
+def test_observed_accounts_are_charged_and_told_so(world):
+    """Nothing is refused, and the header says that nothing is guaranteed."""
+    world.manager.create(Account.of_epsilon("watched", 0.1, DELTA), ACT)
+    world.manager.set_mode("watched", "observe", ACT)
+    world.grant("watched", "reads")
+    answer = world.ask(who=world.make_key("watched"), epsilon=3)
+    assert (answer.status_code, answer.headers["discreet-mode"]) == (200, "observe")
+    assert '"rho";r=0' in answer.headers["ratelimit"]
+
+
+def test_accounts_with_units_are_told_in_units(world):
+    """RateLimit counts what LinkedIn's accounts have: information and calls."""
+    world.manager.create(Account.of_units("units"), ACT)
+    world.grant("units", "reads")
+    answer = world.ask(who=world.make_key("units"), epsilon_per="0.15", counts=True)
+    assert answer.headers["ratelimit-policy"] == '"information";q=3000;w=2678400, "calls";q=30;w=2678400'
+    spent = 3 + 1 + 3 + 1  # peels of three items and of the one that ended it, three counts, the cut-off
+    assert answer.headers["ratelimit"].startswith(f'"information";r={3000 - spent};t=')
+    assert '"calls";r=29;t=' in answer.headers["ratelimit"]
+
+
+def test_everything_that_is_logged_is_public(world):
+    """T17: no label, no count, no key, no statement is in the log."""
+    answer = world.ask(SUMS, epsilon=4)
+    world.ask("SELECT nonsense")
+    world.ask(TOP.replace("article", "hidden"))
+    logged = world.lines.getvalue()
+    for item in answer.json()["items"]:
+        assert str(item["sum"]) not in logged
+    for word in ("article 3", "nonsense", "SELECT", "hidden", world.keys["ann"], "18000", "noise.key"):
+        assert word not in logged
+    assert [event["source"] for event in world.events("released")] == ["engine"]
+    assert [event["status"] for event in world.events("requested")] == [200, 400, 404]
+
+
+class Spans:
+    """Notes the spans that are opened, in order."""
+
+    def __init__(self):
+        self.seen = []
+
+    def span(self, step, facts, parent=None):
+        """See `Tracer.span`."""
+        self.seen.append((step, facts.account, parent))
+        return contextlib.nullcontext()
+
+
+def test_every_step_of_a_question_has_a_span(world):
+    """In the trace of whoever asked; a question that was answered before has fewer."""
+    spans = Spans()
+    world.app = create_app(dataclasses.replace(world.parts, tracer=spans))
+    world.ask(headers={"traceparent": "00-trace-span-01"})
+    steps = ["request", "plan", "reserve", "engine", "reserve", "engine", "noise", "encode", "settle"]
+    assert [step for step, _, _ in spans.seen] == steps
+    assert spans.seen[0] == ("request", None, "00-trace-span-01")
+    assert {account for _, account, _ in spans.seen[1:]} == {"ann@sales"}
+    spans.seen.clear()
+    world.ask(TOP + " ")
+    assert [step for step, _, _ in spans.seen] == ["request", "plan", "reserve"]
+
+
+def test_a_question_comes_back_in_a_form_that_can_be_sent_again(world):
+    """The document's question, sent as query, is the same question."""
+    sql = "SELECT country, COUNT(DISTINCT reader) FROM reads WHERE article <> 'x' AND day > '2020-01-01' GROUP BY 1"
+    first = world.ask(sql, epsilon=2)
+    assert first.status_code == 200, first.text
+    again = world.ask(first.json()["question"], epsilon=2)
+    assert again.content == first.content
+    assert json.loads(first.content)["dataset"] == "reads"

@@ -1,0 +1,89 @@
+"""GET /v1/releases: what was paid for, and nobody else's."""
+
+from __future__ import annotations
+
+import pytest
+
+from .world import TOP
+
+
+def ids_of(page):
+    """The ids of a page."""
+    return [release["id"] for release in page["releases"]]
+
+
+def test_what_was_paid_for_is_listed_newest_first(world):
+    """Once each, with its question and its price; what others paid for is not."""
+    asked = []
+    for k in (3, 4, 5):
+        asked.append(world.ask(TOP.replace("5", str(k))))
+        world.clock.pass_(seconds=1)
+    world.ask()
+    world.ask(TOP.replace("5", "2"), "bob")
+    page = world.get("/v1/releases").json()
+    assert ids_of(page) == [answer.headers["discreet-release"] for answer in reversed(asked)]
+    newest = page["releases"][0]
+    assert newest["question"] == asked[-1].json()["question"]
+    assert newest["charged"] == asked[-1].json()["charged"]
+    assert newest["time"] == "2026-11-20T12:00:02+00:00"
+    assert (newest["dataset"], newest["mechanism"], newest["data_version"]) == ("reads", "unknown-gumbel", "2026-11")
+    assert page["next"] is None
+
+
+def test_pages_follow_each_other(world):
+    """Every answer is on one page, in order; the last page says that it is."""
+    for k in range(1, 6):
+        world.ask(TOP.replace("5", str(k)))
+    whole = ids_of(world.get("/v1/releases").json())
+    seen, before = [], ""
+    while before is not None:
+        page = world.get(f"/v1/releases?limit=2{f'&before={before}' if before else ''}").json()
+        seen += ids_of(page)
+        before = page["next"]
+    assert seen == whole
+    assert len(seen) == 5
+    assert world.get("/v1/releases?limit=5").json()["next"] is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=101",
+        "limit=x",
+        "limit=1&limit=2",
+        "before=0",
+        "before=-1",
+        "after=1",
+        "limit=",
+        "limit=1.0",
+        "x",
+    ],
+)
+def test_parameters_that_are_not_known_are_refused(world, query):
+    """So that a wrong word is not taken for the usual."""
+    answer = world.get(f"/v1/releases?{query}")
+    assert (answer.status_code, answer.json()["type"]) == (422, "/problems/out-of-range")
+
+
+def test_an_answer_that_was_paid_for_is_given_again(world):
+    """The stored bytes, in every form, also when nothing is left."""
+    first = world.ask()
+    id_ = first.headers["discreet-release"]
+    again = world.get(f"/v1/releases/{id_}")
+    assert (again.content, again.headers["discreet-release"]) == (first.content, id_)
+    csv = world.get(f"/v1/releases/{id_}", headers={"Accept": "text/csv"})
+    assert csv.text.splitlines()[0] == '"rank","article","count","std_error","low","high"'
+    assert world.get(f"/v1/releases/{id_}", headers={"Accept": "image/png"}).status_code == 406
+
+
+def test_an_answer_of_somebody_else_is_the_same_as_none(world):
+    """The same bytes, but for the name of the request."""
+    id_ = world.ask().headers["discreet-release"]
+    answers = [
+        world.get(f"/v1/releases/{asked}", "bob") for asked in (id_, "ab" * 32, id_.upper(), "x", id_[:-2], "00" * 32)
+    ]
+    assert {answer.status_code for answer in answers} == {404}
+    assert len({answer.text.replace(answer.json()["request_id"], "") for answer in answers}) == 1
+    world.ask(who="bob")
+    assert world.get(f"/v1/releases/{id_}", "bob").status_code == 200

@@ -1,0 +1,204 @@
+"""What the service runs with: read as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from discreet.errors import InputError
+from discreet.query.units import PRESETS
+from discreet.service import settings as model
+from discreet.service.load import SettingsError, load_settings, settings_schema
+from discreet.service.secret import noise_secret, read_secret, signing_key, store_url
+from discreet.service.settings import Noise, Store
+from tests.catalog.cases import read_cases
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "service"
+PAGE = DOCS / "running.md"
+CASES = read_cases(str(Path(__file__).with_name("broken.txt")), {"@noise": 'noise.key_file = "noise.key"'})
+WORDS_OF_PYDANTIC = re.compile(r"pydantic|validation|Input|Field|Extra|should|valid |instance", re.ASCII)
+TABLES = {table for table in vars(model).values() if isinstance(table, type) and issubclass(table, model.Table)} - {
+    model.Table
+}
+SETTINGS = sorted({setting for table in TABLES for setting in table.model_fields})
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Settings from text."""
+
+    def load(text: str):
+        (tmp_path / "discreet.toml").write_text(text, "utf-8")
+        return load_settings(tmp_path / "discreet.toml")
+
+    return load
+
+
+@pytest.mark.parametrize(("text", "told"), CASES, ids=[told[0][:60] for _, told in CASES])
+def test_broken_settings_are_refused_with_these_sentences(load, text, told):
+    """All mistakes at once, each with its place, and nothing else; no secret and no words of a library."""
+    with pytest.raises(SettingsError) as caught:
+        load(text)
+    error = caught.value
+    assert [str(mistake) for mistake in error.mistakes] == told
+    assert str(error).splitlines()[1:] == [f"  {sentence}" for sentence in told]
+    assert error.__cause__ is None
+    assert error.__context__ is None or error.__suppress_context__
+    assert "hunter2" not in str(error)
+    assert "battery" not in str(error)
+    assert not WORDS_OF_PYDANTIC.search(str(error))
+
+
+def test_there_are_broken_settings():
+    """Enough of them, each with a mistake, for the test above to mean something."""
+    assert len(CASES) > 30
+    assert all(told for _, told in CASES)
+
+
+def test_settings_that_cannot_be_read_are_told(load):
+    """No traceback, whatever is wrong with the file."""
+    with pytest.raises(SettingsError, match="there is no such file"):
+        load_settings("/nowhere/discreet.toml")
+    with pytest.raises(SettingsError, match="it is not TOML"):
+        load("noise = {")
+
+
+def test_a_noise_key_is_all_that_has_to_be_said(load, tmp_path):
+    """Everything else has a safe default: this machine only, SQLite beside the file, epsilon 1."""
+    settings = load('noise.key_file = "noise.key"')
+    assert settings.noise.key_file == tmp_path / "noise.key"
+    assert settings.service.catalog == tmp_path / "catalog.toml"
+    assert settings.store.file == tmp_path / "budget.db"
+    assert (settings.service.host, settings.service.workers) == ("127.0.0.1", 1)
+    assert (settings.defaults.epsilon, settings.defaults.delta) == (1.0, Fraction(1, 10**8))
+    assert settings.defaults.epsilon_per is None
+    assert settings.witness is None
+
+
+def test_paths_begin_at_the_folder_of_the_file(load, tmp_path):
+    """Wherever the process runs; absolute ones stay as they are, brackets are no pattern."""
+    settings = load(
+        'noise.key_file = "/run/secrets/noise[1]"\nservice.catalog = "../c.toml"\nstore.url = "sqlite:data/b.db"\n'
+        'witness = { file = "w[0].log", signing_key_file = "w.key" }'
+    )
+    assert settings.noise.key_file == Path("/run/secrets/noise[1]")
+    assert settings.service.catalog == tmp_path / "../c.toml"
+    assert settings.store.file == tmp_path / "data/b.db"
+    assert settings.witness.file == tmp_path / "w[0].log"
+
+
+def test_a_preset_is_its_parameters(load):
+    """LinkedIn's, section 6.2: .15 and 1e-10, exactly."""
+    defaults = load('noise.key_file = "k"\ndefaults.preset = "linkedin"').defaults
+    assert (defaults.epsilon_per, defaults.delta_per) == (Fraction(15, 100), Fraction(1, 10**10))
+    assert defaults.per == PRESETS["linkedin"]
+    assert (defaults.epsilon, defaults.delta) == (None, None)
+
+
+def test_settings_never_change(load):
+    """They are shared by all threads."""
+    settings = load(
+        'noise.key_file = "k"\noidc = { issuer = "https://i", audience = "a", roles_claim = "g", roles.r = "admin" }'
+    )
+    with pytest.raises(ValueError, match="frozen"):
+        settings.service.port = 1
+    with pytest.raises(TypeError):
+        settings.oidc.roles["x"] = "admin"
+
+
+def test_a_postgresql_store_has_no_file_and_gets_its_password_from_the_environment(load):
+    """T9: it is in no file of ours; characters that a URL has a meaning for are quoted."""
+    store = load(
+        'noise.key_file = "k"\nservice.workers = 4\n'
+        'store = { url = "postgresql://me@db:5432/budgets?sslmode=require", password_env = "PW" }'
+    ).store
+    assert store.file is None
+    assert store_url(store, {"PW": "p@ss/w:rd"}) == "postgresql://me:p%40ss%2Fw%3Ard@db:5432/budgets?sslmode=require"
+    with pytest.raises(InputError, match="'PW'"):
+        store_url(store, {})
+    assert store_url(Store(url="postgresql://me@db/b"), {}) == "postgresql://me@db/b"
+    with pytest.raises(InputError, match="must name the user"):
+        store_url(store.model_copy(update={"url": "postgresql://db/b"}), {"PW": "x"})
+
+
+@pytest.mark.parametrize(
+    ("mode", "fine"), [(0o600, True), (0o400, True), (0o640, True), (0o604, False), (0o602, False)]
+)
+def test_a_secret_that_others_can_reach_is_refused(tmp_path, mode, fine):
+    """T9: a key that everybody on the machine can read is none; one that everybody can write is another's."""
+    path = tmp_path / "noise.key"
+    path.write_bytes(bytes(range(32)))
+    path.chmod(mode)
+    if fine:
+        assert noise_secret(Noise(key_file=path), {}) == bytes(range(32))
+    else:
+        with pytest.raises(InputError, match="others can") as caught:
+            noise_secret(Noise(key_file=path), {})
+        assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_secret_that_is_too_short_is_refused(tmp_path):
+    """31 bytes are not 32."""
+    path = tmp_path / "noise.key"
+    path.write_bytes(bytes(31))
+    path.chmod(0o600)
+    with pytest.raises(InputError, match="at least 32 bytes"):
+        noise_secret(Noise(key_file=path), {})
+    with pytest.raises(InputError, match="must have 32 bytes"):
+        signing_key(path)
+
+
+def test_a_secret_that_is_not_there_is_told_without_its_path(tmp_path):
+    """The name of the file is all."""
+    with pytest.raises(InputError) as caught:
+        read_secret(tmp_path / "absent.key", "noise key")
+    assert str(caught.value) == "the noise key 'absent.key' cannot be read: no such file or directory"
+
+
+def test_a_secret_can_come_from_the_environment():
+    """In hexadecimal digits: what is written into a file and what is written here are the same 32 bytes."""
+    noise = Noise(key_env="NOISE")
+    assert noise_secret(noise, {"NOISE": bytes(range(32)).hex()}) == bytes(range(32))
+    for environment, sentence in [
+        ({}, "is not set"),
+        ({"NOISE": "zz"}, "hexadecimal"),
+        ({"NOISE": "00" * 31}, "at least 32"),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            noise_secret(noise, environment)
+
+
+def test_the_schema_of_the_documentation_is_current():
+    """It is what the command prints. If not: discreet serve --schema > docs/service/discreet.schema.json."""
+    assert (DOCS / "discreet.schema.json").read_text("utf-8") == json.dumps(settings_schema(), indent=2) + "\n"
+
+
+def test_the_schema_describes_every_setting():
+    """An editor shows what each means; TOML has no null, and what is not a setting is told."""
+    schema = settings_schema()
+    tables = [schema, *schema["$defs"].values()]
+    assert len(tables) == len(TABLES)
+    for table in tables:
+        assert table["additionalProperties"] is False
+        assert table["description"]
+        assert all(setting["description"] for setting in table["properties"].values())
+    assert "null" not in json.dumps(schema)
+    assert sorted({setting for table in tables for setting in table["properties"]}) == SETTINGS
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_setting_is_explained(setting):
+    """In a row of a table of the page about running the service."""
+    assert re.search(rf"^\| [^|]*`{setting}`", PAGE.read_text("utf-8"), re.MULTILINE)
+
+
+def test_the_examples_of_the_page_can_be_used(load):
+    """Each is a whole settings file without a mistake, and together they show every setting."""
+    examples = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for text in examples:
+        load(text)
+    assert [setting for setting in SETTINGS if not re.search(rf"\b{setting}\b", "\n".join(examples))] == []

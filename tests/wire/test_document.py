@@ -1,0 +1,241 @@
+"""The document of a release: nothing is lost on the way there and back, and equal releases are equal bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discreet.accounting.guarantee import Guarantee
+from discreet.errors import InputError
+from discreet.query.model import Query
+from discreet.query.select import from_dict
+from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some, Summed
+from discreet.release import Release
+from discreet.values import Cost, Measured, Sensitivity
+from discreet.wire.document import decode, encode, question_of, to_arrow, to_csv
+
+LABELS = {
+    pa.string(): st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.decimal128(20, 3): st.decimals(-(10**16), 10**16, places=3),
+    pa.decimal128(9, 0): st.decimals(-(10**8), 10**8, places=0),
+    pa.bool_(): st.booleans(),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(),
+    pa.timestamp("us", "UTC"): st.datetimes(timezones=st.just(datetime.UTC)),
+}
+FLOATS = st.floats(0.1, 1e9)
+WHERES = [
+    None,
+    Some(()),
+    Comparison("age", ">=", Constant(Kind.INTEGER, "18")),
+    Every(
+        (
+            Membership("country", (Constant(Kind.TEXT, "IN"), Constant(Kind.TEXT, "it's \u2603"))),
+            Some((Missing("country"), Not(Comparison("day", "<", Constant(Kind.DATE, "2025-02-01"))))),
+        )
+    ),
+]
+
+
+@st.composite
+def columns(draw, rows):
+    """One to three columns of labels, some of them missing, among them such as have the names of our own columns."""
+    known = ["item", "count", "rank", "low_", "ü b"]
+    names = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
+    types = [draw(st.sampled_from(list(LABELS))) for _ in names]
+    return pa.table(
+        {
+            name: pa.array(draw(st.lists(st.none() | LABELS[type_], min_size=rows, max_size=rows)), type_)
+            for name, type_ in zip(names, types, strict=True)
+        }
+    )
+
+
+@st.composite
+def releases(draw):
+    """Top k and as many as can be had; counts, sums, averages, labels only; totals; nothing at all."""
+    rows = draw(st.integers(0, 4))
+    shown = draw(st.sampled_from(["counts", "labels", "sum", "average"]))
+    total = draw(st.booleans()) and shown != "labels"
+    labels = pa.table({"total": ["all"]}) if total else draw(columns(rows))
+    rows = labels.num_rows
+    whole = st.lists(st.integers(-(2**62), 2**62), min_size=rows, max_size=rows)
+    broken = st.lists(FLOATS, min_size=rows, max_size=rows)
+    ints = lambda: np.array(draw(whole), dtype=np.int64)  # noqa: E731
+    floats = lambda: np.array(draw(broken), dtype=np.float64)  # noqa: E731
+    counted, scale = shown in {"counts", "average"}, draw(st.integers(0, 6))
+    made = floats if shown == "average" else ints
+    return Release(
+        labels=labels,
+        counts=ints() if counted else None,
+        std_errors=floats() if shown == "counts" else None,
+        low=ints() if shown == "counts" else None,
+        high=ints() if shown == "counts" else None,
+        ordered=draw(st.booleans()),
+        complete=draw(st.booleans()),
+        mechanism="unknown-gumbel",
+        guarantee=Guarantee(draw(FLOATS), 1e-8, draw(FLOATS), computational=draw(st.booleans())),
+        charged=Cost(draw(st.fractions(0, 10)), draw(st.fractions(0, Fraction(1, 2)))),
+        query=Query(
+            "user",
+            () if total else tuple(labels.column_names),
+            draw(FLOATS),
+            Fraction(1, 10**8),
+            k=None if total else draw(st.none() | st.integers(1, 9)),
+            where=draw(st.sampled_from(WHERES)),
+            sensitivity=Sensitivity(draw(st.none() | st.integers(1, 9)), draw(st.integers(1, 9))),
+            counts=shown != "labels",
+            relative_error=Fraction(1, 7),
+            domain=draw(st.sampled_from([None, labels])),
+            keep_missing=draw(st.booleans()),
+            summed=Summed("price", Fraction(0), Fraction(5, 2), scale) if shown in {"sum", "average"} else None,
+            average=shown == "average",
+        ),
+        measured=None if shown not in {"sum", "average"} else Measured(shown, made(), floats(), made(), made()),
+    )
+
+
+def document_of(release, **parts):
+    """As the service makes it."""
+    about = {"id": "ab" * 32, "dataset": "reads", "data_version": "1", "question": question_of(release.query, "reads")}
+    return encode(release, **{**about, **parts})
+
+
+@given(releases())
+def test_a_document_and_back_is_the_same_release(release):
+    """All labels and numbers with their types, the guarantee, the price and the question, in all shapes it can have."""
+    back = decode(document_of(release))
+    assert back.to_arrow().equals(release.to_arrow())
+    assert back.to_dict() == release.to_dict()
+    assert back.labels.equals(release.labels)
+    assert back.guarantee == release.guarantee
+    assert (back.ordered, back.complete, back.mechanism) == (release.ordered, release.complete, release.mechanism)
+    assert str(back) == str(release)
+
+
+@given(releases())
+def test_the_document_of_a_decoded_release_is_the_same_bytes(release):
+    """A round trip of the bytes: nothing that is written depends on anything but what is written."""
+    document = document_of(release)
+    assert document_of(decode(document)) == document
+
+
+@given(releases())
+def test_csv_and_arrow_of_a_document_are_those_of_the_release(release):
+    """Derived from stored bytes, byte for byte and type for type what the library would give."""
+    document = document_of(release)
+    assert to_csv(document) == release.to_csv().encode()
+    assert pa.ipc.open_stream(to_arrow(document)).read_all().equals(release.to_arrow())
+
+
+@given(releases())
+def test_sums_come_back_in_units_of_the_last_digit(release):
+    """Exactly, and averages and errors so that dividing them gives the same to the last bit."""
+    back = decode(document_of(release))
+    if release.measured is None:
+        assert back.measured is None
+        return
+    power = 10**release.query.summed.scale
+    assert back.query.summed == release.query.summed
+    for name in ("values", "std_errors", "low", "high"):
+        one, other = getattr(release.measured, name), getattr(back.measured, name)
+        assert one.dtype == other.dtype
+        assert np.array_equal(one / power, other / power)
+
+
+def test_a_document_tells_no_seconds_and_no_order_of_keys():
+    """How long it took depends on the data; the same release is the same bytes whenever it is written."""
+    release = made()
+    assert document_of(dataclasses.replace(release, seconds=1.5)) == document_of(release)
+    assert b"seconds" not in document_of(release)
+
+
+def test_dates_that_no_calendar_of_python_holds_come_back():
+    """Before the year 1 and after 9999, as days and as moments."""
+    labels = pa.table(
+        {
+            "day": pa.array([-735160, 2147483646, 0, None], pa.int32()).view(pa.date32()),
+            "moment": pa.array([-63517820276999999, 9089348860800000000, 1, None], pa.int64()).view(pa.timestamp("us")),
+        }
+    )
+    release = made(labels)
+    assert decode(document_of(release)).labels.equals(labels)
+
+
+def test_a_filter_in_its_one_form_can_be_sent_again():
+    """The question of a document is one that the service reads, but for the filter that no row passes."""
+    for where in WHERES:
+        question = json.loads(json.dumps(question_of(dataclasses.replace(made().query, where=where), "reads")))
+        if where == Some(()):
+            assert question["where"] == {"or": []}
+        else:
+            assert from_dict(question).where == where
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind"),
+    [
+        ({}, {"kind": "users", "column": "user"}),
+        ({"sensitivity": Sensitivity(None, 3)}, {"kind": "rows"}),
+        ({"summed": Summed("m", Fraction(0), Fraction(1)), "counts": False}, {"kind": "sum", "column": "m"}),
+        ({"summed": Summed("m", Fraction(0), Fraction(1)), "average": True}, {"kind": "average", "column": "m"}),
+    ],
+)
+def test_the_question_names_what_was_measured(parts, kind):
+    """From the plan alone, so that all who ask the same are told the same."""
+    assert question_of(dataclasses.replace(made().query, **parts), "reads")["measure"] == kind
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"id": 1, "columns": [], "items": [], "query": {}}',
+        b"\xff",
+        b'{"id":"","dataset":"","question":{"where":null},"columns":[{"name":"a","type":"x"}],"items":[{}],"query":{}}',
+    ],
+)
+def test_what_is_no_document_is_refused(document):
+    """With a sentence, whatever it is."""
+    with pytest.raises(InputError, match="not a release"):
+        decode(document)
+
+
+def test_items_are_those_of_the_library():
+    """Decimals as text, dates in ISO 8601, missing labels as null."""
+    labels = pa.table({"a": [Decimal("1.50"), None], "b": [datetime.date(2025, 2, 1), None]})
+    items = json.loads(document_of(made(labels)))["items"]
+    assert items == made(labels).to_dict()["items"]
+    assert [(item["a"], item["b"]) for item in items] == [("1.50", "2025-02-01"), (None, None)]
+
+
+def made(labels=None):
+    """A small release."""
+    labels = pa.table({"item": ["a", "b"]}) if labels is None else labels
+    m = labels.num_rows
+    return Release(
+        labels,
+        np.arange(m, dtype=np.int64),
+        np.ones(m),
+        np.zeros(m, dtype=np.int64),
+        np.ones(m, dtype=np.int64),
+        ordered=True,
+        complete=False,
+        mechanism="unknown-gumbel",
+        guarantee=Guarantee(1.0, 1e-8, 0.1),
+        charged=Cost(Fraction(1, 10)),
+        query=Query("user", tuple(labels.column_names), 1.0, Fraction(1, 10**8), k=5),
+    )

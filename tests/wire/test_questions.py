@@ -1,0 +1,81 @@
+"""Requests and problems as JSON: what is read, what is refused, and that refusals repeat nothing that was sent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discreet.wire.malformed import Malformed
+from discreet.wire.problems import KINDS, Fitting, Problem, Spend, problem
+from discreet.wire.questions import BudgetReport, Question, read_question
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("hush4711 ", min_size=4, max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from([*Question.model_fields, "nonsense"])
+
+
+@given(st.dictionaries(FIELDS, VALUES, max_size=4) | VALUES)
+def test_whatever_is_sent_is_a_question_or_malformed(sent):
+    """One sentence, without a value that was sent."""
+    said = ""
+    try:
+        question = read_question(json.dumps(sent).encode())
+    except Malformed as error:
+        said = str(error)
+    else:
+        assert (question.sql is None) != (question.query is None)
+    assert len(said) < 250
+    assert not {"\n", "hush", "4711"} & {said[i : i + n] for n in (1, 4) for i in range(len(said))}
+
+
+@given(st.binary(max_size=40))
+def test_whatever_bytes_come_are_a_question_or_malformed(body):
+    """Also those that are no UTF-8."""
+    with pytest.raises(Malformed):
+        read_question(body)
+
+
+def test_numbers_are_taken_as_they_are_written():
+    """Text stays text, so that 1e-8 is a hundred-millionth; whole numbers are numbers, true is none."""
+    question = read_question(b'{"sql": "x", "epsilon": 1, "delta": "1e-8", "relative_error": 0.5}')
+    assert (question.epsilon, question.delta, question.relative_error) == (1.0, "1e-8", 0.5)
+    for wrong in (b'{"sql": "x", "epsilon": true}', b'{"sql": "x", "head_limit": 1e3}'):
+        with pytest.raises(Malformed):
+            read_question(wrong)
+
+
+def test_a_question_that_was_written_is_read_as_the_same():
+    """A client sends what the service reads."""
+    question = Question(query={"dataset": "reads", "items": []}, epsilon=0.5, delta="1e-8", counts=False)
+    assert read_question(question.model_dump_json().encode()) == question
+
+
+@pytest.mark.parametrize("slug", KINDS)
+def test_a_problem_says_its_kind_and_leaves_out_what_there_is_not(slug):
+    """The type, the status and the title are those of the kind; there is no null."""
+    made = problem(slug, "Why.", "id", needed=Spend(rho=1, delta=0), fits=Fitting(k=3))
+    told = json.loads(made.to_bytes())
+    assert told == {
+        "type": f"/problems/{slug}",
+        "title": KINDS[slug].title,
+        "status": KINDS[slug].status,
+        "detail": "Why.",
+        "request_id": "id",
+        "needed": {"rho": 1.0, "delta": 0.0},
+        "fits": {"k": 3},
+    }
+    assert Problem.model_validate(told) == made
+    assert made.slug == slug
+
+
+def test_answers_of_a_newer_service_are_read():
+    """Fields that an older client does not know are passed over; what it needs is still needed."""
+    fields = BudgetReport.model_json_schema()["required"]
+    with pytest.raises(ValueError, match=f"{len(fields)} validation errors"):
+        BudgetReport.model_validate({"new": 1})
