@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 
-from benchmarks import accounting, accuracy, budget, engines, mechanisms, noise, processes
+from benchmarks import accounting, accuracy, budget, data_centres, engines, mechanisms, noise, processes, service
 
 BENCHMARKS = {
     "noise": noise.run,
@@ -15,16 +15,19 @@ BENCHMARKS = {
     "accounting": accounting.run,
     "accuracy": accuracy.run,
     "budget": budget.run,
+    "data-centres": data_centres.run,
+    "service": service.run,
+    "memory": service.memory,
     "engines": engines.run,
     "growth": engines.growth,
 }
-WITH_SERVERS = {"engines", "growth"}
-"""They need `make test-engines` to have installed what they start; run when they are named."""
+WHEN_NAMED = {"engines", "growth", "memory"}
+"""They take long, or need `make test-engines` to have installed what they start."""
 
 
 def main() -> None:
     """Print a table for each benchmark."""
-    wanted = sys.argv[1:] or [name for name in BENCHMARKS if name not in WITH_SERVERS]
+    wanted = sys.argv[1:] or [name for name in BENCHMARKS if name not in WHEN_NAMED]
     unknown = [name for name in wanted if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")

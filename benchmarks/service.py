@@ -1,0 +1,173 @@
+"""The HTTP service against its floors: the same service without privacy, and FastAPI alone."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.serving import prepare
+from benchmarks.timing import table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROWS = 1_000_000
+CLIENTS = 8
+ROUNDS = 7
+SQL = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE visits <> {number} GROUP BY article LIMIT {k}"
+
+
+@dataclass
+class Load:
+    """What one kind of request took.
+
+    Args:
+        path: that it goes to.
+        body: of the next request.
+        each: requests of every client in a round.
+        rates: requests a second, of each round.
+        seconds: of each request.
+    """
+
+    path: str
+    body: Callable[[], dict[str, object]]
+    each: int
+    rates: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Requests a second: the median of the rounds."""
+        return statistics.median(self.rates)
+
+    @property
+    def p99(self) -> float:
+        """Seconds that one of a hundred requests takes longer than."""
+        return statistics.quantiles(self.seconds, n=100)[98]
+
+
+def run() -> list[str]:
+    """New questions (a million rows, dbar 1,000) and repeated ones, by 8 clients, in turns with their floors."""
+    numbers = itertools.count(100)
+
+    def fresh() -> dict[str, object]:
+        return {"sql": SQL.format(number=next(numbers), k=100)}
+
+    def repeated() -> dict[str, object]:
+        return {"sql": SQL.format(number=1, k=10)}
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        key = prepare(folder, ROWS)
+        with _started(str(folder)) as (service, _), _started("echo") as (bare, _):
+            private, raw = Load("/v1/query", fresh, 16), Load("/raw", fresh, 16)
+            replay, echo = Load("/v1/query", repeated, 250), Load("/echo", repeated, 250)
+            for counted in range(ROUNDS + 1):
+                for load, port in ((private, service), (raw, service), (replay, service), (echo, bare)):
+                    _round(load, port, key, counted=counted > 0)
+    return table(
+        ["requests", "ours", "floor", "throughput", "p99"],
+        [
+            _row("new questions : the raw head", private, raw),
+            _row("repeated questions : a bare echo", replay, echo),
+        ],
+    )
+
+
+def memory(questions: int = 100_000) -> list[str]:
+    """Resident memory of the service over 100,000 questions: a tenth of them new, the others asked before."""
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        key = prepare(folder, 1_000)
+        with _started(str(folder)) as (port, pid):
+            asked = itertools.count()
+
+            def mixed() -> dict[str, object]:
+                n = next(asked)
+                return {"sql": SQL.format(number=100 + (n if n % 10 == 0 else n * 7 % (n + 1) // 10 * 10), k=10)}
+
+            for _ in range(10):
+                load = Load("/v1/query", mixed, questions // 10 // CLIENTS)
+                _round(load, port, key, counted=True)
+                rows.append([f"{next(asked):,}", f"{_resident_mib(pid):.0f} MiB"])
+    return table(["questions", "resident memory"], rows)
+
+
+def _row(name: str, ours: Load, floor: Load) -> list[str]:
+    return [
+        name,
+        f"{ours.rate:,.0f}/s, p99 {1e3 * ours.p99:.1f} ms",
+        f"{floor.rate:,.0f}/s, p99 {1e3 * floor.p99:.1f} ms",
+        f"{ours.rate / floor.rate:.2f}x",
+        f"{ours.p99 / floor.p99:.2f}x",
+    ]
+
+
+def _round(load: Load, port: int, key: str, *, counted: bool) -> None:
+    """All clients at once; each has a connection of its own."""
+    seconds: list[float] = []
+    failed: list[str] = []
+
+    def client() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        for _ in range(load.each):
+            body = json.dumps(load.body())
+            start = time.perf_counter()
+            connection.request("POST", load.path, body, headers)
+            response = connection.getresponse()
+            answer = response.read()
+            seconds.append(time.perf_counter() - start)
+            if response.status != 200:
+                failed.append(answer.decode())
+        connection.close()
+
+    clients = [threading.Thread(target=client) for _ in range(CLIENTS)]
+    start = time.perf_counter()
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
+    if failed or len(seconds) < CLIENTS * load.each:
+        raise RuntimeError(f"{len(failed)} requests failed: {failed[:1]}")
+    if counted:
+        load.rates.append(len(seconds) / (time.perf_counter() - start))
+        load.seconds += seconds
+
+
+@contextlib.contextmanager
+def _started(what: str) -> Iterator[tuple[int, int]]:
+    """The port of a process of `benchmarks.serving`, and its number."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    child = subprocess.Popen([sys.executable, "-m", "benchmarks.serving", what, str(port)])
+    try:
+        while True:
+            if child.poll() is not None:
+                raise RuntimeError("the service does not start")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.05)
+        yield port, child.pid
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def _resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,0 +1,123 @@
+"""The service that `benchmarks.service` asks, in its own process, and its floors: the raw head and a bare echo."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import uvicorn
+from fastapi import FastAPI
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
+from starlette.responses import Response
+
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import Account, Act
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.service.app import create_app
+from discreet.service.asking import wanted
+from discreet.service.grants import grant_name, grant_text
+from discreet.service.keys import KeyRecord, digest_of, microseconds, new_key
+from discreet.service.limits import gate_of, in_thread, read_json
+from discreet.service.load import load_settings
+from discreet.service.registry import GRANT, KEY
+from discreet.service.routes import RawRoute
+from discreet.service.start import open_parts, utc_now
+from discreet.wire.questions import read_question
+
+ACT = Act("officer", "to be measured")
+ACCOUNT = "ann@org"
+CATALOG = """
+[datasets.reads]
+source = "reads.db"
+table = "reads"
+user = "reader"
+data_version = "1"
+columns.article = { type = "text", group = true }
+columns.visits = { type = "integer", filter = true }
+"""
+SETTINGS = """
+[service]
+requests_per_minute = 0
+[noise]
+key_file = "noise.key"
+[defaults]
+epsilon = 1
+delta = 1e-8
+"""
+
+
+def prepare(folder: Path, rows: int) -> str:
+    """Write a table, a catalog, settings and a store into *folder*; the key of an analyst with budget enough."""
+    with duckdb.connect(str(folder / "reads.db")) as connection:
+        connection.execute(
+            "SELECT setseed(0.5); CREATE TABLE reads AS SELECT CAST(power(random(), 2) * 200000 AS INTEGER) AS reader, "
+            "'article ' || CAST(exp(random() * 10) AS INTEGER) AS article, CAST(random() * 50 AS INTEGER) AS visits "
+            f"FROM range({rows})"
+        )
+    (folder / "catalog.toml").write_text(CATALOG)
+    (folder / "discreet.toml").write_text(SETTINGS)
+    (folder / "noise.key").touch(0o600)
+    (folder / "noise.key").write_bytes(secrets.token_bytes(32))
+    store = SQLiteStore(folder / "budget.db", lambda: microseconds(utc_now()))
+    manager = BudgetManager(store, ids=lambda: secrets.token_hex(16))
+    manager.create(Account.of_epsilon("data", 1e6, Fraction(1, 2)), ACT)
+    manager.create(Account.of_epsilon("org", 1e6, Fraction(1, 2), "data"), ACT)
+    manager.create(Account.of_epsilon(ACCOUNT, 1e6, Fraction(1, 2), "org"), ACT)
+    key = new_key(secrets.token_bytes)
+    record = KeyRecord(digest_of(key.text).hex(), ACCOUNT, ("analyst",), microseconds(utc_now()))
+    manager.put_record(KEY, key.id, record.text, ACT)
+    manager.put_record(GRANT, grant_name(ACCOUNT, "reads"), grant_text(None), ACT)
+    store.close()
+    return key.text
+
+
+def serve(folder: Path, port: int) -> None:
+    """The service, with one route more: the same question, planned as ever, answered with the exact head."""
+    with open_parts(load_settings(folder / "discreet.toml"), {}, stream=(folder / "log.jsonl").open("w")) as parts:
+        app = create_app(parts)
+
+        async def raw(request: Request) -> Response:
+            asker = await gate_of(request).enter(request, "analyst")
+            body = await read_json(request, 65_536)
+            return Response(await in_thread(head, asker.asking(), body), media_type="application/json")
+
+        def head(account: str, body: bytes) -> bytes:
+            view = parts.warehouse.viewed(parts.grants.visible(account))
+            asked = wanted(read_question(body), view, parts.settings.defaults, parts.settings.limits)
+            plan = asked.plan(view)
+            found = parts.warehouse.engine(asked.dataset).head(plan.request)
+            rows = [
+                {**label, "count": count}
+                for label, count in zip(found.labels.to_pylist(), found.counts.tolist(), strict=True)
+            ]
+            return json.dumps({"items": rows[: plan.query.k]}).encode()
+
+        app.router.add_api_route("/raw", raw, methods=["POST"], route_class_override=RawRoute, response_model=None)
+        _run(app, port)
+
+
+def echo(port: int) -> None:
+    """FastAPI and nothing else."""
+    app = FastAPI()
+
+    @app.post("/echo")
+    async def same(question: dict[str, Any]) -> dict[str, Any]:
+        return question
+
+    _run(app, port)
+
+
+def _run(app: FastAPI, port: int) -> None:
+    uvicorn.run(app, port=port, access_log=False, log_config=None, timeout_keep_alive=600)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "echo":
+        echo(int(sys.argv[2]))
+    else:
+        serve(Path(sys.argv[1]), int(sys.argv[2]))
