@@ -161,6 +161,34 @@ def test_who_waited_sees_what_those_before_her_did(place, open_store):
     assert units(store, "ann") == (1, 0, 0)
 
 
+def test_who_waited_to_settle_answers_what_was_stored_meanwhile(place, open_store):
+    """I7: what she read of the release and of the head is older than her locks; it is noticed, and read again."""
+    writing, go = threading.Event(), threading.Event()
+
+    def step(name):
+        if name == "decided" and threading.current_thread().name == "first":
+            writing.set()
+            assert go.wait(30)
+
+    slow, store = open_store(step=step), open_store()
+    for name, who in (("a", "ann"), ("b", "bob")):
+        store.reserve(claim(name, who, "q"))
+        store.start(name)
+    seen = Fingerprint(bytes(32), bytes(32))
+    first = threading.Thread(target=lambda: slow.settle("a", UNIT, b"first", seen), name="first")
+    first.start()
+    assert writing.wait(30)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(lambda: store.settle("b", UNIT * 2, b"second", seen))
+        with connected(place) as db:
+            until(lambda: db.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone())
+        go.set()
+        settled = second.result(30)
+    first.join(30)
+    assert (settled.release.result, settled.charged) == (b"first", UNIT)
+    assert [units(store, who) for who in ("ann", "bob", "org")] == [(1, 0, 0)] * 3
+
+
 def test_of_two_organisations_that_store_one_release_at_once_both_answer_the_first(open_store):
     """I7: they share no account, so that only the release itself can tell them; each pays."""
     together = threading.Barrier(2)

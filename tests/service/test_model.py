@@ -139,9 +139,9 @@ class Service(RuleBasedStateMachine):
 
     @initialize()
     def found(self):
-        """A new house: ann may ask for three questions in two days, bob for five, both for six in a week."""
+        """A new house: ann may ask three questions in two days, bob five, and both of them two and a half in a week."""
         self.folder = tempfile.mkdtemp()
-        limits = {ANN: Fraction(3), BOB: Fraction(5), SALES: Fraction(6)}
+        limits = {ANN: Fraction(3), BOB: Fraction(5), SALES: Fraction(5, 2)}
         periods = {ANN: Sliding(2), BOB: Sliding(2), SALES: Calendar("week")}
         accounts = [
             Account(name, Cost(limit, DELTA / 2), DELTA, None if name == SALES else SALES, periods[name])

@@ -3,6 +3,7 @@
     DiscreetError
     ├── InputError
     │   ├── UnknownAccount     no account has that name
+    │   ├── AccountChanged     somebody else changed the account meanwhile
     │   └── KeyReused          an idempotency key came back with another question, or an act's id with another act
     ├── BudgetExceeded
     │   └── BudgetRefused      as above, with the account that fell short
@@ -37,6 +38,13 @@ class UnknownAccount(InputError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"there is no account {name!r}; accounts are made by an officer")
+
+
+class AccountChanged(InputError):
+    """Somebody else changed the account meanwhile: look at it again, and decide again."""
+
+    def __init__(self) -> None:
+        super().__init__("the account was changed by somebody else meanwhile; look at it again, then change it")
 
 
 class KeyReused(InputError):

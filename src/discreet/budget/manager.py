@@ -179,9 +179,9 @@ class BudgetManager:
         """All accounts, by name."""
         return self._store.accounts()
 
-    def alter(self, account: Account, act: Act) -> None:
-        """Change limit, delta, period, mode or units of the account of that name."""
-        self._store.alter(account, act)
+    def alter(self, account: Account, act: Act, before: Account | None = None) -> None:
+        """Change limit, delta, period, mode or units of the account of that name, if it still is as *before*."""
+        self._store.alter(account, act, before)
 
     def set_limit(self, account: str, limit: Cost, delta: Fraction, act: Act) -> None:
         """Give an account another limit and total delta (see `Account`); below what is spent, nothing is left.

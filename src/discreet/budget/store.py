@@ -55,7 +55,8 @@ class BudgetStore(Protocol):
 
         1. the reservation's name is known: as the first time (`Reservation` in its present state, or `Replay`);
         2. the idempotency key is known with another digest: `KeyReused`; with the same: `InFlight` while its
-           reservation is HELD or RUNNING; otherwise go on (a settled one is found by its release in step 3);
+           reservation is HELD or RUNNING, and `Replay`, charged nothing, if the account has paid for the release that
+           it came with last, even where that is not the claim's; otherwise go on;
         3. the asking account has paid for the release: `Replay`, charged nothing;
         4. the asking account enforces, and too many of its runs failed lately (`rules.suspended_until`): `Suspension`,
            with a ledger line;
@@ -132,14 +133,18 @@ class BudgetStore(Protocol):
         """
         ...
 
-    def alter(self, account: Account, act: Act) -> None:
+    def alter(self, account: Account, act: Act, before: Account | None = None) -> None:
         """Change limit, delta, period, mode or units. A limit below what is spent is legal: nothing is left then.
+
+        What was read before and is written back would undo what somebody else changed meanwhile: *before* says what
+        was read.
 
         If the period changes, its open bucket closes now and one of the new period opens; all buckets ever charged are
         looked at again, so that no change makes charges stop counting that the new period counts.
 
         Raises:
             InputError: another parent.
+            AccountChanged: it is not as *before* any more; nothing changed.
             ClockError: as `reserve`, if the period changes.
         """
         ...

@@ -65,7 +65,8 @@ class Answered:
     """What may leave.
 
     Args:
-        release_key: the name of the answer.
+        release_key: the name of the answer. It is another than was asked for if the same request was answered before
+            and its words mean another question by now, as with a new version of the data.
         body: the bytes that were settled.
         charged: what the asking account paid just now.
         replayed: True if they were there already, so that no data was asked.
@@ -151,7 +152,7 @@ def answer_stored(
     if isinstance(admitted, InFlight):
         return admitted
     if isinstance(admitted, Replay):
-        return Answered(release_key, admitted.release.result, admitted.charged, replayed=True)
+        return Answered(admitted.release.release_key, admitted.release.result, admitted.charged, replayed=True)
     _start(asked, manager, admitted, steps)
     settled = _run(asked, manager, admitted, steps)
     return Answered(release_key, settled.release.result, settled.charged, replayed=False, reservation=admitted.id)

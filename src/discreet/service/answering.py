@@ -66,7 +66,7 @@ class Given:
         replayed: True if it was there already.
         dataset: its name in the catalog.
         mechanism: by name.
-        data_version: of the data, or None.
+        data_version: of the data; None if it has none, or the answer is about another one than now.
         report: how the account stands now.
         catalog: as the asker saw it.
     """
@@ -211,7 +211,7 @@ class Run:
             answered.replayed,
             asked.dataset,
             plan.mechanism.name,
-            sealed.data_version,
+            sealed.data_version if answered.release_key == sealed.release_key else None,
             self._manager.get(self._account),
             catalog,
         )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from typing import TYPE_CHECKING
 
 from discreet._version import __version__
-from discreet.budget.errors import LedgerBroken, StoreBehind
+from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
 from discreet.budget.model import Account
 from discreet.errors import InputError
 from discreet.service.grants import columns_in, grant_name, grant_text, named_in
@@ -38,7 +37,6 @@ class Office:
 
     def __init__(self, manager: BudgetManager, registry: Registry, catalog: Catalog, settings: Settings) -> None:
         self._manager, self._registry, self._catalog, self._settings = manager, registry, catalog, settings
-        self._changing = threading.Lock()
 
     # ---------------------------------------------------------------------------------------------- accounts
 
@@ -74,15 +72,13 @@ class Office:
             UnknownAccount: there is none.
             InputError: a value outside its range.
         """
-        with self._changing:  # what is not asked for stays as it is
-            account = self._manager.account(name)
-            if asked.limit is not None:
-                limit, delta, units = limit_of(asked.limit)
-                account = dataclasses.replace(account.limited(limit, delta), units=units)
-            if asked.period is not None:
-                account = dataclasses.replace(account, period=period_of(asked.period))
-            self._manager.alter(dataclasses.replace(account, mode=asked.mode or account.mode), act)
-        return self.account(name)
+        while True:  # what is not asked for stays as it is, whoever changes that meanwhile
+            before = self._manager.account(name)
+            try:
+                self._manager.alter(_changed(before, asked), act, before)
+            except AccountChanged:
+                continue
+            return self.account(name)
 
     def charge(self, name: str, asked: Payment, act: Act) -> AccountDetail:
         """Charge an account by hand.
@@ -211,3 +207,13 @@ class Office:
             issuer=None if oidc is None else oidc.issuer,
             audience=None if oidc is None else oidc.audience,
         )
+
+
+def _changed(account: Account, asked: ChangedAccount) -> Account:
+    """*account* with what was asked for."""
+    if asked.limit is not None:
+        limit, delta, units = limit_of(asked.limit)
+        account = dataclasses.replace(account.limited(limit, delta), units=units)
+    if asked.period is not None:
+        account = dataclasses.replace(account, period=period_of(asked.period))
+    return dataclasses.replace(account, mode=asked.mode or account.mode)

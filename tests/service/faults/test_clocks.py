@@ -208,7 +208,6 @@ def test_a_data_version_on_a_schedule_keeps_its_answers_apart(tmp_path):
         assert service.engines.asked == 2
 
 
-@pytest.mark.xfail(reason="a key is forgotten once its question means another", raises=AssertionError, strict=True)
 def test_a_retry_that_comes_after_the_next_version_of_the_data_is_the_same_request(tmp_path):
     """I4: one idempotency key, one charge, one answer; the first reply was lost a second before four o'clock."""
     house = House(tmp_path / "house", catalog=DAILY)

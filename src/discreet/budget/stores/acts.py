@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from discreet.budget import escrow, rules
 from discreet.budget.amount import EMPTY, Amount, Tally
-from discreet.budget.errors import ClockError, KeyReused
+from discreet.budget.errors import AccountChanged, ClockError, KeyReused
 from discreet.budget.periods import bucket_end, check_period
 from discreet.budget.settings import canonical, settings_text
 from discreet.budget.stores.books import opened
@@ -38,13 +38,15 @@ def create(books: Books, account: Account, act: Act) -> None:
     books.add_account(page, account)
 
 
-def alter(books: Books, account: Account, act: Act, here: str) -> None:
-    """See `BudgetStore.alter`; *here* is the id of the store."""
+def alter(books: Books, account: Account, act: Act, here: str, read: Account | None = None) -> None:
+    """See `BudgetStore.alter`; *here* is the id of the store, *read* what the account is taken to be."""
     page, settings = books.begin_account(account.id), settings_text(account)
     said = _said(books, act, "alter", settings)
     if said is None:
         return
     before = page.terms.account
+    if read is not None and read != before:
+        raise AccountChanged
     if account.parent != before.parent:
         raise InputError("the parent of an account never changes")
     if before.share is not None:

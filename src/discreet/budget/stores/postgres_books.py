@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     _Asked: TypeAlias = tuple[str, Sequence[Any] | dict[str, Any]]
 
-_BEGIN = ("BEGIN", ())
-
 
 class PostgresBooks(PostgresWrites):
     """A writing transaction.
@@ -52,7 +50,7 @@ class PostgresBooks(PostgresWrites):
         guard_us: int = GUARD_US,
     ) -> None:
         super().__init__(db, seen_us)
-        self._line = line
+        self._line, self._begun = line, False
         self.clock = Clock(seen_us, seen_us, guard_us)
         self._process_seen_us, self._guard_us, self._step = seen_us, guard_us, step
 
@@ -67,9 +65,10 @@ class PostgresBooks(PostgresWrites):
         facts = reads.CLAIM if claim.key is None else reads.CLAIM_WITH_KEY
         values = {"account": claim.account, "reservation": claim.reservation, "release_key": claim.release_key}
         path, (forfeits, *row) = self._begin(reads.PATH, claim.account, facts, values | {"key": claim.key})
-        release, known, keyed = release_of(row[:4]), kept_of(row[4:13]), row[13:]
+        release, known, (digest, under_way, lease_until_us) = release_of(row[:4]), kept_of(row[4:13]), row[13:16]
         self._pay(path, release)
-        return ClaimFacts(path, known, None if keyed[0] is None else Keyed(*keyed), release, forfeits)
+        keyed = None if digest is None else Keyed(digest, under_way, lease_until_us, release_of(row[16:]))
+        return ClaimFacts(path, known, keyed, release, forfeits)
 
     def begin_start(self, reservation: str) -> EventFacts:
         """See `Books.begin_start`."""
@@ -108,9 +107,7 @@ class PostgresBooks(PostgresWrites):
 
     def begin_store(self) -> None:
         """See `Books.begin_store`."""
-        _, locked, told = self._ask(
-            _BEGIN, ("SELECT seq, hash FROM budget_meta FOR NO KEY UPDATE", ()), (reads.NOW, ())
-        )
+        locked, told = self._ask(("SELECT seq, hash FROM budget_meta FOR NO KEY UPDATE", ()), (reads.NOW, ()))
         ((seq, hash_),) = locked
         self._heads[None] = Head(0, seq, hash_)
         self._look(told.fetchone())
@@ -163,13 +160,13 @@ class PostgresBooks(PostgresWrites):
         Returns:
             the accounts, that at the beginning of the path first, and what `_facts` returns.
         """
-        _, locked, told = self._ask(_BEGIN, (lock, (name,)), (facts, values))
+        locked, told = self._ask((lock, (name,)), (facts, values))
         self._keep(locked.fetchall())
         return self._pages, self._look(told.fetchone())
 
     def _reservation(self, query: str, name: str, **values: bytes | None) -> tuple[list[Page], tuple[Any, ...]]:
         """Begin, and lock a reservation with its accounts; these, and the row of the reservation, if there is one."""
-        _, locked = self._ask(_BEGIN, (query, values | {"reservation": name}))
+        (locked,) = self._ask((query, values | {"reservation": name}))
         rows = locked.fetchall()
         self._keep(rows)
         return self._pages, self._look(rows[0][10:]) if rows else (None,) * 9
@@ -183,7 +180,7 @@ class PostgresBooks(PostgresWrites):
 
     def _facts(self, query: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Begin; the row that *query* finds, after the clock and the last time seen."""
-        _, told = self._ask(_BEGIN, (query, values))
+        (told,) = self._ask((query, values))
         return self._look(told.fetchone())
 
     def _look(self, row: tuple[Any, ...] | None) -> tuple[Any, ...]:
@@ -208,7 +205,10 @@ class PostgresBooks(PostgresWrites):
         return found.fetchall()
 
     def _ask(self, *asked: _Asked) -> list[psycopg.Cursor[Any]]:
-        """What is found by each statement with its values, in one round trip."""
+        """What is found by each statement with its values, in one round trip; the first ones begin the transaction."""
+        if not self._begun:
+            self._begun = True
+            self._db.execute("BEGIN")
         found = [self._db.execute(query, values) for query, values in asked]
         self._line.sync()
         return found

@@ -34,15 +34,17 @@ LEFT JOIN budget_releases s ON s.release_key = %(release_key)s
 LEFT JOIN budget_reservations r ON r.id = %(reservation)s {{}}
 """
 
-CLAIM = _CLAIM.format(", NULL, NULL, NULL", "")
+CLAIM = _CLAIM.format(", NULL, NULL, NULL, NULL, NULL, NULL, NULL", "")
 """Whether there is a forfeit, the release, the reservation of that name."""
 
 CLAIM_WITH_KEY = _CLAIM.format(
-    ", k.digest, w.id, coalesce(w.lease_until_us, 0)",
+    f", k.digest, w.id, coalesce(w.lease_until_us, 0), {RELEASE.replace('s.', 'o.')}",
     "LEFT JOIN budget_keys k ON k.account = %(account)s AND k.key = %(key)s "
-    "LEFT JOIN budget_reservations w ON w.id = k.reservation AND w.state IN ('held', 'running')",
+    "LEFT JOIN budget_reservations w ON w.id = k.reservation AND w.state IN ('held', 'running') "
+    "LEFT JOIN budget_entitlements e ON e.account = k.account AND e.release_key = k.release_key "
+    "LEFT JOIN budget_releases o ON o.release_key = e.release_key AND o.release_key <> %(release_key)s",
 )
-"""And what became of the idempotency key."""
+"""And what became of the idempotency key, and the release that answered it, if that is another one and paid for."""
 
 _OF_RESERVATION = f"""
 SELECT {ACCOUNT}, {HEAD}, budget_now_us(), m.seen_us, {KEPT} {{}}

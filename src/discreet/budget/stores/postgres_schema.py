@@ -112,6 +112,10 @@ MIGRATIONS = (
         taken boolean NOT NULL, received numeric[] NOT NULL, PRIMARY KEY (account, peer)
     );
     """,
+    """
+    -- of the last claim that came with the key; NULL for those from before
+    ALTER TABLE budget_keys ADD COLUMN release_key bytea;
+    """,
 )
 
 _FAILURES_SINCE = 2  # before, only the ledger says when runs failed

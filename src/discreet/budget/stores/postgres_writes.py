@@ -128,9 +128,10 @@ class PostgresWrites(Books):
         """See `Books.remember_key`."""
         if claim.key is not None:
             self._add(
-                "INSERT INTO budget_keys (account, key, digest, reservation) VALUES (%s, %s, %s::bytea, %s) "
-                "ON CONFLICT (account, key) DO UPDATE SET reservation = excluded.reservation",
-                (claim.account, claim.key, claim.digest, claim.reservation),
+                "INSERT INTO budget_keys (account, key, digest, reservation, release_key) "
+                "VALUES (%s, %s, %s::bytea, %s, %s::bytea) ON CONFLICT (account, key) "
+                "DO UPDATE SET reservation = excluded.reservation, release_key = excluded.release_key",
+                (claim.account, claim.key, claim.digest, claim.reservation, claim.release_key),
             )
 
     def add_release(self, release: StoredRelease) -> None:

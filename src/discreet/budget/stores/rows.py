@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from discreet.budget.amount import Tally
-    from discreet.budget.model import Account, Period
+    from discreet.budget.model import Account, Period, StoredRelease
     from discreet.budget.states import State
     from discreet.values import Cost
 
@@ -152,11 +152,13 @@ class Keyed:
         digest: of the request that came with it.
         reservation: under way with it, or None.
         lease_until_us: of that.
+        answered: what answered it, if that is another release than the claim's and the account has paid for it.
     """
 
     digest: bytes
     reservation: str | None
     lease_until_us: int
+    answered: StoredRelease | None = None
 
 
 @dataclass(frozen=True, slots=True)

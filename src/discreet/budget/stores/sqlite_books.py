@@ -46,8 +46,9 @@ FROM path JOIN accounts USING (id) ORDER BY place
 """
 
 _KEYED = (
-    "SELECT k.digest, r.id, coalesce(r.lease_until_us, 0) FROM keys k "
+    "SELECT k.digest, r.id, coalesce(r.lease_until_us, 0), e.release_key FROM keys k "
     "LEFT JOIN reservations r ON r.id = k.reservation AND r.state IN ('held', 'running') "
+    "LEFT JOIN entitlements e ON e.account = k.account AND e.release_key = k.release_key "
     "WHERE k.account = ? AND k.key = ?"
 )
 
@@ -99,10 +100,10 @@ class SQLiteBooks(SQLiteWrites):
     def begin_claim(self, claim: Claim) -> ClaimFacts:
         """See `Books.begin_claim`."""
         known = self._reservation(claim.reservation)
-        keyed = None if claim.key is None else one_of(self.db, _KEYED, (claim.account, claim.key))
+        keyed = self._keyed(claim)
         path, forfeits = self._path(claim.account, claim.release_key)
         release = self._release(claim.release_key)
-        return ClaimFacts(path, known, None if keyed is None else Keyed(*keyed), release, forfeits)
+        return ClaimFacts(path, known, keyed, release, forfeits)
 
     def begin_start(self, reservation: str) -> EventFacts:
         """See `Books.begin_start`; there is one chain, so that no account has to be read for its line."""
@@ -189,6 +190,14 @@ class SQLiteBooks(SQLiteWrites):
     def _reservation(self, reservation: str) -> Kept | None:
         row = one_of(self.db, f"SELECT {KEPT} FROM reservations WHERE id = ?", (reservation,))
         return None if row is None else kept_of(row)
+
+    def _keyed(self, claim: Claim) -> Keyed | None:
+        row = None if claim.key is None else one_of(self.db, _KEYED, (claim.account, claim.key))
+        if row is None:
+            return None
+        digest, reservation, lease_until_us, paid = row
+        answered = None if paid in {None, claim.release_key} else self._release(paid)
+        return Keyed(digest, reservation, lease_until_us, answered)
 
     def _release(self, release_key: bytes) -> StoredRelease | None:
         row = one_of(self.db, f"SELECT {RELEASE} FROM releases WHERE release_key = ?", (release_key,))

@@ -93,6 +93,10 @@ MIGRATIONS = (
         received TEXT NOT NULL, PRIMARY KEY (account, peer)
     ) WITHOUT ROWID;
     """,
+    """
+    -- of the last claim that came with the key; NULL for those from before
+    ALTER TABLE keys ADD COLUMN release_key BLOB;
+    """,
 )
 
 

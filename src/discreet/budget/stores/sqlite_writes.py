@@ -94,8 +94,9 @@ class SQLiteWrites(Books):
         """See `Books.remember_key`."""
         if claim.key is not None:
             self.db.execute(
-                "INSERT INTO keys VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET reservation = excluded.reservation",
-                (claim.account, claim.key, claim.digest, claim.reservation),
+                "INSERT INTO keys VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE "
+                "SET reservation = excluded.reservation, release_key = excluded.release_key",
+                (claim.account, claim.key, claim.digest, claim.reservation, claim.release_key),
             )
 
     def add_release(self, release: StoredRelease) -> None:

@@ -79,9 +79,9 @@ class Transactions(ABC):
         """See `BudgetStore.create`."""
         self._act(lambda books: acts.create(books, account, act), act)
 
-    def alter(self, account: Account, act: Act) -> None:
+    def alter(self, account: Account, act: Act, before: Account | None = None) -> None:
         """See `BudgetStore.alter`."""
-        self._act(lambda books: acts.alter(books, account, act, self.id), act)
+        self._act(lambda books: acts.alter(books, account, act, self.id, before), act)
 
     def charge(self, account: str, cost: Cost, act: Act) -> None:
         """See `BudgetStore.charge`."""

@@ -96,6 +96,26 @@ class Answers(Suite):
             assert isinstance(store.reserve(claim("c", **keyed)), Reservation)
             assert units(store, "ann") == (0, 3, 0)
 
+    def test_a_key_whose_words_mean_another_question_now_gives_the_answer_that_it_gave(self) -> None:
+        """I4: as when the reply was lost just before the data got its next version; without the key it is new."""
+        with self.books() as (store, _):
+            keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
+            spend(store, claim("a", release="yesterday", **keyed))
+            again = store.reserve(claim("b", release="today", **keyed))
+            assert isinstance(again, Replay)
+            assert again.release == store.release(claim("a", release="yesterday").release_key)
+            assert (again.charged, units(store, "ann")) == (Cost(), (1, 0, 0))
+            assert isinstance(store.reserve(claim("c", release="today")), Reservation)
+
+    def test_a_key_whose_run_failed_is_for_the_question_that_is_meant_now(self) -> None:
+        """Nothing was answered, so that nothing can be given again."""
+        with self.books() as (store, _):
+            keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
+            store.reserve(claim("a", release="yesterday", **keyed))
+            store.start("a")
+            store.forfeit("a")
+            assert isinstance(store.reserve(claim("b", release="today", **keyed)), Reservation)
+
     def test_a_key_is_remembered_by_a_free_replay(self) -> None:
         """I4: it was used, so that another question with it is a conflict."""
         with self.books() as (store, _):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from discreet.budget.errors import UnknownAccount
+from discreet.budget.errors import AccountChanged, UnknownAccount
 from discreet.budget.model import Calendar, Forever, Refusal, Replay, Reservation, Sliding
 from discreet.errors import DiscreetError, InputError
 from discreet.testing.budget.world import ACT, UNIT, Suite, account, claim, spend, units
@@ -23,6 +23,16 @@ class Officers(Suite):
     """Tests of acts and of the ledger."""
 
     # ---------------------------------------------------------------------------------------------- officers
+
+    def test_an_account_that_somebody_else_changed_is_not_changed_back(self) -> None:
+        """What an officer read before may be old when it is written."""
+        with self.books() as (store, _):
+            before = store.path("ann")[0]
+            store.alter(dataclasses.replace(before, limit=UNIT), ACT, before)
+            with pytest.raises(AccountChanged):
+                store.alter(dataclasses.replace(before, mode="observe"), ACT, before)
+            assert store.path("ann")[0] == dataclasses.replace(before, limit=UNIT)
+            store.verify()
 
     def test_a_limit_may_be_lowered_below_what_is_used(self) -> None:
         """Nothing is left then, and nothing is taken from what is held; what costs nothing more still goes on."""
