@@ -6,7 +6,18 @@ import os
 import platform
 import sys
 
-from benchmarks import accounting, accuracy, budget, data_centres, engines, mechanisms, noise, processes, service
+from benchmarks import (
+    accounting,
+    accuracy,
+    budget,
+    budget_postgres,
+    data_centres,
+    engines,
+    mechanisms,
+    noise,
+    processes,
+    service,
+)
 
 BENCHMARKS = {
     "noise": noise.run,
@@ -15,13 +26,14 @@ BENCHMARKS = {
     "accounting": accounting.run,
     "accuracy": accuracy.run,
     "budget": budget.run,
+    "budget-postgres": budget_postgres.run,
     "data-centres": data_centres.run,
     "service": service.run,
     "memory": service.memory,
     "engines": engines.run,
     "growth": engines.growth,
 }
-WHEN_NAMED = {"engines", "growth", "memory"}
+WHEN_NAMED = {"budget-postgres", "engines", "growth", "memory"}
 """They take long, or need `make test-engines` to have installed what they start."""
 
 

@@ -219,3 +219,6 @@ def test_a_retry_that_comes_after_the_next_version_of_the_data_is_the_same_reque
         again = service.ask(TOP, key="once")
         assert (again.status_code, again.content) == (200, lost.content)
         assert service.balance().used == used
+        anew = service.ask(TOP, key="another")
+        assert anew.headers["discreet-release"] != lost.headers["discreet-release"], "with another key it is asked anew"
+        assert service.ask(TOP).content == anew.content, "what was given again is not taken for what is new"
