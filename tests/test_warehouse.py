@@ -165,6 +165,15 @@ def test_listed_items_are_all_returned(warehouse):
     assert sorted(shown(two, "country", "kind")) == [(c, k) for c in ("IN", "US", "XX") for k in ("a", "b")]
 
 
+def test_a_limit_above_the_number_of_listed_items_is_that_number(warehouse):
+    """LIMIT 10 of 3 is 3, as in any SQL; and it is the same question."""
+    statement = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country LIMIT {}"
+    assert warehouse.plan(statement.format(10)) == warehouse.plan(statement.format(3))
+    assert warehouse.plan(statement.format(2)).query.k == 2
+    with pytest.raises(InputError, match="at most 50 items, not 51"):
+        warehouse.plan(statement.format(51))
+
+
 def test_missing_labels_are_an_item_where_the_catalog_keeps_them(warehouse):
     """4,000 readers of articles without a title."""
     release = warehouse.query(

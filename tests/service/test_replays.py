@@ -192,12 +192,23 @@ def test_idempotency_keys_are_bounded():
     """The latest are remembered; one that was forgotten is like one that was never seen."""
     keys = UsedKeys()
     for number in range(KEYS_MOST + 1):
-        keys.note("ann", f"key {number}", b"{}")
+        keys.note("ann", f"key {number}", b"{}", "release")
     assert not keys.allow("ann", f"key {KEYS_MOST}", b"[]")
     assert keys.allow("ann", f"key {KEYS_MOST}", b"{}")
     assert keys.allow("bob", f"key {KEYS_MOST}", b"[]")
     assert keys.allow("ann", "key 0", b"[]")
     assert keys.allow("ann", None, b"[]")
+
+
+def test_a_key_that_got_an_answer_is_given_no_other_one_from_memory():
+    """I4: the store knows which it was; a key that was never seen may have any."""
+    keys = UsedKeys()
+    keys.note("ann", "key", b"{}", "yesterday's")
+    assert keys.fits("ann", "key", "yesterday's")
+    assert not keys.fits("ann", "key", "today's")
+    assert keys.fits("ann", "another", "today's")
+    assert keys.fits("bob", "key", "today's")
+    assert keys.fits("ann", None, "today's")
 
 
 def test_a_standing_is_as_old_as_it_is():

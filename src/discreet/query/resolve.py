@@ -70,7 +70,7 @@ def resolve(
         items,
         epsilon,
         delta,
-        k=select.k,
+        k=_k(select.k, domain),
         where=_where(select.where, dataset),
         sensitivity=_sensitivity(select.measure, dataset),
         head_limit=_head_limit(select.k, head_limit, dataset),
@@ -83,6 +83,11 @@ def resolve(
         summed=summed,
         average=select.measure.kind == "average",
     )
+
+
+def _k(asked: int | None, domain: Any) -> int | None:  # noqa: ANN401 - an Arrow table
+    """No more than there are items: LIMIT 10 of 3 is 3, as in any SQL."""
+    return asked if asked is None or domain is None else min(asked, len(domain))
 
 
 def items_of(select: Select, dataset: Dataset) -> tuple[str, ...]:

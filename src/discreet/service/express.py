@@ -79,8 +79,10 @@ class Express:
         kept = self._replays.recall((asker.account, body, wanted_form(accept)), catalog)
         if kept is None or standing is None or not self._keys.allow(asker.account, key, body):
             return None
+        if not self._keys.fits(asker.account, key, kept.id):
+            return None
         self._gate.rates.take(asker.actor)
-        self._keys.note(asker.account, key, body)
+        self._keys.note(asker.account, key, body, kept.id)
         return kept, standing, asker.actor, asker.account
 
     async def _send(self, send: Send, began: float, kept: Kept, standing: Fields, actor: str, account: str) -> None:

@@ -112,25 +112,30 @@ class Replays:
 
 
 class UsedKeys:
-    """Idempotency keys, and the requests that they came with.
+    """Idempotency keys, the requests that they came with, and the answers that they got.
 
     The store knows those of questions that it was asked, for ever. Here are those of answers from memory too, which
     were free: if this process forgets one, nobody is charged twice, but its coming with another request goes unnoticed.
     """
 
     def __init__(self) -> None:
-        self._used: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._used: OrderedDict[tuple[str, str], tuple[bytes, str]] = OrderedDict()
 
     def allow(self, account: str, key: str | None, body: bytes) -> bool:
         """True unless the key came with another request of the account."""
         known = None if key is None else self._used.get((account, key))
-        return known is None or known == _digest(body)
+        return known is None or known[0] == _digest(body)
 
-    def note(self, account: str, key: str | None, body: bytes) -> None:
-        """Remember the key of a request that was answered."""
+    def fits(self, account: str, key: str | None, release: str) -> bool:
+        """False if the key got another answer before, as it may have before the data got its next version."""
+        known = None if key is None else self._used.get((account, key))
+        return known is None or known[1] == release
+
+    def note(self, account: str, key: str | None, body: bytes, release: str) -> None:
+        """Remember the key of a request that was answered with the release of that id."""
         if key is None:
             return
-        self._used[account, key] = _digest(body)
+        self._used[account, key] = _digest(body), release
         if len(self._used) > KEYS_MOST:
             self._used.popitem(last=False)
 

@@ -110,7 +110,7 @@ class Analysts:
         asked = await self._asked(request)
         catalog = self._parts.grants.recall(asked.account)
         kept = self._replays.recall((asked.account, asked.body, asked.form), catalog)
-        if kept is not None and not asked.reused:
+        if kept is not None and not asked.reused and self._keys.fits(asked.account, asked.key, kept.id):
             return await self._replayed(asked, kept)
         try:
             given, body = await self._run(request, asked)
@@ -184,7 +184,7 @@ class Analysts:
             return await watched(request, work, self._gate.places.threads)
 
     def _answered(self, asked: Asked, given: Given, body: bytes) -> Response:
-        self._keys.note(asked.account, asked.key, asked.body)
+        self._keys.note(asked.account, asked.key, asked.body, given.id)
         fields = {
             "Content-Type": content_type(asked.form),
             "Vary": "Accept",
@@ -201,7 +201,7 @@ class Analysts:
         return _raw(body, [*as_sent(fields.items()), *standing])
 
     async def _replayed(self, asked: Asked, kept: Kept) -> Response:
-        self._keys.note(asked.account, asked.key, asked.body)
+        self._keys.note(asked.account, asked.key, asked.body, kept.id)
         standing = self._standings.recall(asked.account)
         if standing is None:
             report = await in_thread(self._desk.standing, asked.account)

@@ -222,3 +222,4 @@ def test_a_retry_that_comes_after_the_next_version_of_the_data_is_the_same_reque
         anew = service.ask(TOP, key="another")
         assert anew.headers["discreet-release"] != lost.headers["discreet-release"], "with another key it is asked anew"
         assert service.ask(TOP).content == anew.content, "what was given again is not taken for what is new"
+        assert service.ask(TOP, key="once").content == lost.content, "nor what is new for what was given"
