@@ -103,6 +103,13 @@ def test_each_part_of_a_filter_has_its_shape():
     }
 
 
+def test_the_form_of_filters_that_no_row_passes_can_be_read_back():
+    """As it stands in the answers of the service."""
+    asked = {"dataset": "t", "items": ["a"], "measure": {"kind": "rows"}, "where": {"or": []}}
+    assert from_dict(asked).where == Some(())
+    assert as_dict(from_dict(asked)) == asked
+
+
 def test_where_and_k_may_be_left_out():
     """Then all rows count, and as many items are released as can be had."""
     asked = {key: value for key, value in _PLAIN.items() if key not in {"where", "k"}}

@@ -123,7 +123,7 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
             wanted, "where" and "k". A filter is text for `parse_where`, or nested:
             {"column": name, "operator": one of = <> < <= > >=, "constant": constant},
             {"column": name, "in": [constant, ...]}, {"column": name, "missing": true},
-            {"not": filter}, {"and": [filter, filter, ...]} or {"or": [filter, filter, ...]}.
+            {"not": filter}, {"and": [filter, filter, ...]} or {"or": [filter, filter, ...]}, or {"or": []} for no row.
             A constant is {"text": "IN"} or likewise integer, decimal, boolean, date or timestamp, always with text, so
             that no reader of JSON rounds it.
 
@@ -195,7 +195,8 @@ class _NestedReader:
         if "and" in given:
             return Every(self._parts(part["and"], f"{key}.and"))
         if "or" in given:
-            return Some(self._parts(part["or"], f"{key}.or"))
+            # an empty one is the form of all filters that no row passes
+            return Some(() if part["or"] == [] else self._parts(part["or"], f"{key}.or"))
         column = _check_name(part["column"], f"{key}.column")
         if "in" in given:
             constants = _list(part["in"], f"{key}.in", 1)
