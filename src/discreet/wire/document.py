@@ -23,7 +23,7 @@ from discreet.accounting.guarantee import Guarantee
 from discreet.errors import InputError
 from discreet.query.model import Query
 from discreet.query.select import Measure, Select, as_dict, from_dict
-from discreet.question import TOTAL, Some, Summed
+from discreet.question import TOTAL, Summed
 from discreet.release import Release
 from discreet.values import Cost, Measured, Sensitivity, exact
 from discreet.wire.columns import numbers, to_column, type_name
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
-
-_NOWHERE: Mapping[str, Any] = {"or": []}
-"""The filter that no row passes, which nobody can ask for but many filters amount to."""
 
 
 def question_of(query: Query, dataset: str) -> dict[str, Any]:
@@ -174,8 +171,7 @@ def _release(found: Mapping[str, Any]) -> Release:
 
 
 def _query(told: Mapping[str, Any], question: Mapping[str, Any]) -> Query:
-    nowhere = question["where"] == _NOWHERE
-    where = Some(()) if nowhere else from_dict(dict(question)).where
+    where = from_dict(dict(question)).where
     bounds = told["bounds"]
     return _Asked(
         told["user"],
