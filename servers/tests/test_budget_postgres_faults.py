@@ -32,12 +32,15 @@ class _Ends:
     def __call__(self, name):
         if name == self.where and self.url is not None and not self.done:
             self.done = True
-            with server_of.owner(self.url) as db:
-                ended = db.execute(
-                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-                    "WHERE application_name = 'discreet budget' AND state = 'idle in transaction'"
-                ).fetchall()
-            assert (True,) in ended
+            until(self._ended)  # a server says that it waits a moment after it has answered
+
+    def _ended(self):
+        with server_of.owner(self.url) as db:
+            ended = db.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+                "WHERE application_name = 'discreet budget' AND state = 'idle in transaction'"
+            ).fetchall()
+        return [(True,) in ended]
 
 
 @pytest.mark.parametrize("method", list(AFTER))
