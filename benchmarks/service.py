@@ -100,10 +100,10 @@ def memory(questions: int = 100_000) -> list[str]:
                 n = next(asked)
                 return {"sql": SQL.format(number=100 + (n if n % 10 == 0 else n * 7 % (n + 1) // 10 * 10), k=10)}
 
-            for _ in range(10):
-                load = Load("/v1/query", mixed, questions // 10 // CLIENTS)
-                _round(load, port, key, counted=True)
-                rows.append([f"{next(asked):,}", f"{_resident_mib(pid):.0f} MiB"])
+            each = questions // 10 // CLIENTS
+            for part in range(1, 11):
+                _round(Load("/v1/query", mixed, each), port, key, counted=True)
+                rows.append([f"{part * each * CLIENTS:,}", f"{_resident_mib(pid):.0f} MiB"])
     return table(["questions", "resident memory"], rows)
 
 
