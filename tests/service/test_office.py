@@ -18,8 +18,8 @@ from discreet.service.problems import NotFound
 from discreet.service.registry import Registry
 from discreet.service.settings import Settings
 from discreet.values import Cost
-from discreet.wire.administration import ChangedAccount, NewAccount, NewGrant, Payment, read_request
-from discreet.wire.malformed import Malformed
+from discreet.wire.administration import ChangedAccount, NewAccount, NewGrant, Payment
+from discreet.wire.malformed import Malformed, read_body
 from tests.service.books import CATALOG, LAUNCH, open_manager
 from tests.service.shelf import Clock
 
@@ -47,17 +47,17 @@ def office(manager):
 def new(**fields) -> NewAccount:
     """A request for an account, as it comes in."""
     asked = {"account": "ann", "limit": EPSILON, "reason": "new colleague"} | fields
-    return read_request(NewAccount, json.dumps(asked).encode())
+    return read_body(NewAccount, json.dumps(asked).encode())
 
 
 def change(**fields) -> ChangedAccount:
     """A request for a change."""
-    return read_request(ChangedAccount, json.dumps({"reason": "less is enough"} | fields).encode())
+    return read_body(ChangedAccount, json.dumps({"reason": "less is enough"} | fields).encode())
 
 
 def pay(**fields) -> Payment:
     """A request for a charge or a refund."""
-    return read_request(Payment, json.dumps({"reason": "was answered by mail"} | fields).encode())
+    return read_body(Payment, json.dumps({"reason": "was answered by mail"} | fields).encode())
 
 
 @pytest.mark.parametrize(
@@ -202,10 +202,10 @@ def test_a_change_of_nothing_is_malformed():
 @pytest.mark.parametrize(
     "read",
     [
-        lambda body: read_request(NewAccount, body),
-        lambda body: read_request(ChangedAccount, body),
-        lambda body: read_request(Payment, body),
-        lambda body: read_request(NewGrant, body),
+        lambda body: read_body(NewAccount, body),
+        lambda body: read_body(ChangedAccount, body),
+        lambda body: read_body(Payment, body),
+        lambda body: read_body(NewGrant, body),
     ],
 )
 @pytest.mark.parametrize("reason", [None, "", 5, "x" * 2_001])

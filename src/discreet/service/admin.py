@@ -18,6 +18,7 @@ from discreet.service.openapi_admin import ROUTES
 from discreet.service.reception import visit_of
 from discreet.service.routes import RawRoute, idempotency_key, parameter, refuse_parameters
 from discreet.wire import administration as wire
+from discreet.wire.malformed import read_body
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -185,7 +186,7 @@ class Administration:
         refuse_parameters(request)
         gate, key = gate_of(request), idempotency_key(request)
         asker = await gate.enter(request, role)
-        asked = wire.read_request(kind, await read_json(request, gate.settings.service.body_most_bytes))
+        asked = read_body(kind, await read_json(request, gate.settings.service.body_most_bytes))
         return asked, Act(asker.actor, asked.reason, key)
 
     async def _removing(self, request: Request, role: Role) -> Act:

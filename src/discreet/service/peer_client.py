@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 import httpx
 
 from discreet.errors import DiscreetError, InputError
-from discreet.wire.peers import BODY_MOST_BYTES, Requested, Transferred, read_message
+from discreet.wire.malformed import read_body
+from discreet.wire.peers import BODY_MOST_BYTES, Requested, Transferred
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -67,6 +68,6 @@ class PeerClient:
                         raise Misunderstood
             if response.status_code != httpx.codes.OK:
                 raise Misunderstood
-            return read_message(kind, body)
+            return read_body(kind, body)
         except (httpx.HTTPError, httpx.InvalidURL, InputError):
             raise Misunderstood from None

@@ -11,7 +11,8 @@ from starlette.responses import Response
 from discreet.service.limits import in_thread, read_json
 from discreet.service.reception import visit_of
 from discreet.service.routes import RawRoute, refuse_parameters
-from discreet.wire.peers import BODY_MOST_BYTES, Requests, Transfers, read_message
+from discreet.wire.malformed import read_body
+from discreet.wire.peers import BODY_MOST_BYTES, Requests, Transfers
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -32,13 +33,13 @@ def peers_router(parts: Parts) -> APIRouter:
     @router.post("/v1/peer/requests", include_in_schema=False)
     async def requests(request: Request) -> Response:
         """Another data centre is short of shares."""
-        message = read_message(Requests, await read(request))
+        message = read_body(Requests, await read(request))
         return _json(await in_thread(peers.requests, message))
 
     @router.post("/v1/peer/transfers", include_in_schema=False)
     async def transfers(request: Request) -> Response:
         """Another data centre sends shares and receipts."""
-        message = read_message(Transfers, await read(request))
+        message = read_body(Transfers, await read(request))
         return _json(await in_thread(peers.transfers, message))
 
     return router

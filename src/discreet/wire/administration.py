@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from discreet.wire.malformed import Malformed, what_is_wrong
+from discreet.wire.malformed import mistake
 from discreet.wire.problems import Spend  # noqa: TC001 - pydantic reads it
 from discreet.wire.questions import BudgetReport, Exact, Period
-
-Asked = TypeVar("Asked", bound="Request")
 
 Role = Literal["analyst", "officer", "admin"]
 Mode = Literal["observe", "enforce"]
@@ -36,23 +33,6 @@ class Told(BaseModel):
     """An answer. Clients may be older than the service."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-def read_request(kind: type[Asked], body: bytes) -> Asked:
-    """The request that a body holds.
-
-    Raises:
-        Malformed: it holds none; the message says what is wrong, never what was sent.
-    """
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        sentence = what_is_wrong(error)
-    raise Malformed(sentence)  # not from pydantic's error, whose words are for programmers
-
-
-def _mistake(sentence: str) -> PydanticCustomError:
-    return PydanticCustomError("mistake", "{sentence}", {"sentence": sentence})
 
 
 # ------------------------------------------------------------------------------------------------------ accounts
@@ -83,7 +63,7 @@ class Limit(Part):
         given = frozenset(name for name in type(self).model_fields if getattr(self, name) is not None)
         units = {"information", "calls", "epsilon_per", "delta_per"}
         if given not in ({"epsilon", "delta"}, {"rho", "lost", "delta"}, units, units | {"conversion"}, {"preset"}):
-            raise _mistake(
+            raise mistake(
                 "a limit is epsilon and delta, or rho, lost and delta, or information, calls, epsilon_per and "
                 "delta_per, or a preset, and no two of these"
             )
@@ -105,7 +85,7 @@ class AskedPeriod(Part):
         given = {name for name in ("days", "unit", "zone") if getattr(self, name) is not None}
         fitting = {"sliding": ({"days"},), "calendar": ({"unit"}, {"unit", "zone"}), "forever": (set(),)}
         if given not in fitting[self.kind]:
-            raise _mistake("a period is sliding with days, calendar with unit and perhaps zone, or forever")
+            raise mistake("a period is sliding with days, calendar with unit and perhaps zone, or forever")
         return self
 
 
@@ -129,7 +109,7 @@ class ChangedAccount(Request):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.limit is None and self.period is None and self.mode is None:
-            raise _mistake("a change is of limit, period or mode")
+            raise mistake("a change is of limit, period or mode")
         return self
 
 
@@ -145,7 +125,7 @@ class Payment(Request):
     def _check(self) -> Self:
         given = {name for name in ("rho", "delta", "information", "calls") if getattr(self, name) is not None}
         if given not in ({"rho", "delta"}, {"information", "calls"}):
-            raise _mistake("an amount is rho and delta, or information and calls")
+            raise mistake("an amount is rho and delta, or information and calls")
         return self
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
 from discreet.errors import InputError
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError
+Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class Malformed(InputError):
@@ -63,3 +63,16 @@ def what_is_wrong(error: ValidationError) -> str:
     sentence = _SENTENCES.get(first["type"], "{place} is not what this field takes")
     shown = place if place == "the body" else repr(place[:100])
     return sentence.format(**{**first.get("ctx", {}), "place": shown})
+
+
+def read_body(kind: type[Shape], body: bytes) -> Shape:
+    """What a body holds.
+
+    Raises:
+        Malformed: it holds none of that kind; the message says what is wrong, never what was sent.
+    """
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        sentence = what_is_wrong(error)
+    raise Malformed(sentence)  # not from pydantic's error, whose words are for programmers

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from discreet.budget.amount import Amount
 from discreet.budget.escrow import Receipt, Transfer
 from discreet.budget.rebalance import Ask
 from discreet.budget.settings import account_of, canonical, settings_text
 from discreet.errors import InputError
-from discreet.wire.malformed import Malformed, what_is_wrong
+from discreet.wire.malformed import Malformed
 
 ENTRIES_MOST = 64
 """Asks, transfers or receipts in a message."""
@@ -22,7 +22,6 @@ BODY_MOST_BYTES = 2**20
 
 Whole = Annotated[str, Field(pattern=r"^-?[0-9]{1,60}$")]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Message = TypeVar("Message", bound="_Message")
 
 
 class _Message(BaseModel):
@@ -173,16 +172,3 @@ class Transferred(_Message):
 
     store: Name
     receipts: list[ReceiptSent] = Field(max_length=ENTRIES_MOST)
-
-
-def read_message(kind: type[Message], body: bytes) -> Message:
-    """The message that a body holds.
-
-    Raises:
-        Malformed: it holds none; the message says what is wrong, never what was sent.
-    """
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        sentence = what_is_wrong(error)
-    raise Malformed(sentence)  # not from pydantic's error, whose words are for programmers

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from discreet.query.model import MechanismChoice  # noqa: TC001 - pydantic reads it
-from discreet.wire.malformed import Malformed, mistake, what_is_wrong
+from discreet.wire.malformed import mistake, read_body
 from discreet.wire.problems import Spend  # noqa: TC001 - pydantic reads it
 
 
@@ -110,11 +110,7 @@ def read_question(body: bytes) -> Question:
     Raises:
         Malformed: it holds none; the message says what is wrong, never what was sent.
     """
-    try:
-        return Question.model_validate_json(body)
-    except ValidationError as error:
-        sentence = what_is_wrong(error)
-    raise Malformed(sentence)  # not from pydantic's error, whose words are for programmers
+    return read_body(Question, body)
 
 
 # ------------------------------------------------------------------------------------------------------ answers
