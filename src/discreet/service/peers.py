@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
-import threading
 from typing import TYPE_CHECKING
 
 import httpx
@@ -26,6 +25,7 @@ from discreet.service.events import Failed, Moved
 from discreet.service.peer_asks import Asks
 from discreet.service.peer_client import Misunderstood, PeerClient
 from discreet.service.peer_keys import PeerKeys, peer_keys
+from discreet.service.repeating import repeating
 from discreet.wire.peers import (
     ENTRIES_MOST,
     AskSent,
@@ -157,22 +157,15 @@ class Peers:
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
         """While it is entered, a thread tends them; what fails is told and tried again the next time."""
-        stop = threading.Event()
 
         def tend() -> None:
-            while not stop.wait(EVERY_SECONDS):
-                try:
-                    self.tend()
-                except Exception as error:  # noqa: BLE001 - a thread that ends tends nothing
-                    self._log.event(Failed.of(error, "peers"))
+            try:
+                self.tend()
+            except Exception as error:  # noqa: BLE001 - a thread that ends tends nothing
+                self._log.event(Failed.of(error, "peers"))
 
-        thread = threading.Thread(target=tend, name="peers", daemon=True)
-        thread.start()
-        try:
+        with repeating(tend, EVERY_SECONDS, "peers"):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
     def close(self) -> None:
         """Let go of connections."""

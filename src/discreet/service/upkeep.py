@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +11,7 @@ from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.witness import Notary
 from discreet.service.events import Failed, Tended
 from discreet.service.keys import microseconds
+from discreet.service.repeating import repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,19 +141,8 @@ class Upkeep:
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
         """While it is entered, a thread does it every ten seconds."""
-        stop = threading.Event()
-
-        def tend() -> None:
-            while not stop.wait(EVERY_SECONDS):
-                self.once()
-
-        thread = threading.Thread(target=tend, name="upkeep", daemon=True)
-        thread.start()
-        try:
+        with repeating(self.once, EVERY_SECONDS, "upkeep"):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
     def _compare_clocks(self) -> bool:
         """A store whose clock ran ahead tells the time at which it did, so that it differs from ours."""
