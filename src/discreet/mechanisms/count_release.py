@@ -63,7 +63,6 @@ class CountRelease:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """See `Mechanism.within`."""
         if request.k is not None:
             raise InputError("the pcr mechanism releases as many counts as it can, not a top k")
         if request.counts and request.noise != "gaussian":
@@ -107,7 +106,6 @@ class CountRelease:
         return Expectation(least, most, math.ceil(self._threshold(last)))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """See `Mechanism.release`."""
         run = _Run(PrivacyFilter(self.limit), alive=np.arange(min(len(head.counts), self.head_limit)))
         epsilon, level = self._most_epsilon() / LADDER, 0
         while run.calls < CALLS_MOST and run.released < self.head_limit and run.budget.admits(self._peel(epsilon)):

@@ -43,7 +43,6 @@ class KnownGumbel:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """See `Mechanism.within`."""
         return cls._make(request, epsilon_per_unit(limit.rho, cls.units(request, Fraction(1))))
 
     @classmethod
@@ -60,7 +59,6 @@ class KnownGumbel:
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
-        """See `Ranking.units`."""
         k = require_k(request, cls.name)
         return Fraction(k) + (k * per_value if request.counts else 0)
 
@@ -81,7 +79,6 @@ class KnownGumbel:
         return Cost((self.k if self.counts is None else 2 * self.k) * self.epsilon**2 / 8)
 
     def direct_epsilon(self) -> Fraction | None:
-        """See `at`."""
         if self.counts == "gaussian":
             return None
         return self.epsilon * (self.k if self.counts is None else Fraction(3 * self.k, 2))
@@ -92,17 +89,14 @@ class KnownGumbel:
         return Expectation(std, std, None)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """See `Mechanism.release`."""
         positions, _ = self.race(head).run(bits, "race", self.k)
         noise = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group)
         return noisy_outcome(head, positions, noise, bits, complete=len(positions) == self.k, cost=self.worst_cost())
 
     def value_scale(self, moved: int) -> Fraction:
-        """See `Ranking.value_scale`."""
         return 2 * moved / self.epsilon
 
     def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise selected nothing
-        """See `Ranking.plain_miss`."""
         return miss
 
     def race(self, head: ExactHead) -> Race:

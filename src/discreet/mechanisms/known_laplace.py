@@ -49,7 +49,6 @@ class KnownLaplace:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """See `Mechanism.within`."""
         moved = _groups(request) * request.sensitivity.rows_per_group**2
         return cls._make(request, ceil_sqrt(moved / (2 * limit.rho)))
 
@@ -94,7 +93,6 @@ class KnownLaplace:
         return Cost(self.groups_per_user * noise_of(self.noise, self.scale).rho(self.rows_per_group))
 
     def direct_epsilon(self) -> Fraction | None:
-        """See `at`."""
         return None if self.noise == "gaussian" else self.groups_per_user * self.rows_per_group / self.scale
 
     def expectation(self) -> Expectation:
@@ -103,13 +101,11 @@ class KnownLaplace:
         return Expectation(std, std, None)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """See `Mechanism.release`."""
         noise = noise_of(self.noise, self.scale)
         values = head.counts + noise.draw(bits, "counts", len(head.counts))
         return largest(values, self.k, None, self.domain_size, noise, bits, counts=self.counts, cost=self.worst_cost())
 
     def value_scale(self, moved: int) -> Fraction:
-        """See `Ranking.value_scale`."""
         return self.scale * moved / self.rows_per_group
 
     def plain_miss(self, released: int, miss: float) -> float:

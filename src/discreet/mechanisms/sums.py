@@ -59,7 +59,6 @@ class RankedSums:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """See `Mechanism.within`."""
         share = cls._share(request, Fraction(1))
         return cls._make(cls.kind.within(Cost.at_most(limit.rho * share, limit.delta), request), request)
 
@@ -97,7 +96,6 @@ class RankedSums:
         return self.ranking.worst_cost() + self._price(self.moved)
 
     def direct_epsilon(self) -> Fraction | None:
-        """See `at`."""
         ranking = self.ranking.direct_epsilon()
         if ranking is None or self.noise == "gaussian":
             return None
@@ -112,7 +110,6 @@ class RankedSums:
         return noise_of(self.noise, self.ranking.value_scale(self.summed.most))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """See `Mechanism.release`."""
         exact = _sums_of(head)
         found = self.ranking.release(head, bits)
         noise, released = self.sum_noise(), len(found.positions)
@@ -196,7 +193,6 @@ class ListedSums:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """See `Mechanism.within`."""
         return cls._make(ceil_sqrt(_moved(request) * _magnitude(request).most ** 2 / (2 * limit.rho)), request)
 
     @classmethod
@@ -227,7 +223,6 @@ class ListedSums:
         return Cost(self.moved * self.sum_noise().rho(self.summed.most))
 
     def direct_epsilon(self) -> Fraction | None:
-        """See `at`."""
         return None if self.noise == "gaussian" else self.moved * self.summed.most / self.scale
 
     def expectation(self) -> Expectation:
@@ -239,7 +234,6 @@ class ListedSums:
         return noise_of(self.noise, self.scale)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """See `Mechanism.release`."""
         exact, noise = _sums_of(head), self.sum_noise()
         noisy = exact + noise.draw(bits, "sums", len(exact))
         order = shuffled(len(noisy), bits, "ties")

@@ -90,7 +90,6 @@ class TopStable:
         return Expectation(None, None, self.threshold() + self.rows_per_group)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """See `Mechanism.release`."""
         gaps = self.gaps(head)
         bar = self.threshold() + int(self.threshold_noise().draw(bits, "threshold", 1)[0])
         passed = np.flatnonzero(gaps + self.gap_noise().draw(bits, "gaps", self.k) > bar)

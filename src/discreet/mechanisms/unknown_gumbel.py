@@ -58,7 +58,6 @@ class UnknownGumbel:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """See `Mechanism.within`."""
         return cls._make(request, epsilon_per_unit(limit.rho, cls.units(request, Fraction(1))), limit.delta)
 
     @classmethod
@@ -75,7 +74,6 @@ class UnknownGumbel:
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
-        """See `Ranking.units`."""
         k = require_k(request, cls.name)
         return Fraction(k + request.optimise_cutoff) + (k * per_value if request.counts else 0)
 
@@ -96,7 +94,6 @@ class UnknownGumbel:
         return self._cost(returned=self.k, reached=False)
 
     def direct_epsilon(self) -> Fraction | None:
-        """See `at`."""
         if self.counts == "gaussian":
             return None
         counts = Fraction(0) if self.counts is None else Fraction(self.k, 2)
@@ -109,7 +106,6 @@ class UnknownGumbel:
         return Expectation(std, std, math.ceil(self.rows_per_group + scale * math.log(self.head_limit / self._mass())))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """See `Mechanism.release`."""
         cutoff = self.head_limit
         if self.optimise_cutoff:
             chosen, _ = self.cutoff_race(head).run(bits, "cutoff", 1)
@@ -120,11 +116,9 @@ class UnknownGumbel:
         return noisy_outcome(head, positions, noise, bits, complete, self._cost(len(positions), reached))
 
     def value_scale(self, moved: int) -> Fraction:
-        """See `Ranking.value_scale`."""
         return 2 * moved / self.epsilon
 
     def plain_miss(self, released: int, miss: float) -> float:  # noqa: ARG002 - fresh noise selected nothing
-        """See `Ranking.plain_miss`."""
         return miss
 
     def race(self, head: ExactHead, cutoff: int) -> Race:

@@ -53,7 +53,6 @@ class UnknownLaplace:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """See `Mechanism.within`."""
         moved = _groups(request) * request.sensitivity.rows_per_group**2
         return cls._make(request, ceil_sqrt(moved / (2 * limit.rho)), limit.delta)
 
@@ -93,7 +92,6 @@ class UnknownLaplace:
         return Cost(self.groups_per_user * noise_of(self.noise, self.scale).rho(self.rows_per_group), self.delta)
 
     def direct_epsilon(self) -> Fraction | None:
-        """See `at`."""
         return None if self.noise == "gaussian" else self.groups_per_user * self.rows_per_group / self.scale
 
     def margin(self) -> int:
@@ -107,7 +105,6 @@ class UnknownLaplace:
         return Expectation(std, std, self.rows_per_group + self.margin())
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """See `Mechanism.release`."""
         noise = noise_of(self.noise, self.scale)
         stored = head.counts[: self.head_limit]
         stored = stored[: np.searchsorted(-stored, 0, side="left")]
@@ -117,7 +114,6 @@ class UnknownLaplace:
         return largest(values, self.k, bottom, self.head_limit, noise, bits, counts=self.counts, cost=self.worst_cost())
 
     def value_scale(self, moved: int) -> Fraction:
-        """See `Ranking.value_scale`."""
         return self.scale * moved / self.rows_per_group
 
     def plain_miss(self, released: int, miss: float) -> float:

@@ -79,7 +79,6 @@ class DiscreteLaplace:
         return math.sqrt(2 * math.exp(-decay)) / -math.expm1(-decay)
 
     def draw(self, bits: Bits, label: str, n: int) -> NDArray[np.int64]:
-        """See `Noise.draw`."""
         return _laplace(bits, label, n, self.scale)
 
     def rho(self, sensitivity: int = 1) -> Fraction:
