@@ -1,12 +1,14 @@
-"""A reading log of a million rows, private counts from it, and a picture. Run it with: make demo.
+"""Generate a reading log of a million rows, release private counts from it, and draw them. Run it with: make demo.
 
-The log is made up, so the truth may be shown beside the released counts: the one thing never to do with real data.
-The noise key below is public for the same reason: everybody gets the same numbers and the same picture.
+The log is generated, so the true counts may be printed beside the released ones: never do this with real data. The
+noise key below is public for the same reason: every run prints the same numbers and draws the same picture.
+`python demo/demo.py docs/images/demo.png` draws the picture of the documentation again.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +27,7 @@ ROWS = 1_000_000
 READERS = 60_000
 ROOT = Path(__file__).resolve().parent.parent
 LOG = Path("build/demo/reads.parquet")  # from the root: keyed noise depends on the path as it is given
-PICTURE = Path("docs/images/demo.png")
+PICTURE = Path("build/demo/counts.png")
 PUBLIC_KEY = discreet.NoiseKey(b"a public key protects nobody: it is for demonstrations only", "demo-1")
 
 MANNERS = ["How to", "Why we", "When to", "What it takes to", "A beginner's guide to", "When not to", "Ten ways to"]
@@ -70,14 +72,14 @@ def compare(release: discreet.Release, truth: Mapping[str, int], shown: int) -> 
     print(f"median error {np.median(errors):.1%}; {sum(e <= 0.1 for e in errors)} items within 10 %\n")
 
 
-def main() -> None:
-    """Make the log, ask twice, show."""
+def main(picture: Path = PICTURE) -> None:
+    """Generate the log, release counts from it twice, and draw the second release in *picture*."""
     start = time.perf_counter()
     os.chdir(ROOT)
     make_log(LOG)
     truth = true_counts(LOG)
     print(f"a reading log of {ROWS:,} rows by {READERS:,} readers: {LOG}")
-    print(f"it names {len(truth):,} articles; nobody listed them in advance, nobody bounded what a reader may read\n")
+    print(f"it names {len(truth):,} articles: no list of them and no bound on what a reader reads was declared\n")
 
     table = discreet.scan(LOG, user="reader")
     print('table.top("article", k=10, epsilon=1.0, delta=1e-8)')
@@ -86,10 +88,10 @@ def main() -> None:
     release = table.release("article", epsilon=4.0, delta=1e-8, bits=PUBLIC_KEY)
     compare(release, truth, 5)
 
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    release.plot(PICTURE, most=30)
-    print(f"picture: {PICTURE}; all in {time.perf_counter() - start:.1f} s")
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    release.plot(picture, most=30)
+    print(f"picture: {picture}; all in {time.perf_counter() - start:.1f} s")
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))

@@ -10,7 +10,7 @@ import click
 from papers.experiment import Setting
 from papers.experiments import EXPERIMENTS
 from papers.official import LOADERS
-from papers.report import run, write_pages, write_results
+from papers.report import run, write_results
 from papers.tables import Tables
 
 
@@ -46,8 +46,6 @@ def main(names: tuple[str, ...], *, smoke: bool, official: dict[str, Path]) -> N
         rows = run(EXPERIMENTS[name], setting)
         if not smoke:
             write_results(EXPERIMENTS[name], rows)
-    if not smoke:
-        write_pages(EXPERIMENTS.values())
     click.echo(f"all in {time.monotonic() - start:.0f} s", err=True)
 
 

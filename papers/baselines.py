@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from papers.tables import UserItems
+    from papers.user_items import UserItems
 
 CALLS_MOST = 2_000
 """Tries of a Private Count Release; each may lose this share of the mass."""

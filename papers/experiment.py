@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from papers.tables import Tables, UserItems
+    from papers.tables import Tables
+    from papers.user_items import UserItems
 
 Row: TypeAlias = dict[str, str | int | float | bool | None]
 """One line of an experiment's CSV file; the same keys in all rows of an experiment."""

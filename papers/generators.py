@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from papers.tables import UserItems
+from papers.user_items import UserItems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 
-from papers.tables import UserItems, number
+from papers.user_items import UserItems, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

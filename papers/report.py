@@ -14,9 +14,10 @@ import click
 
 from papers import generators
 from papers.experiment import as_key
+from papers.experiments import EXPERIMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from types import ModuleType
 
     from papers.experiment import Experiment, Row, Setting
@@ -71,7 +72,7 @@ def _files_behind(module: ModuleType | None, found: set[Path] | None = None) -> 
 
 
 def write_results(experiment: Experiment, rows: Sequence[Row], pages: Path = PAGES) -> None:
-    """The rows as CSV, the picture as PNG, title and paragraph as a part of a page."""
+    """Write the rows as CSV and the picture as PNG, and put the section of *experiment* into its paper's page."""
     pages.mkdir(parents=True, exist_ok=True)
     with (pages / f"{experiment.name}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
@@ -79,16 +80,23 @@ def write_results(experiment: Experiment, rows: Sequence[Row], pages: Path = PAG
         writer.writerows(rows)
     figure = experiment.draw(rows)
     figure.savefig(pages / f"{experiment.name}.png", dpi=110, metadata={"Software": None})
-    (pages / f"{experiment.name}.part.md").write_text(
-        f"## {experiment.title}\n\n*{experiment.source}*\n\n![{experiment.title}]({experiment.name}.png)\n\n"
+    _write_section(
+        experiment,
+        f"*{experiment.source}*\n\n![{experiment.title}]({experiment.name}.png)\n\n"
         f"{experiment.say(rows).strip()}\n\n"
-        f"[The numbers]({experiment.name}.csv), by `python -m papers {experiment.name}`.\n"
+        f"[The numbers]({experiment.name}.csv), by `python -m papers {experiment.name}`.\n",
+        pages / f"{experiment.paper}.md",
     )
 
 
-def write_pages(experiments: Iterable[Experiment], pages: Path = PAGES) -> None:
-    """A page for each paper, of the parts that are there."""
-    for paper, title in PAPERS.items():
-        parts = [pages / f"{experiment.name}.part.md" for experiment in experiments if experiment.paper == paper]
-        texts = [part.read_text() for part in parts if part.exists()]
-        (pages / f"{paper}.md").write_text("\n".join([f"# {title}\n", *texts]))
+def _write_section(experiment: Experiment, text: str, page: Path) -> None:
+    """Replace one section of *page*, or add it at its place in the order of `EXPERIMENTS`."""
+    sections: dict[str, str] = {}
+    if page.exists():
+        for section in page.read_text().split("\n## ")[1:]:
+            title, _, rest = section.partition("\n")
+            sections[title] = rest.strip("\n") + "\n"
+    sections[experiment.title] = text
+    order = [other.title for other in EXPERIMENTS.values() if other.title in sections]
+    parts = [f"## {title}\n\n{sections[title]}" for title in order]
+    page.write_text("\n".join([f"# {PAPERS[experiment.paper]}\n", *parts]))

@@ -11,55 +11,21 @@ up; each is real too once its official file was named (`papers.official`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
-import numpy as np
+
+from papers.generators import make
+from papers.official import load
+from papers.user_items import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
+    from papers.user_items import UserItems
 
 REAL = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
-
-
-@dataclass(frozen=True)
-class UserItems:
-    """Deduplicated (user, item) pairs with dense numbers for both.
-
-    Args:
-        name: what people call the table; made-up tables say so in their name.
-        users: int64 of shape (n,), values 0..number of users - 1, ascending.
-        items: int64 of shape (n,), values 0..number of items - 1.
-    """
-
-    name: str
-    users: NDArray[np.int64]
-    items: NDArray[np.int64]
-
-    @cached_property
-    def counts(self) -> NDArray[np.int64]:
-        """Distinct users of each item, shape (number of items,)."""
-        return np.bincount(self.items).astype(np.int64)
-
-    @cached_property
-    def head(self) -> NDArray[np.int64]:
-        """The counts in descending order; ties by item number."""
-        return np.sort(self.counts)[::-1].copy()
-
-    @cached_property
-    def contributions(self) -> NDArray[np.int64]:
-        """Distinct items of each user, shape (number of users,)."""
-        return np.bincount(self.users).astype(np.int64)
-
-    @cached_property
-    def number_of_users(self) -> int:
-        """How many users there are."""
-        return int(self.users.max()) + 1
 
 
 class Tables:
@@ -83,8 +49,6 @@ class Tables:
         """The real table *name*."""
         if ("real", name) not in self._kept:
             if name in self._official:
-                from papers.official import load
-
                 table = load(name, self._official[name])
             else:
                 with duckdb.connect() as connection:
@@ -98,17 +62,5 @@ class Tables:
         "pcr-reddit/10" is a tenth of the users of "pcr-reddit"; likewise for every name and divisor.
         """
         if ("made up", name) not in self._kept:
-            from papers.generators import make
-
             self._kept["made up", name] = make(name)
         return self._kept["made up", name]
-
-
-def number(name: str, pairs: duckdb.DuckDBPyRelation) -> UserItems:
-    """The distinct pairs of a relation with the columns user_id and item, in dense numbers."""
-    rows = pairs.query(
-        "pairs",
-        "SELECT dense_rank() OVER (ORDER BY user_id) - 1 AS u, dense_rank() OVER (ORDER BY item) - 1 AS i "
-        "FROM (SELECT DISTINCT user_id, item FROM pairs) ORDER BY u, i",
-    ).fetchnumpy()
-    return UserItems(name, rows["u"].astype(np.int64), rows["i"].astype(np.int64))

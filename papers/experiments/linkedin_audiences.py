@@ -10,7 +10,7 @@ from discreet.values import ExactHead
 
 if TYPE_CHECKING:
     from papers.experiment import Row, Setting
-    from papers.tables import UserItems
+    from papers.user_items import UserItems
 
 DEEPEST = 5_000
 """Items below this rank of the whole table are left out of every audience; no head here reaches so far."""

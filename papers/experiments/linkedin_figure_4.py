@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from papers.experiment import Row, Setting
-    from papers.tables import UserItems
+    from papers.user_items import UserItems
 
 NAME = "linkedin-figure-4"
 K = 100

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from papers.experiment import Row, Setting
-    from papers.tables import UserItems
+    from papers.user_items import UserItems
 
 PERCENTS = (50, 75, 95, 99)
 PUBLISHED = {

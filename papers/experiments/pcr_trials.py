@@ -14,7 +14,7 @@ from discreet.mechanisms import CountRelease, Request
 from discreet.values import ExactHead
 from papers.baselines import Counted, plume, published_count_release
 from papers.experiment import trial_bits, trial_seed
-from papers.tables import UserItems
+from papers.user_items import UserItems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

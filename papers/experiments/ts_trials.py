@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from papers.experiment import Row, Setting
     from papers.stable_baselines import Metrics
-    from papers.tables import UserItems
+    from papers.user_items import UserItems
 
 EPSILONS = (0.4, 0.8, 1.0)
 KS = (3, 10, 50)

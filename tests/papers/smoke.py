@@ -15,7 +15,7 @@ def page_of(experiment, setting, folder):
     figure = experiment.draw(rows)
     assert isinstance(figure, Figure)
     assert all(axes.get_ylabel() or axes.get_xlabel() for axes in figure.axes)
-    text = (folder / f"{experiment.name}.part.md").read_text()
+    text = (folder / f"{experiment.paper}.md").read_text()
     assert experiment.title in text
     assert (folder / f"{experiment.name}.png").stat().st_size > 5000
     assert run(experiment, setting, folder / "work") == rows

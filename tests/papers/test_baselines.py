@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from papers.tables import UserItems
+from papers.user_items import UserItems
 from scipy import stats
 
 from discreet.mechanisms import CountRelease

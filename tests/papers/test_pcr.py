@@ -7,20 +7,17 @@ import pytest
 from papers.baselines import Counted
 from papers.experiment import Setting
 from papers.experiments import (
-    pcr_figure_1,
-    pcr_figure_2,
-    pcr_figure_3,
-    pcr_figure_4,
-    pcr_figure_5,
+    pcr_figures,
     pcr_pages,
     pcr_table_1,
     pcr_trials,
 )
-from papers.tables import Tables, UserItems
+from papers.tables import Tables
+from papers.user_items import UserItems
 
 from tests.papers.smoke import page_of
 
-FIGURES = [m.EXPERIMENT for m in (pcr_figure_1, pcr_figure_2, pcr_figure_3, pcr_figure_4, pcr_figure_5)]
+FIGURES = pcr_figures.FIGURES
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +35,7 @@ def test_an_experiment_runs_on_made_up_tables(experiment, setting, tmp_path):
 
 def test_a_cell_gives_the_same_rows_again(setting):
     """All randomness comes from the cell; other cells of the same table have other randomness."""
-    cells = [cell for cell in pcr_figure_3.cells(setting) if cell["family"] in ("Plume 95", pcr_trials.OURS)]
+    cells = [cell for cell in FIGURES[2].cells(setting) if cell["family"] in ("Plume 95", pcr_trials.OURS)]
     assert len(cells) == 2
     for cell in cells:
         rows = pcr_trials.measure(setting, cell)
@@ -48,7 +45,7 @@ def test_a_cell_gives_the_same_rows_again(setting):
 
 def test_a_figure_has_all_methods_at_all_epsilons(setting):
     """Two variants of ours and six of Plume."""
-    rows = [row for cell in pcr_figure_1.cells(setting) for row in pcr_trials.measure(setting, cell)]
+    rows = [row for cell in FIGURES[0].cells(setting) for row in pcr_trials.measure(setting, cell)]
     methods = {*pcr_pages.STYLES, *pcr_pages.NOT_DRAWN}
     assert {(row["method"], row["epsilon"]) for row in rows} == {(m, e) for m in methods for e in (1.0, 4.0)}
     assert {row["first_bound"] for row in rows if "Plume" in row["method"]} == {1.0}
@@ -58,9 +55,9 @@ def test_full_runs_use_real_tables_that_are_there(tmp_path):
     """And none that are not; an official file of the paper's own table comes before the nearest ones."""
     (tmp_path / "movielens-1m.parquet").touch()
     full = Setting(Tables(tmp_path, official={"pcr-movielens": tmp_path / "ratings.csv"}))
-    names = [cell["table"] for cell in pcr_figure_5.cells(full)]
+    names = [cell["table"] for cell in FIGURES[4].cells(full)]
     assert list(dict.fromkeys(names)) == ["pcr-movielens/4", "pcr-movielens", "movielens-1m"]
-    assert {cell["table"] for cell in pcr_figure_4.cells(full)} == {"pcr-wikipedia/4"}
+    assert {cell["table"] for cell in FIGURES[3].cells(full)} == {"pcr-wikipedia/4"}
 
 
 def test_a_summary_counts_what_is_beyond_the_target():

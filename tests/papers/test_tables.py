@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from typing import TYPE_CHECKING
 
 import click
 import duckdb
@@ -11,7 +12,10 @@ import pytest
 from papers.__main__ import paths
 from papers.generators import GENERATORS, by_contributions, draw_distinct, quantiles, zipf
 from papers.official import LOADERS, load, words
-from papers.tables import REAL, Tables, UserItems
+from papers.tables import REAL, Tables
+
+if TYPE_CHECKING:
+    from papers.user_items import UserItems
 
 TABLES = Tables()
 

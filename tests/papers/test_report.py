@@ -1,0 +1,26 @@
+"""Pages of results: one section an experiment, in the order of the report."""
+
+from __future__ import annotations
+
+from papers.experiments import EXPERIMENTS
+from papers.report import PAPERS, write_results
+
+ROW = {"table": "t", "users": None, "items": 3}
+
+
+def test_writing_an_experiment_again_replaces_its_section_and_keeps_the_others_in_order(tmp_path, monkeypatch):
+    """A page is its own source: no second copy of its sections is kept."""
+    later, earlier = EXPERIMENTS["ts-tables-2-3"], EXPERIMENTS["ts-table-1"]
+    for experiment, said in [(later, "later"), (earlier, "earlier, once"), (earlier, "earlier, again")]:
+        for name, value in {"say": lambda _, said=said: said, "draw": lambda _: _Picture()}.items():
+            monkeypatch.setitem(experiment.__dict__, name, value)
+        write_results(experiment, [ROW], tmp_path)
+    text = (tmp_path / "ts.md").read_text()
+    assert text.startswith(f"# {PAPERS['ts']}\n\n## {earlier.title}\n")
+    assert "earlier, once" not in text
+    assert text.index("earlier, again") < text.index(f"\n\n## {later.title}\n") < text.index("later")
+
+
+class _Picture:
+    def savefig(self, *_, **__):
+        """Save nothing: only the text is looked at."""
