@@ -10,7 +10,7 @@ import math
 import operator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from discreet.errors import InputError, InvariantViolated, UnfitData
 
@@ -227,6 +227,95 @@ class ExactHead:
         if not 1 <= rank <= self.limit + 1:
             raise InvariantViolated("the head does not reach that far")
         return int(self.counts[rank - 1]) if rank <= len(self.counts) else 0
+
+
+WEIGHT_UNIT = 2**20
+"""A user's weight in a sum of `UserItemPairs` is a whole multiple of 1 / WEIGHT_UNIT."""
+
+LARGEST_BASKET = 10**6
+"""Users with more items than this are left out of `UserItemPairs`."""
+
+LARGEST_ITEM_COST = 2**43
+"""Costs of items above this are refused, so that a user's sum of them fits an int64."""
+
+
+class UserItemPairs(Protocol):
+    """The distinct (user, item) pairs of a table, which can be aggregated but not read: the secret, like `ExactHead`.
+
+    The pairs do not change between two queries. Rows without a user are left out, and so are users with more than
+    `LARGEST_BASKET` items. Items are numbered 0, 1, ... in ascending order of their labels, as heads order ties.
+    Every array is int64. Nothing that a query returns may be logged or shown.
+    """
+
+    def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count users by how many items they have: a user with n items is in the first bin with n <= bound.
+
+        Args:
+            bounds: ascending, at most 32; users above the last one are in the last bin.
+
+        Returns:
+            users per bin, of the shape of *bounds*.
+        """
+        ...
+
+    def weighted_sums(self, limit: float) -> NDArray[np.int64]:
+        """Add up the weights of every item's users: max(0, floor(W min(1, limit / sqrt(n))) - 1) for one of n items.
+
+        W is `WEIGHT_UNIT`. The 1 that is subtracted makes up for the rounding of the root, so that the squared weights
+        of a user's items never add up to more than (W limit)^2.
+
+        Args:
+            limit: above 0; from sqrt(LARGEST_BASKET) on, every user has the weight W - 1.
+
+        Returns:
+            one sum for each item, by its number.
+        """
+        ...
+
+    def users_by_scale(
+        self,
+        items: NDArray[np.int64],
+        last_scale: NDArray[np.int64],
+        costs: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Count users that have one of *items* by the first scale k at which their items cost at most bounds[k].
+
+        At scale k a user's items cost the sum of costs[i] over those of *items* with last_scale[i] >= k.
+
+        Args:
+            items: numbers of items, ascending, of shape (m,).
+            last_scale: the last scale at which each item costs something, shape (m,).
+            costs: from 1 to `LARGEST_ITEM_COST`, shape (m,).
+            bounds: ascending, at most 32; users that fit at no scale are in the last bin.
+
+        Returns:
+            users per scale, of the shape of *bounds*.
+        """
+        ...
+
+    def clipped_sums(
+        self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int, bin_bounds: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Add up the weights of the users of *items*, and count those users by what their items cost.
+
+        A user whose items cost c together has the weight max(0, floor(W min(1, sqrt(bound / c))) - 1), so that the
+        sum of costs[i] weight^2 over a user's items is at most W^2 bound.
+
+        Args:
+            items: numbers of items, ascending, of shape (m,).
+            costs: from 1 to `LARGEST_ITEM_COST`, shape (m,).
+            bound: from 1 to 2^53.
+            bin_bounds: ascending, at most 32; a user is in the first bin with c <= bound, or else in the last.
+
+        Returns:
+            one sum for each of *items*, and users per bin.
+        """
+        ...
+
+    def labels(self, items: NDArray[np.int64]) -> Any:  # noqa: ANN401 - an Arrow table, which this layer does not know
+        """Return the labels of *items*, in that order, in the form of `ExactHead.labels`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,106 @@
+"""User-item pairs in memory, by numpy: the reference for engines, and the data of tests and experiments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import ArrayLike, NDArray
+
+
+class ArrayPairs:
+    """`discreet.values.UserItemPairs` over two arrays.
+
+    Args:
+        users: any int64, one for each row.
+        items: numbers of items, 0 or more, one for each row; items without users may be left out only at the end.
+        labels: what `labels` picks from, an Arrow table; None for the numbers themselves.
+        largest_basket: users with more items are left out.
+    """
+
+    def __init__(
+        self, users: ArrayLike, items: ArrayLike, labels: pa.Table | None = None, largest_basket: int = LARGEST_BASKET
+    ) -> None:
+        rows = np.stack([np.asarray(users, dtype=np.int64), np.asarray(items, dtype=np.int64)])
+        _, user = np.unique(rows[0], return_inverse=True)
+        key = np.unique(user * (rows[1].max(initial=0) + 1) + rows[1])
+        user, item = np.divmod(key, rows[1].max(initial=0) + 1)
+        kept = np.bincount(user)[user] <= largest_basket
+        self._user = np.unique(user[kept], return_inverse=True)[1]
+        present, self._item = np.unique(item[kept], return_inverse=True)
+        self._labels = labels
+        self._numbers = present
+        self._sizes = np.bincount(self._user)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The exact number of users of each item."""
+        return np.bincount(self._item, minlength=len(self._numbers))
+
+    def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count users by how many items they have."""
+        return _histogram(self._sizes, bounds)
+
+    def weighted_sums(self, limit: float) -> NDArray[np.int64]:
+        """Add up the weights of every item's users."""
+        weights = _weights(limit / np.sqrt(self._sizes))
+        return _sums(self._item, weights[self._user], len(self._numbers))
+
+    def users_by_scale(
+        self,
+        items: NDArray[np.int64],
+        last_scale: NDArray[np.int64],
+        costs: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Count users by the first scale at which their items fit."""
+        user, place = self._rows_of(items)
+        by_scale = _sums(user * len(bounds) + last_scale[place], costs[place], len(self._sizes) * len(bounds))
+        cost = np.cumsum(by_scale.reshape(-1, len(bounds))[:, ::-1], axis=1)[:, ::-1]
+        cost = cost[np.bincount(user, minlength=len(self._sizes)) > 0]
+        fits = cost <= bounds
+        return np.bincount(np.where(fits.any(axis=1), fits.argmax(axis=1), len(bounds) - 1), minlength=len(bounds))
+
+    def clipped_sums(
+        self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int, bin_bounds: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Add up the weights of the users of *items*, and count those users by what their items cost."""
+        user, place = self._rows_of(items)
+        cost = _sums(user, costs[place], len(self._sizes))
+        weights = _weights(np.sqrt(bound / np.maximum(cost, 1)))
+        return _sums(place, weights[user], len(items)), _histogram(cost[cost > 0], bin_bounds)
+
+    def labels(self, items: NDArray[np.int64]) -> pa.Table | NDArray[np.int64]:
+        """Return the labels of *items*, or their numbers as they were given."""
+        numbers = self._numbers[items]
+        return numbers if self._labels is None else self._labels.take(numbers)
+
+    def _rows_of(self, items: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Users of the rows with one of *items*, and which of them it is."""
+        place = np.full(len(self._numbers), -1)
+        place[items] = np.arange(len(items))
+        rows = place[self._item]
+        return self._user[rows >= 0], rows[rows >= 0]
+
+
+def _weights(share: NDArray[np.float64]) -> NDArray[np.int64]:
+    weights: NDArray[np.int64] = np.maximum(np.floor(WEIGHT_UNIT * np.minimum(1.0, share)).astype(np.int64) - 1, 0)
+    return weights
+
+
+def _histogram(values: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    bins = np.minimum(np.searchsorted(bounds, values), len(bounds) - 1)
+    return np.bincount(bins, minlength=len(bounds))
+
+
+def _sums(keys: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Sums of *values* by key, exactly: bincount adds floats, which hold 2^53."""
+    low = np.bincount(keys, weights=(values & (2**22 - 1)).astype(np.float64), minlength=size)
+    high = np.bincount(keys, weights=(values >> 22).astype(np.float64), minlength=size)
+    total: NDArray[np.int64] = low.astype(np.int64) + (high.astype(np.int64) << 22)
+    return total
