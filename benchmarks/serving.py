@@ -20,13 +20,13 @@ from discreet.budget.model import Account, Act
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.app import create_app
 from discreet.service.asking import wanted
-from discreet.service.grants import grant_name, grant_text
-from discreet.service.keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.limits import gate_of, in_thread, read_json
-from discreet.service.load import load_settings
-from discreet.service.registry import GRANT, KEY
+from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
+from discreet.service.auth.gate import gate_of, in_thread, read_json
+from discreet.service.auth.grants import grant_name, grant_text
+from discreet.service.auth.records import GRANT, KEY
 from discreet.service.routes import RawRoute
-from discreet.service.start import open_parts, utc_now
+from discreet.service.server import open_parts, utc_now
+from discreet.service.settings import load_settings
 from discreet.wire.questions import read_question
 
 ACT = Act("officer", "to be measured")

@@ -18,7 +18,7 @@ import httpx
 
 from discreet.budget.holdings import check_whole
 from discreet.budget.stores.postgres import PostgresStore
-from discreet.service.example import CATALOG, write_reads
+from discreet.service.init_project import CATALOG, write_reads
 from discreet.testing.shares.world import holding
 from servers import postgres as server_of
 from servers import process
@@ -32,7 +32,7 @@ _ENVIRONMENT = {"STORE_PASSWORD": server_of.OWNER, "PEER_KEY": "p" * 64}
 _SERVE = """
 import os, signal, sys
 from discreet.budget.stores.shares import StoredShares
-from discreet.service import peers
+from discreet.service.peers import sync as peers
 from discreet.cli import main
 
 peers.EVERY_SECONDS, peers.TIMEOUT_SECONDS = 0.1, 1.0

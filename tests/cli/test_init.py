@@ -8,7 +8,7 @@ import shlex
 import httpx
 import pytest
 
-from discreet.service.example import QUESTION
+from discreet.service.init_project import QUESTION
 from tests.service.running import Running
 
 

@@ -6,10 +6,9 @@ import contextlib
 
 import pytest
 
-from discreet.service.load import load_settings
-from discreet.service.secret import noise_secret, signing_key
-from discreet.service.settings import Noise
-from discreet.service.start import open_parts
+from discreet.service.secrets import noise_secret, signing_key
+from discreet.service.server import open_parts
+from discreet.service.settings import Noise, load_settings
 from tests.cli.test_init import keys_in
 
 

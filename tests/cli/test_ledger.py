@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 from discreet.budget.model import Act
-from discreet.service.load import load_settings
-from discreet.service.start import open_parts
+from discreet.service.server import open_parts
+from discreet.service.settings import load_settings
 from discreet.values import Cost
 from tests.cli.test_init import keys_in
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from discreet.service import start, workers
+from discreet.service import server as start
+from discreet.service import server as workers
 
 
 @pytest.fixture

@@ -19,17 +19,17 @@ from discreet.budget.model import Account, Act, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.load import load_catalog
 from discreet.service.app import create_app
-from discreet.service.grants import grant_name, grant_text
-from discreet.service.keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.load import load_settings
-from discreet.service.overheard import overhear
-from discreet.service.registry import GRANT, KEY
-from discreet.service.start import open_parts, utc_now
+from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
+from discreet.service.auth.grants import grant_name, grant_text
+from discreet.service.auth.records import GRANT, KEY
+from discreet.service.observability.logging import overhear
+from discreet.service.server import open_parts, utc_now
+from discreet.service.settings import load_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from discreet.service.traces import Tracer
+    from discreet.service.observability.traces import Tracer
 
 ACT = Act("founder", "the first day")
 

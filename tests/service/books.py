@@ -8,7 +8,7 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Act
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.model import Catalog
-from discreet.service.keys import microseconds
+from discreet.service.auth.api_keys import microseconds
 
 LAUNCH = Act("officer", "launch")
 

@@ -14,12 +14,12 @@ from fastapi import FastAPI
 from discreet.budget.holdings import check_whole
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.service.logs import StructuredLog
-from discreet.service.peer_keys import PeerKeys
-from discreet.service.peer_routes import peers_router
-from discreet.service.peers import Peers
-from discreet.service.reception import Reception
-from discreet.service.traces import SilentTracer
+from discreet.service.api.peers import peers_router
+from discreet.service.middleware import Reception
+from discreet.service.observability.logging import StructuredLog
+from discreet.service.observability.traces import SilentTracer
+from discreet.service.peers.client import PeerKeys
+from discreet.service.peers.sync import Peers
 from discreet.testing.budget.world import FakeClock
 
 from .shelf import Clock

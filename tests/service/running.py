@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from discreet.service.example import QUESTION
+from discreet.service.init_project import QUESTION
 
 
 class Running:

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from discreet.service.openapi_admin import ROUTES
-from discreet.service.registry import GRANT, KEY
+from discreet.service.api.openapi_admin import ROUTES
+from discreet.service.auth.records import GRANT, KEY
 from discreet.wire import administration as wire
 
 EPSILON = {"epsilon": 2.0, "delta": "1e-9"}

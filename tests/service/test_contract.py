@@ -23,8 +23,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from discreet.service.openapi import ANALYSTS
-from discreet.service.openapi_admin import ROUTES
+from discreet.service.api.openapi import ANALYSTS
+from discreet.service.api.openapi_admin import ROUTES
 from discreet.values import Cost
 
 from .faults.house import ACT, DELTA, TOP, House

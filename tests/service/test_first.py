@@ -14,12 +14,11 @@ from discreet.budget.errors import StoreBehind, StoreUnavailable
 from discreet.budget.model import Sliding
 from discreet.catalog.load import CatalogError
 from discreet.errors import InputError
-from discreet.service import first, staging
-from discreet.service.example import QUESTION
-from discreet.service.first import found
-from discreet.service.load import load_settings
-from discreet.service.settings import Store
-from discreet.service.start import open_parts
+from discreet.service import init_project as first
+from discreet.service import init_project as staging
+from discreet.service.init_project import QUESTION, found
+from discreet.service.server import open_parts
+from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_store
 from tests.service.shelf import Clock
 

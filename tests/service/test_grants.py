@@ -6,8 +6,8 @@ import pytest
 
 from discreet.budget.errors import UnknownAccount
 from discreet.catalog.model import Catalog
-from discreet.service.grants import Grants, grant_name, grant_text, named_in
-from discreet.service.registry import GRANT, Registry
+from discreet.service.auth.grants import Grants, grant_name, grant_text, named_in
+from discreet.service.auth.records import GRANT, Registry
 from tests.service.shelf import Clock, Shelf
 
 CATALOG = Catalog.model_validate(

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from discreet.budget.errors import StoreUnavailable
 from discreet.budget.manager import BudgetManager
 from discreet.budget.witness import FileWitness
-from discreet.service import upkeep as module
+from discreet.service import maintenance as module
 from discreet.service.app import create_app
-from discreet.service.locksmith import Locksmith
-from discreet.service.upkeep import MarkedNotary, Marks, Upkeep
+from discreet.service.auth.api_keys import Locksmith
+from discreet.service.maintenance import MarkedNotary, Marks, Upkeep
 
 
 @pytest.fixture

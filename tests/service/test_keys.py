@@ -11,10 +11,10 @@ import types
 import pytest
 
 from discreet.errors import InputError
-from discreet.service import keys
-from discreet.service.identity import Forbidden, Identity, Unauthorized
-from discreet.service.keys import KeyRecord, Keyring, digest_of, microseconds, new_key
-from discreet.service.registry import KEY, Registry
+from discreet.service.auth import api_keys as keys
+from discreet.service.auth.api_keys import KeyRecord, Keyring, digest_of, microseconds, new_key
+from discreet.service.auth.identity import Forbidden, Identity, Unauthorized
+from discreet.service.auth.records import KEY, Registry
 from tests.service.shelf import NOON, Clock, Shelf
 
 ANALYST = ("analyst",)

@@ -8,9 +8,9 @@ import threading
 import anyio
 import pytest
 
-from discreet.service.limits import NAMES_MOST, Places, Rates
+from discreet.service.auth.gate import NAMES_MOST, Places, Rates
+from discreet.service.middleware import KEY
 from discreet.service.problems import TooManyRequests
-from discreet.service.reception import KEY
 from discreet.values import Cost
 
 from .world import TOP

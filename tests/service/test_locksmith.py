@@ -13,11 +13,10 @@ import pytest
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import Account, Act
 from discreet.errors import InvariantViolated
-from discreet.service.identity import Unauthorized
-from discreet.service.keys import Keyring, microseconds
-from discreet.service.locksmith import Locksmith
+from discreet.service.auth.api_keys import Keyring, Locksmith, microseconds
+from discreet.service.auth.identity import Unauthorized
+from discreet.service.auth.records import Registry
 from discreet.service.problems import NotFound
-from discreet.service.registry import Registry
 from discreet.wire.administration import MadeKey, NewKey, RotatedKey
 from tests.service.books import LAUNCH, open_manager
 from tests.service.shelf import NOON, Clock

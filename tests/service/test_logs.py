@@ -17,9 +17,17 @@ from typing import get_args
 import pytest
 
 from discreet.errors import InputError, InvariantViolated
-from discreet.service.events import Acted, Event, Failed, Forfeited, Overheard, Released, Requested, on_grid
-from discreet.service.logs import EveryLog, SilentLog, StructuredLog
-from discreet.service.overheard import overhear
+from discreet.service.observability.events import (
+    Acted,
+    Event,
+    Failed,
+    Forfeited,
+    Overheard,
+    Released,
+    Requested,
+    on_grid,
+)
+from discreet.service.observability.logging import EveryLog, SilentLog, StructuredLog, overhear
 
 from .test_metrics import EVENTS
 

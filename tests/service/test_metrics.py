@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from discreet.budget.errors import UnknownAccount
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import InvariantViolated
-from discreet.service.events import (
+from discreet.service.observability.events import (
     Acted,
     Began,
     Denied,
@@ -25,7 +25,7 @@ from discreet.service.events import (
     Requested,
     Tended,
 )
-from discreet.service.metrics import LABELS_MOST, Metrics
+from discreet.service.observability.metrics import LABELS_MOST, Metrics
 from discreet.testing.budget import FakeClock
 
 

@@ -13,9 +13,9 @@ from discreet.accounting.calibrate import limit_for
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import LINKEDIN, Act, Calendar, Forever, Sliding
 from discreet.errors import InputError
-from discreet.service.office import Office
+from discreet.service.api.admin import Office
+from discreet.service.auth.records import Registry
 from discreet.service.problems import NotFound
-from discreet.service.registry import Registry
 from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire.administration import ChangedAccount, NewAccount, NewGrant, Payment

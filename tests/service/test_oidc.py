@@ -10,11 +10,11 @@ import httpx
 import pytest
 from joserfc.jwk import RSAKey
 
-from discreet.service.events import Fetched
-from discreet.service.identity import Identity, IssuerUnavailable, Unauthorized
-from discreet.service.keys import Keyring
-from discreet.service.oidc import Issuer, as_safe
-from discreet.service.registry import Registry
+from discreet.service.auth.api_keys import Keyring
+from discreet.service.auth.identity import Identity, IssuerUnavailable, Unauthorized
+from discreet.service.auth.oidc import Issuer, as_safe
+from discreet.service.auth.records import Registry
+from discreet.service.observability.events import Fetched
 from discreet.service.settings import Oidc
 from tests.service.issuer import KEYS, TestIssuer
 from tests.service.shelf import Clock, Shelf

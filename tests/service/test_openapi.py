@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from discreet.service.openapi import ANALYSTS
+from discreet.service.api.openapi import ANALYSTS
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
 from discreet.wire.questions import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, Question
 

@@ -13,14 +13,14 @@ from discreet.budget.amount import NOTHING
 from discreet.budget.errors import BudgetRefused, StoreBehind
 from discreet.budget.rebalance import Ask
 from discreet.errors import InputError
-from discreet.service import health, peers
+from discreet.service.api import health
 from discreet.service.app import create_app
-from discreet.service.identity import Unauthorized
-from discreet.service.load import load_settings
-from discreet.service.paperwork import detail_of, summary_of
-from discreet.service.peer_keys import PeerKeys, peer_keys
-from discreet.service.peers import open_peers
-from discreet.service.settings import DataCentre
+from discreet.service.auth.identity import Unauthorized
+from discreet.service.peers import sync as peers
+from discreet.service.peers.client import PeerKeys, peer_keys
+from discreet.service.peers.sync import open_peers
+from discreet.service.serializers import account_detail, account_summary
+from discreet.service.settings import DataCentre, load_settings
 from discreet.testing.budget.world import ACT, UNIT, account, claim, key_of, spend
 from discreet.testing.shares.world import ONE, holding, limits
 from discreet.values import Cost
@@ -118,10 +118,10 @@ def test_settings_that_are_changed_at_home_arrive():
         said = [centre.manager.get("ann").guarantee for centre in centres.all]
         assert said[0] == said[1]  # of the total, not of a share
         for found in (centres[1].manager.account("ann"), account("ann", 6)):
-            told = summary_of(found)
+            told = account_summary(found)
             assert told.limit.rho == pytest.approx(float(6 * UNIT.rho), rel=1e-15)
             assert (told.total is None) == (found.share is None)
-        told = detail_of([centres[1].manager.get("ann")])
+        told = account_detail([centres[1].manager.get("ann")])
         assert told.total.rho == pytest.approx(float(20 * UNIT.rho), rel=1e-15)
 
 

@@ -15,10 +15,9 @@ import httpx
 import pytest
 
 from discreet.cli import main
-from discreet.service.first import found
-from discreet.service.load import load_settings
-from discreet.service.settings import Store
-from discreet.service.start import _configuration, open_parts
+from discreet.service.init_project import found
+from discreet.service.server import _configuration, open_parts
+from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_ledger, utc_now
 from tests.service.running import Running
 

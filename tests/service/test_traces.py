@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from discreet.errors import EngineError
-from discreet.service.traces import Facts, OpenTelemetryTracer, SilentTracer, open_tracer, steps_of
+from discreet.service.observability.traces import Facts, OpenTelemetryTracer, SilentTracer, open_tracer, steps_of
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -104,7 +104,7 @@ def test_with_an_endpoint_spans_are_sent():
 def test_opentelemetry_is_not_imported_unless_wanted():
     """It is optional."""
     script = (
-        "import sys\nfrom discreet.service.traces import open_tracer\nopen_tracer(None)\n"
+        "import sys\nfrom discreet.service.observability.traces import open_tracer\nopen_tracer(None)\n"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

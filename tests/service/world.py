@@ -21,14 +21,14 @@ from discreet.budget.model import Account, Act, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.load import load_catalog
 from discreet.service.app import create_app
-from discreet.service.grants import Grants, grant_name, grant_text
-from discreet.service.keys import KeyRecord, Keyring, digest_of, microseconds, new_key
-from discreet.service.load import load_settings
-from discreet.service.logs import EveryLog, StructuredLog
-from discreet.service.metrics import Metrics
+from discreet.service.auth.api_keys import KeyRecord, Keyring, digest_of, microseconds, new_key
+from discreet.service.auth.grants import Grants, grant_name, grant_text
+from discreet.service.auth.records import GRANT, KEY, Registry
+from discreet.service.observability.logging import EveryLog, StructuredLog
+from discreet.service.observability.metrics import Metrics
+from discreet.service.observability.traces import SilentTracer
 from discreet.service.parts import Parts
-from discreet.service.registry import GRANT, KEY, Registry
-from discreet.service.traces import SilentTracer
+from discreet.service.settings import load_settings
 from discreet.warehouse import Warehouse
 
 from .shelf import Clock

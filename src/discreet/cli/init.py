@@ -14,7 +14,7 @@ from discreet.cli.serve import require_service
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from discreet.service.first import Founded
+    from discreet.service.init_project import Founded
     from discreet.service.settings import Store
 
 
@@ -32,7 +32,7 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
     that, discreet serve works. All of it is written, or nothing.
     """
     require_service()
-    from discreet.service.first import found
+    from discreet.service.init_project import found
 
     founded = found(
         Path(folder),

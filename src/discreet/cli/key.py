@@ -29,7 +29,7 @@ def new(file: str, *, force: bool) -> None:
     FILE is for noise (discreet top --key, noise.key_file) or for signing (witness.signing_key_file). Nobody but you can
     read it. A key that is there already is never overwritten: with --force it gets another name.
     """
-    from discreet.service.secret import write_secret
+    from discreet.service.secrets import write_secret
 
     path = Path(file)
     if os.path.lexists(path):
@@ -55,8 +55,8 @@ def admin(config: str, reason: str) -> None:
     require_service()
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import Act
-    from discreet.service.first import make_key
-    from discreet.service.load import load_settings
+    from discreet.service.init_project import make_key
+    from discreet.service.settings import load_settings
     from discreet.service.stores import notary_of, open_store, utc_now
 
     settings = load_settings(config)

@@ -109,7 +109,7 @@ def export(form: str, output: str | None, *, force: bool, **where: str | None) -
 def _opened(config: str | None, store: str | None, password_env: str | None) -> Iterator[tuple[Ledger, Notary | None]]:
     """The store that the options name, and who holds it against its witness."""
     require_service()
-    from discreet.service.load import load_settings
+    from discreet.service.settings import load_settings
     from discreet.service.stores import notary_of, open_ledger
 
     if store is not None and config is not None:
@@ -124,11 +124,11 @@ def _opened(config: str | None, store: str | None, password_env: str | None) -> 
 
 
 def _lines(store: Ledger) -> Iterator[tuple[int, LedgerLine]]:
-    from discreet.service.paperwork import line_told
+    from discreet.service.serializers import ledger_line_of
 
     for head in store.heads():
         for line in store.lines(head.chain, 0, head.seq):
-            yield head.chain, line_told(line)
+            yield head.chain, ledger_line_of(line)
 
 
 def _names(line: LedgerLine, account: str) -> bool:

@@ -44,7 +44,7 @@ def serve(settings: str, *, schema: bool, **overrides: Any) -> None:
     SIGTERM and Ctrl-C stop the service: it takes no more questions and finishes those under way.
     """
     require_service()
-    from discreet.service.load import load_settings, settings_schema
+    from discreet.service.settings import load_settings, settings_schema
 
     if schema:
         click.echo(json.dumps(settings_schema(), indent=2))
@@ -52,11 +52,11 @@ def serve(settings: str, *, schema: bool, **overrides: Any) -> None:
     given = {name: value for name, value in overrides.items() if value is not None}
     loaded = load_settings(settings, given)
     if loaded.service.workers > 1:
-        from discreet.service.workers import serve_many
+        from discreet.service.server import serve_many
 
         serve_many(settings, given, loaded, os.environ, _announce)
     else:
-        from discreet.service.start import serve as serve_one
+        from discreet.service.server import serve as serve_one
 
         serve_one(loaded, os.environ, _announce)
 

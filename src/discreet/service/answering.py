@@ -11,9 +11,9 @@ from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.noise import SystemBits
 from discreet.release.stored import RunFailed, answer_stored
 from discreet.service.asking import most_that_fits, wanted
-from discreet.service.events import Forfeited, Refused, Released
+from discreet.service.observability.events import Forfeited, Refused, Released
+from discreet.service.observability.traces import Facts, steps_of
 from discreet.service.problems import BudgetShort, ClientGone, UnderWay
-from discreet.service.traces import Facts, steps_of
 from discreet.values import Cost, float_above
 from discreet.wire.document import encode, question_of
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from discreet.release.seals import Seals
     from discreet.release.stored import Answered
     from discreet.service.asking import Wanted
-    from discreet.service.events import Cause
+    from discreet.service.observability.events import Cause
     from discreet.service.parts import Parts
     from discreet.warehouse import Warehouse
     from discreet.wire.questions import Question

@@ -1,4 +1,4 @@
-"""The application: all routes, with the reception around them. Nothing is opened here; see `discreet.service.start`."""
+"""The application: all routes, with the reception around them. Nothing is opened here."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
 from starlette.responses import Response
 
 from discreet._version import __version__
-from discreet.service.admin import admin_router
+from discreet.service.api.admin import admin_router
+from discreet.service.api.health import health_router
+from discreet.service.api.openapi import schema_of
+from discreet.service.api.openapi_admin import ROUTES as ADMINISTRATION
+from discreet.service.api.peers import peers_router
+from discreet.service.auth.gate import Gate
 from discreet.service.express import Express
-from discreet.service.health import health_router
-from discreet.service.limits import Gate
-from discreet.service.openapi import schema_of
-from discreet.service.openapi_admin import ROUTES as ADMINISTRATION
-from discreet.service.peer_routes import peers_router
-from discreet.service.reception import Reception, problem_response
+from discreet.service.middleware import Reception, problem_response
 from discreet.service.replays import Replays, Standings, UsedKeys
 from discreet.service.routes import Analysts, RawRoute
 

@@ -14,13 +14,13 @@ from discreet.release.seals import Seals
 from discreet.service.answering import Run
 from discreet.service.asking import wanted
 from discreet.service.problems import NotFound
-from discreet.service.telling import budget_of, detail_of, entry_of, estimate_of
+from discreet.service.serializers import budget_report, dataset_detail, estimate_of, history_entry
 from discreet.wire.questions import DatasetList, DatasetSummary, HistoryPage
 
 if TYPE_CHECKING:
     from discreet.budget.report import Report
     from discreet.service.answering import Given, Sent
-    from discreet.service.identity import Identity
+    from discreet.service.auth.identity import Identity
     from discreet.service.parts import Parts
     from discreet.warehouse import Warehouse
     from discreet.wire.questions import BudgetReport, DatasetDetail, Estimate, Question
@@ -69,7 +69,7 @@ class Desk:
     def budget(self, asker: Identity) -> BudgetReport:
         """How the asker's account stands, and what is left of those above it."""
         own, *parents = self._path(asker.asking())
-        return budget_of(own, parents)
+        return budget_report(own, parents)
 
     def standing(self, account: str) -> Report:
         """How an account stands."""
@@ -99,7 +99,7 @@ class Desk:
         version: str | None = None
         with contextlib.suppress(EngineError):  # what may be asked is known, whether its engine is there or not
             version, _ = self._parts.warehouse.context(found)
-        return detail_of(found, catalog.datasets[found], self._parts.settings.limits, version)
+        return dataset_detail(found, catalog.datasets[found], self._parts.settings.limits, version)
 
     def history(self, asker: Identity, before: int | None, most: int) -> HistoryPage:
         """What the asker's account has paid for, newest first.
@@ -112,7 +112,7 @@ class Desk:
         paid = self._manager.history(asker.asking(), before, most + 1)
         page = paid[:most]
         return HistoryPage(
-            releases=[entry_of(one) for one in page], next=page[-1].number if len(paid) > len(page) else None
+            releases=[history_entry(one) for one in page], next=page[-1].number if len(paid) > len(page) else None
         )
 
     def release(self, asker: Identity, id: str) -> bytes:  # noqa: A002 - as everywhere

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from discreet.errors import DiscreetError
-from discreet.service.events import Requested, on_grid
 from discreet.service.negotiation import wanted_form
+from discreet.service.observability.events import Requested, on_grid
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-    from discreet.service.limits import Gate
+    from discreet.service.auth.gate import Gate
     from discreet.service.parts import Parts
     from discreet.service.replays import Fields, Kept, Replays, Standings, UsedKeys
 

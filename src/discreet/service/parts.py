@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
     from discreet.budget.manager import BudgetManager
     from discreet.catalog.model import Catalog
-    from discreet.service.identity import Identity
-    from discreet.service.logs import Log
+    from discreet.service.auth.identity import Identity
+    from discreet.service.observability.logging import Log
+    from discreet.service.observability.traces import Tracer
     from discreet.service.settings import Settings
-    from discreet.service.traces import Tracer
     from discreet.warehouse import Warehouse
 
 
 class Keyring(Protocol):
-    """Tells who asks; see `discreet.service.keys.Keyring`."""
+    """Tells who asks; see `discreet.service.auth.api_keys.Keyring`."""
 
     def recall(self, header: str | None) -> Identity | None:
         """Whose header it is, from memory alone; None if memory does not know.
@@ -39,7 +39,7 @@ class Keyring(Protocol):
 
 
 class Grants(Protocol):
-    """Tells who may ask about what; see `discreet.service.grants.Grants`."""
+    """Tells who may ask about what; see `discreet.service.auth.grants.Grants`."""
 
     def recall(self, account: str) -> Catalog | None:
         """What *account* may ask about, from memory alone; None if memory does not know."""
@@ -51,7 +51,7 @@ class Grants(Protocol):
 
 
 class Metrics(Protocol):
-    """Counts what happens; see `discreet.service.metrics.Metrics`."""
+    """Counts what happens; see `discreet.service.observability.metrics.Metrics`."""
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
@@ -60,14 +60,14 @@ class Metrics(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Parts:
-    """All that the service needs; `discreet.service.start` opens it.
+    """All that the service needs; `discreet.service.server` opens it.
 
     Args:
         manager: the budgets.
         warehouse: all datasets and their engines; nobody is shown more of them than `grants` says.
         keyring: tells who asks.
         grants: tells who may ask about what.
-        registry: where keys and grants are kept, from memory; see `discreet.service.registry.Registry`.
+        registry: where keys and grants are kept, from memory; see `discreet.service.auth.records.Registry`.
         settings: what the service runs with.
         secret: at least 32 random bytes, from which keys are derived for noise, for the names of answers and for
             fingerprints of the data. Whoever holds it can remove the noise.
@@ -79,8 +79,8 @@ class Parts:
         log: where events go.
         metrics: counts events.
         tracer: where spans go.
-        upkeep: tends the budgets every ten seconds, and knows whether that went well; see `discreet.service.upkeep`.
-        peers: other data centres, or None if there are none; see `discreet.service.peers`.
+        upkeep: see `discreet.service.maintenance`.
+        peers: other data centres, or None if there are none; see `discreet.service.peers.sync`.
     """
 
     manager: BudgetManager

@@ -36,7 +36,7 @@ from discreet.errors import (
     WhereError,
 )
 from discreet.release.stored import RunFailed
-from discreet.service.identity import Forbidden, IssuerUnavailable, Unauthorized
+from discreet.service.auth.identity import Forbidden, IssuerUnavailable, Unauthorized
 from discreet.values import Cost, float_above, float_below
 from discreet.wire.malformed import Malformed
 from discreet.wire.problems import Fitting, Spend

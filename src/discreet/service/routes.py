@@ -14,13 +14,13 @@ from starlette.responses import Response
 from discreet.budget.model import NAME_LONGEST
 from discreet.errors import InputError
 from discreet.service.answering import Sent
+from discreet.service.api.openapi import ANALYSTS
+from discreet.service.auth.gate import in_thread, read_json, watched
 from discreet.service.desk import Desk
-from discreet.service.limits import in_thread, read_json, watched
+from discreet.service.middleware import visit_of
 from discreet.service.negotiation import content_type, in_form, wanted_form
-from discreet.service.openapi import ANALYSTS
-from discreet.service.reception import visit_of
 from discreet.service.replays import Kept
-from discreet.service.telling import budget_fields, charged_field
+from discreet.service.serializers import budget_headers, charged_header
 from discreet.values import Cost
 from discreet.wire.questions import read_question
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from discreet.service.answering import Given
-    from discreet.service.identity import Identity
-    from discreet.service.limits import Gate
+    from discreet.service.auth.gate import Gate
+    from discreet.service.auth.identity import Identity
+    from discreet.service.middleware import Visit
     from discreet.service.negotiation import Form
     from discreet.service.parts import Parts
-    from discreet.service.reception import Visit
     from discreet.service.replays import Fields, Replays, Standings, UsedKeys
 
 PAGE, PAGE_MOST = 20, 100
@@ -189,12 +189,12 @@ class Analysts:
             "Content-Type": content_type(asked.form),
             "Vary": "Accept",
             "Discreet-Release": given.id,
-            "Discreet-Charged": charged_field(given.charged),
+            "Discreet-Charged": charged_header(given.charged),
             "Discreet-Replayed": "?1" if given.replayed else "?0",
         }
-        standing = self._standings.note(asked.account, as_sent(budget_fields(given.report)))
+        standing = self._standings.note(asked.account, as_sent(budget_headers(given.report)))
         if given.data_version is not None:
-            free = {**fields, "Discreet-Charged": charged_field(Cost()), "Discreet-Replayed": "?1"}
+            free = {**fields, "Discreet-Charged": charged_header(Cost()), "Discreet-Replayed": "?1"}
             sent = as_sent([*free.items(), ("Content-Length", str(len(body))), ("Cache-Control", "no-store")])
             kept = Kept(body, sent, given.id, given.dataset, given.mechanism, given.catalog, given.data_version)
             self._replays.keep((asked.account, asked.body, asked.form), kept)
@@ -205,7 +205,7 @@ class Analysts:
         standing = self._standings.recall(asked.account)
         if standing is None:
             report = await in_thread(self._desk.standing, asked.account)
-            standing = self._standings.note(asked.account, as_sent(budget_fields(report)))
+            standing = self._standings.note(asked.account, as_sent(budget_headers(report)))
         asked.visit.release, asked.visit.mechanism = kept.id, kept.mechanism
         return _raw(kept.body, [*kept.headers, *standing])
 

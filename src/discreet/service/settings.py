@@ -1,34 +1,122 @@
 """What the service runs with, from a TOML file as frozen values: `discreet.toml`.
 
-Secrets have no place in the file: it names files that hold them, or environment variables (`discreet.service.secret`).
-A file is read by `discreet.service.load`.
+Secrets have no place in the file: it names files that hold them, or environment variables (`discreet.service.secrets`).
+A file is read by `discreet.service.settings`.
 """
 
-from collections.abc import Mapping
+import ipaddress
+import math
+import re
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
-from discreet.catalog.settings import Table, Text, Variable, mistake
+from discreet.catalog.mistakes import Finding, mistakes_in
+from discreet.catalog.schema import schema_of
+from discreet.catalog.settings import Number, Table, Text, Variable, mistake, secret_in
+from discreet.catalog.toml import read_toml
 from discreet.errors import InputError
 from discreet.query.units import PRESETS, PerUnit
-from discreet.service.identity import Role
-from discreet.service.kinds import (
-    CentreName,
-    Delta,
-    EndpointUrl,
-    Epsilon,
-    EpsilonPer,
-    File,
-    IssuerUrl,
-    PeerUrl,
-    Proxy,
-    StoreUrl,
-)
+from discreet.service.auth.identity import Role
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - whatever the file holds
+    if not isinstance(value, str | Path):
+        raise mistake("must be text in quotes")
+    if not str(value).strip() or "\0" in str(value):
+        raise mistake("must be the path of a file")
+    return Path(value) if info.context is None else info.context / value
+
+
+File = Annotated[Path, BeforeValidator(_path)]
+
+
+def _between(low: Fraction, high: Fraction, said: str) -> AfterValidator:
+    def check(value: Fraction) -> Fraction:
+        if not low <= value <= high:
+            raise mistake(f"must be from {said}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _epsilon(value: Any) -> float:  # noqa: ANN401 - whatever the file holds
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+        raise mistake("must be a number")
+    if not math.isfinite(value) or not 1e-6 <= value <= 100:
+        raise mistake("must be from 0.000001 to 100")
+    return float(value)
+
+
+Epsilon = Annotated[float, BeforeValidator(_epsilon)]
+EpsilonPer = Annotated[Number, _between(Fraction(1, 10**6), Fraction(100), "0.000001 to 100")]
+Delta = Annotated[Number, _between(Fraction(1, 10**18), Fraction(1, 10), "1e-18 to 0.1")]
+
+
+def _proxy(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise mistake("must be an address such as 10.0.0.5 or a network such as 10.0.0.0/8") from None
+    return text
+
+
+def _store(url: str, info: ValidationInfo) -> str:
+    kind, _, rest = url.partition(":")
+    if kind == "sqlite" and rest.strip() and not rest.startswith("//"):
+        return url if info.context is None else f"sqlite:{info.context / rest}"
+    if kind not in {"postgresql", "postgres"} or not rest.startswith("//") or secret_in(url):
+        raise mistake(
+            "must be sqlite:FILE, or a URL without a password such as postgresql://discreet@db:5432/budgets; "
+            "password_env names the environment variable that holds it"
+        )
+    return url
+
+
+def _issuer(url: str) -> str:
+    parts = urlsplit("" if secret_in(url) else url)
+    near = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
+        raise mistake("must be the https URL of an issuer, such as https://login.example.org/realms/work")
+    return url
+
+
+def _centre(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise mistake("must have up to 64 letters a to z, digits, dots, dashes and underscores")
+    return name
+
+
+def _peer(url: str) -> str:
+    parts = urlsplit("" if secret_in(url) else url)
+    near = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
+        raise mistake("must be an https URL, such as https://discreet.dublin.example.org")
+    return url.rstrip("/")
+
+
+def _endpoint(url: str) -> str:
+    parts = urlsplit("" if secret_in(url) else url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise mistake("must be a URL without a password, such as http://collector:4318/v1/traces")
+    return url
+
+
+Proxy = Annotated[str, AfterValidator(_proxy)]
+StoreUrl = Annotated[Text, AfterValidator(_store)]
+IssuerUrl = Annotated[Text, AfterValidator(_issuer)]
+CentreName = Annotated[Text, AfterValidator(_centre)]
+PeerUrl = Annotated[Text, AfterValidator(_peer)]
+EndpointUrl = Annotated[Text, AfterValidator(_endpoint)]
+
 
 _WAYS = "needs epsilon and delta, or epsilon_per, delta_per and information, or a preset, and no two of these"
 
@@ -243,3 +331,66 @@ class Settings(Table):
 
 def _decimal(number: Fraction) -> Decimal:
     return Decimal(number.numerator) / number.denominator
+
+
+_SECTIONS: Mapping[str, type[Table]] = {
+    "service": Service,
+    "store": Store,
+    "noise": Noise,
+    "witness": WitnessSettings,
+    "defaults": Defaults,
+    "limits": Limits,
+    "oidc": Oidc,
+    "datacentre": DataCentre,
+    "logs": Logs,
+    "traces": Traces,
+}
+
+
+class SettingsError(InputError):
+    """A settings file that cannot be used.
+
+    Attributes:
+        path: the file.
+        mistakes: each with its place in the file; at least one.
+    """
+
+    def __init__(self, path: str | Path, mistakes: Sequence[Finding]) -> None:
+        self.path = Path(path)
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n  ".join([f"the settings {str(path)!r} cannot be used:", *map(str, self.mistakes)]))
+
+
+def load_settings(path: str | Path, overrides: Mapping[str, Any] = MappingProxyType({})) -> Settings:
+    """Read what the service runs with.
+
+    Args:
+        path: a TOML file. Paths in it are read from its folder.
+        overrides: settings of the section service in place of the file's.
+
+    Raises:
+        SettingsError: there is no such file, it is not TOML, or something in it is not allowed.
+    """
+    try:
+        # Sections that are left out have paths too, which begin at the file's folder.
+        document = {"service": {}, "store": {}, **read_toml(Path(path))}
+    except InputError as error:
+        raise SettingsError(path, [Finding("", str(error))]) from None
+    if overrides and isinstance(document["service"], dict):
+        document["service"] = {**document["service"], **overrides}
+    try:
+        return Settings.model_validate(document, context=Path(path).absolute().parent)
+    except ValidationError as error:
+        mistakes = mistakes_in(error, _placed)
+    raise SettingsError(path, mistakes)  # not from the error of pydantic, whose words are for programmers
+
+
+def settings_schema() -> dict[str, Any]:
+    """The JSON schema of settings files, for editors that complete and check TOML."""
+    return schema_of(Settings)
+
+
+def _placed(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
+    """The table that a setting stands in, and the setting's place in the file; see `mistakes_in`."""
+    place = [str(part) for part in location if part != "[key]"]
+    return _SECTIONS[place[0]] if len(place) > 1 else Settings, place

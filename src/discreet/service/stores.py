@@ -9,8 +9,8 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.sqlite_reader import SQLiteReader
 from discreet.budget.witness import FileWitness, Notary
 from discreet.errors import InputError
-from discreet.service.keys import microseconds
-from discreet.service.secret import signing_key, store_url
+from discreet.service.auth.api_keys import microseconds
+from discreet.service.secrets import signing_key, store_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

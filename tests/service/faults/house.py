@@ -29,11 +29,11 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, Act, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.app import create_app
-from discreet.service.grants import grant_name, grant_text
-from discreet.service.keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.load import load_settings
-from discreet.service.registry import GRANT, KEY
-from discreet.service.start import open_parts
+from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
+from discreet.service.auth.grants import grant_name, grant_text
+from discreet.service.auth.records import GRANT, KEY
+from discreet.service.server import open_parts
+from discreet.service.settings import load_settings
 from discreet.service.stores import open_store
 from tests.service.shelf import NOON, Clock
 

@@ -52,7 +52,7 @@ _CONTEXT.set_forkserver_preload(
     [
         *("pandas", "pyarrow.csv", "pyarrow.parquet", "sqlglot"),
         *("uvicorn.protocols.http.httptools_impl", "uvicorn.lifespan.on", "uvicorn.loops.uvloop"),
-        *("discreet.engines.duckdb", "discreet.query.tree", "discreet.service.start", __name__),
+        *("discreet.engines.duckdb", "discreet.query.tree", "discreet.service.server", __name__),
     ]
 )  # what a service imports, so that it begins at once
 
@@ -165,7 +165,7 @@ class _Dies:
 
     @contextlib.contextmanager
     def span(self, step, facts, parent=None):  # noqa: ARG002
-        """See `discreet.service.traces.Tracer`: a step of the stair."""
+        """See `discreet.service.observability.traces.Tracer`: a step of the stair."""
         if step == "request":
             self._seen = {}
         self._seen[step] = self._seen.get(step, 0) + 1
@@ -180,7 +180,7 @@ class _Dies:
         self._within = None
 
     def close(self):
-        """See `discreet.service.traces.Tracer`."""
+        """See `discreet.service.observability.traces.Tracer`."""
 
     def step(self, name):
         """A step of a transaction."""
@@ -210,7 +210,7 @@ class _Dies:
 def _run(folder, environment, now, pipe, orders):
     """Serve, in a process that was forked for that."""
     from discreet.service import start
-    from discreet.service.load import load_settings
+    from discreet.service.settings import load_settings
 
     place = Path(folder)
     os.dup2(os.open(place / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), sys.stdout.fileno())
@@ -234,10 +234,10 @@ def _store(step, store, environment, clock):
     """As `discreet.service.stores.open_store`, with a step."""
     if store.file is not None:
         from discreet.budget.stores.sqlite import SQLiteStore
-        from discreet.service.keys import microseconds
+        from discreet.service.auth.api_keys import microseconds
 
         return SQLiteStore(store.file, lambda: microseconds(clock()), step)
     from discreet.budget.stores.postgres import PostgresStore
-    from discreet.service.secret import store_url
+    from discreet.service.secrets import store_url
 
     return PostgresStore(store_url(store, environment), step)

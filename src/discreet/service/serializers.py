@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from discreet.accounting.calibrate import limit_for
 from discreet.accounting.units import units_of_cost
-from discreet.budget.model import Calendar, Sliding
+from discreet.budget import model
+from discreet.budget.ledger import entry_of
+from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
+from discreet.errors import InputError
 from discreet.release.export import privacy_to_dict
 from discreet.service.problems import left, moment, needed
-from discreet.values import Cost
+from discreet.values import Cost, exact, float_above
 from discreet.wire import document
+from discreet.wire.administration import AccountDetail, AccountSummary, Change, LedgerLine
 from discreet.wire.questions import (
     BudgetReport,
     ColumnDetail,
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from discreet.accounting.guarantee import Guarantee
+    from discreet.budget.ledger import Line
     from discreet.budget.model import Account, Balance, Paid
     from discreet.budget.model import Period as AccountPeriod
     from discreet.budget.model import Units as AccountUnits
@@ -42,6 +49,9 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Dataset
     from discreet.query.plan import Plan
     from discreet.service.settings import Limits
+    from discreet.wire.administration import AskedPeriod, Limit, Payment
+    from discreet.wire.problems import Spend
+
 
 LABELS_MOST = 1_000
 """Labels of a known domain that are shown with their column."""
@@ -49,13 +59,13 @@ LABELS_MOST = 1_000
 _SECONDS = {"day": 86_400, "week": 604_800, "month": 2_678_400}
 
 
-def budget_of(report: Report, parents: Sequence[Report]) -> BudgetReport:
+def budget_report(report: Report, parents: Sequence[Report]) -> BudgetReport:
     """How an account stands, for its owner; of its parents only what is left for everybody."""
     balance = report.balance
     return BudgetReport(
         account=balance.account.id,
         mode=balance.account.mode,
-        period=period_told(balance.account.period),
+        period=period_of(balance.account.period),
         limit=left(balance.account.limit),
         used=needed(balance.used),
         held=needed(balance.held),
@@ -116,7 +126,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
     )
 
 
-def detail_of(name: str, dataset: Dataset, limits: Limits, version: str | None) -> DatasetDetail:
+def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | None) -> DatasetDetail:
     """A dataset as its asker may see it.
 
     Args:
@@ -141,7 +151,7 @@ def detail_of(name: str, dataset: Dataset, limits: Limits, version: str | None) 
     )
 
 
-def entry_of(paid: Paid) -> HistoryEntry:
+def history_entry(paid: Paid) -> HistoryEntry:
     """An answer that was paid for, without its items."""
     about = document.read(paid.release.result)
     return HistoryEntry(
@@ -155,13 +165,13 @@ def entry_of(paid: Paid) -> HistoryEntry:
     )
 
 
-def charged_field(cost: Cost) -> str:
+def charged_header(cost: Cost) -> str:
     """The header Discreet-Charged."""
     spend = needed(cost)
     return f"rho={spend.rho!r}, delta={spend.delta!r}"
 
 
-def budget_fields(report: Report) -> tuple[tuple[str, str], ...]:
+def budget_headers(report: Report) -> tuple[tuple[str, str], ...]:
     """The headers that say how an account stands: its mode, and its budget as a rate limit.
 
     RateLimit-Policy and RateLimit are those of draft-ietf-httpapi-ratelimit-headers-11. Their quotas are whole numbers:
@@ -205,7 +215,7 @@ def _window(period: AccountPeriod) -> int | None:
     return None
 
 
-def period_told(period: AccountPeriod) -> Period:
+def period_of(period: AccountPeriod) -> Period:
     """When charges stop counting."""
     match period:
         case Sliding(days):
@@ -282,3 +292,120 @@ def _label(label: Label) -> str | int | bool:
     if isinstance(label, datetime.date):
         return label.isoformat()
     return label if isinstance(label, str | int) else str(label)
+
+
+def read_limit(asked: Limit) -> tuple[Cost, Fraction, model.Units | None]:
+    """A limit as it was written: what may be spent, the total delta, and the units it was said in.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+    if asked.preset is not None:
+        return _of_units(LINKEDIN, LINKEDIN_CONVERSION)
+    if asked.epsilon is not None and asked.delta is not None:
+        delta = exact(asked.delta, "delta")
+        return limit_for(asked.epsilon, delta), delta, None
+    if asked.rho is not None and asked.lost is not None and asked.delta is not None:
+        limit = Cost.at_most(exact(asked.rho, "rho"), exact(asked.lost, "lost"))
+        return limit, exact(asked.delta, "delta"), None
+    units = model.Units(
+        exact(asked.epsilon_per or 0, "epsilon_per"),
+        exact(asked.delta_per or 0, "delta_per"),
+        asked.information or 0,
+        asked.calls or 0,
+    )
+    conversion = LINKEDIN_CONVERSION if asked.conversion is None else exact(asked.conversion, "conversion")
+    return _of_units(units, conversion)
+
+
+def _of_units(units: model.Units, conversion: Fraction) -> tuple[Cost, Fraction, model.Units]:
+    return units.limit, units.limit.delta + conversion, units
+
+
+def read_amount(account: model.Account, asked: Payment) -> tuple[Fraction, Fraction]:
+    """What a charge or refund is in rho and delta, exactly as it was written.
+
+    Raises:
+        InputError: units where the account has none.
+    """
+    if asked.rho is not None and asked.delta is not None:
+        return exact(asked.rho, "rho"), exact(asked.delta, "delta")
+    if account.units is None:
+        raise InputError("the account has no units; say the amount in rho and delta")
+    information, calls = asked.information or 0, asked.calls or 0
+    return information * account.units.epsilon_per**2 / 8, calls * account.units.delta_per
+
+
+def read_period(asked: AskedPeriod) -> model.Period:
+    """A period as it was written.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+    if asked.days is not None:
+        return Sliding(asked.days)
+    if asked.unit is not None:
+        return Calendar(asked.unit, asked.zone or "UTC")
+    return Forever()
+
+
+def account_summary(account: model.Account) -> AccountSummary:
+    """An account, as lists show it."""
+    return AccountSummary(
+        account=account.id,
+        parent=account.parent,
+        mode=account.mode,
+        period=period_of(account.period),
+        limit=left(account.limit),
+        delta=float_above(account.delta),
+        total=_total(account),
+    )
+
+
+def account_detail(path: Sequence[Report]) -> AccountDetail:
+    """An account with all that is known of how it stands.
+
+    Args:
+        path: the account and its parents.
+    """
+    balance = path[0].balance
+    return AccountDetail(
+        **budget_report(path[0], path[1:]).model_dump(),
+        parent=balance.account.parent,
+        delta=float_above(balance.account.delta),
+        as_of=balance.as_of,
+        total=_total(balance.account),
+    )
+
+
+def _total(account: model.Account) -> Spend | None:
+    return left(account.share.total) if account.share else None
+
+
+def ledger_line_of(line: Line) -> LedgerLine:
+    """A line of the ledger: in words, and as it is hashed.
+
+    Raises:
+        LedgerBroken: it is no line of ours.
+    """
+    entry = entry_of(line)
+    changes = [
+        Change(account=account, bucket=bucket, part=part, rho=_signed(amount.rho, 18), delta=_signed(amount.delta, 27))
+        for account, bucket, tally in entry.changes
+        for part in ("used", "held", "forfeited", "refunded")
+        if (amount := getattr(tally, part))
+    ]
+    return LedgerLine(
+        seq=line.seq,
+        time=moment(entry.time_us),
+        kind=entry.kind,
+        reservation=entry.reservation,
+        detail=json.loads(entry.detail),
+        changes=changes,
+        body=line.body,
+        hash=line.hash.hex(),
+    )
+
+
+def _signed(quanta: int, digits: int) -> float:
+    return float(quanta / 10**digits)

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from discreet.errors import DiscreetError
-from discreet.service.limits import in_thread
+from discreet.service.auth.gate import in_thread
 from discreet.wire.administration import Alive, Readiness
 
 if TYPE_CHECKING:

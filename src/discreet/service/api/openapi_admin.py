@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from discreet.service.openapi import About, parameter_of
+from discreet.service.api.openapi import About, parameter_of
 from discreet.wire import administration as wire
 
 if TYPE_CHECKING:
@@ -240,4 +240,4 @@ ROUTES: tuple[About, ...] = (
         wire.RunningSettings,
     ),
 )
-"""Their handlers are in `discreet.service.admin`."""
+"""Their handlers are in `discreet.service.api.admin`."""

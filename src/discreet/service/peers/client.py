@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 
 from discreet.errors import DiscreetError, InputError
+from discreet.service.auth.identity import Unauthorized
+from discreet.service.secrets import read_secret
 from discreet.wire.malformed import read_body
 from discreet.wire.peers import BODY_MOST_BYTES, Requested, Transferred
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import BaseModel
 
-    from discreet.service.peer_keys import PeerKeys
+    from discreet.service.settings import DataCentre
     from discreet.wire.peers import Requests, Transfers
+
 
 Answer = TypeVar("Answer", Requested, Transferred)
 
@@ -71,3 +78,64 @@ class PeerClient:
             return read_body(kind, body)
         except (httpx.HTTPError, httpx.InvalidURL, InputError):
             raise Misunderstood from None
+
+
+KEY_LEAST = 32
+"""Characters of a key."""
+
+
+class PeerKeys:
+    """The keys of all data centres: the first is said, all are believed, so that they can be changed one by one.
+
+    Args:
+        keys: at least one, of 32 or more printable characters without white space.
+
+    Raises:
+        InputError: there is none, or one is too short.
+    """
+
+    def __init__(self, keys: list[str]) -> None:
+        if not keys or any(len(key) < KEY_LEAST or not key.isascii() or not key.isprintable() for key in keys):
+            raise InputError(
+                f"the key of the data centres needs {KEY_LEAST} or more printable characters, such as openssl rand "
+                "-hex 32 prints; an older key may follow in a second line"
+            )
+        self._said = keys[0]
+        self._digests = [_digest(key) for key in keys]
+
+    def __repr__(self) -> str:
+        return "PeerKeys(...)"
+
+    @property
+    def header(self) -> str:
+        """What is said."""
+        return f"Bearer {self._said}"
+
+    def check(self, header: str | None) -> None:
+        """Raise unless *header* says one of the keys.
+
+        Raises:
+            Unauthorized: it does not.
+        """
+        kind, _, key = (header or "").partition(" ")
+        digest = _digest(key.strip())
+        known = [hmac.compare_digest(digest, each) for each in self._digests]
+        if kind.lower() != "bearer" or not any(known):
+            raise Unauthorized("unknown")
+
+
+def peer_keys(centre: DataCentre, environment: Mapping[str, str]) -> PeerKeys:
+    """The keys that the settings name.
+
+    Raises:
+        InputError: they are not there, too short, or others can read the file.
+    """
+    if centre.key_file is not None:
+        text = read_secret(centre.key_file, "key of the data centres").decode("utf-8", "replace")
+    else:
+        text = environment.get(centre.key_env or "", "")
+    return PeerKeys(text.split())
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 
-from discreet.service.events import Failed, Requested, on_grid
+from discreet.service.observability.events import Failed, Requested, on_grid
+from discreet.service.observability.traces import Facts
 from discreet.service.problems import trouble_of
-from discreet.service.traces import Facts
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
 
 if TYPE_CHECKING:

@@ -23,15 +23,15 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from discreet.budget.model import NAME_LONGEST
-from discreet.service.events import Fetched
-from discreet.service.identity import Identity, IssuerUnavailable, Unauthorized
+from discreet.service.auth.identity import Identity, IssuerUnavailable, Unauthorized
+from discreet.service.observability.events import Fetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from discreet.service.identity import Role
-    from discreet.service.logs import Log
+    from discreet.service.auth.identity import Role
+    from discreet.service.observability.logging import Log
     from discreet.service.settings import Oidc
 
 ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA", "Ed25519"})
@@ -67,7 +67,7 @@ class _Registry(JWSRegistry):
 
 
 class Issuer:
-    """An OpenID issuer; `discreet.service.keys.Tokens`. Usable from several threads.
+    """An OpenID issuer; `discreet.service.auth.api_keys.Tokens`. Usable from several threads.
 
     Args:
         settings: who it is, and what its claims mean.

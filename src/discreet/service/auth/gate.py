@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import anyio
 from starlette.requests import ClientDisconnect
 
-from discreet.service.events import Denied
-from discreet.service.identity import Unauthorized
+from discreet.service.auth.identity import Unauthorized
+from discreet.service.middleware import visit_of
+from discreet.service.observability.events import Denied
 from discreet.service.problems import ClientGone, TooLarge, TooManyRequests, UnsupportedMediaType
-from discreet.service.reception import visit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from starlette.requests import Request
 
-    from discreet.service.identity import Identity, Role
+    from discreet.service.auth.identity import Identity, Role
     from discreet.service.parts import Parts
     from discreet.service.settings import Settings
 

@@ -3,7 +3,7 @@
     log = EveryLog(StructuredLog(sys.stdout, "json", clock), metrics)
     log.event(Released(request_id, ...))
 
-There is no method that takes a text. What the events are, and why, is in `discreet.service.events`.
+There is no method that takes a text. What the events are, and why, is in `discreet.service.observability.events`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import operator
+import sys
+import threading
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias, get_args
 
 import structlog
 
 from discreet.errors import InvariantViolated
-from discreet.service.events import Event, Failed, Forfeited, Overheard
+from discreet.service.observability.events import Event, Failed, Forfeited, Overheard, told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
+
 
 _Read: TypeAlias = "Callable[[Event], tuple[Any, ...]]"
 
@@ -145,3 +151,72 @@ def _columns(stream: TextIO) -> Callable[[dict[str, Any]], str]:
         sort_keys=False,
     )
     return lambda line: renderer(None, line["level"], line)
+
+
+_PYTHON_LEVELS: dict[int, Literal["debug", "info", "warning", "error", "critical"]] = {
+    logging.DEBUG: "debug",
+    logging.INFO: "info",
+    logging.WARNING: "warning",
+    logging.ERROR: "error",
+    logging.CRITICAL: "critical",
+}
+
+
+class _Ear(logging.Handler):
+    """Takes records of Python's logging."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raised = record.exc_info[1] if record.exc_info else None
+        error, frames = (None, ()) if raised is None else told_of(raised)
+        self._log.event(
+            Overheard(
+                record.name,
+                _PYTHON_LEVELS.get(record.levelno, "warning"),
+                f"{record.filename}:{record.lineno}",
+                error,
+                frames,
+            )
+        )
+
+
+@contextlib.contextmanager
+def overhear(log: Log) -> Iterator[None]:
+    """While it is entered, take all that libraries log and Python prints to *log*, for the whole process.
+
+    Loggers keep nothing of their own: handlers that they have are put aside, so that nothing is written twice. It is
+    for the process that serves, as its outermost step.
+    """
+    root, ear = logging.getLogger(), _Ear(log)
+    loggers = [root, *(found for found in root.manager.loggerDict.values() if isinstance(found, logging.Logger))]
+    before = [(logger, logger.handlers[:], logger.propagate) for logger in loggers]
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning
+    for logger in loggers:
+        logger.handlers, logger.propagate = [], True
+    root.addHandler(ear)
+    sys.excepthook = lambda _kind, error, _trace: log.event(Failed.of(error, "process"))
+    threading.excepthook = lambda args: _tell(log, args.exc_value, "thread")
+    sys.unraisablehook = lambda args: _tell(log, args.exc_value, "cleaning up")
+    warnings.showwarning = _warned(log)
+    try:
+        yield
+    finally:
+        for logger, handlers, propagate in before:
+            logger.handlers, logger.propagate = handlers, propagate
+        root.removeHandler(ear)
+        sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning = hooks
+
+
+def _tell(log: Log, error: BaseException | None, where: str) -> None:
+    if error is not None:
+        log.event(Failed.of(error, where))
+
+
+def _warned(log: Log) -> Any:  # noqa: ANN401 - as warnings.showwarning
+    def show(_message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+        log.event(Overheard("warnings", "warning", f"{Path(filename).name}:{lineno}", category.__name__))
+
+    return show

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import secrets
 import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO, cast
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import anyio
 import httpx
@@ -20,31 +23,32 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import LEASE_MOST_MS
 from discreet.budget.witness import FileWitness
 from discreet.catalog.load import load_catalog
-from discreet.errors import InputError
+from discreet.errors import DiscreetError, InputError
 from discreet.service.app import create_app
-from discreet.service.events import Began, Ended
-from discreet.service.grants import Grants
-from discreet.service.keys import Keyring
-from discreet.service.locksmith import Locksmith
-from discreet.service.logs import EveryLog, StructuredLog
-from discreet.service.metrics import Metrics
-from discreet.service.oidc import Issuer
-from discreet.service.overheard import overhear
+from discreet.service.auth.api_keys import Keyring, Locksmith
+from discreet.service.auth.grants import Grants
+from discreet.service.auth.oidc import Issuer
+from discreet.service.auth.records import KEY, Registry
+from discreet.service.maintenance import MarkedNotary, Marks, Upkeep
+from discreet.service.observability.events import Began, Ended
+from discreet.service.observability.logging import EveryLog, StructuredLog, overhear
+from discreet.service.observability.metrics import Metrics
+from discreet.service.observability.traces import open_tracer
 from discreet.service.parts import Parts
-from discreet.service.peers import open_peers
-from discreet.service.registry import KEY, Registry
-from discreet.service.secret import noise_secret, signing_key
+from discreet.service.peers.sync import open_peers
+from discreet.service.secrets import noise_secret, signing_key
+from discreet.service.settings import load_settings
 from discreet.service.stores import open_store, utc_now
-from discreet.service.traces import open_tracer
-from discreet.service.upkeep import MarkedNotary, Marks, Upkeep
 from discreet.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
+    from multiprocessing.context import SpawnProcess
 
     from discreet.catalog.model import Catalog
     from discreet.service.settings import Settings, WitnessSettings
+
 
 _KEEP_ALIVE_SECONDS = 75  # longer than proxies keep a connection that they may still use
 _LEASE_SPARE_MS = 60_000
@@ -224,3 +228,69 @@ def _metrics_shown(settings: Settings, parts: Parts) -> Iterator[None]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class WorkerDied(DiscreetError):
+    """A process of the service ended by itself; the others were stopped."""
+
+
+def serve_many(
+    path: str,
+    overrides: Mapping[str, Any],
+    settings: Settings,
+    environment: Mapping[str, str],
+    announce: Callable[[str], None],
+) -> None:
+    """Serve in as many processes as the settings say, until SIGTERM or SIGINT.
+
+    If one of them ends by itself, all do: whoever watches over the service starts it anew.
+
+    Args:
+        path: of the settings file, which each process reads.
+        overrides: settings in place of the file's.
+        settings: the same as this process read them.
+        environment: the variables in which secrets are.
+        announce: is told the URL.
+
+    Raises:
+        WorkerDied: a process ended by itself.
+        DiscreetError: as `open_parts`.
+    """
+    context = multiprocessing.get_context("spawn")
+    with contextlib.closing(listen(settings)) as listener:
+        with open_parts(settings, environment):  # what is wrong is told once, and schemas are made by one
+            pass
+        workers = [
+            context.Process(target=_work, args=(path, dict(overrides), listener), name=f"worker {n + 1}")
+            for n in range(settings.service.workers)
+        ]
+        asked: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: _pass_on(asked, workers, number))
+        for worker in workers:
+            worker.start()
+        announce(url_of(listener))
+        wait([worker.sentinel for worker in workers])
+        died = not asked
+        _pass_on(asked, workers, signal.SIGTERM)
+        for worker in workers:
+            worker.join()
+    if died:
+        raise WorkerDied("a process of the service ended by itself, so the others were stopped; its log says more")
+
+
+def _pass_on(asked: list[int], workers: list[SpawnProcess], number: int) -> None:
+    asked.append(number)
+    for worker in workers:
+        if worker.is_alive():
+            worker.terminate()
+
+
+def _work(path: str, overrides: dict[str, Any], listener: socket.socket) -> None:
+    """What each process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which passes it on once
+    try:
+        serve(load_settings(path, overrides), os.environ, lambda _: None, listener)
+    except DiscreetError as error:
+        sys.stderr.write(f"discreet: {error}\n")
+        sys.exit(3)

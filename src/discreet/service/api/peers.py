@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
 from starlette.responses import Response
 
-from discreet.service.limits import in_thread, read_json
-from discreet.service.reception import visit_of
+from discreet.service.auth.gate import in_thread, read_json
+from discreet.service.middleware import visit_of
 from discreet.service.routes import RawRoute, refuse_parameters
 from discreet.wire.malformed import read_body
 from discreet.wire.peers import BODY_MOST_BYTES, Requests, Transfers

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.model import Account
     from discreet.catalog.model import Catalog, Dataset
-    from discreet.service.registry import Registry, Snapshot
+    from discreet.service.auth.records import Registry, Snapshot
 
 Columns: TypeAlias = frozenset[str] | None
 """The columns of a dataset that somebody may ask about; None for all, also those that the catalog will get."""

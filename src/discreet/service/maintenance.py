@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.witness import Notary
-from discreet.service.events import Failed, Tended
-from discreet.service.keys import microseconds
-from discreet.service.repeating import repeating
+from discreet.service.auth.api_keys import microseconds
+from discreet.service.observability.events import Failed, Tended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from discreet.budget.manager import BudgetManager
     from discreet.budget.store import BudgetStore
-    from discreet.service.locksmith import Locksmith
-    from discreet.service.logs import Log
+    from discreet.service.auth.api_keys import Locksmith
+    from discreet.service.observability.logging import Log
+
 
 EVERY_SECONDS = 10.0
 """How often."""
@@ -30,7 +31,7 @@ CLOCKS_APART = timedelta(minutes=5)
 
 
 class Meter(Protocol):
-    """Is told how the upkeep went; a `discreet.service.metrics.Metrics`."""
+    """Is told how the upkeep went; a `discreet.service.observability.metrics.Metrics`."""
 
     def tended(self, ledger_lines: int) -> None:
         """It succeeded just now."""
@@ -155,3 +156,27 @@ class Upkeep:
 
     def _since(self, mark: float | None) -> float:
         return float("inf") if mark is None else self._monotonic() - mark
+
+
+@contextlib.contextmanager
+def repeating(work: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
+    """While it is entered, a thread does *work*, with so many seconds between; on leaving, what is under way ends.
+
+    Args:
+        work: raises nothing: a thread that ends does nothing any more.
+        seconds: above 0.
+        name: of the thread.
+    """
+    stop = threading.Event()
+
+    def go_on() -> None:
+        while not stop.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=go_on, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from discreet.service.api.openapi_example import RELEASE
 from discreet.service.negotiation import MEDIA_TYPES
-from discreet.service.openapi_example import RELEASE
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, problem
 from discreet.wire.questions import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, Question
 

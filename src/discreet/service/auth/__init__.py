@@ -1,0 +1,1 @@
+"""Authentication and authorization: API keys, OIDC tokens, grants, rate limits."""

@@ -1,0 +1,344 @@
+"""Everything that a service needs to start: settings, a catalog, secrets, a store with its first accounts and keys."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import Account, Act, Sliding
+from discreet.budget.stores import place
+from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.budget.witness import FileWitness, Notary
+from discreet.catalog.load import load_catalog
+from discreet.catalog.toml import write_text
+from discreet.errors import InputError
+from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
+from discreet.service.auth.grants import grant_name, grant_text
+from discreet.service.auth.records import GRANT, KEY
+from discreet.service.secrets import signing_key, write_secret
+from discreet.service.stores import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from discreet.budget.store import BudgetStore
+    from discreet.catalog.model import Catalog
+    from discreet.service.auth.identity import Role
+    from discreet.service.settings import Store
+
+
+DATA, ORGANISATION, ANALYST = "data", "example", "ann@example"
+"""The accounts that are opened: all data, an organisation, and one of its analysts."""
+
+RETENTION_DAYS = 30
+"""The period of their budgets, if the catalog does not say how long data is kept."""
+
+# The order in which they come to be: without settings nothing starts.
+_FILES = (
+    *("reads.parquet", "catalog.toml", "noise.key", "witness.key", "witness.log"),
+    *("budget.db", "budget.db-wal", "budget.db-shm", "discreet.toml"),
+)
+_ROLES: Mapping[Role, str | None] = {"admin": None, "officer": None, "analyst": ANALYST}
+_YEAR_US = 365 * 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Founded:
+    """What was made.
+
+    Args:
+        settings: the file to serve with.
+        keys: the first key of each role, to be shown once.
+        question: a SELECT that the analyst may ask; None if the catalog is not ours.
+    """
+
+    settings: Path
+    keys: Mapping[Role, str]
+    question: str | None
+
+
+def found(
+    folder: Path,
+    *,
+    catalog: Path | None,
+    store: Store,
+    force: bool,
+    environment: Mapping[str, str],
+    clock: Callable[[], datetime],
+    random: Callable[[int], bytes],
+) -> Founded:
+    """Make all that a service needs, wholly or not at all.
+
+    Args:
+        folder: where; it is made if it is missing.
+        catalog: of analysts' data; None for one with data that is made up.
+        store: where budgets are to be kept: an SQLite file that is made in *folder*, or an empty PostgreSQL database.
+        force: True to put files aside that are there already.
+        environment: the variables in which secrets are.
+        clock: the time.
+        random: gives random bytes that nobody else knows.
+
+    Raises:
+        InputError: files or accounts are there already, or the catalog cannot be used.
+        StoreUnavailable: the store cannot be opened, or a service has it.
+    """
+    known = None if catalog is None else load_catalog(catalog)
+    names = (
+        _FILES if catalog is None else tuple(name for name in _FILES if name not in {"reads.parquet", "catalog.toml"})
+    )
+    aside = f"replaced-{clock():%Y%m%dT%H%M%SZ}" if force else None
+    with contextlib.ExitStack() as stack:
+        if force and (folder / "budget.db").exists():
+            stack.enter_context(contextlib.closing(place.lock(folder / "budget.db")))  # a service may be running
+        stage = stack.enter_context(staged(folder, names, aside=aside))
+        for name in ("noise.key", "witness.key"):
+            write_secret(stage / name, random(32))
+        if known is None:
+            write_reads(stage / "reads.parquet")
+            (stage / "catalog.toml").write_text(CATALOG, "utf-8")
+            known = load_catalog(stage / "catalog.toml")
+        where = "catalog.toml" if catalog is None else str(catalog.absolute())
+        (stage / "discreet.toml").write_text(_settings(where, store), "utf-8")
+        keys = _stocked(stage, store, known, environment, clock, random)
+    return Founded(folder / "discreet.toml", keys, QUESTION if catalog is None else None)
+
+
+def make_key(
+    manager: BudgetManager, role: Role, account: str | None, now_us: int, random: Callable[[int], bytes], act: Act
+) -> str:
+    """Put a key into the store without asking anybody: for whoever has the store.
+
+    Returns:
+        the key's text.
+    """
+    made, expires_us = new_key(random), None if role == "admin" else now_us + _YEAR_US
+    record = KeyRecord(digest_of(made.text).hex(), account, (role,), now_us, expires_us, f"first {role}")
+    manager.put_record(KEY, made.id, record.text, act)
+    return made.text
+
+
+def _settings(catalog: str, store: Store) -> str:
+    password = "" if store.password_env is None else f"password_env = {write_text(store.password_env)}\n"
+    url = "sqlite:budget.db" if store.file is not None else store.url
+    return SETTINGS.format(catalog=write_text(catalog), url=write_text(url), password=password)
+
+
+def _stocked(
+    stage: Path,
+    store: Store,
+    catalog: Catalog,
+    environment: Mapping[str, str],
+    clock: Callable[[], datetime],
+    random: Callable[[int], bytes],
+) -> Mapping[Role, str]:
+    """The store with accounts, grants and keys, and a witness of it."""
+    opened: BudgetStore
+    if store.file is not None:
+        opened = SQLiteStore(stage / "budget.db", lambda: microseconds(clock()))
+    else:
+        opened = open_store(store, environment, clock)
+    numbers = itertools.count(1)
+    with contextlib.closing(opened):
+        manager = BudgetManager(opened, lambda: f"first-{next(numbers)}")
+        if manager.accounts() or manager.records(KEY):
+            raise InputError("the store has accounts or keys already, and can be served as it is")
+        act = Act("discreet", "discreet init")
+        _open_accounts(manager, catalog, act)
+        now_us = microseconds(clock())
+        keys = {role: make_key(manager, role, account, now_us, random, act) for role, account in _ROLES.items()}
+        Notary(FileWitness(stage / "witness.log"), signing_key(stage / "witness.key")).seal(opened)
+    with contextlib.suppress(FileNotFoundError):
+        (stage / "budget.db").chmod(0o600)  # answers are in it, and who paid for them
+    return keys
+
+
+def _open_accounts(manager: BudgetManager, catalog: Catalog, act: Act) -> None:
+    kept = [dataset.retention_days for dataset in catalog.datasets.values()]
+    period = Sliding(max(days or RETENTION_DAYS for days in kept))
+    delta = Fraction(1, 10**6)
+    for name, epsilon, parent in ((DATA, 20.0, None), (ORGANISATION, 10.0, DATA), (ANALYST, 5.0, ORGANISATION)):
+        manager.create(Account.of_epsilon(name, epsilon, delta, parent, period), act)
+    for dataset in catalog.datasets:
+        manager.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), act)
+
+
+QUESTION = (
+    "SELECT article, COUNT(DISTINCT reader) AS readers FROM reads GROUP BY article ORDER BY readers DESC LIMIT 10"
+)
+"""What an analyst may ask about it."""
+
+CATALOG = """\
+# What analysts may ask about a reading log that is made up. To serve data of your own, start another catalog with
+# discreet catalog init, check it with discreet catalog check, and name it in discreet.toml.
+
+[datasets.reads]
+description = "Which reader read which article; made up."
+source = "reads.parquet"
+user = "reader"
+data_version = "1"  # change it whenever the data changes
+retention_days = 30
+k_most = 100
+
+[datasets.reads.columns]
+article = { type = "text", group = true, filter = true }
+country = { type = "text", group = true, filter = true, domain = ["BR", "DE", "IN", "KE", "US"] }
+day = { type = "date", filter = true }
+minutes = { type = "integer", sum = { low = 0, high = 60 } }
+"""
+
+_READERS, _ROWS = 6_000, 60_000
+_COUNTRIES = ("BR", "DE", "IN", "KE", "US")
+
+
+def write_reads(path: Path) -> None:
+    """Write the log: 60,000 rows of 6,000 readers; a few of the 200 articles are read by many."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    random = np.random.default_rng(2021)
+    popularity = 1.0 / (np.arange(200) + 3.0)
+    readers = random.integers(0, _READERS, _ROWS)
+    articles = random.choice(200, size=_ROWS, p=popularity / popularity.sum())
+    table = {
+        "reader": readers,
+        "article": np.array([f"article-{n:03}" for n in range(1, 201)])[articles],
+        "country": np.array(_COUNTRIES)[readers % len(_COUNTRIES)],
+        "day": np.datetime64("2026-01-01") + random.integers(0, 30, _ROWS),
+        "minutes": random.integers(1, 45, _ROWS),
+    }
+    pq.write_table(pa.table(table), path)
+
+
+SETTINGS = """\
+# What the budget service runs with: discreet serve discreet.toml
+# Paths begin at the folder of this file. Secrets have no place in it.
+
+[service]
+catalog = {catalog}
+host = "127.0.0.1"            # this machine only; put a proxy with TLS in front before you change it
+port = 8080                   # 0 for any free port
+#trusted_proxies = ["10.0.0.5"]   # whose word is taken on where a request came from
+#concurrent_most = 16         # questions under way at once
+#requests_per_minute = 600    # of each key
+#release_grid_ms = 50         # answers leave at multiples of it, so that nobody sees how long counting took
+
+[store]
+url = {url}
+{password}
+[noise]
+key_file = "noise.key"        # whoever has it can take the noise away; back it up as you keep the data
+
+[witness]
+file = "witness.log"          # put it on another disk: it tells a restored backup from the store
+signing_key_file = "witness.key"
+
+[defaults]                    # for questions that say no privacy parameters
+epsilon = 1
+delta = 1e-8
+#preset = "linkedin"          # or units: 0.15 for each result, 1e-10 for each question
+
+[limits]                      # the most that one question may ask for
+k_most = 1_000
+head_limit_most = 100_000
+epsilon_most = 4
+
+#[oidc]                       # tokens of an OpenID issuer, beside API keys
+#issuer = "https://login.example.org/realms/work"
+#audience = "discreet"
+#account_claim = "discreet_account"   # one that people cannot change themselves
+#roles_claim = "groups"
+#roles = {{ analysts = "analyst", privacy-office = "officer" }}
+
+[logs]
+format = "json"               # or console, for people
+
+#[traces]
+#endpoint = "http://collector:4318/v1/traces"
+"""
+"""With the places catalog, url and password, which are TOML."""
+
+
+@contextlib.contextmanager
+def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator[Path]:
+    """A hidden folder to write files into, which are moved to *folder* when the context ends well.
+
+    Args:
+        folder: where they are to be; it is made if it is missing.
+        names: of all files that may come to be, in the order in which they are moved. What was not written is left out.
+        aside: the name of a folder in *folder* that files which are there already are moved into; None if there must
+            be none.
+
+    Raises:
+        InputError: a file is there already, or cannot be written.
+    """
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if aside is None:
+            refuse_existing(folder, names)
+        stage = Path(tempfile.mkdtemp(dir=folder, prefix=".discreet-"))
+    except OSError as error:
+        raise InputError(f"{str(folder)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+    try:
+        yield stage
+        _move(stage, folder, names, None if aside is None else folder / aside)
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        if made:
+            with contextlib.suppress(OSError):  # somebody else put something there
+                folder.rmdir()
+        raise
+    shutil.rmtree(stage, ignore_errors=True)
+
+
+def refuse_existing(folder: Path, names: Sequence[str]) -> None:
+    """Raise if one of the files is there.
+
+    Raises:
+        InputError: it is.
+    """
+    there = [name for name in names if os.path.lexists(folder / name)]
+    if there:
+        raise InputError(f"{', '.join(map(repr, there))} in {str(folder)!r} would be replaced; --force puts it aside")
+
+
+def _move(stage: Path, folder: Path, names: Sequence[str], aside: Path | None) -> None:
+    """Move what was staged, or leave everything as it was."""
+    done: list[tuple[Path, Path]] = []
+    try:
+        if aside is None:
+            refuse_existing(folder, names)
+        else:
+            there = [name for name in names if os.path.lexists(folder / name)]
+            if there:
+                aside.mkdir()
+            for name in there:
+                done.append(_moved(folder / name, aside / name))
+        for name in names:
+            if (stage / name).exists():
+                done.append(_moved(stage / name, folder / name))
+    except BaseException as error:
+        for source, target in reversed(done):
+            target.rename(source)
+        if aside is not None and aside.is_dir() and not any(aside.iterdir()):
+            aside.rmdir()
+        if isinstance(error, OSError):
+            wrong = (error.strerror or "no access").lower()
+            raise InputError(f"{str(folder)!r} cannot be written: {wrong}") from None
+        raise
+
+
+def _moved(source: Path, target: Path) -> tuple[Path, Path]:
+    source.rename(target)
+    return source, target

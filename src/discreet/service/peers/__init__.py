@@ -1,0 +1,1 @@
+"""Budget shares exchanged with other data centres."""
