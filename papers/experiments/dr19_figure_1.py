@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from discreet.accounting.bounds import bounded_range, optimal_dp_lattice, zcdp_tight
+from discreet.accounting.bounds import bounded_range, optimal_dp_delta, zcdp_tight
 from papers.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -18,6 +18,29 @@ NAME = "dr19-figure-1"
 PANELS = ((0.005, 0.01, 0.025, 0.05), (0.1, 0.25, 0.5, 1.0))
 DELTA = 1e-6
 MOST = 100
+
+
+def optimal_dp_lattice(k: int, epsilon: float, delta: float) -> tuple[float, float]:
+    """Evaluate Durfee & Rogers 2019, Lemma 4.5, as their Figure 1 does.
+
+    Args:
+        k: number of steps, at least 1.
+        epsilon: of each step, above 0.
+        delta: at least 0, below 1.
+
+    Returns:
+        ((k - 2i) epsilon, delta_i) for the largest i with delta_i at most *delta*.
+    """
+    low, high = 0, k // 2 + 1  # delta_0 = 0, and delta_i grows with i
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _lattice_delta(k, epsilon, middle) <= delta else (low, middle)
+    return (k - 2 * low) * epsilon, _lattice_delta(k, epsilon, low)
+
+
+def _lattice_delta(k: int, epsilon: float, i: int) -> float:
+    """delta_i of Lemma 4.5; exactly 0 for i = 0."""
+    return optimal_dp_delta(k, epsilon, (k - 2 * i) * epsilon) if i else 0.0
 
 
 def cells(setting: Setting) -> list[Row]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from discreet.accounting.advice import averaging, averaging_published, differencing, unique_count
+from discreet.accounting.advice import averaging, differencing
 from discreet.mechanisms import UnknownGumbel
 from discreet.noise import DiscreteLaplace
 from discreet.values import ExactHead
 from papers.experiment import Experiment, trial_bits
+from papers.linkedin_published import averaging_published, unique_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from discreet.accounting.adaptive import adaptive_epsilon
-from discreet.accounting.advice import DEPLOYMENTS
 from discreet.accounting.bounds import linkedin_system, zcdp_tight
 from papers.experiment import Experiment
+from papers.linkedin_published import DEPLOYMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

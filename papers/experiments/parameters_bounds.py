@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from discreet.accounting.adaptive import adaptive_epsilon
-from discreet.accounting.advice import linkedin_deployment
 from discreet.pictures import BOUNDS, epsilon_curves
 from papers.experiment import Experiment
+from papers.linkedin_published import linkedin_deployment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -119,36 +119,6 @@ def test_optimal_composition_inverts_itself():
     assert bounds.optimal_dp(100, 0.1, 1e-6) == pytest.approx(4.774568, abs=1e-6)
 
 
-def test_lemma_45_is_read_as_figure_1_reads_it():
-    """Durfee & Rogers 2019, Lemma 4.5, summed as printed, and the ratios of their Figure 1."""
-    printed = {0: 0.0, 1: 0.0948951119, 2: 0.3600322521}
-    for i, delta in printed.items():
-        found = bounds.optimal_dp_lattice(4, 0.5, delta + 1e-9)
-        assert found == (pytest.approx((4 - 2 * i) * 0.5), pytest.approx(delta, rel=1e-8))
-    figure = {
-        (25, 0.005): 1.2840,
-        (50, 0.01): 1.4345,
-        (100, 0.05): 1.5497,
-        (50, 0.25): 1.4286,
-        (100, 1.0): 1.0889,
-    }
-    for (k, epsilon), ratio in figure.items():
-        total, delta = bounds.optimal_dp_lattice(k, epsilon, 1e-6)
-        i = round((k - total / epsilon) / 2)
-        with mp.workdps(40):
-            e = mp.mpf(epsilon)
-            truth = (
-                sum(
-                    mp.binomial(k, part) * (mp.exp((k - part) * e) - mp.exp((k - 2 * i + part) * e))
-                    for part in range(i)
-                )
-                / (1 + mp.exp(e)) ** k
-            )
-        assert delta == pytest.approx(float(truth), rel=3e-9)
-        assert delta <= 1e-6
-        assert total / bounds.bounded_range([epsilon] * k, delta) == pytest.approx(ratio, abs=5e-5)
-
-
 @pytest.mark.parametrize(("k", "total"), [(2, 0.3), (2, 1.1), (3, 0.0), (3, 0.7), (3, 2.0)])
 def test_no_unequal_bounded_range_steps_are_worse_than_the_equal_ones(k, total):
     """Dong, Durfee & Rogers 2020: every combination of t on a grid, all 2^k outcomes; the optimum is met closely."""
@@ -266,7 +236,6 @@ def test_a_delta_that_covers_everything_needs_no_epsilon():
         (lambda: bounds.optimal_dp(10_001, 0.1, 0.1), "k must be from 1 to 10,000, not 10001"),
         (lambda: bounds.optimal_dp(1, 51.0, 0.1), "epsilon must be above 0 and at most 50, not 51.0"),
         (lambda: bounds.optimal_dp_delta(1, 0.1, -0.1), "total must be at least 0 and finite"),
-        (lambda: bounds.optimal_dp_lattice(1, 0.1, math.nan), "delta must be at least 0 and below 1, not nan"),
         (lambda: bounds.nonadaptive_br(0, 0.1, 0.1), "k must be from 1 to 10,000"),
         (lambda: bounds.nonadaptive_br_delta(1, 0.1, math.inf), "total must be at least 0 and finite"),
     ],

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import mpmath as mp
 import numpy as np
 import pytest
 from papers.experiment import Setting
 from papers.experiments import dr19_figure_1, dr19_lemma_3_1, dr19_pay_what_you_get
 from papers.tables import Tables
 
+from discreet.accounting.bounds import bounded_range
 from discreet.accounting.calibrate import limit_for
 from tests.papers.smoke import page_of
 
@@ -120,3 +122,33 @@ def test_a_fixed_charge_answers_as_many_questions_as_fit_and_paying_for_what_is_
         # what was paid: a unit an item, and one where the threshold was reached; less than a full answer is left over
         units = got["items"] + got["questions"] - got["complete"]
         assert 0 <= limit.rho / (Fraction(1, 100) / 8) - units < 25
+
+
+def test_lemma_45_is_read_as_figure_1_reads_it():
+    """Durfee & Rogers 2019, Lemma 4.5, summed as printed, and the ratios of their Figure 1."""
+    printed = {0: 0.0, 1: 0.0948951119, 2: 0.3600322521}
+    for i, delta in printed.items():
+        found = dr19_figure_1.optimal_dp_lattice(4, 0.5, delta + 1e-9)
+        assert found == (pytest.approx((4 - 2 * i) * 0.5), pytest.approx(delta, rel=1e-8))
+    figure = {
+        (25, 0.005): 1.2840,
+        (50, 0.01): 1.4345,
+        (100, 0.05): 1.5497,
+        (50, 0.25): 1.4286,
+        (100, 1.0): 1.0889,
+    }
+    for (k, epsilon), ratio in figure.items():
+        total, delta = dr19_figure_1.optimal_dp_lattice(k, epsilon, 1e-6)
+        i = round((k - total / epsilon) / 2)
+        with mp.workdps(40):
+            e = mp.mpf(epsilon)
+            truth = (
+                sum(
+                    mp.binomial(k, part) * (mp.exp((k - part) * e) - mp.exp((k - 2 * i + part) * e))
+                    for part in range(i)
+                )
+                / (1 + mp.exp(e)) ** k
+            )
+        assert delta == pytest.approx(float(truth), rel=3e-9)
+        assert delta <= 1e-6
+        assert total / bounded_range([epsilon] * k, delta) == pytest.approx(ratio, abs=5e-5)

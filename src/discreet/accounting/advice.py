@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from discreet.accounting.bounds import SystemBound, demand, linkedin_system
+from discreet.accounting.bounds import demand
 from discreet.accounting.guarantee import guarantee_of
 from discreet.accounting.units import cost_of_units
 
@@ -28,20 +28,6 @@ MOST_ANSWERS = 4_000
 LARGEST_EPSILON = 10.0
 
 
-def averaging_published(epsilon_per: float, answers: int, tolerance: float = 0.5) -> float:
-    """Chance that the mean of independent noisy answers is within *tolerance* of the count (8.3.1), as published.
-
-    The paper puts a normal law in the place of the mean of Laplace noise; `averaging` does not.
-
-    Args:
-        epsilon_per: above 0, at most `LARGEST_EPSILON`.
-        answers: how many, on data that did not change; from 1 to `MOST_ANSWERS`.
-        tolerance: in counts, above 0; at 1/2 rounding the mean reveals the count.
-    """
-    _check(epsilon_per, answers, tolerance, "laplace")
-    return math.erf(tolerance * epsilon_per * math.sqrt(answers) / 4)
-
-
 def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: CountNoise = "laplace") -> float:
     """Chance that the mean of independent noisy answers is within *tolerance* of the count, exactly.
 
@@ -49,9 +35,9 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
     C(m - 1 + j, j) / 2^(m - 1 + j), j = 0..m-1, and Gamma(r) is below z as often as Poisson(z) is at least r.
 
     Args:
-        epsilon_per: see `averaging_published`.
-        answers: see `averaging_published`.
-        tolerance: see `averaging_published`.
+        epsilon_per: above 0, at most `LARGEST_EPSILON`.
+        answers: how many, on data that did not change; from 1 to `MOST_ANSWERS`.
+        tolerance: in counts, above 0; at 1/2 rounding the mean reveals the count.
         noise: of the counts, "gaussian" or "laplace".
     """
     _check(epsilon_per, answers, tolerance, noise)
@@ -84,68 +70,13 @@ def differencing(epsilon_per: float, tolerance: float = 0.5, noise: CountNoise =
     """The differencing attack of 8.3.2, and the information budget that makes it fail.
 
     Args:
-        epsilon_per: see `averaging_published`.
-        tolerance: see `averaging_published`.
+        epsilon_per: see `averaging`.
+        tolerance: see `averaging`.
         noise: see `averaging`.
     """
     chance = averaging(epsilon_per, 1, tolerance, noise)
     items = max(math.ceil(chance**-2) - 1, 0)
     return Differencing(chance, items, 4 * items + 2)
-
-
-def unique_count(epsilon_per: float, delta_per: float, calls: int) -> float:
-    """Bound on the chance that any call shows an item of a single user, as published (8.3.3): l* delta e^-epsilon.
-
-    The paper takes a histogram of single-user items *only* for the worst case, where the count at the cut is 1 too. If
-    fewer items are stored than the cut-off has places, that count is 0 and the factor e^-epsilon is lost: use
-    calls * delta_per for a bound in all cases.
-
-    Args:
-        epsilon_per: above 0, at most `LARGEST_EPSILON`.
-        delta_per: of one call, at least 0 and below 1.
-        calls: l*, at least 0.
-    """
-    _check(epsilon_per, 1, 0.5, "laplace")
-    demand(0 <= delta_per < 1, "delta_per", "at least 0 and below 1", delta_per)
-    demand(calls >= 0, "calls", "at least 0", calls)
-    return min(calls * delta_per * math.exp(-epsilon_per), 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """A row of the paper's Table 2: what a deployed system said of itself when the paper was written.
-
-    Args:
-        name: of the system.
-        local: True if noise is added on the users' devices (a stronger model).
-        epsilon: of one report.
-        reports_per_day: about one user, or None where nothing was published.
-    """
-
-    name: str
-    local: bool
-    epsilon: Fraction
-    reports_per_day: int | None
-
-    def epsilon_of(self, days: int) -> Fraction | None:
-        """Epsilon of so many days, by basic composition; all rows have delta = 0 where this is known."""
-        return None if self.reports_per_day is None else self.epsilon * self.reports_per_day * days
-
-
-DEPLOYMENTS = (
-    Deployment("Google - RAPPOR, Chrome homepages", True, Fraction("0.534"), 48),
-    Deployment("Apple - Safari domains", True, Fraction(4), 2),
-    Deployment("Apple - emojis", True, Fraction(4), 1),
-    Deployment("Microsoft - telemetry collection, per app", True, Fraction("0.686"), 4),
-    Deployment("Google - mobility reports", False, Fraction("0.22"), 12),
-    Deployment("Microsoft - assistive AI", False, Fraction(4), None),
-)
-"""Table 2, without its last row, which is `linkedin_deployment`."""
-
-
-def linkedin_deployment() -> SystemBound:
-    """What the paper's own parameters promise per month: the (34.9, 7e-9) of section 8.4 (Table 2, last row)."""
-    return linkedin_system(3000, 30, 0.15, Fraction(1, 10**10), Fraction(1, 10**9))
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,25 +193,6 @@ def optimal_dp(k: int, epsilon: float, delta: float) -> float:
     return _least_epsilon(lambda total: optimal_dp_delta(k, epsilon, total), delta, k * epsilon)
 
 
-def optimal_dp_lattice(k: int, epsilon: float, delta: float) -> tuple[float, float]:
-    """Durfee & Rogers 2019, Lemma 4.5, read as their Figure 1 does.
-
-    Args:
-        k: from 1 to `MOST_STEPS`.
-        epsilon: of each step, above 0, at most `LARGEST_EPSILON`.
-        delta: at least 0, below 1.
-
-    Returns:
-        ((k - 2i) epsilon, delta_i) for the largest i with delta_i at most *delta*.
-    """
-    _log_inverse(delta)
-    low, high = 0, k // 2 + 1  # delta_0 = 0, and delta_i grows with i
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _lattice_delta(k, epsilon, middle) <= delta else (low, middle)
-    return (k - 2 * low) * epsilon, _lattice_delta(k, epsilon, low)
-
-
 def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
     """Least delta for which k epsilon-BR steps fixed *in advance* are always (*total*, delta)-DP.
 
@@ -277,11 +258,6 @@ def _side(
         if np.all((falls < 1) & (mass * falls <= 1e-14 * (1 - falls) * found.max())):
             break
     return found
-
-
-def _lattice_delta(k: int, epsilon: float, i: int) -> float:
-    """delta_i of Lemma 4.5; exactly 0 for i = 0."""
-    return optimal_dp_delta(k, epsilon, (k - 2 * i) * epsilon) if i else 0.0
 
 
 def _least_epsilon(delta_of: Callable[[float], float], delta: float, most: float) -> float:
