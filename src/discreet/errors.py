@@ -1,23 +1,23 @@
 """Every error Discreet raises on purpose.
 
     DiscreetError
-    ├── InputError            the question cannot be asked as it stands; the message says what is allowed
+    ├── InputError            invalid input; the message says what is allowed
     │   ├── UnknownColumn     a column the table does not have
     │   ├── WhereError        a filter outside the grammar, with the position
     │   └── SQLError          a statement outside the grammar, with the position
     ├── BudgetExceeded        the answer could cost more than is left; nothing was read or charged
-    ├── EngineError           the engine failed after it was asked; what was reserved is charged
-    │   ├── EngineUnreachable there is no connection, so nothing was asked or charged
+    ├── EngineError           the engine failed while it read data; what was reserved is charged
+    │   ├── EngineUnreachable no connection: no data was read, nothing was charged
     │   ├── EngineTimeout     the engine did not answer in time
-    │   ├── UnfitData         a row is not what the question takes it for
+    │   ├── UnfitData         a row does not have the declared form
     │   └── InexactHead       the engine answered, but not with a head that is proven exact
-    └── InvariantViolated     a bug of ours: a promise about privacy or budget would have been broken
+    └── InvariantViolated     a bug: a guarantee of privacy or budget would have been violated
 
 Budgets that are kept in a store add theirs, drawn in `discreet.budget.errors`: UnknownAccount and KeyReused below
 InputError, BudgetRefused below BudgetExceeded, and beside them Suspended, DataChanged, ClockError, LeaseLost,
 StoreUnavailable, StoreBehind and LedgerBroken.
 
-Messages are single sentences for people. They never hold a count, a row, a key or a seed.
+Messages are single sentences. They never hold a count, a row, a key or a seed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class DiscreetError(Exception):
 
 
 class InputError(DiscreetError, ValueError):
-    """The question cannot be asked as it stands; no row of the data has a say in it."""
+    """The request is invalid as it stands; no row of the data decides that."""
 
 
 class UnknownColumn(InputError):
     """A column that the table does not have.
 
     Attributes:
-        name: what was asked for.
+        name: the name that was given.
         nearest: the existing column that looks most like it, or None.
     """
 
@@ -87,12 +87,12 @@ class BudgetExceeded(DiscreetError):
 class EngineError(DiscreetError):
     """The engine failed; its own words may hold data and are kept out of the message.
 
-    Whether a count fails may depend on the rows, so a question that was asked is paid for, answered or not.
+    Whether a query fails may depend on the rows, so a query that was sent is charged, answered or not.
     """
 
 
 class EngineUnreachable(EngineError):
-    """The engine could not be connected to, so it was asked nothing. Nothing was charged."""
+    """No connection to the engine, so no data was read. Nothing was charged."""
 
 
 class EngineTimeout(EngineError):
@@ -100,7 +100,7 @@ class EngineTimeout(EngineError):
 
 
 class UnfitData(EngineError):
-    """A row of the data is not what the question takes it for."""
+    """A row of the data does not have the declared form."""
 
 
 class InexactHead(EngineError):
@@ -108,4 +108,4 @@ class InexactHead(EngineError):
 
 
 class InvariantViolated(DiscreetError, AssertionError):
-    """A bug of ours: going on would break a promise about privacy or budget."""
+    """A bug: continuing would violate a guarantee of privacy or budget."""

@@ -1,4 +1,4 @@
-"""What is asked of an engine: a filter, and the head that is wanted. Plain values; each engine renders them itself."""
+"""What an engine has to count: a filter and the head to return. Each engine renders them in its dialect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 TOTAL = "total"
-"""What the one label of a question without item columns is called; it says "all"."""
+"""Name of the label column of a query without item columns; its one value is "all"."""
 
 
 class Kind(Enum):
@@ -97,8 +97,8 @@ class Summed:
 
     Args:
         column: what is added; rows without a value add nothing.
-        low: what one user adds to one item at least; her sum is raised to it. A multiple of 10^-scale.
-        high: what she adds at most; her sum is lowered to it. A multiple of 10^-scale, at least low.
+        low: the least that one user adds to one item; a smaller sum is raised to it. A multiple of 10^-scale.
+        high: the most that one user adds to one item; a larger sum is lowered to it. A multiple of 10^-scale.
         scale: digits behind the point of the column; sums come back as whole multiples of 10^-scale.
     """
 
@@ -113,7 +113,7 @@ class HeadRequest:
     """The head that a mechanism needs.
 
     Args:
-        user: the column that says whose a row is.
+        user: the column that identifies the user of a row.
         items: the columns that together name an item; none for all rows as one item, which is always there.
         limit: dbar; the engine returns limit + 1 items if there are as many.
         where: which rows count, or None for all.

@@ -1,6 +1,6 @@
-"""The vocabulary that all rooms share: costs, sensitivities, exact heads, outcomes.
+"""Values that all packages share: costs, sensitivities, exact heads, outcomes.
 
-Values only: nothing here reads, draws or decides. A value never changes its meaning; a new meaning gets a new name.
+A value never changes its meaning; a new meaning gets a new name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fra
 
 
 def exact(value: float | str | Fraction, name: str) -> Fraction:
-    """A number as it is written: 1e-8 means 1/100,000,000, not the float next to it.
+    """Return a number as it is written: 1e-8 means 1/100,000,000, not the float next to it.
 
     Raises:
         InputError: it is not a finite number.
@@ -109,19 +109,19 @@ def whole(value: int, name: str) -> int:
 
 
 def float_above(value: Fraction) -> float:
-    """The least float that is not below *value*."""
+    """Return the least float that is not below *value*."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def float_below(value: Fraction) -> float:
-    """The greatest float that is not above *value*."""
+    """Return the greatest float that is not above *value*."""
     return -float_above(-value) + 0.0  # not -0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an answer spends: delta-approximate rho-zCDP (Bun & Steinke 2016), the one currency of the house.
+    """What an answer spends: delta-approximate rho-zCDP (Bun & Steinke 2016), the unit in which all costs are counted.
 
     Both parts are exact multiples of `RHO_QUANTUM` and `DELTA_QUANTUM`; whatever is given is rounded *up* to them.
     Costs of adaptively chosen steps add.
@@ -140,7 +140,7 @@ class Cost:
 
     @classmethod
     def at_most(cls, rho: Fraction | float, delta: Fraction | float) -> Cost:
-        """A limit: the largest cost that is nowhere above *rho* and *delta* (limits round down, costs up)."""
+        """Return a limit: the largest cost that is nowhere above *rho* and *delta* (limits round down, costs up)."""
         return cls(
             math.floor(Fraction(rho) / RHO_QUANTUM) * RHO_QUANTUM,
             math.floor(Fraction(delta) / DELTA_QUANTUM) * DELTA_QUANTUM,
@@ -158,7 +158,7 @@ class Cost:
     __rmul__ = __mul__
 
     def within(self, limit: Cost) -> bool:
-        """True if neither part is above *limit*."""
+        """Return whether neither part is above *limit*."""
         return self.rho <= limit.rho and self.delta <= limit.delta
 
 
@@ -223,7 +223,7 @@ class ExactHead:
         return f"ExactHead(limit={self.limit})"
 
     def count_at(self, rank: int) -> int:
-        """The count at 1-based *rank*, 0 past the end; *rank* may be limit + 1 at most."""
+        """Return the count at 1-based *rank*, 0 past the end; *rank* may be limit + 1 at most."""
         if not 1 <= rank <= self.limit + 1:
             raise InvariantViolated("the head does not reach that far")
         return int(self.counts[rank - 1]) if rank <= len(self.counts) else 0

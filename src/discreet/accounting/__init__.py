@@ -1,6 +1,7 @@
-"""What privacy costs, in one currency (delta-approximate rho-zCDP), and what that means as (epsilon, delta).
+"""Privacy cost in one unit, delta-approximate rho-zCDP, and its meaning as (epsilon, delta).
 
-`convert` translates, `filter` refuses what would exceed a limit, `calibrate` finds the largest parameters a limit
-allows, `units` speaks the language of LinkedIn's budget service, `guarantee` says it to people. For reports: `bounds`
-and `adaptive` say what other theorems say, `odometer` what was spent so far; `solve` and `advice` choose parameters.
+`convert` converts between the two, `filter` refuses what would exceed a limit, `calibrate` finds the largest parameters
+within a limit, `units` counts in the units of LinkedIn's budget service, `guarantee` describes the result. For reports:
+`bounds` and `adaptive` evaluate other theorems, `odometer` bounds what was spent so far; `solve` and `advice` choose
+parameters.
 """

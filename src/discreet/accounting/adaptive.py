@@ -59,7 +59,7 @@ _WORK = 6.8e7  # grid points times steps, by default: a few seconds
 
 
 def adaptive_epsilon(k: int, epsilon: float, delta: float, resolution: int | None = None) -> float:
-    """Epsilon for which k adaptive epsilon-BR steps are always (epsilon, *delta*)-DP: the optimum, rounded up.
+    """Return epsilon for which k adaptive epsilon-BR steps are always (epsilon, *delta*)-DP: the optimum, rounded up.
 
     3,000 steps take a few seconds, by the default resolution.
 
@@ -84,7 +84,7 @@ def adaptive_epsilon(k: int, epsilon: float, delta: float, resolution: int | Non
 
 
 def adaptive_delta(k: int, epsilon: float, total: float, resolution: int | None = None) -> float:
-    """Delta for which k adaptive epsilon-BR steps are always (*total*, delta)-DP: the optimum, rounded up.
+    """Return delta for which k adaptive epsilon-BR steps are always (*total*, delta)-DP: the optimum, rounded up.
 
     Args:
         k: see `adaptive_epsilon`.
@@ -122,7 +122,7 @@ class _Grid:
         self.mirror_offset = -np.expm1(-mirrored)
 
     def error(self, k: int) -> float:
-        """Largest relative error of delta from rounding in k steps."""
+        """Return the largest relative error of delta from rounding in k steps."""
         return k * self.resolution * 2.0**-48 / self.spread
 
     def values(self, k: int, floor: float) -> _Array:
@@ -188,7 +188,7 @@ class _Grid:
         return higher[: front + 3 * m + 2], front
 
     def _offsets(self, ratio: _Array) -> range:
-        """The d that may be best for cells of these P / Q."""
+        """Return the d that may be best for cells of these P / Q."""
         low, high = float(np.fmin.reduce(ratio)), float(np.fmax.reduce(ratio))
         if math.isnan(low):
             return range(0)
@@ -198,7 +198,7 @@ class _Grid:
         return range(max(first, 1), min(last, self.resolution) + 1)
 
     def crossing(self, values: _Array, delta: float) -> float:
-        """The least a >= 0 where the chords through *values* are at most *delta*, rounded up."""
+        """Return the least a >= 0 where the chords through *values* are at most *delta*, rounded up."""
         i = int(np.argmax(values <= delta))
         if i == 0:
             return 0.0
@@ -206,7 +206,7 @@ class _Grid:
         return ((i - 1) * self.h + math.log1p(share * self.growth)) * (1 + 1e-12)
 
     def at(self, values: _Array, a: float) -> float:
-        """The chords through *values* at *a* >= 0."""
+        """Return the chords through *values* at *a* >= 0."""
         i = min(math.floor(a / self.h), len(values) - 2)
         share = min(math.expm1(max(a - i * self.h, 0.0)) / self.growth, 1.0)
         return float(values[i] + share * (values[i + 1] - values[i])) * (1 + 1e-12)

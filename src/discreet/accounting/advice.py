@@ -1,4 +1,4 @@
-"""How to choose parameters: by attacks that should fail (LinkedIn's Audience Engagements API, section 8.3).
+"""Choose parameters by attacks that should fail (LinkedIn's Audience Engagements API, section 8.3).
 
 An epsilon of tens promises little by itself; the paper sets each parameter so that one concrete attack is unlikely:
 epsilon_per by averaging answers of many days, k* by differencing two top-k results, delta and l* by the chance that an
@@ -29,7 +29,7 @@ LARGEST_EPSILON = 10.0
 
 
 def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: CountNoise = "laplace") -> float:
-    """Chance that the mean of independent noisy answers is within *tolerance* of the count, exactly.
+    """Return the chance that the mean of independent noisy answers is within *tolerance* of the count, exactly.
 
     The sum of m Laplace variables of scale b is in size a Gamma(m - j) variable of scale b with probability
     C(m - 1 + j, j) / 2^(m - 1 + j), j = 0..m-1, and Gamma(r) is below z as often as Poisson(z) is at least r.
@@ -67,7 +67,7 @@ class Differencing:
 
 
 def differencing(epsilon_per: float, tolerance: float = 0.5, noise: CountNoise = "laplace") -> Differencing:
-    """The differencing attack of 8.3.2, and the information budget that makes it fail.
+    """Return the differencing attack of 8.3.2, and the information budget that makes it fail.
 
     Args:
         epsilon_per: see `averaging`.
@@ -108,7 +108,7 @@ class Reason:
 
     Args:
         parameter: its name in `Advice`.
-        sentence: one sentence for people.
+        sentence: one sentence.
     """
 
     parameter: str
@@ -174,7 +174,7 @@ def advise(use: Use) -> Advice:
 
 
 def _largest_epsilon(use: Use) -> float:
-    """The largest epsilon_per at which averaging over the period is unlikely enough."""
+    """Return the largest epsilon_per at which averaging over the period is unlikely enough."""
     low, high = 0.0, LARGEST_EPSILON
     for _ in range(40):
         middle = (low + high) / 2
@@ -193,15 +193,15 @@ def _why_epsilon(use: Use, epsilon_per: Fraction) -> str:
 
 
 def _why_information(wanted: int, per_answer: int, attack: Differencing) -> str:
-    betrayed = "count precise enough to betray a user by their difference"
+    revealing = "count precise enough to reveal a user by their difference"
     if wanted <= attack.information:
         return (
             f"All answers of a period cost {wanted:,} steps at most, within the {attack.information:,} steps up to "
-            f"which two results share less than one {betrayed}."
+            f"which two results share less than one {revealing}."
         )
     return (
         f"All answers of a period could cost {wanted:,} steps, but beyond {attack.information:,} steps (full answers: "
-        f"{attack.information // per_answer:,}) two results would share a {betrayed}."
+        f"{attack.information // per_answer:,}) two results would share a {revealing}."
     )
 
 
@@ -222,7 +222,7 @@ def _round_down(value: float, digits: int) -> Fraction:
 
 
 def _poisson_below(z: float, most: int) -> list[float]:
-    """Pr[Poisson(z) < r], r = 0..most."""
+    """Return Pr[Poisson(z) < r], r = 0..most."""
     below, log_mass = [0.0], -z
     for r in range(most):
         below.append(min(below[-1] + math.exp(log_mass), 1.0))

@@ -1,4 +1,4 @@
-"""What published theorems say about many steps together: epsilon from epsilons, for reports and comparisons.
+"""Published composition theorems: epsilon of many steps from the epsilons of each, for reports and comparisons.
 
 All functions are pure, take and return floats, and lean to the safe side: epsilon and delta are rounded up, by far more
 than their rounding errors. All raise `InputError` for a value outside the range that they give, and name it.
@@ -11,7 +11,7 @@ A "step" is one differentially private answer. Two kinds occur:
 
 epsilon-BR implies epsilon-DP, and epsilon-DP implies 2 epsilon-BR: that is how to use one kind of bound for the other.
 Every bound but `nonadaptive_br` allows steps that are chosen after seeing earlier answers, as long as their epsilons
-were fixed before. What the house itself promises is counted in zCDP (`filter`); the sharpest statement for equal BR
+were fixed before. The guarantees of this library are counted in zCDP (`filter`); the sharpest statement for equal BR
 steps is in `adaptive`.
 """
 
@@ -91,7 +91,7 @@ def bounded_range(epsilons: Iterable[float], delta: float) -> float:
 
 
 def zcdp_simple(epsilons: Iterable[float], delta: float) -> float:
-    """Epsilon of BR steps through zCDP (epsilon^2 / 8 each) and the simple conversion, at most their sum.
+    """Return epsilon of BR steps through zCDP (epsilon^2 / 8 each) and the simple conversion, at most their sum.
 
     For equal steps this is LinkedIn's Lemma 2.1.
 
@@ -162,7 +162,7 @@ def linkedin_system(
 
 
 def optimal_dp_delta(k: int, epsilon: float, total: float) -> float:
-    """Least delta for which k adaptive epsilon-DP steps are always (*total*, delta)-DP.
+    """Return the least delta for which k adaptive epsilon-DP steps are always (*total*, delta)-DP.
 
     Kairouz, Oh & Viswanath 2015, Theorem 3.3 (Durfee & Rogers 2019, Lemma 4.5, has its values at k - 2i epsilons): the
     worst steps are k randomised responses, whose loss is (k - 2l) epsilon where l of them lie.
@@ -182,7 +182,7 @@ def optimal_dp_delta(k: int, epsilon: float, total: float) -> float:
 
 
 def optimal_dp(k: int, epsilon: float, delta: float) -> float:
-    """Least epsilon for which k adaptive epsilon-DP steps are always (epsilon, *delta*)-DP; see `optimal_dp_delta`.
+    """Return the least epsilon for which k adaptive epsilon-DP steps are (epsilon, *delta*)-DP (`optimal_dp_delta`).
 
     Args:
         k: from 1 to `MOST_STEPS`.
@@ -194,7 +194,7 @@ def optimal_dp(k: int, epsilon: float, delta: float) -> float:
 
 
 def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
-    """Least delta for which k epsilon-BR steps fixed *in advance* are always (*total*, delta)-DP.
+    """Return the least delta for which k epsilon-BR steps fixed *in advance* are always (*total*, delta)-DP.
 
     Dong, Durfee & Rogers 2020, Theorem 3: the worst steps are k equal ones, each with losses t and t - epsilon only,
     and the worst t is one of (total + (l + 1) epsilon) / (k + 1), l = 0..k-1. Steps chosen after seeing earlier answers
@@ -224,7 +224,7 @@ def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
 
 
 def nonadaptive_br(k: int, epsilon: float, delta: float) -> float:
-    """Least epsilon for which k epsilon-BR steps fixed in advance are always (epsilon, *delta*)-DP.
+    """Return the least epsilon for which k epsilon-BR steps fixed in advance are always (epsilon, *delta*)-DP.
 
     See `nonadaptive_br_delta`; ranges as in `optimal_dp`.
     """
@@ -261,7 +261,7 @@ def _side(
 
 
 def _least_epsilon(delta_of: Callable[[float], float], delta: float, most: float) -> float:
-    """The least epsilon in [0, *most*] with delta_of(epsilon) <= *delta*, from above; delta_of never rises."""
+    """Return the least epsilon in [0, *most*] with delta_of(epsilon) <= *delta*, from above; delta_of never rises."""
     _log_inverse(delta)
     if delta < _LEAST_DELTA:
         return most

@@ -15,7 +15,7 @@ equal questions have equal parameters everywhere, and too fine for anybody to no
 
 
 def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:
-    """The (rho, delta) that may be spent under an (epsilon, delta) guarantee.
+    """Return the (rho, delta) that may be spent under an (epsilon, delta) guarantee.
 
     Half of delta pays for the conversion, the other half is mass that mechanisms may lose; a mechanism that loses none
     (*lossless*) leaves all of it to the conversion.
@@ -35,7 +35,7 @@ def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:
 
 
 def epsilon_per_unit(rho: Fraction, units: int | Fraction) -> Fraction:
-    """Largest epsilon (to 28 bits) with units * epsilon^2 / 8 <= rho."""
+    """Return the largest epsilon (to 28 bits) with units * epsilon^2 / 8 <= rho."""
     return floor_sqrt(8 * rho / units)
 
 
@@ -46,7 +46,7 @@ def floor_bits(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
 
 
 def floor_sqrt(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
-    """The square root of *value*, rounded down to a dyadic fraction of about *bits* bits; 0 for 0."""
+    """Return the square root of *value*, rounded down to a dyadic fraction of about *bits* bits; 0 for 0."""
     if value <= 0:
         return Fraction(0)
     magnitude = (value.numerator.bit_length() - value.denominator.bit_length()) // 2
@@ -56,5 +56,5 @@ def floor_sqrt(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
 
 
 def ceil_sqrt(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
-    """The square root of *value* > 0, rounded up to a fraction of about *bits* bits."""
+    """Return the square root of *value* > 0, rounded up to a fraction of about *bits* bits."""
     return 1 / floor_sqrt(1 / value, bits)

@@ -30,7 +30,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def epsilon_simple(rho: float, delta: float) -> float:
-    """Epsilon for rho-zCDP at *delta*, by the simple formula.
+    """Return epsilon for rho-zCDP at *delta*, by the simple formula.
 
     Args:
         rho: at least 0.
@@ -45,7 +45,7 @@ def epsilon_simple(rho: float, delta: float) -> float:
 
 @lru_cache(_REMEMBERED)
 def epsilon_tight(rho: float, delta: float) -> float:
-    """Epsilon for rho-zCDP at *delta*, by the tight formula; ranges as in `epsilon_simple`."""
+    """Return epsilon for rho-zCDP at *delta*, by the tight formula; ranges as in `epsilon_simple`."""
     _check(rho=rho, delta=delta)
     if rho == 0:
         return 0.0
@@ -55,7 +55,7 @@ def epsilon_tight(rho: float, delta: float) -> float:
 
 
 def delta_tight(rho: float, epsilon: float) -> float:
-    """Delta for rho-zCDP at *epsilon*: the tight formula solved for delta.
+    """Return delta for rho-zCDP at *epsilon*: the tight formula solved for delta.
 
     Args:
         rho: at least 0.
@@ -81,7 +81,7 @@ def delta_tight(rho: float, epsilon: float) -> float:
 
 
 def rho_simple(epsilon: float, delta: float) -> float:
-    """Largest rho with `epsilon_simple` at most *epsilon*.
+    """Return the largest rho with `epsilon_simple` at most *epsilon*.
 
     Args:
         epsilon: above 0, finite.
@@ -97,7 +97,7 @@ def rho_simple(epsilon: float, delta: float) -> float:
 
 @lru_cache(_REMEMBERED)
 def rho_tight(epsilon: float, delta: float) -> float:
-    """Largest rho with `epsilon_tight` at most *epsilon*; ranges as in `rho_simple`.
+    """Return the largest rho with `epsilon_tight` at most *epsilon*; ranges as in `rho_simple`.
 
     For each alpha the bound is a line in rho, so the largest rho is the maximum over alpha of where the line crosses.
     """
@@ -113,12 +113,12 @@ def _order(u: float) -> float:
 
 
 def _offset(u: float, log_delta: float) -> float:
-    """The part of the tight bound that does not depend on rho."""
+    """Return the part of the tight bound that does not depend on rho."""
     return (-log_delta - math.log1p(math.exp(u))) / math.exp(u) - math.log1p(math.exp(-u))
 
 
 def _minimise(function: Callable[[float], float]) -> float:
-    """The least value found on [_LEAST, _MOST]: a grid, then golden sections around its best point."""
+    """Return the least value found on [_LEAST, _MOST]: a grid, then golden sections around its best point."""
     steps = 96
     width = (_MOST - _LEAST) / steps
     values = [function(_LEAST + i * width) for i in range(steps + 1)]

@@ -28,7 +28,7 @@ class PrivacyFilter:
         return self.limit - self.spent
 
     def admits(self, cost: Cost) -> bool:
-        """True if *cost* can still be spent."""
+        """Return whether *cost* can still be spent."""
         return (self.spent + cost).within(self.limit)
 
     def spend(self, cost: Cost) -> None:

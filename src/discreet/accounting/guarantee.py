@@ -1,4 +1,4 @@
-"""What is promised, in numbers and in a sentence."""
+"""A privacy guarantee, in numbers and in a sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Guarantee:
         epsilon: rounded up.
         delta: rounded up; includes the mass that mechanisms may lose.
         rho: zCDP of the worst case.
-        unit: whom it protects.
+        unit: the unit of privacy.
         neighbours: between which tables it holds.
         computational: True if it rests on AES and HMAC (keyed noise), not on true randomness.
     """
@@ -48,7 +48,7 @@ class Guarantee:
 def guarantee_of(
     cost: Cost, delta: Fraction, direct_epsilon: Fraction | None = None, computational: bool = False
 ) -> Guarantee:
-    """The guarantee of a mechanism (or a whole filter) whose worst case is *cost*.
+    """Return the guarantee of a mechanism (or a whole filter) whose worst case is *cost*.
 
     Args:
         cost: the worst case.

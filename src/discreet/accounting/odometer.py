@@ -1,18 +1,18 @@
-"""An odometer: how much was spent *so far*, said so that it is true whenever one chooses to look.
+"""An odometer: a bound on what was spent *so far* that holds whenever it is read.
 
 A filter (`filter`) promises something about its whole limit. It is tempting to report the epsilon of the rho spent so
-far instead, `epsilon_tight(spent, delta)`; that is not a theorem. An analyst may stop because of what she saw, and at
-the best moment for her: with delta = 1e-6 the true delta is then 1.46 times that after 400 steps, and 2.8 times after
+far instead, `epsilon_tight(spent, delta)`; that is not a theorem. An analyst may stop because of an answer, at the
+most revealing moment: with delta = 1e-6 the true delta is then 1.46 times that after 400 steps, and 2.8 times after
 2,000 (tests/accounting/test_odometer.py computes it). Whitehouse, Ramdas, Rogers & Wu 2023 give odometers
 that bound the privacy loss by time-uniform martingale inequalities. This one is simpler, keeps the tight conversion,
 and rests on nothing but the filter theorem: a union over filters at the fixed levels rho* / 2^i, i = 0..n-1.
 
 THEOREM. Let rho*, delta_lost* and delta be fixed in advance, with n levels. Let steps be chosen adaptively, step j
 (delta_j)-approximately rho_j-zCDP given the answers before it, where rho_j and delta_j may depend on those; refuse what
-would exceed the limits; let the analyst stop by any rule that looks at the answers (and at the odometer). At the time
-she stops let R be the reported epsilon: that of the lowest level not below the rho spent, epsilon_tight(level, delta /
-n), and 0 if no rho was spent; let D be the delta_j spent, plus delta. Then, for neighbouring tables with laws P and Q
-of all answers, all events S and all numbers e and d that do not depend on the data,
+would exceed the limits; let the analyst stop by any rule that looks at the answers (and at the odometer). When the
+analyst stops let R be the reported epsilon: that of the lowest level not below the rho spent, epsilon_tight(level,
+delta / n), and 0 if no rho was spent; let D be the delta_j spent, plus delta. Then, for neighbouring tables with laws
+P and Q of all answers, all events S and all numbers e and d that do not depend on the data,
 
     P(S and R <= e and D <= d)  <=  e^e Q(S) + d.
 
@@ -51,7 +51,7 @@ LEVELS = 20
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What holds for everything answered so far.
+    """What holds for all answers so far.
 
     Args:
         epsilon: rounded up; 0 if no rho was spent.
@@ -96,7 +96,7 @@ class Odometer:
         return self._filter.spent
 
     def admits(self, cost: Cost) -> bool:
-        """True if *cost* can still be spent."""
+        """Return whether *cost* can still be spent."""
         return self._filter.admits(cost)
 
     def spend(self, cost: Cost) -> None:
@@ -108,7 +108,7 @@ class Odometer:
         self._filter.spend(cost)
 
     def reading(self) -> Reading:
-        """What holds for everything that was paid for so far, whenever and why ever it is read."""
+        """Return what holds for everything that was paid for so far, however the moment of reading was chosen."""
         spent = self.spent
         epsilon = 0.0 if spent.rho == 0 else next(epsilon for rho, epsilon in self._levels if rho >= spent.rho)
         return Reading(epsilon, float_above(spent.delta + self._delta), float_above(spent.rho))

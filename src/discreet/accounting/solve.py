@@ -1,4 +1,4 @@
-"""Parameters from a promise: LinkedIn's (epsilon_per, delta) from (epsilon*, delta*, k*, l*), and k* from the rest.
+"""Solve for parameters: LinkedIn's (epsilon_per, delta) from (epsilon*, delta*, k*, l*), and k* from the rest.
 
 Rogers et al. 2021, section 6 and Theorem 2. Two rules:
 
@@ -31,7 +31,7 @@ Rule: TypeAlias = Literal["published", "tight"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a budget service is run with.
+    """The parameters of a budget service.
 
     Args:
         information: k*, in bounded-range steps.
@@ -48,12 +48,12 @@ class Settings:
     delta: Fraction
 
     def cost(self) -> Cost:
-        """What all of it costs in zCDP."""
+        """Return what all of it costs in zCDP."""
         return cost_of_units(self.information, self.calls, self.epsilon_per, self.delta_per)
 
 
 def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, rule: Rule = "tight") -> Settings:
-    """The largest epsilon_per and delta_per that keep a budget's promise.
+    """Return the largest epsilon_per and delta_per that keep a budget's promise.
 
     For a handful of steps (about eight, at usual deltas) their plain sum is the better bound; epsilon_per is then
     epsilon / k*, and the cost in zCDP is above what the promise converts to.
@@ -75,7 +75,7 @@ def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, 
 
 
 def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, calls: int, rule: Rule = "tight") -> int:
-    """The largest information budget k* that keeps a promise, for a given epsilon_per; it may be 0.
+    """Return the largest information budget k* that keeps a promise, for a given epsilon_per; it may be 0.
 
     Args:
         epsilon: see `settings_for`.

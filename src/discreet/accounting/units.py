@@ -1,6 +1,6 @@
 """LinkedIn's units (Rogers et al. 2021, section 6): an information budget k* and a call budget l*.
 
-They are the one currency in disguise: a unit of information is rho = epsilon_per^2 / 8 (one peel of the exponential
+Both convert to zCDP: a unit of information is rho = epsilon_per^2 / 8 (one peel of the exponential
 mechanism, or one noisy count), a call to a mechanism over an unknown domain is delta_per.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def cost_of_units(information: int, calls: int, epsilon_per: Fraction, delta_per: Fraction) -> Cost:
-    """What *information* units and *calls* cost together.
+    """Return what *information* units and *calls* cost together.
 
     Args:
         information: k, at least 0.
@@ -35,7 +35,7 @@ def cost_of_units(information: int, calls: int, epsilon_per: Fraction, delta_per
 
 
 def units_of_cost(cost: Cost, epsilon_per: Fraction, delta_per: Fraction) -> tuple[int, int]:
-    """The least whole units (information, calls) that cover *cost*; ranges as in `cost_of_units`, delta_per above 0."""
+    """Return the least (information, calls) that cover *cost*; ranges as in `cost_of_units`, delta_per above 0."""
     _check(epsilon_per, delta_per)
     if delta_per == 0:
         raise InputError("delta per call must be above 0")
@@ -43,7 +43,7 @@ def units_of_cost(cost: Cost, epsilon_per: Fraction, delta_per: Fraction) -> tup
 
 
 def _least(spent: Fraction, unit: Fraction, quantum: Fraction) -> int:
-    """The least number of units whose cost, rounded up to the quantum, covers what was spent."""
+    """Return the least number of units whose cost, rounded up to the quantum, covers what was spent."""
     return math.floor((spent - quantum) / unit) + 1 if spent else 0
 
 

@@ -46,7 +46,7 @@ __all__ = [
 
 
 def choose(request: Request) -> type[Mechanism]:
-    """The mechanism that the table above names for *request*, not yet summing anything: see `summing`."""
+    """Return the mechanism that the table above names for *request*, not yet summing anything: see `summing`."""
     bounded = request.sensitivity.groups_per_user is not None
     if request.known_domain:
         return KnownLaplace if bounded or request.k is None else KnownGumbel

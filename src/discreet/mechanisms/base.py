@@ -1,4 +1,4 @@
-"""What every mechanism is: the paper's four operations (LinkedIn's Audience Engagements API, section 4).
+"""The protocol of mechanisms: the paper's four operations (LinkedIn's Audience Engagements API, section 4).
 
 A mechanism is a frozen value of its parameters. It says how long a head it needs, what it may cost at worst, releases,
 and says in the outcome what it did cost. It sees counts and positions, never labels, so nothing it does can depend on
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 NoiseName: TypeAlias = Literal["gaussian", "laplace"]
 
 LARGEST_BOUND = 2**31
-"""So much a user may add to a sum at most: two billion users then stay within the int64 range."""
+"""The largest bound on what a user adds to a sum: sums of two billion users then fit int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Magnitude:
-    """How far a user moves a sum: she adds something from *low* to *high* to it if she has the item, else nothing.
+    """How far a user moves a sum: a user with the item adds from *low* to *high*, any other user nothing.
 
     Args:
-        low: in units of the column's last digit, at least -2^31; enforced by whoever reads the head.
+        low: in units of the column's last digit, at least -2^31; enforced by the engine that reads the head.
         high: likewise, at least *low* and at most 2^31.
         average: True if what is wanted is the sum divided by the number of users.
     """
@@ -63,7 +63,7 @@ class Magnitude:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked of a mechanism, before its privacy parameters are known. All of it is public.
+    """What a mechanism has to release, before its privacy parameters are known. All of it is public.
 
     Args:
         k: how many items, or None for as many as can be had.
@@ -116,38 +116,38 @@ class Mechanism(Protocol):
     """One mechanism with all its parameters."""
 
     name: ClassVar[str]
-    """What people call it."""
+    """Its name in options, records and documentation."""
 
     lossless: ClassVar[bool]
     """True if no probability mass is lost (Cost.delta is 0)."""
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """The most accurate instance whose worst cost stays within *limit*.
+        """Return the most accurate instance whose worst cost stays within *limit*.
 
         Raises:
-            InputError: the mechanism cannot do what was requested.
+            InputError: the mechanism does not support the request.
         """
         ...
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """The most accurate instance that its own theorem makes (epsilon, delta)-DP; None without such a theorem."""
+        """Return the most accurate instance that its own theorem makes (epsilon, delta)-DP, or None without one."""
         ...
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """The instance whose steps cost epsilon^2 / 8 each; None if it prices its own steps.
+        """Return the instance whose steps cost epsilon^2 / 8 each; None if it prices its own steps.
 
-        Steps are peels, and noisy values of one item: with values that a user moves, as many as she can move.
+        A step is a peel, or a noisy value of one item; values count as many times as one user can move them.
 
         Args:
             epsilon: of a step, above 0.
             delta: mass that all of it may lose together, where it loses any.
-            request: what was asked.
+            request: what to release.
 
         Raises:
-            InputError: the mechanism cannot do what was requested.
+            InputError: the mechanism does not support the request.
         """
         ...
 
@@ -157,19 +157,19 @@ class Mechanism(Protocol):
         ...
 
     def worst_cost(self) -> Cost:
-        """What a release costs at most."""
+        """Return what a release costs at most."""
         ...
 
     def direct_epsilon(self) -> Fraction | None:
-        """Epsilon of its own (epsilon, worst_cost().delta)-DP theorem, or None without one."""
+        """Return epsilon of its own (epsilon, worst_cost().delta)-DP theorem, or None without one."""
         ...
 
     def expectation(self) -> Expectation:
-        """What can be said before any data is read."""
+        """Return what can be said before any data is read."""
         ...
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """Release; the outcome's cost is what is charged."""
+        """Release what was requested; the cost of the outcome is what is charged."""
         ...
 
 
@@ -178,36 +178,36 @@ class Ranking(Mechanism, Protocol):
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
-        """What it costs at worst if a peel costs 1 and a noisy value *per_value*: 1 in zCDP, 1/2 in epsilon.
+        """Return what it costs at worst if a peel costs 1 and a noisy value *per_value*: 1 in zCDP, 1/2 in epsilon.
 
         Raises:
-            InputError: the mechanism cannot do what was requested.
+            InputError: the mechanism does not support the request.
         """
         ...
 
     def value_scale(self, moved: int) -> Fraction:
-        """Scale of noise for a value that one user moves by *moved*, at the price of one count that she moves."""
+        """Scale of noise of a value that one user moves by *moved*, at the price of one count that the user moves."""
         ...
 
     def plain_miss(self, released: int, miss: float) -> float:
-        """How seldom plain intervals of *released* counts may fail if, on average, a share of *miss* shall."""
+        """Return how seldom plain intervals of *released* counts may fail if, on average, a share of *miss* shall."""
         ...
 
 
 def noise_of(name: NoiseName, scale: Fraction) -> Noise:
-    """Noise of *scale*: Laplace's b or Gaussian sigma. On one count both cost tau^2 / 2 scale^2."""
+    """Return the noise of *scale*: Laplace's b or Gaussian sigma. On one count both cost tau^2 / 2 scale^2."""
     return DiscreteLaplace(scale) if name == "laplace" else DiscreteGaussian(scale**2)
 
 
 def count_noise(name: NoiseName, epsilon: Fraction, rows_per_group: int) -> Noise:
-    """Noise for one released count at the price of one peel, epsilon^2 / 8: scale or sigma = 2 tau / epsilon."""
+    """Return noise for one count at the price of one peel, epsilon^2 / 8: scale or sigma = 2 tau / epsilon."""
     return noise_of(name, 2 * rows_per_group / epsilon)
 
 
 def noisy_outcome(
     head: ExactHead, positions: NDArray[np.int64], noise: Noise | None, bits: Bits, complete: bool, cost: Cost
 ) -> Outcome:
-    """The outcome of an ordered selection, with fresh noise on the counts of what was selected (if any).
+    """Return the outcome of an ordered selection, with fresh noise on the counts of what was selected (if any).
 
     The noise is independent of the selection, so plain intervals cover.
     """
@@ -228,12 +228,12 @@ def noisy_outcome(
 
 
 def shuffled(n: int, bits: Bits, label: str) -> NDArray[np.int64]:
-    """A uniformly random order of 0..n-1, exactly: what must not follow the head's order follows this."""
+    """Return a uniformly random order of 0..n-1, exactly: what must not follow the head's order follows this."""
     return Race(np.zeros(n, dtype=np.int64), Fraction(1)).run(bits, label, n)[0] if n else np.zeros(0, np.int64)
 
 
 def require_k(request: Request, name: str) -> int:
-    """The k of a request to a mechanism that cannot do without."""
+    """Return the k of a request to a mechanism that needs one."""
     if request.k is None:
         raise InputError(f"the {name} mechanism answers top-k questions only; say how many items (k)")
     return request.k

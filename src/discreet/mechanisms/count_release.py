@@ -79,24 +79,22 @@ class CountRelease:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
-        """None: Gaussian counts and a filter speak zCDP only."""
+        """Return None: Gaussian counts under a filter have a zCDP theorem only."""
         return None
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
-        """None: its steps grow until one finds an item."""
+        """Return None: its steps grow until one finds an item."""
         return None
 
     def worst_cost(self) -> Cost:
-        """The limit."""
         return self.limit
 
     def direct_epsilon(self) -> Fraction | None:
-        """None."""
         return None
 
     def expectation(self) -> Expectation:
-        """From the first level to the last that can still pay for one item, if none was found before."""
+        """Return the range from the first level to the last that can pay for one item if none was found before."""
         first = last = epsilon = self._most_epsilon() / LADDER
         spent = Cost()
         while ((peeled := spent + self._peel(epsilon)) + self._count(epsilon)).within(self.limit):
@@ -160,7 +158,7 @@ class CountRelease:
         return Outcome(positions, counts, stds, low, high, ordered=True, complete=False, cost=run.budget.spent)
 
     def _most_epsilon(self) -> Fraction:
-        """What all of the rho would buy for a single peel."""
+        """Return what all of the rho would buy for a single peel."""
         return floor_sqrt(8 * self.limit.rho)
 
     def _mass(self) -> Fraction:
@@ -173,11 +171,11 @@ class CountRelease:
         return Cost(self._noise(epsilon).rho(self.rows_per_group)) if self.counts else Cost()
 
     def _threshold(self, epsilon: Fraction) -> float:
-        """The count that an item needs for an even chance against the threshold, when the head's tail is empty."""
+        """Return the count at which an item passes the threshold with probability 1/2 when the head's tail is empty."""
         return self.rows_per_group * (1 + math.log(self.head_limit / self._mass()) / float(epsilon))
 
     def _noise(self, epsilon: Fraction) -> DiscreteGaussian:
-        """sigma: the relative error of the threshold, by the confidence; to 1/1024, alike on every machine."""
+        """Return noise with sigma = relative error * threshold / confidence, rounded to 1/1024 on every machine."""
         sigma = float(self.relative_error) * self._threshold(epsilon) / CONFIDENCE
         return DiscreteGaussian(Fraction(math.ceil(sigma * 1024), 1024) ** 2)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KnownGumbel:
-    """The first k of a Gumbel race over a domain listed in advance; items that nobody has take part.
+    """The first k of a Gumbel race over a domain listed in advance; items without users take part.
 
     k peels of the exponential mechanism, each epsilon-bounded range: k epsilon^2 / 8, and as much again for the counts
     (LinkedIn 2021, Algorithm 2; Durfee & Rogers 2019, section 4). Costs the same whatever is returned.
@@ -54,7 +54,6 @@ class KnownGumbel:
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
-        """See `Mechanism.by_step`: k peels, and k counts."""
         return cls._make(request, epsilon)
 
     @classmethod
@@ -71,11 +70,10 @@ class KnownGumbel:
 
     @property
     def head_limit(self) -> int:
-        """The whole domain."""
         return self.domain_size
 
     def worst_cost(self) -> Cost:
-        """K peels, and k counts if they are released."""
+        """Return the cost of k peels, and of k counts if they are released."""
         return Cost((self.k if self.counts is None else 2 * self.k) * self.epsilon**2 / 8)
 
     def direct_epsilon(self) -> Fraction | None:
@@ -84,7 +82,6 @@ class KnownGumbel:
         return self.epsilon * (self.k if self.counts is None else Fraction(3 * self.k, 2))
 
     def expectation(self) -> Expectation:
-        """Every item can appear."""
         std = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group).std
         return Expectation(std, std, None)
 
@@ -100,5 +97,5 @@ class KnownGumbel:
         return miss
 
     def race(self, head: ExactHead) -> Race:
-        """The race that `release` runs; the audit computes its distribution exactly."""
+        """Return the race that `release` runs; the audit computes its distribution exactly."""
         return Race(head.counts, self.epsilon / self.rows_per_group)

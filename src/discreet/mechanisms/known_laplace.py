@@ -29,7 +29,7 @@ class KnownLaplace:
     Args:
         k: how many of the largest noisy counts to return, or None for all.
         domain_size: how many items were listed.
-        groups_per_user: Delta, at most domain_size; enforced by whoever reads the head.
+        groups_per_user: Delta, at most domain_size; enforced by the engine that reads the head.
         scale: of the noise, in counts.
         rows_per_group: tau.
         noise: "gaussian" or "laplace".
@@ -61,12 +61,12 @@ class KnownLaplace:
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
-        """See `Mechanism.by_step`: Delta counts, with noise of scale 2 tau / epsilon."""
+        """Return the instance with noise of scale 2 tau / epsilon on Delta counts."""
         return cls._make(request, 2 * request.sensitivity.rows_per_group / epsilon)
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
-        """See `Ranking.units`: a noisy value for each item that a user may have."""
+        """Return one unit for each item that a user may have."""
         return _groups(request) * per_value
 
     @classmethod
@@ -85,18 +85,15 @@ class KnownLaplace:
 
     @property
     def head_limit(self) -> int:
-        """The whole domain."""
         return self.domain_size
 
     def worst_cost(self) -> Cost:
-        """The only cost."""
         return Cost(self.groups_per_user * noise_of(self.noise, self.scale).rho(self.rows_per_group))
 
     def direct_epsilon(self) -> Fraction | None:
         return None if self.noise == "gaussian" else self.groups_per_user * self.rows_per_group / self.scale
 
     def expectation(self) -> Expectation:
-        """Every item can appear."""
         std = noise_of(self.noise, self.scale).std if self.counts else None
         return Expectation(std, std, None)
 
@@ -109,7 +106,7 @@ class KnownLaplace:
         return self.scale * moved / self.rows_per_group
 
     def plain_miss(self, released: int, miss: float) -> float:
-        """See `Ranking.plain_miss`, and `discreet.mechanisms.selected` for why."""
+        # The counts were selected by their noisy values: see `discreet.mechanisms.selected`.
         return miss * max(released, 1) / self.head_limit
 
 

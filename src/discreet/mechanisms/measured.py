@@ -1,4 +1,4 @@
-"""From noisy sums to what is shown of them: intervals, and averages as quotients of a sum and a count."""
+"""Turn noisy sums into released sums with intervals, or into averages: quotients of a sum and a count."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Uncertain:
 
     @classmethod
     def of(cls, values: NDArray[np.int64], noise: Noise, miss: float) -> Self:
-        """Values with *noise* in them, and intervals that fail with probability *miss* at most."""
+        """Return the values with *noise* in them, and intervals that fail with probability *miss* at most."""
         return cls(values, noise.std, noise.half_width(miss))
 
 
 def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> Measured:
-    """Sums with plain intervals, since their noise selected nothing.
+    """Return the sums with plain intervals, since their noise selected nothing.
 
     Intervals end at 0 where all that users add has one sign; the sums themselves stay unbiased.
 
@@ -61,7 +61,7 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> 
 def averages(sums: Uncertain, counts: Uncertain, summed: Magnitude) -> Measured:
     """Noisy sums divided by noisy counts.
 
-    A count below 1 is taken for 1, since an item that nobody has has no average. What leaves [low, high] is moved to
+    A count below 1 is taken for 1, since an item without users has no average. What leaves [low, high] is moved to
     its nearer end, since every user's sum is in there and so is their average. An interval reaches from the least to
     the greatest quotient of a sum and a count within their intervals, so it fails only if one of these does.
 

@@ -1,4 +1,4 @@
-"""Releasing the largest noisy counts, with intervals that know why they were released.
+"""Release the largest noisy counts, with intervals corrected for the selection.
 
 Counts that are released because their noisy value is large lean upwards (the winner's curse): plain intervals for the
 few largest of many do not cover. With S of m values selected by a threshold or a rank, intervals at level 1 - .05 S/m
@@ -33,7 +33,7 @@ def largest(
     counts: bool,
     cost: Cost,
 ) -> Outcome:
-    """The outcome that returns the *k* largest noisy *values* (None: all) among those above *bottom* (None: any).
+    """Return the outcome with the *k* largest noisy *values* (None: all) among those above *bottom* (None: any).
 
     Args:
         values: noisy counts of the head's first items, shape (m,).

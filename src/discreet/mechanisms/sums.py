@@ -64,7 +64,7 @@ class RankedSums:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """The ranking's own theorem, and C/s for each sum with Laplace noise; Gaussian sums have no such theorem."""
+        """Return the instance of the ranking's theorem plus C/s for each Laplace sum; Gaussian sums have none."""
         if request.noise == "gaussian":
             return None
         ranking = cls.kind.at(epsilon * cls._share(request, Fraction(1, 2)), delta, request)
@@ -72,13 +72,13 @@ class RankedSums:
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """See `Mechanism.by_step`: the ranking's steps, and a sum at the price of a count."""
+        """Return the instance whose sums cost as much as the counts of the ranking."""
         ranking = cls.kind.by_step(epsilon, delta, request)
         return None if ranking is None else cls._make(ranking, request)
 
     @classmethod
     def _share(cls, request: Request, per_value: Fraction) -> Fraction:
-        """The ranking's share of what is spent."""
+        """Return the ranking's share of what is spent."""
         ranking = cls.kind.units(request, per_value)
         return ranking / (ranking + _moved(request) * per_value)
 
@@ -88,11 +88,10 @@ class RankedSums:
 
     @property
     def head_limit(self) -> int:
-        """The ranking's."""
         return self.ranking.head_limit
 
     def worst_cost(self) -> Cost:
-        """The ranking's, and all the sums that one user can move."""
+        """Return the cost of the ranking and of all the sums that one user can move."""
         return self.ranking.worst_cost() + self._price(self.moved)
 
     def direct_epsilon(self) -> Fraction | None:
@@ -102,11 +101,11 @@ class RankedSums:
         return ranking + self.moved * self.summed.most / self.ranking.value_scale(self.summed.most)
 
     def expectation(self) -> Expectation:
-        """The ranking's, with the standard error of a sum."""
+        """Return the expectation of the ranking, with the standard error of a sum."""
         return replace(self.ranking.expectation(), sum_std_error=self.sum_noise().std)
 
     def sum_noise(self) -> Noise:
-        """Noise of each sum."""
+        """Return the noise of each sum."""
         return noise_of(self.noise, self.ranking.value_scale(self.summed.most))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
@@ -125,7 +124,7 @@ class RankedSums:
         return replace(found, cost=found.cost + self._price(released), measured=measured)
 
     def _count_noise(self) -> Noise:
-        """What the ranking adds to a count of users."""
+        """Return what the ranking adds to a count of users."""
         return noise_of(self.noise, self.ranking.value_scale(1))
 
     def _price(self, released: int) -> Cost:
@@ -204,7 +203,7 @@ class ListedSums:
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
-        """See `Mechanism.by_step`: as many sums as a user can move."""
+        """Return the instance that costs one step for each sum that a user can move."""
         return cls._make(2 * _magnitude(request).most / epsilon, request)
 
     @classmethod
@@ -215,22 +214,19 @@ class ListedSums:
 
     @property
     def head_limit(self) -> int:
-        """The whole domain."""
         return self.domain_size
 
     def worst_cost(self) -> Cost:
-        """The only cost."""
         return Cost(self.moved * self.sum_noise().rho(self.summed.most))
 
     def direct_epsilon(self) -> Fraction | None:
         return None if self.noise == "gaussian" else self.moved * self.summed.most / self.scale
 
     def expectation(self) -> Expectation:
-        """Every item appears."""
         return Expectation(None, None, None, self.sum_noise().std)
 
     def sum_noise(self) -> Noise:
-        """Noise of each sum."""
+        """Return the noise of each sum."""
         return noise_of(self.noise, self.scale)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
@@ -252,7 +248,7 @@ class ListedSums:
 
 
 def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
-    """The mechanism that releases sums of what *kind* finds; *kind* itself where *request* wants no sums.
+    """Return the mechanism that releases sums of what *kind* finds; *kind* itself where *request* wants no sums.
 
     Raises:
         InputError: *kind* returns no ranking that sums could be added to at a price known beforehand.
@@ -288,7 +284,7 @@ def _magnitude(request: Request) -> Magnitude:
 
 
 def _moved(request: Request) -> int:
-    """How many of the returned sums one user can move."""
+    """Return how many of the returned sums one user can move."""
     returned = request.head_limit if request.k is None else min(request.k, request.head_limit)
     declared = request.sensitivity.groups_per_user
     return returned if declared is None else min(declared, returned)

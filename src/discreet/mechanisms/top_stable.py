@@ -27,7 +27,7 @@ THRESHOLD_SHARE = Fraction(37, 100)
 
 @dataclass(frozen=True, slots=True)
 class TopStable:
-    """The set of the first i items, for the largest i <= k whose gap to the next item is surely not one user's doing.
+    """The set of the first i items, for the largest i <= k whose gap to the next item cannot be due to one user.
 
     For i = k, ..., 1: stop at the first with max(h_(i) - h_(i+1) - tau, 0) + Lap(2 tau / epsilon_2) above
     T + Lap(tau / epsilon_1), and return the items of ranks 1..i, shuffled (Carvalho et al. 2020, Algorithm 3, without
@@ -56,12 +56,12 @@ class TopStable:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """All of epsilon and delta: the theorem is about them."""
+        """Return the instance that spends all of epsilon and delta: the theorem is about both."""
         return cls._make(epsilon, delta, request)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
-        """None: its price does not depend on k."""
+        """Return None: its price does not depend on k."""
         return None
 
     @classmethod
@@ -74,7 +74,6 @@ class TopStable:
 
     @property
     def head_limit(self) -> int:
-        """K."""
         return self.k
 
     def worst_cost(self) -> Cost:
@@ -82,11 +81,10 @@ class TopStable:
         return Cost(self.epsilon**2 / 2, self.delta)
 
     def direct_epsilon(self) -> Fraction | None:
-        """Epsilon."""
         return self.epsilon
 
     def expectation(self) -> Expectation:
-        """What must stand above the next item is a gap; with nothing below it, that is the count itself."""
+        """Return the gap that must be exceeded; with nothing below an item, its gap is its count."""
         return Expectation(None, None, self.threshold() + self.rows_per_group)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
@@ -95,7 +93,7 @@ class TopStable:
         passed = np.flatnonzero(gaps + self.gap_noise().draw(bits, "gaps", self.k) > bar)
         size = min(int(passed[-1]) + 1 if len(passed) else 0, int(np.count_nonzero(head.counts[: self.k])))
         return Outcome(
-            shuffled(size, bits, "shuffle"),  # the order of the head would tell the order of the counts
+            shuffled(size, bits, "shuffle"),  # the order of the head would reveal the order of the counts
             None,
             None,
             None,
@@ -114,14 +112,14 @@ class TopStable:
         return gaps
 
     def threshold_noise(self) -> DiscreteLaplace:
-        """Noise of the bar, drawn once."""
+        """Return the noise of the bar, drawn once."""
         return DiscreteLaplace(self.rows_per_group / (THRESHOLD_SHARE * self.epsilon))
 
     def gap_noise(self) -> DiscreteLaplace:
-        """Noise of each gap."""
+        """Return the noise of each gap."""
         return DiscreteLaplace(2 * self.rows_per_group / ((1 - THRESHOLD_SHARE) * self.epsilon))
 
     def threshold(self) -> int:
-        """T."""
+        """Return T."""
         gap, bar = self.gap_noise().scale, self.threshold_noise().scale
         return smallest_margin(lambda m: laplace_difference_tail(gap, bar, m + 1), self.delta / self.k)

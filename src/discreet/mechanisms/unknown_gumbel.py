@@ -69,7 +69,7 @@ class UnknownGumbel:
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """See `Mechanism.by_step`: k peels, k counts, and the choice of the cut-off."""
+        """Return the instance with k peels, k counts and, if it is optimised, the choice of the cut-off."""
         return cls._make(request, epsilon, delta)
 
     @classmethod
@@ -90,7 +90,7 @@ class UnknownGumbel:
         )
 
     def worst_cost(self) -> Cost:
-        """K peels, k counts if they are released, and the cut-off if it is optimised."""
+        """Return the cost of k peels, of k counts if released, and of the cut-off if it is optimised."""
         return self._cost(returned=self.k, reached=False)
 
     def direct_epsilon(self) -> Fraction | None:
@@ -100,7 +100,7 @@ class UnknownGumbel:
         return self.epsilon * (self.k + counts + self.optimise_cutoff)
 
     def expectation(self) -> Expectation:
-        """The threshold, as an integer rounded up, if the head's tail is empty and the cut-off is the head limit."""
+        """Return the threshold, rounded up, for an empty tail and a cut-off at the head limit."""
         std = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group).std
         scale = self.rows_per_group / self.epsilon
         return Expectation(std, std, math.ceil(self.rows_per_group + scale * math.log(self.head_limit / self._mass())))
@@ -122,7 +122,7 @@ class UnknownGumbel:
         return miss
 
     def race(self, head: ExactHead, cutoff: int) -> Race:
-        """The race for a given *cutoff*. The strict rule: an item tied with the cut does not take part."""
+        """Return the race for a given *cutoff*. The strict rule: an item tied with the cut does not take part."""
         below = head.count_at(cutoff + 1)
         contenders = head.counts[:cutoff]
         contenders = contenders[: np.searchsorted(-contenders, -below, side="left")]
@@ -130,7 +130,7 @@ class UnknownGumbel:
         return Race(contenders, self.epsilon / self.rows_per_group, rival)
 
     def cutoff_race(self, head: ExactHead) -> Race:
-        """The race between the cut-offs k..head_limit: the lower the threshold it would set, the likelier."""
+        """Return the race between the cut-offs k..head_limit: the lower the threshold it would set, the likelier."""
         cutoffs = np.arange(self.k, self.head_limit + 1, dtype=np.int64)
         below = np.zeros(len(cutoffs), dtype=np.int64)
         stored = head.counts[self.k :]

@@ -31,7 +31,7 @@ class UnknownLaplace:
     Args:
         k: how many of the largest to return at most, or None for all that pass.
         head_limit: dbar.
-        groups_per_user: Delta; enforced by whoever reads the head.
+        groups_per_user: Delta; enforced by the engine that reads the head.
         scale: of the noise, in counts.
         delta: mass that one call may lose, above 0 and below 1.
         rows_per_group: tau.
@@ -65,13 +65,13 @@ class UnknownLaplace:
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """One step for all counts together, as LinkedIn charges it: noise of scale 2 tau sqrt(Delta) / epsilon."""
+        """Return the instance that LinkedIn charges one step for: noise of scale 2 tau sqrt(Delta) / epsilon."""
         spread = ceil_sqrt(Fraction(_groups(request)))
         return cls._make(request, 2 * request.sensitivity.rows_per_group * spread / epsilon, delta)
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
-        """See `Ranking.units`: a noisy value for each item that a user may have."""
+        """Return one unit for each item that a user may have."""
         return _groups(request) * per_value
 
     @classmethod
@@ -88,19 +88,18 @@ class UnknownLaplace:
         )
 
     def worst_cost(self) -> Cost:
-        """The only cost."""
         return Cost(self.groups_per_user * noise_of(self.noise, self.scale).rho(self.rows_per_group), self.delta)
 
     def direct_epsilon(self) -> Fraction | None:
         return None if self.noise == "gaussian" else self.groups_per_user * self.rows_per_group / self.scale
 
     def margin(self) -> int:
-        """What the threshold stands above the most that a user's own item can have."""
+        """Return how far the threshold stands above the largest count of an item that only one user has."""
         exposed = 2 * min(self.groups_per_user, self.head_limit)
         return noise_of(self.noise, self.scale).difference_margin(self.delta / exposed)
 
     def expectation(self) -> Expectation:
-        """The threshold, if the head's tail is empty."""
+        """Return the threshold, if the head's tail is empty."""
         std = noise_of(self.noise, self.scale).std if self.counts else None
         return Expectation(std, std, self.rows_per_group + self.margin())
 
@@ -117,7 +116,7 @@ class UnknownLaplace:
         return self.scale * moved / self.rows_per_group
 
     def plain_miss(self, released: int, miss: float) -> float:
-        """See `Ranking.plain_miss`, and `discreet.mechanisms.selected` for why."""
+        # The counts were selected by their noisy values: see `discreet.mechanisms.selected`.
         return miss * max(released, 1) / self.head_limit
 
 

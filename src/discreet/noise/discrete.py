@@ -5,7 +5,7 @@ discrete Laplace. The discrete Gaussian accepts discrete Laplace proposals (Cano
 by comparing a further exponential variate with a rational number. floor and comparison are decided by intervals, and
 where those cannot decide, by further bits and exact fractions.
 
-Each distribution knows what it costs (zCDP of adding it to integers) and what can be said to people about it.
+Each distribution knows what it costs (zCDP of adding it to integers) and which error and interval it has.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Noise(Protocol):
         ...
 
     def rho(self, sensitivity: int = 1) -> Fraction:
-        """What it costs in zCDP to add this to one count that a user moves by *sensitivity* at most."""
+        """Return what it costs in zCDP to add this to one count that a user moves by *sensitivity* at most."""
         ...
 
     def half_width(self, miss: float = 0.05) -> int:
-        """A w, the smallest or nearly, with Pr[|noise| > w] <= *miss*."""
+        """Return a w, the smallest or nearly, with Pr[|noise| > w] <= *miss*."""
         ...
 
     def difference_margin(self, probability: Fraction) -> int:
@@ -86,12 +86,12 @@ class DiscreteLaplace:
         return (sensitivity / self.scale) ** 2 / 2
 
     def half_width(self, miss: float = 0.05) -> int:
-        """See `Noise.half_width`; Pr[|z| > w] = 2 q^(w+1) / (1 + q)."""
+        # Pr[|z| > w] = 2 q^(w+1) / (1 + q)
         decay = float(1 / self.scale)
         return max(0, math.ceil(math.log(2 / (miss * (1 + math.exp(-decay)))) / decay - 1))
 
     def difference_margin(self, probability: Fraction) -> int:
-        """See `Noise.difference_margin`; the closed tail is in docs/mechanisms/unknown_laplace.md."""
+        # the closed form of the tail is in docs/mechanisms/unknown_laplace.md
         return smallest_margin(lambda m: laplace_difference_tail(self.scale, self.scale, m + 1), probability)
 
 
@@ -114,7 +114,7 @@ class DiscreteGaussian:
         return math.sqrt(self.variance)
 
     def draw(self, bits: Bits, label: str, n: int) -> NDArray[np.int64]:
-        """See `Noise.draw`. Draws batches of proposals until enough are accepted."""
+        """Draw batches of proposals until *n* are accepted."""
         scale = Fraction(math.isqrt(math.floor(self.variance)) + 1)
         found: list[NDArray[np.int64]] = []
         missing, batch = n, 0
@@ -132,11 +132,11 @@ class DiscreteGaussian:
         return sensitivity**2 / (2 * self.variance)
 
     def half_width(self, miss: float = 0.05) -> int:
-        """See `Noise.half_width`; Pr[|Z| >= w + 1] <= Pr[|N| >= w] (Canonne et al. 2020, Theorem 26)."""
+        # Pr[|Z| >= w + 1] <= Pr[|N| >= w] (Canonne et al. 2020, Theorem 26)
         return math.ceil(-statistics.NormalDist().inv_cdf(miss / 2) * self.std)
 
     def difference_margin(self, probability: Fraction) -> int:
-        """See `Noise.difference_margin`; X - Y is sub-Gaussian of variance 2 sigma^2."""
+        # X - Y is sub-Gaussian of variance 2 sigma^2
         return math.ceil(math.sqrt(4 * self.variance * -math.log(probability)) * (1 + 1e-12)) if probability < 1 else 0
 
 
@@ -176,7 +176,7 @@ def _exact_floor(variates: Exponentials, i: int, scale: Fraction) -> int:
 def _accepted(
     proposals: NDArray[np.int64], tests: Exponentials, variance: Fraction, scale: Fraction
 ) -> NDArray[np.bool_]:
-    """Where E > (|Y| - sigma^2 / t)^2 / (2 sigma^2), exactly."""
+    """Return where E > (|Y| - sigma^2 / t)^2 / (2 sigma^2), exactly."""
     centre, spread = float(variance / scale), 2 * float(variance)
     size = np.abs(proposals).astype(np.float64)
     distance = np.abs(size - centre)
@@ -203,7 +203,7 @@ def _exceeds(variates: Exponentials, i: int, hurdle: Fraction) -> bool:
 
 
 def laplace_difference_tail(scale: Fraction, other: Fraction, n: int) -> float:
-    """Pr[X - Y >= n] for n >= 0, with X and Y independent discrete Laplace of the two scales.
+    """Return Pr[X - Y >= n] for n >= 0, with X and Y independent discrete Laplace of the two scales.
 
     With p = e^(-1/scale) and r = e^(-1/other) the convolution of p^|x| and r^|y| sums in closed form (docs/noise.md),
     written here without differences of nearly equal numbers. Rounded up by far more than its floating-point error.
@@ -219,7 +219,7 @@ def laplace_difference_tail(scale: Fraction, other: Fraction, n: int) -> float:
 
 
 def smallest_margin(tail: Callable[[int], float], probability: Fraction) -> int:
-    """Smallest m >= 0 with tail(m) <= *probability*, for a falling *tail*."""
+    """Return the smallest m >= 0 with tail(m) <= *probability*, for a falling *tail*."""
     high = 1
     while tail(high) > probability:
         high *= 2

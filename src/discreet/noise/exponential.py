@@ -47,7 +47,7 @@ class Exponentials:
         return len(self._words)
 
     def values(self) -> NDArray[np.float64]:
-        """Approximate values, shape (n,)."""
+        """Return approximate values, shape (n,)."""
         # In place, and by way of int64 (numpy converts uint64 ten times slower): being exact must not cost time.
         uniform = (self._words >> np.uint64(1)).view(np.int64).astype(np.float64)
         uniform += max(self._step / 4, 0.5)
@@ -57,7 +57,7 @@ class Exponentials:
         return uniform
 
     def radius(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Absolute error bounds for what `values` returned; infinite where next to nothing is known.
+        """Return absolute error bounds for what `values` returned; infinite where next to nothing is known.
 
         W lies in [r, r + step] / 2^64; what was taken for it is nearer than step to both ends: off by step / r + 2^-52
         at most, relative to W.
@@ -69,7 +69,7 @@ class Exponentials:
         return spread + _ULPS * (1 + values)
 
     def irregular(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Where `values` may be off by more than 2^-19 of itself (one in a billion)."""
+        """Return where `values` may be off by more than 2^-19 of itself (one in a billion)."""
         return np.flatnonzero(
             (values < max(2.0**-30, 2.0 ** (21 - self._known)))
             | (self._words < np.uint64(min(2**30 << (64 - self._known), 2**64 - 1)))

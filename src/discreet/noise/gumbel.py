@@ -78,7 +78,7 @@ class Race:
         return (places[: reached[0]], True) if len(reached) else (places, False)
 
     def exponents(self) -> NDArray[np.float64]:
-        """Approximate scale * (score - best score) + ln(factor) of all competitors, the rival last.
+        """Return approximate scale * (score - best score) + ln(factor) of all competitors, the rival last.
 
         Differences of scores are exact, so the error is at most 2^-50 of the absolute value and of ln(factor).
         """
@@ -110,7 +110,7 @@ def _log(value: Fraction) -> float:
 
 
 def _first_places(race: Race, noise: Exponentials, limit: int) -> NDArray[np.int64]:
-    """The indices of the first *limit* competitors, in order; behind the rival the order is left undecided."""
+    """Return the indices of the first *limit* competitors, in order; behind the rival the order is left undecided."""
     base = race.exponents()
     contenders = _contenders(base, noise, limit)
     low, high = noise.gumbel_bounds(contenders)
@@ -139,7 +139,7 @@ def _first_places(race: Race, noise: Exponentials, limit: int) -> NDArray[np.int
 
 
 def _contenders(base: NDArray[np.float64], noise: Exponentials, limit: int) -> NDArray[np.intp]:
-    """All that could take one of the first *limit* places, and perhaps a few more."""
+    """Return all that could take one of the first *limit* places, and perhaps a few more."""
     values = noise.values()
     irregular = noise.irregular(values)
     with np.errstate(divide="ignore"):

@@ -59,12 +59,12 @@ def hockey_stick(one: Distribution, other: Distribution, epsilon: float) -> floa
 
 
 def divergence(one: Distribution, other: Distribution, epsilon: float) -> float:
-    """The larger `hockey_stick` of the two directions: delta at *epsilon* of this pair."""
+    """Return the larger `hockey_stick` of the two directions: delta at *epsilon* of this pair."""
     return max(hockey_stick(one, other, epsilon), hockey_stick(other, one, epsilon))
 
 
 def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
-    """The Rényi divergence of order *alpha* in one direction; rho-zCDP says that it is at most alpha * rho.
+    """Return the Rényi divergence of order *alpha* in one direction; rho-zCDP says that it is at most alpha * rho.
 
     Args:
         one: probabilities that add up to 1.
@@ -134,7 +134,7 @@ def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], boo
 
 
 def distribution(mechanism: Mechanism, head: ExactHead) -> dict[Hashable, float]:
-    """The distribution of the labels that *mechanism* releases, with everything its proof reveals beside them.
+    """Return the distribution of the labels that *mechanism* releases, with everything its proof reveals beside them.
 
     Counts that a Gumbel mechanism releases are a step of their own, after the labels, and not part of this.
 
@@ -191,14 +191,14 @@ def _stable(mechanism: TopStable, head: ExactHead) -> dict[Hashable, float]:
 
 
 def _laplace_tail(noise: DiscreteLaplace, least: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Pr[noise >= least]."""
+    """Return Pr[noise >= least]."""
     decay = math.exp(-1 / float(noise.scale))
     far = decay ** np.where(least > 0, least, 1 - least) / (1 + decay)
     return np.where(least > 0, far, 1 - far)
 
 
 def radius(noise: Noise) -> int:
-    """How far from 0 the noise can be; all but 1e-16 of its mass is inside."""
+    """Return how far from 0 the noise can be; all but 1e-16 of its mass is inside."""
     return math.ceil(_TAIL_LAPLACE * noise.scale if isinstance(noise, DiscreteLaplace) else _TAIL_GAUSSIAN * noise.std)
 
 
@@ -293,7 +293,7 @@ def _values_hockey_stick(
 
 
 def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[str, tuple[int, int]]:
-    """The counts that get noise, and the sums beside them (0 if there are none), by label."""
+    """Return the counts that get noise, and the sums beside them (0 if there are none), by label."""
     counts = head.counts[: mechanism.head_limit].tolist()
     sums = np.zeros_like(head.counts) if head.sums is None else head.sums
     items = zip(head.labels, counts, sums.tolist(), strict=False)
@@ -309,7 +309,7 @@ def _with_sums(cells: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray
 def _cells(
     noise: Noise, grid: NDArray[np.int64], bars: NDArray[np.int64], one: int | None, other: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What one item shows for each bar: [not above it, then runs of values with equal likelihood ratios], twice.
+    """Return what one item shows for each bar: [not above it, then runs of values with equal likelihood ratios], twice.
 
     A count of None is an item outside the head, which never shows.
     """
@@ -359,7 +359,7 @@ def sample(
 
 
 def statistical_audit(one: Iterable[Hashable], other: Iterable[Hashable], epsilon: float, miss: float = 1e-6) -> float:
-    """A lower bound for delta at *epsilon*, from what was sampled on two neighbouring heads; both directions.
+    """Return a lower bound for delta at *epsilon*, from what was sampled on two neighbouring heads; both directions.
 
     One half of each sample chooses the outcomes that look likelier than e^epsilon times under the other head; the other
     half bounds their probabilities (Clopper & Pearson 1934).
@@ -398,7 +398,7 @@ def binomial_bounds(successes: int, trials: int, miss: float) -> tuple[float, fl
     choose = logs[-1] - logs - logs[::-1]
 
     def least(n: int) -> float:
-        """The largest p with Pr[X >= n] <= miss, rounded down."""
+        """Return the largest p with Pr[X >= n] <= miss, rounded down."""
         if n == 0:
             return 0.0
         x = np.arange(n, trials + 1)
