@@ -16,12 +16,11 @@ from pathlib import Path
 import apsw
 
 from benchmarks.timing import in_turns, table
-from discreet.budget.amount import Amount, Tally
-from discreet.budget.ledger import Entry, Head, head_of, next_line
+from discreet.budget.fixed_point import Amount, Tally
+from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line, settings_text
+from discreet.budget.ledger_replay import verify
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, Act
-from discreet.budget.reading import verify
-from discreet.budget.settings import canonical, settings_text
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 

@@ -7,9 +7,9 @@ import random
 
 from benchmarks.timing import table
 from discreet.accounting.bounds import linkedin_system
-from discreet.budget.amount import NOTHING, Amount
+from discreet.budget.escrow.rebalance import Ask, first_gift, gift
+from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION
-from discreet.budget.rebalance import Ask, first_gift, gift
 
 TOTAL = LINKEDIN.information
 COST = 30  # of a question: a hundred of them fit

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.budget.suite import UNIT, claim
+
 from discreet.budget.model import Fingerprint
-from discreet.testing.budget import UNIT, claim
 from servers import postgres as server_of
 
 _NUMBERS = itertools.count()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from tests.budget.suite import ACT, account
 
 from discreet.budget.stores.postgres import PostgresStore
-from discreet.testing.budget import ACT, account
 from servers.tests.budget_places import new_place
 
 

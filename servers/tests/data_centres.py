@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 import httpx
+from tests.budget.share_suite.world import holding
 
-from discreet.budget.holdings import check_whole
+from discreet.budget.escrow.transfers import check_whole
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.service.init_project import CATALOG, write_reads
-from discreet.testing.shares.world import holding
 from servers import postgres as server_of
 from servers import process
 from servers.tests.budget_places import new_place

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.budget import test_migration, test_model_of_store
+from tests.budget.suite import ACT, UNIT, BudgetStoreSuite, FakeClock, account, claim, spend
 
 from discreet.budget.errors import LedgerBroken, StoreUnavailable
 from discreet.budget.model import Act, Calendar, Refusal
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores import postgres_schema
 from discreet.budget.stores.postgres import PostgresStore
-from discreet.testing.budget import ACT, UNIT, BudgetStoreSuite, FakeClock, account, claim, spend
 from servers import process
 from servers.tests.budget_places import connected, new_place
 

@@ -10,13 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
+from tests.budget.suite import ACT, UNIT, account, claim, key_of, spend, units
 
 from discreet.budget.errors import StoreUnavailable
-from discreet.budget.model import Act, Replay, Reservation
-from discreet.budget.states import State
+from discreet.budget.model import Act, Replay, Reservation, State
 from discreet.budget.stores import postgres_pool
 from discreet.budget.stores.postgres import PostgresStore
-from discreet.testing.budget import ACT, UNIT, account, claim, key_of, spend, units
 from servers import postgres as server_of
 from servers.tests.budget_places import AFTER, bring, connected, new_place, until
 

@@ -7,13 +7,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.budget.suite import ACT, UNIT, account, claim, units
 
 from discreet.budget.errors import DataChanged, KeyReused
 from discreet.budget.model import Act, Fingerprint, InFlight, Replay, Reservation, Suspension
 from discreet.budget.stores import postgres_pool, postgres_reads
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.errors import DiscreetError
-from discreet.testing.budget import ACT, UNIT, account, claim, units
 from discreet.values import Cost
 from servers.tests.budget_places import AFTER, bring, child, connected, ends, new_place, until
 
@@ -24,7 +24,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from discreet.budget.model import Reservation
 from discreet.budget.stores.postgres import PostgresStore
-from discreet.testing.budget import claim
+from tests.budget.suite import claim
 name, store = sys.argv[2], PostgresStore(sys.argv[1])
 def ask(n):
     answers = [store.reserve(claim(f"{name}-{n}-{i}", ("ann", "bob")[i % 2])) for i in range(4)]
@@ -39,7 +39,7 @@ store.close()
 _STOPS = """
 import sys
 from discreet.budget.stores.postgres import PostgresStore
-from discreet.testing.budget import UNIT, claim
+from tests.budget.suite import UNIT, claim
 place, method, where = sys.argv[1:]
 def step(name):
     if name == where:

@@ -7,15 +7,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.budget.share_suite import ShareStoreSuite
+from tests.budget.share_suite.world import ONE, PLENTY, add_up, asks, carry, holding, introduce, limits
+from tests.budget.suite.world import ACT, UNIT, account, claim, units
 
-from discreet.budget.amount import NOTHING
 from discreet.budget.errors import LedgerBroken
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.fixed_point import NOTHING
 from discreet.budget.model import Reservation
-from discreet.budget.rebalance import Ask
 from discreet.budget.stores.postgres import PostgresStore
-from discreet.testing.budget.world import ACT, UNIT, account, claim, units
-from discreet.testing.shares import ShareStoreSuite
-from discreet.testing.shares.world import ONE, PLENTY, add_up, asks, carry, holding, introduce, limits
 from servers.tests.budget_places import connected, new_place
 from servers.tests.test_budget_postgres import Clocked
 from servers.tests.test_budget_postgres_faults import _Deaf, _Ends

@@ -16,7 +16,7 @@ from discreet.budget.model import Account, Act, Claim, Fingerprint, Replay, Slid
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 
-# as in discreet.testing.budget, which brings pytest along: a child should start fast
+# as in tests.budget.suite, which brings pytest along: a child should start fast
 ACT, UNIT, TOTAL, NOON_US = (
     Act("child", "a test"),
     Cost(Fraction(1, 1000), Fraction(1, 10**9)),

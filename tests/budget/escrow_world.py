@@ -13,13 +13,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from discreet.budget import escrow, rebalance
-from discreet.budget.amount import NOTHING, Amount
-from discreet.budget.escrow import Incoming, Outgoing, Receipt, Transfer, Verdict
-from discreet.budget.model import Account, Calendar, Forever, Sliding
-from discreet.budget.model.shares import Share
+from discreet.budget.escrow import protocol as escrow
+from discreet.budget.escrow import rebalance
+from discreet.budget.escrow.protocol import Incoming, Outgoing, Receipt, Transfer, Verdict
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.fixed_point import NOTHING, Amount
+from discreet.budget.model import Account, Calendar, Forever, Share, Sliding
 from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, counts
-from discreet.budget.rebalance import Ask
 from discreet.values import DELTA_QUANTUM
 
 HOUR_US = DAY_US // 24

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.budget import escrow, rebalance
-from discreet.budget.amount import NOTHING, Amount
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.budget.escrow import Incoming, Outgoing, Receipt, Transfer, Verdict
-from discreet.budget.holdings import Holding, Moves, check_holdings, check_whole, in_flight, transfer_detail
+from discreet.budget.escrow import protocol as escrow
+from discreet.budget.escrow import rebalance
+from discreet.budget.escrow.protocol import Incoming, Outgoing, Receipt, Transfer, Verdict
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow.transfers import Holding, check_whole, in_flight
+from discreet.budget.fixed_point import NOTHING, Amount
+from discreet.budget.ledger import account_of, settings_text, transfer_detail
+from discreet.budget.ledger_replay import Moves, check_holdings
 from discreet.budget.model import Account, Calendar, Share, Sliding
 from discreet.budget.periods import DAY_US, bucket_end, counts
-from discreet.budget.rebalance import Ask
-from discreet.budget.settings import account_of, settings_text
 from discreet.errors import InputError, InvariantViolated
 from tests.budget.escrow_world import HOUR_US, PERIODS, World, world_of
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from discreet.budget.amount import NOTHING, Amount
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.budget.holdings import check_whole, in_flight
-from discreet.budget.rebalance import Ask
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow.transfers import check_whole, in_flight
+from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.testing.budget.world import ACT, UNIT, FakeClock, account
-from discreet.testing.shares.world import add_up, asks, carry, introduce, limits
 from tests.budget.escrow_child import STEPS, opened, prepare, talk
+from tests.budget.share_suite.world import add_up, asks, carry, introduce, limits
+from tests.budget.suite.world import ACT, UNIT, FakeClock, account
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

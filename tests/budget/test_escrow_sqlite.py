@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.testing.shares import ShareStoreSuite
+from tests.budget.share_suite import ShareStoreSuite
 
 
 class TestInFiles(ShareStoreSuite):

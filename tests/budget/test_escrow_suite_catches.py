@@ -8,12 +8,12 @@ import inspect
 
 import pytest
 
-from discreet.budget import escrow
-from discreet.budget.amount import NOTHING
-from discreet.budget.escrow import Verdict
+from discreet.budget.escrow import protocol as escrow
+from discreet.budget.escrow.protocol import Verdict
+from discreet.budget.fixed_point import NOTHING
 from discreet.budget.stores import acts, shares, sqlite_shares
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.testing.shares import ShareStoreSuite
+from tests.budget.share_suite import ShareStoreSuite
 
 
 class _InMemory(ShareStoreSuite):

@@ -14,18 +14,17 @@ import apsw
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from discreet.budget.checkpoints import Checkpoint, FileWitness, Notary
 from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
 from discreet.budget.ledger import Head
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Act, Fingerprint, Replay, Suspension
+from discreet.budget.model import Act, Fingerprint, Replay, State, Suspension
 from discreet.budget.periods import DAY_US
-from discreet.budget.states import State
 from discreet.budget.stores import place
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.sqlite_schema import MIGRATIONS
-from discreet.budget.witness import Checkpoint, FileWitness, Notary
-from discreet.testing.budget import ACT, NOON_US, UNIT, FakeClock, account, claim, key_of, spend, units
 from tests.budget.crash_child import PUT, STEPS, do_round, opened
+from tests.budget.suite import ACT, NOON_US, UNIT, FakeClock, account, claim, key_of, spend, units
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

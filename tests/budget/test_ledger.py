@@ -9,14 +9,13 @@ import re
 
 import pytest
 
-from discreet.budget.amount import Amount, Tally
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.ledger import Entry, Head, Line, entry_of, head_of, next_line
+from discreet.budget.fixed_point import Amount, Tally
+from discreet.budget.ledger import Entry, Head, Line, account_of, entry_of, head_of, next_line, settings_text
+from discreet.budget.ledger_replay import verify
 from discreet.budget.model import Act, Calendar, Sliding, Units
-from discreet.budget.reading import verify
-from discreet.budget.settings import account_of, settings_text
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.testing.budget import ACT, UNIT, FakeClock, account, claim, key_of, spend
+from tests.budget.suite import ACT, UNIT, FakeClock, account, claim, key_of, spend
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,8 @@ from discreet.budget.periods import DAY_US
 from discreet.budget.report import guarantee, published
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import BudgetExceeded
-from discreet.testing.budget import ACT, NOON_US, UNIT, FakeClock, account, key_of
 from discreet.values import Cost
+from tests.budget.suite import ACT, NOON_US, UNIT, FakeClock, account, key_of
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from discreet.budget.model import Act, Fingerprint, Replay, Reservation, Suspens
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.sqlite_schema import MIGRATIONS
-from discreet.testing.budget import ACT, NOON_US, UNIT, FakeClock, claim, spend, units
+from tests.budget.suite import ACT, NOON_US, UNIT, FakeClock, claim, spend, units
 
 ROWS = Path(__file__).with_name("schema_1.sql")
 

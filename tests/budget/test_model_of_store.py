@@ -15,7 +15,7 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Act, Fingerprint, Replay, Sliding
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.testing.budget import ACT, TOTAL, UNIT, FakeClock, account, key_of, units
+from tests.budget.suite import ACT, TOTAL, UNIT, FakeClock, account, key_of, units
 
 DAYS, LIMIT = 3, 12
 PARENTS = {"ann": ("ann", "org"), "bob": ("bob", "org"), "org": ("org",)}

@@ -12,11 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.budget import rules
-from discreet.budget.amount import NOTHING, Amount, Tally
 from discreet.budget.errors import ClockError, LeaseLost
-from discreet.budget.model import LINKEDIN, Account, Act, Calendar, Claim, Fingerprint, Forever, Hold, Sliding, Units
+from discreet.budget.fixed_point import NOTHING, Amount, Tally
+from discreet.budget.model import (
+    LINKEDIN,
+    Account,
+    Act,
+    Calendar,
+    Claim,
+    Fingerprint,
+    Forever,
+    Hold,
+    Sliding,
+    State,
+    Units,
+)
 from discreet.budget.periods import DAY_US, NEVER_US, SECOND_US, Clock, bucket_end, counts, doubled, stops_us
-from discreet.budget.states import REACHED, TERMINAL, TRANSITIONS, Event, State, asked, transition
+from discreet.budget.states import REACHED, TERMINAL, TRANSITIONS, Event, asked, transition
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
 

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.testing.budget import BudgetStoreSuite
+from tests.budget.suite import BudgetStoreSuite
 
 
 class TestInAFile(BudgetStoreSuite):

@@ -10,13 +10,13 @@ import threading
 import pytest
 
 from discreet.budget import periods, rules, states
-from discreet.budget.amount import NOTHING, Amount, Tally
-from discreet.budget.model import Act, Refusal
-from discreet.budget.states import Event, State
+from discreet.budget.fixed_point import NOTHING, Amount, Tally
+from discreet.budget.model import Act, Refusal, State
+from discreet.budget.states import Event
 from discreet.budget.stores import acts, books, claims, events, sqlite_books, sqlite_view, sqlite_writes
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.testing.budget import BudgetStoreSuite
 from discreet.values import Cost
+from tests.budget.suite import BudgetStoreSuite
 
 
 class Sound(SQLiteStore):

@@ -14,8 +14,7 @@ import pytest
 
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, Act, InFlight
-from discreet.budget.states import State
+from discreet.budget.model import Account, Act, InFlight, State
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.load import load_catalog
 from discreet.errors import EngineError, InputError

@@ -11,7 +11,7 @@ import anyio.from_thread
 import httpx
 from fastapi import FastAPI
 
-from discreet.budget.holdings import check_whole
+from discreet.budget.escrow.transfers import check_whole
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.api.peers import peers_router
@@ -20,7 +20,7 @@ from discreet.service.observability.logging import StructuredLog
 from discreet.service.observability.traces import SilentTracer
 from discreet.service.peers.client import PeerKeys
 from discreet.service.peers.sync import Peers
-from discreet.testing.budget.world import FakeClock
+from tests.budget.suite.world import FakeClock
 
 from .shelf import Clock
 

@@ -9,9 +9,9 @@ import threading
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from discreet.budget.checkpoints import FileWitness
 from discreet.budget.errors import StoreUnavailable
 from discreet.budget.manager import BudgetManager
-from discreet.budget.witness import FileWitness
 from discreet.service import maintenance as module
 from discreet.service.app import create_app
 from discreet.service.auth.api_keys import Locksmith

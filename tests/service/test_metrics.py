@@ -26,7 +26,7 @@ from discreet.service.observability.events import (
     Tended,
 )
 from discreet.service.observability.metrics import LABELS_MOST, Metrics
-from discreet.testing.budget import FakeClock
+from tests.budget.suite import FakeClock
 
 
 class Watch:

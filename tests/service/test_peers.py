@@ -9,9 +9,9 @@ import threading
 import httpx
 import pytest
 
-from discreet.budget.amount import NOTHING
 from discreet.budget.errors import BudgetRefused, StoreBehind
-from discreet.budget.rebalance import Ask
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.fixed_point import NOTHING
 from discreet.errors import InputError
 from discreet.service.api import health
 from discreet.service.app import create_app
@@ -21,9 +21,9 @@ from discreet.service.peers.client import PeerKeys, peer_keys
 from discreet.service.peers.sync import open_peers
 from discreet.service.serializers import account_detail, account_summary
 from discreet.service.settings import DataCentre, load_settings
-from discreet.testing.budget.world import ACT, UNIT, account, claim, key_of, spend
-from discreet.testing.shares.world import ONE, holding, limits
 from discreet.values import Cost
+from tests.budget.share_suite.world import ONE, holding, limits
+from tests.budget.suite.world import ACT, UNIT, account, claim, key_of, spend
 
 from .centres import KEY, Centres
 

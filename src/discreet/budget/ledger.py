@@ -7,7 +7,7 @@ A line's body is text, fields between tabs, in one form only:
 The detail is canonical JSON; then come the changes of the accounts' buckets, of a part each: u(sed), h(eld),
 f(orfeited), r(efunded). All balances are sums of these. hash = SHA-256(hash of the line before + body), where the line
 before the first is the chain's number with `GENESIS`. Editing, removing, moving or adding a line breaks the chain
-behind it; whoever rewrites everything behind it is found by the witness (`discreet.budget.witness`).
+behind it; whoever rewrites everything behind it is found by the witness (`discreet.budget.checkpoints`).
 
 A store may keep several chains, so that writers need not wait for each other: the lines of a reservation, and those
 that make or alter an account or open its buckets, are in the chain of the account. Sums do not depend on their order.
@@ -16,18 +16,28 @@ that make or alter an account or open its buckets, are in the chain of the accou
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
-from discreet.budget.amount import Amount, Tally
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.holdings import MOVE_KINDS, RESIZING_KINDS
+from discreet.budget.fixed_point import Amount, Tally
+from discreet.budget.model import Account, Calendar, Forever, Share, Sliding, Units
 from discreet.budget.states import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from discreet.budget.model import Period
 
 GENESIS = b"discreet ledger 1 "
+
+MOVE_KINDS = frozenset({"send", "take", "decline", "delivered", "return"})
+"""Ledger lines about transfers; their detail has {"transfer": {...}}, see `transfer_detail`."""
+
+RESIZING_KINDS = frozenset({"send", "take", "return"})
+"""Those that change an account's limit, and say its settings too."""
 
 ACCOUNT_KINDS = RESIZING_KINDS | {"create", "alter", "refresh"}
 """Their detail says how an account's buckets go on: {"account": settings, "bucket": n, "end_us": ...}."""
@@ -137,3 +147,78 @@ def entry_of(line: Line) -> Entry:
         return Entry(int(time), kind, None if reservation == "-" else reservation, detail, changes)
     except ValueError:
         raise LedgerBroken("a line cannot be read", line.chain, line.seq) from None
+
+
+def canonical(value: Mapping[str, Any]) -> str:
+    """JSON in one form only: sorted, ASCII, no spaces. It holds no tab and no line break."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def settings_text(account: Account) -> str:
+    """*account* as canonical JSON; numbers are text, so that no reader makes floats of them."""
+    limit = Amount.of(account.limit)
+    units = account.units
+    return canonical(
+        _share_text(account.share)
+        | {
+            "id": account.id,
+            "parent": account.parent,
+            "rho": str(limit.rho),
+            "delta": str(limit.delta),
+            "total_delta": str(account.delta),
+            "mode": account.mode,
+            "period": _period_text(account.period),
+            "units": None
+            if units is None
+            else [str(units.epsilon_per), str(units.delta_per), str(units.information), str(units.calls)],
+        }
+    )
+
+
+def account_of(text: str) -> Account:
+    """The account that *text*, from `settings_text`, describes."""
+    read = json.loads(text)
+    units, share = read["units"], read.get("share")
+    return Account(
+        read["id"],
+        Amount(int(read["rho"]), int(read["delta"])).cost,
+        Fraction(read["total_delta"]),
+        read["parent"],
+        period_of(read["period"]),
+        read["mode"],
+        None if units is None else Units(Fraction(units[0]), Fraction(units[1]), int(units[2]), int(units[3])),
+        None if share is None else Share(Amount(int(share[0]), int(share[1])).cost, share[2], int(share[3])),
+    )
+
+
+def period_of(text: str) -> Period:
+    """The period that *text* describes: "forever", "sliding 30", "month Europe/Berlin"."""
+    kind, _, rest = text.partition(" ")
+    if kind == "forever":
+        return Forever()
+    if kind == "sliding":
+        return Sliding(int(rest))
+    return Calendar(kind, rest)  # type: ignore[arg-type]  # Calendar refuses other words
+
+
+def _share_text(share: Share | None) -> dict[str, list[str]]:
+    """Nothing for an account that is not split, so that its text is what it always was."""
+    if share is None:
+        return {}
+    total = Amount.of(share.total)
+    return {"share": [str(total.rho), str(total.delta), share.home, str(share.version)]}
+
+
+def _period_text(period: Period) -> str:
+    match period:
+        case Forever():
+            return "forever"
+        case Sliding(days):
+            return f"sliding {days}"
+        case Calendar(unit, zone):
+            return f"{unit} {zone}"
+
+
+def transfer_detail(peer: str, number: int, amount: Amount) -> dict[str, Any]:
+    """What a ledger line says of a transfer."""
+    return {"transfer": {"peer": peer, "number": str(number), "rho": str(amount.rho), "delta": str(amount.delta)}}

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from fractions import Fraction
 
+    from discreet.budget.checkpoints import Notary
     from discreet.budget.ledger import Head, Line
+    from discreet.budget.ledger_replay import Verified
     from discreet.budget.model import (
         Account,
         Act,
@@ -37,10 +39,8 @@ if TYPE_CHECKING:
         Settled,
         StoredRelease,
     )
-    from discreet.budget.reading import Verified
     from discreet.budget.report import Report
     from discreet.budget.store import BudgetStore
-    from discreet.budget.witness import Notary
     from discreet.values import Cost
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from discreet.budget.amount import NOTHING, Amount, Tally
-from discreet.budget.model import Hold
+from discreet.budget.fixed_point import NOTHING, Amount, Tally
+from discreet.budget.model import Hold, State
 from discreet.budget.periods import DAY_US
-from discreet.budget.states import State
 from discreet.errors import InputError, InvariantViolated
 
 if TYPE_CHECKING:

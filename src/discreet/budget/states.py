@@ -13,17 +13,8 @@ from __future__ import annotations
 from enum import Enum
 
 from discreet.budget.errors import LeaseLost
+from discreet.budget.model import State
 from discreet.errors import InvariantViolated
-
-
-class State(Enum):
-    """Of a reservation."""
-
-    HELD = "held"
-    RUNNING = "running"
-    SETTLED = "settled"
-    VOID = "void"
-    FORFEIT = "forfeit"
 
 
 class Event(Enum):

@@ -4,7 +4,7 @@ Rules that hold for every store, whatever it is made of:
 
 - The rule is `discreet.budget.rules`, pure; a store fetches what it needs, asks it, and writes what it says, with the
   accounts on the path locked from the asking account upward (analyst, organisation, dataset).
-- Amounts are exact integers of any size (`discreet.budget.amount`).
+- Amounts are exact integers of any size (`discreet.budget.fixed_point`).
 - Every change appends one ledger line in its own transaction; `discreet.budget.ledger` says what it holds.
 - Time is the database's, through `discreet.budget.periods.Clock`: what goes back is taken as the latest seen.
 - Whoever does not hear the answer of a method (a broken connection at COMMIT) may call it again: a claim is known by
@@ -13,7 +13,7 @@ Rules that hold for every store, whatever it is made of:
   it is another act than before.
 - A method that raises has changed nothing.
 
-`discreet.testing.budget.BudgetStoreSuite` tests a store.
+`tests.budget.suite.BudgetStoreSuite` tests a store.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from discreet.budget.ledger import Head, Line
+    from discreet.budget.ledger_replay import Verified
     from discreet.budget.model import Account, Act, Balance, Claim, Fingerprint, Paid, Settled, StoredRelease
-    from discreet.budget.reading import Verified
     from discreet.values import Cost
 
 Admission: TypeAlias = Reservation | Replay | InFlight | Refusal | Suspension

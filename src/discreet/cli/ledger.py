@@ -20,8 +20,8 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from discreet.budget.checkpoints import Notary
     from discreet.budget.store import BudgetStore
-    from discreet.budget.witness import Notary
     from discreet.service.stores import Ledger
     from discreet.wire.administration import LedgerLine
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from discreet.budget.checkpoints import FileWitness, Notary
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, Act, Sliding
 from discreet.budget.stores import place
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.budget.witness import FileWitness, Notary
 from discreet.catalog.load import load_catalog
 from discreet.catalog.toml import write_text
 from discreet.errors import InputError

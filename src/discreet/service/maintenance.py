@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from discreet.budget.checkpoints import Notary
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.budget.witness import Notary
 from discreet.service.auth.api_keys import microseconds
 from discreet.service.observability.events import Failed, Tended
 

@@ -19,9 +19,9 @@ import uvicorn
 from prometheus_client import start_http_server
 
 from discreet._version import __version__
+from discreet.budget.checkpoints import FileWitness
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import LEASE_MOST_MS
-from discreet.budget.witness import FileWitness
 from discreet.catalog.load import load_catalog
 from discreet.errors import DiscreetError, InputError
 from discreet.service.app import create_app

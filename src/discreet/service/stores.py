@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+from discreet.budget.checkpoints import FileWitness, Notary
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.sqlite_reader import SQLiteReader
-from discreet.budget.witness import FileWitness, Notary
 from discreet.errors import InputError
 from discreet.service.auth.api_keys import microseconds
 from discreet.service.secrets import signing_key, store_url
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from discreet.budget.holdings import SplitStore
+    from discreet.budget.escrow.transfers import SplitStore
     from discreet.budget.ledger import Head, Line
-    from discreet.budget.reading import Verified
+    from discreet.budget.ledger_replay import Verified
     from discreet.service.settings import Store, WitnessSettings
 
 

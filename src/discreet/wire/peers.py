@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from discreet.budget.amount import Amount
-from discreet.budget.escrow import Receipt, Transfer
-from discreet.budget.rebalance import Ask
-from discreet.budget.settings import account_of, canonical, settings_text
+from discreet.budget.escrow.protocol import Receipt, Transfer
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.fixed_point import Amount
+from discreet.budget.ledger import account_of, canonical, settings_text
 from discreet.errors import InputError
 from discreet.wire.malformed import Malformed
 
@@ -46,7 +46,7 @@ class Amounts(_Message):
 
 
 class AskSent(_Message):
-    """See `discreet.budget.rebalance.Ask`."""
+    """See `discreet.budget.escrow.rebalance.Ask`."""
 
     account: Name
     left: Amounts

@@ -24,7 +24,7 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet
 
-from discreet.budget.amount import Amount
+from discreet.budget.fixed_point import Amount
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, Act, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore

@@ -6,7 +6,7 @@ tests/service/test_limits.py.
 
 from __future__ import annotations
 
-from discreet.budget.states import State
+from discreet.budget.model import State
 from discreet.values import Cost
 
 from .house import slug

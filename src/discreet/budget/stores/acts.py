@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from discreet.budget import escrow, rules
-from discreet.budget.amount import EMPTY, Amount, Tally
+from discreet.budget import rules
 from discreet.budget.errors import AccountChanged, ClockError, KeyReused
+from discreet.budget.escrow import protocol as escrow
+from discreet.budget.fixed_point import EMPTY, Amount, Tally
+from discreet.budget.ledger import canonical, settings_text
 from discreet.budget.periods import bucket_end, check_period
-from discreet.budget.settings import canonical, settings_text
 from discreet.budget.stores.books import opened
 from discreet.budget.stores.rows import Page
 from discreet.errors import InputError

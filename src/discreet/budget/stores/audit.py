@@ -7,14 +7,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from discreet.budget.amount import EMPTY, Amount, Tally
 from discreet.budget.errors import LedgerBroken
+from discreet.budget.fixed_point import EMPTY, Amount, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from discreet.budget.ledger_replay import Verified
     from discreet.budget.model import Hold
-    from discreet.budget.reading import Verified
     from discreet.budget.stores.rows import Page
 
 

@@ -12,18 +12,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from discreet.budget.amount import EMPTY
+from discreet.budget.fixed_point import EMPTY
+from discreet.budget.ledger import canonical
 from discreet.budget.periods import NEVER_US, bucket_end, counts
-from discreet.budget.settings import canonical
 from discreet.budget.stores.rows import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from discreet.budget.amount import Amount, Tally
-    from discreet.budget.model import Account, Claim, Fingerprint, Hold, StoredRelease
+    from discreet.budget.fixed_point import Amount, Tally
+    from discreet.budget.model import Account, Claim, Fingerprint, Hold, State, StoredRelease
     from discreet.budget.periods import Clock
-    from discreet.budget.states import State
     from discreet.budget.stores.rows import Fund, Kept, Keyed, Page
 
 

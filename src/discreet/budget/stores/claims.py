@@ -7,11 +7,10 @@ import json
 from typing import TYPE_CHECKING
 
 from discreet.budget import rules
-from discreet.budget.amount import NOTHING, Amount, Tally
 from discreet.budget.errors import KeyReused, LeaseLost, UnknownAccount
-from discreet.budget.model import InFlight, Refusal, Replay, StoredRelease, Suspension
-from discreet.budget.settings import canonical
-from discreet.budget.states import State
+from discreet.budget.fixed_point import NOTHING, Amount, Tally
+from discreet.budget.ledger import canonical
+from discreet.budget.model import InFlight, Refusal, Replay, State, StoredRelease, Suspension
 from discreet.budget.stores.rows import Fund, Kept
 from discreet.errors import InvariantViolated
 from discreet.values import Cost

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from discreet.budget import rules
-from discreet.budget.amount import NOTHING, Amount, Tally
 from discreet.budget.errors import DataChanged, LeaseLost
-from discreet.budget.model import Reservation, Settled, StoredRelease
-from discreet.budget.states import TERMINAL, Event, State, asked, transition
+from discreet.budget.fixed_point import NOTHING, Amount, Tally
+from discreet.budget.model import Reservation, Settled, State, StoredRelease
+from discreet.budget.states import TERMINAL, Event, asked, transition
 from discreet.budget.stores.claims import detail_of, stored
 from discreet.budget.stores.rows import cost_of
 from discreet.errors import InvariantViolated

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator
 
+    from discreet.budget.ledger_replay import Verified
     from discreet.budget.model import Account, Balance, Paid, Reservation, StoredRelease
-    from discreet.budget.reading import Verified
     from discreet.budget.stores.postgres_books import PostgresBooks
     from discreet.budget.stores.transactions import Work
 
@@ -71,7 +71,7 @@ class PostgresStore(Transactions):
 
     @property
     def shares(self) -> PostgresShares:
-        """Moves of shares between data centres; see `discreet.budget.holdings.ShareStore`."""
+        """Moves of shares between data centres; see `discreet.budget.escrow.transfers.ShareStore`."""
         return PostgresShares(self.id, functools.partial(self._transact, repeat=True), self._read)
 
     def expire(self) -> int:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from discreet.budget.escrow import Incoming, Outgoing, Transfer
-from discreet.budget.holdings import Holding
+from discreet.budget.escrow.protocol import Incoming, Outgoing, Transfer
+from discreet.budget.escrow.transfers import Holding
 from discreet.budget.stores.postgres_books import PostgresBooks
 from discreet.budget.stores.postgres_rows import amount_array, amount_of, tally_of
 from discreet.budget.stores.rows import terms_of
@@ -88,7 +88,7 @@ class PostgresShareBooks(PostgresBooks, ShareBooks):
 
 
 class PostgresShares(StoredShares):
-    """A `discreet.budget.holdings.ShareStore`.
+    """A `discreet.budget.escrow.transfers.ShareStore`.
 
     Args:
         here: id of the store.

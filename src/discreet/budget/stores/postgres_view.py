@@ -8,11 +8,11 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.errors import LedgerBroken, UnknownAccount
-from discreet.budget.holdings import check_holdings
 from discreet.budget.ledger import Line
+from discreet.budget.ledger_replay import check_holdings
+from discreet.budget.ledger_replay import verify as verify_lines
 from discreet.budget.model import Paid
 from discreet.budget.periods import Clock
-from discreet.budget.reading import verify as verify_lines
 from discreet.budget.stores import audit
 from discreet.budget.stores.postgres_rows import ACCOUNT, RELEASE, amount_of, page_of, release_of, tally_of
 from discreet.budget.stores.postgres_shares import holdings
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from discreet.budget.ledger_replay import Verified
     from discreet.budget.model import Balance
-    from discreet.budget.reading import Verified
 
 _BALANCE = f"""
 SELECT {ACCOUNT}, budget_now_us(), m.seen_us, a.seq, b.bucket, b.end_us, b.tally::text

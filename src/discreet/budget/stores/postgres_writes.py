@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from discreet.budget.amount import Amount
+from discreet.budget.fixed_point import Amount
 from discreet.budget.ledger import Entry, head_of, next_line
 from discreet.budget.periods import SECOND_US
 from discreet.budget.stores.books import Books
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from discreet.budget.amount import Tally
+    from discreet.budget.fixed_point import Tally
     from discreet.budget.ledger import Head, Line
-    from discreet.budget.model import Account, Claim, Fingerprint, Hold, StoredRelease
-    from discreet.budget.states import State
+    from discreet.budget.model import Account, Claim, Fingerprint, Hold, State, StoredRelease
     from discreet.budget.stores.rows import Fund, Kept, Page
 
 _SAVE = """

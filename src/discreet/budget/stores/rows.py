@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from discreet.budget import rules
-from discreet.budget.amount import Amount
+from discreet.budget.fixed_point import Amount
+from discreet.budget.ledger import account_of
 from discreet.budget.model import Hold, Reservation
 from discreet.budget.periods import stops_us
-from discreet.budget.settings import account_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from discreet.budget.amount import Tally
-    from discreet.budget.model import Account, Period, StoredRelease
-    from discreet.budget.states import State
+    from discreet.budget.fixed_point import Tally
+    from discreet.budget.model import Account, Period, State, StoredRelease
     from discreet.values import Cost
 
 _FIELDS_OF_A_HOLD = 6

@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
-from discreet.budget import escrow
-from discreet.budget.amount import EMPTY, NOTHING, Amount
 from discreet.budget.errors import UnknownAccount
-from discreet.budget.escrow import Receipt, Transfer, Verdict
-from discreet.budget.holdings import transfer_detail
+from discreet.budget.escrow import protocol as escrow
+from discreet.budget.escrow.protocol import Receipt, Transfer, Verdict
+from discreet.budget.escrow.rebalance import first_gift, gift
+from discreet.budget.fixed_point import EMPTY, NOTHING, Amount
+from discreet.budget.ledger import canonical, settings_text, transfer_detail
 from discreet.budget.periods import bucket_end, check_period
-from discreet.budget.rebalance import first_gift, gift
-from discreet.budget.settings import canonical, settings_text
 from discreet.budget.stores.acts import change_settings
 from discreet.budget.stores.books import Books, opened
 from discreet.budget.stores.rows import Page
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from discreet.budget.escrow import Incoming, Outgoing
-    from discreet.budget.holdings import Holding
+    from discreet.budget.escrow.protocol import Incoming, Outgoing
+    from discreet.budget.escrow.rebalance import Ask
+    from discreet.budget.escrow.transfers import Holding
     from discreet.budget.model import Account
-    from discreet.budget.rebalance import Ask
 
 Answer = TypeVar("Answer")
 
@@ -57,7 +56,7 @@ class ShareBooks(Books):
 
 
 class StoredShares(ABC):
-    """The writing methods of a `discreet.budget.holdings.ShareStore`.
+    """The writing methods of a `discreet.budget.escrow.transfers.ShareStore`.
 
     Args:
         here: id of the store.

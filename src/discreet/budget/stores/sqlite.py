@@ -23,8 +23,8 @@ from discreet.errors import DiscreetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from discreet.budget.ledger_replay import Verified
     from discreet.budget.model import Account, Balance, Paid, Reservation, StoredRelease
-    from discreet.budget.reading import Verified
     from discreet.budget.stores.sqlite_books import SQLiteBooks
     from discreet.budget.stores.transactions import Work
 
@@ -96,7 +96,7 @@ class SQLiteStore(Transactions):
 
     @property
     def shares(self) -> SQLiteShares:
-        """Moves of shares between data centres; see `discreet.budget.holdings.ShareStore`."""
+        """Moves of shares between data centres; see `discreet.budget.escrow.transfers.ShareStore`."""
         return SQLiteShares(self.id, self._writer.run, self._read)
 
     def expire(self) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from discreet.budget.reading import Verified
+    from discreet.budget.ledger_replay import Verified
 
 
 class SQLiteReader:

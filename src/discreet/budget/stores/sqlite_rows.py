@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from discreet.budget.amount import Amount, Tally
-from discreet.budget.model import StoredRelease
-from discreet.budget.states import State
+from discreet.budget.fixed_point import Amount, Tally
+from discreet.budget.model import State, StoredRelease
 from discreet.budget.stores.rows import Kept, Page, cost_of, holds_of
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from discreet.budget.escrow import Incoming, Outgoing, Transfer
-from discreet.budget.holdings import Holding
+from discreet.budget.escrow.protocol import Incoming, Outgoing, Transfer
+from discreet.budget.escrow.transfers import Holding
 from discreet.budget.stores.rows import terms_of
 from discreet.budget.stores.shares import ShareBooks, StoredShares, transfer_of
 from discreet.budget.stores.sqlite_books import SQLiteBooks
@@ -90,7 +90,7 @@ class SQLiteShareBooks(SQLiteBooks, ShareBooks):
 
 
 class SQLiteShares(StoredShares):
-    """A `discreet.budget.holdings.ShareStore`.
+    """A `discreet.budget.escrow.transfers.ShareStore`.
 
     Args:
         here: id of the store.

@@ -8,11 +8,11 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.errors import UnknownAccount
-from discreet.budget.holdings import check_holdings
 from discreet.budget.ledger import Line
+from discreet.budget.ledger_replay import check_holdings
+from discreet.budget.ledger_replay import verify as verify_lines
 from discreet.budget.model import Paid
 from discreet.budget.periods import Clock
-from discreet.budget.reading import verify as verify_lines
 from discreet.budget.stores import audit
 from discreet.budget.stores.rows import Bucket, holds_of, terms_of
 from discreet.budget.stores.sqlite_rows import (
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     import apsw
 
+    from discreet.budget.ledger_replay import Verified
     from discreet.budget.model import Account, Balance, Reservation, StoredRelease
-    from discreet.budget.reading import Verified
 
 _HISTORY = """
 SELECT e.number, e.paid_us, r.release_key, r.result, r.cost, r.time_us

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from discreet.budget.amount import Amount
+from discreet.budget.fixed_point import Amount
 from discreet.budget.ledger import Entry, Head, head_of, next_line
 from discreet.budget.stores.books import Books
 from discreet.budget.stores.rows import holds_text
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from discreet.budget.amount import Tally
-    from discreet.budget.model import Account, Claim, Fingerprint, Hold, StoredRelease
-    from discreet.budget.states import State
+    from discreet.budget.fixed_point import Tally
+    from discreet.budget.model import Account, Claim, Fingerprint, Hold, State, StoredRelease
     from discreet.budget.stores.rows import Fund, Kept, Page
 
 

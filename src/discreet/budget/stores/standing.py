@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from discreet.budget.amount import EMPTY
 from discreet.budget.errors import ClockError
+from discreet.budget.fixed_point import EMPTY
 from discreet.budget.model import Balance
 from discreet.budget.periods import NEVER_US, bucket_end, counts
 from discreet.budget.stores.rows import Bucket

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from discreet.budget.amount import Amount
-from discreet.budget.model.names import check_record
+from discreet.budget.fixed_point import Amount
+from discreet.budget.model import check_record
 from discreet.budget.states import Event
 from discreet.budget.stores import acts, claims, events
 from discreet.errors import InputError

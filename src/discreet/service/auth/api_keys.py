@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from discreet.budget.ledger import canonical
 from discreet.budget.model import Act
-from discreet.budget.settings import canonical
 from discreet.errors import InputError, InvariantViolated
 from discreet.service.auth.identity import ROLES, Identity, Unauthorized
 from discreet.service.auth.records import KEY, USED

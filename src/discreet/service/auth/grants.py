@@ -7,7 +7,7 @@ import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from discreet.budget.settings import canonical
+from discreet.budget.ledger import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

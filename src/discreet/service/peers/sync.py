@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from discreet.budget.amount import NOTHING, Amount
 from discreet.budget.errors import ClockError, StoreBehind, UnknownAccount
+from discreet.budget.escrow.rebalance import Ask, is_short
+from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Act
-from discreet.budget.rebalance import Ask, is_short
 from discreet.errors import InputError
 from discreet.service.maintenance import repeating
 from discreet.service.observability.events import Failed, Moved
@@ -42,8 +42,8 @@ from discreet.wire.peers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from discreet.budget.escrow import Receipt, Transfer
-    from discreet.budget.holdings import ShareStore, SplitStore
+    from discreet.budget.escrow.protocol import Receipt, Transfer
+    from discreet.budget.escrow.transfers import ShareStore, SplitStore
     from discreet.budget.model import Refusal
     from discreet.service.observability.logging import Log
     from discreet.service.settings import DataCentre

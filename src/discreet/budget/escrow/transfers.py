@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from discreet.budget.amount import NOTHING, Amount
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.escrow import Incoming, Outgoing
+from discreet.budget.escrow.protocol import Incoming, Outgoing
+from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.store import BudgetStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from discreet.budget.escrow import Receipt, Transfer
+    from discreet.budget.escrow.protocol import Receipt, Transfer
+    from discreet.budget.escrow.rebalance import Ask
     from discreet.budget.model import Account
-    from discreet.budget.rebalance import Ask
-
-MOVE_KINDS = frozenset({"send", "take", "decline", "delivered", "return"})
-"""Ledger lines about transfers; their detail has {"transfer": {...}}, see `transfer_detail`."""
-
-RESIZING_KINDS = frozenset({"send", "take", "return"})
-"""Those that change an account's limit, and say its settings too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +55,7 @@ class ShareStore(Protocol):
     """How a store moves shares. Each method is one transaction; whoever does not hear its answer may ask it again.
 
     Every method raises `StoreUnavailable` when the database cannot be asked or cannot write.
-    `discreet.testing.shares.ShareStoreSuite` tests a store.
+    `tests.budget.share_suite.ShareStoreSuite` tests a store.
     """
 
     @property
@@ -144,74 +138,6 @@ class SplitStore(BudgetStore, Protocol):
     def shares(self) -> ShareStore:
         """How they do."""
         ...
-
-
-def transfer_detail(peer: str, number: int, amount: Amount) -> dict[str, Any]:
-    """What a ledger line says of a transfer."""
-    return {"transfer": {"peer": peer, "number": str(number), "rho": str(amount.rho), "delta": str(amount.delta)}}
-
-
-@dataclass(slots=True)
-class Moves:
-    """What the ledger says of the transfers of a store, line by line; the versions that others know are not in it.
-
-    Attributes:
-        outgoing: by account and other store.
-        incoming: likewise.
-    """
-
-    outgoing: dict[tuple[str, str], Outgoing] = field(default_factory=lambda: defaultdict(Outgoing))
-    incoming: dict[tuple[str, str], Incoming] = field(default_factory=lambda: defaultdict(Incoming))
-
-    def read(self, kind: str, time_us: int, detail: Mapping[str, Any]) -> None:
-        """A line of one of `MOVE_KINDS`.
-
-        Raises:
-            ValueError: it cannot follow on those before.
-        """
-        said = detail["transfer"]
-        number, amount = int(said["number"]), Amount(int(said["rho"]), int(said["delta"]))
-        account = detail["account"]
-        where = (account if isinstance(account, str) else account["id"]), said["peer"]
-        if kind in {"take", "decline"}:
-            before = self.incoming[where]
-            received = before.received + (amount if kind == "take" else NOTHING)
-            self.incoming[where] = Incoming(number, kind == "take", received)
-            follows = number == before.number + 1
-        elif kind == "send":
-            last = self.outgoing[where]
-            self.outgoing[where] = Outgoing(number, last.given + amount, amount, time_us)
-            follows = number == last.number + 1 and last.pending is None
-        else:
-            last = self.outgoing[where]
-            back = amount if kind == "return" else NOTHING
-            self.outgoing[where] = Outgoing(number, last.given - back, None, last.sent_us)
-            follows = number == last.number and amount == last.pending
-        if not follows or amount.rho < 0 or amount.delta < 0:
-            raise ValueError(kind)
-
-
-def check_holdings(store: str, holdings: Iterable[Holding], moves: Moves) -> None:
-    """Hold a store's shares against its ledger.
-
-    Raises:
-        LedgerBroken: they are not what the lines add up to.
-    """
-    outgoing, incoming = {}, {}
-    for holding in holdings:
-        account, limit = holding.account, NOTHING
-        for peer, out in holding.outgoing.items():
-            outgoing[account.id, peer] = Outgoing(out.number, out.given, out.pending, out.sent_us)
-            limit -= out.given
-        for peer, into in holding.incoming.items():
-            incoming[account.id, peer] = into
-            limit += into.received
-        if account.share is not None and account.share.home == store:
-            limit += holding.total
-        if (account.share is not None or limit) and limit != holding.limit:
-            raise LedgerBroken(f"the share of account {account.id!r} is not what its transfers add up to")
-    if outgoing != moves.outgoing or incoming != moves.incoming:
-        raise LedgerBroken("a transfer of a share is not as the ledger says")
 
 
 def in_flight(stores: Mapping[str, Holding]) -> Amount:

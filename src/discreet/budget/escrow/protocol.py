@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from discreet.budget.amount import NOTHING, Amount
 from discreet.budget.errors import StoreBehind
-from discreet.budget.model.shares import Share
+from discreet.budget.fixed_point import NOTHING, Amount
+from discreet.budget.model import Share
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
 

@@ -9,8 +9,8 @@ import pytest
 
 from discreet.budget.errors import KeyReused
 from discreet.budget.model import InFlight, Refusal, Replay, Reservation
-from discreet.testing.budget.world import ACT, UNIT, Suite, claim, key_of, spend, units
 from discreet.values import Cost
+from tests.budget.suite.world import ACT, UNIT, Suite, claim, key_of, spend, units
 
 
 class Answers(Suite):

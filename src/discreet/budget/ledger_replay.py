@@ -10,23 +10,120 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from discreet.budget.amount import NOTHING, Amount, Tally
-from discreet.budget.courses import Course, follow
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.holdings import MOVE_KINDS, Moves
-from discreet.budget.ledger import ACCOUNT_KINDS, ACT_KINDS, KINDS, PARTS, Head
+from discreet.budget.escrow.protocol import Incoming, Outgoing
+from discreet.budget.fixed_point import NOTHING, Amount, Tally
+from discreet.budget.ledger import ACCOUNT_KINDS, ACT_KINDS, KINDS, MOVE_KINDS, PARTS, Head, account_of, canonical
+from discreet.budget.model import State
+from discreet.budget.periods import counts
 from discreet.budget.rules import failed
-from discreet.budget.settings import account_of
-from discreet.budget.states import TERMINAL, TRANSITIONS, Event, State
+from discreet.budget.states import TERMINAL, TRANSITIONS, Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from discreet.budget.escrow.transfers import Holding
     from discreet.budget.ledger import Line
 
 _EVENTS = {event.value: event for event in Event}
+
+
+@dataclass(slots=True)
+class Course:
+    """How an account's buckets went.
+
+    Args:
+        settings: its settings as text, as they are now.
+        bucket: number of the open one.
+        end_us: when it ends.
+        closed: number and end of those that were closed and still count.
+    """
+
+    settings: str
+    bucket: int
+    end_us: int
+    closed: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def counting(self) -> list[int]:
+        """Numbers of all buckets that count, oldest first."""
+        return [number for number, _ in self.closed] + [self.bucket]
+
+
+def follow(
+    courses: dict[str, Course], closed: list[tuple[int, int]], kind: str, time_us: int, detail: dict[str, Any]
+) -> None:
+    """A bucket opens, or settings change.
+
+    Args:
+        courses: of all accounts, where that is put in.
+        closed: number and end of all buckets of the account that were ever closed, where the next one is added.
+        kind: of the line.
+        time_us: of the line.
+        detail: what the line says.
+
+    Raises:
+        ValueError: that cannot be.
+    """
+    settings = canonical(detail["account"])
+    account = account_of(settings)
+    bucket, end_us = int(detail["bucket"]), int(detail["end_us"])
+    before = courses.get(account.id)
+    if (before is None) != (kind == "create"):
+        raise ValueError
+    if before is not None and bucket == before.bucket:
+        if end_us != before.end_us:
+            raise ValueError
+        courses[account.id] = Course(settings, bucket, end_us, before.closed)
+        return
+    if before is not None:
+        if bucket != before.bucket + 1:
+            raise ValueError
+        closed.append((before.bucket, min(before.end_us, time_us + 1)))
+    still = [(number, end) for number, end in closed if counts(account.period, end, time_us)]
+    courses[account.id] = Course(settings, bucket, end_us, still)
+
+
+@dataclass(slots=True)
+class Moves:
+    """What the ledger says of the transfers of a store, line by line; the versions that others know are not in it.
+
+    Attributes:
+        outgoing: by account and other store.
+        incoming: likewise.
+    """
+
+    outgoing: dict[tuple[str, str], Outgoing] = field(default_factory=lambda: defaultdict(Outgoing))
+    incoming: dict[tuple[str, str], Incoming] = field(default_factory=lambda: defaultdict(Incoming))
+
+    def read(self, kind: str, time_us: int, detail: Mapping[str, Any]) -> None:
+        """A line of one of `MOVE_KINDS`.
+
+        Raises:
+            ValueError: it cannot follow on those before.
+        """
+        said = detail["transfer"]
+        number, amount = int(said["number"]), Amount(int(said["rho"]), int(said["delta"]))
+        account = detail["account"]
+        where = (account if isinstance(account, str) else account["id"]), said["peer"]
+        if kind in {"take", "decline"}:
+            before = self.incoming[where]
+            received = before.received + (amount if kind == "take" else NOTHING)
+            self.incoming[where] = Incoming(number, kind == "take", received)
+            follows = number == before.number + 1
+        elif kind == "send":
+            last = self.outgoing[where]
+            self.outgoing[where] = Outgoing(number, last.given + amount, amount, time_us)
+            follows = number == last.number + 1 and last.pending is None
+        else:
+            last = self.outgoing[where]
+            back = amount if kind == "return" else NOTHING
+            self.outgoing[where] = Outgoing(number, last.given - back, None, last.sent_us)
+            follows = number == last.number and amount == last.pending
+        if not follows or amount.rho < 0 or amount.delta < 0:
+            raise ValueError(kind)
 
 
 @dataclass(slots=True)
@@ -267,3 +364,26 @@ def verify(chains: Iterable[tuple[int, Iterable[Line]]]) -> Verified:
     said.tallies = {where: Tally(*amounts) for where, amounts in parts.items() if any(amounts)}
     said.heads = tuple(head for head in heads if head.seq)
     return said
+
+
+def check_holdings(store: str, holdings: Iterable[Holding], moves: Moves) -> None:
+    """Hold a store's shares against its ledger.
+
+    Raises:
+        LedgerBroken: they are not what the lines add up to.
+    """
+    outgoing, incoming = {}, {}
+    for holding in holdings:
+        account, limit = holding.account, NOTHING
+        for peer, out in holding.outgoing.items():
+            outgoing[account.id, peer] = Outgoing(out.number, out.given, out.pending, out.sent_us)
+            limit -= out.given
+        for peer, into in holding.incoming.items():
+            incoming[account.id, peer] = into
+            limit += into.received
+        if account.share is not None and account.share.home == store:
+            limit += holding.total
+        if (account.share is not None or limit) and limit != holding.limit:
+            raise LedgerBroken(f"the share of account {account.id!r} is not what its transfers add up to")
+    if outgoing != moves.outgoing or incoming != moves.incoming:
+        raise LedgerBroken("a transfer of a share is not as the ledger says")

@@ -8,11 +8,10 @@ from fractions import Fraction
 import pytest
 
 from discreet.budget.errors import LeaseLost
-from discreet.budget.model import Account, Refusal, Replay, Reservation
-from discreet.budget.states import State
+from discreet.budget.model import Account, Refusal, Replay, Reservation, State
 from discreet.errors import InvariantViolated
-from discreet.testing.budget.world import ACT, UNIT, FakeClock, Suite, claim, key_of, spend, units
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
+from tests.budget.suite.world import ACT, UNIT, FakeClock, Suite, claim, key_of, spend, units
 
 
 class Claims(Suite):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
-from discreet.budget.amount import NOTHING, Amount
-from discreet.budget.escrow import Receipt
+from discreet.budget.escrow.protocol import Receipt
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Refusal, Reservation, Share, Sliding
-from discreet.budget.rebalance import Ask
-from discreet.testing.budget.world import ACT, TOTAL, UNIT, account, claim, spend, units
-from discreet.testing.shares.world import (
+from discreet.values import RHO_QUANTUM, Cost
+from tests.budget.share_suite.world import (
     ONE,
     PLENTY,
     ShareSuite,
@@ -21,7 +21,7 @@ from discreet.testing.shares.world import (
     limits,
     moved,
 )
-from discreet.values import RHO_QUANTUM, Cost
+from tests.budget.suite.world import ACT, TOTAL, UNIT, account, claim, spend, units
 
 
 class MovingSuite(ShareSuite):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from discreet.budget.model import Act, InFlight, Replay, Reservation
-from discreet.testing.budget.world import UNIT, Suite, claim, units
 from discreet.values import Cost
+from tests.budget.suite.world import UNIT, Suite, claim, units
 
 if TYPE_CHECKING:
     from discreet.budget.store import Admission

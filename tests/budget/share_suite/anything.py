@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from discreet.budget.amount import NOTHING, Amount
-from discreet.budget.escrow import Receipt
-from discreet.budget.holdings import check_whole
+from discreet.budget.escrow.protocol import Receipt
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow.transfers import check_whole
+from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Calendar, Forever, Reservation, Sliding
-from discreet.budget.rebalance import Ask
-from discreet.testing.budget.world import ACT, TOTAL, UNIT, claim, units
-from discreet.testing.shares.world import (
+from tests.budget.share_suite.world import (
     ONE,
     PLENTY,
     ShareSuite,
@@ -24,11 +23,12 @@ from discreet.testing.shares.world import (
     carry,
     introduce,
 )
+from tests.budget.suite.world import ACT, TOTAL, UNIT, claim, units
 
 if TYPE_CHECKING:
-    from discreet.budget.escrow import Transfer
+    from discreet.budget.escrow.protocol import Transfer
     from discreet.budget.model import Period
-    from discreet.testing.budget.world import FakeClock
+    from tests.budget.suite.world import FakeClock
 
 
 class _Walk:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from discreet.budget.amount import NOTHING, Amount
 from discreet.budget.errors import ClockError
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Calendar, Sliding
-from discreet.budget.rebalance import Ask
-from discreet.testing.budget.world import ACT, UNIT, claim, spend
-from discreet.testing.shares.world import (
+from tests.budget.share_suite.world import (
     ONE,
     ShareSuite,
     introduce,
 )
+from tests.budget.suite.world import ACT, UNIT, claim, spend
 
 
 class PeriodsSuite(ShareSuite):

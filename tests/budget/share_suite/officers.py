@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from discreet.budget.amount import NOTHING, Amount
 from discreet.budget.errors import StoreBehind, UnknownAccount
-from discreet.budget.escrow import Receipt
+from discreet.budget.escrow.protocol import Receipt
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Share, Sliding
-from discreet.budget.rebalance import Ask
 from discreet.errors import InputError
-from discreet.testing.budget.world import ACT, TOTAL, UNIT, account, claim, spend, units
-from discreet.testing.shares.world import (
+from discreet.values import RHO_QUANTUM, Cost
+from tests.budget.share_suite.world import (
     ONE,
     PLENTY,
     ShareSuite,
@@ -26,7 +26,7 @@ from discreet.testing.shares.world import (
     limits,
     moved,
 )
-from discreet.values import RHO_QUANTUM, Cost
+from tests.budget.suite.world import ACT, TOTAL, UNIT, account, claim, spend, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from discreet.budget.errors import DataChanged, LeaseLost, UnknownAccount
-from discreet.budget.model import Fingerprint, Replay, Reservation, Suspension
+from discreet.budget.model import Fingerprint, Replay, Reservation, State, Suspension
 from discreet.budget.periods import DAY_US
-from discreet.budget.states import State
 from discreet.errors import InvariantViolated
-from discreet.testing.budget.world import ACT, UNIT, Suite, claim, key_of, spend, units
 from discreet.values import Cost
+from tests.budget.suite.world import ACT, UNIT, Suite, claim, key_of, spend, units
 
 if TYPE_CHECKING:
     from discreet.budget.store import BudgetStore

@@ -12,8 +12,8 @@ import pytest
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import Act, Reservation
 from discreet.errors import InputError
-from discreet.testing.budget.world import ACT, UNIT, Suite, account, claim, key_of, spend, units
 from discreet.values import Cost
+from tests.budget.suite.world import ACT, UNIT, Suite, account, claim, key_of, spend, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Protocol
 
-from discreet.budget.amount import NOTHING, Amount
-from discreet.budget.holdings import ShareStore, check_whole
+from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow.transfers import ShareStore, check_whole
+from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Forever
-from discreet.budget.rebalance import Ask
 from discreet.budget.store import BudgetStore
-from discreet.testing.budget.world import ACT, UNIT, FakeClock, account
 from discreet.values import Cost
+from tests.budget.suite.world import ACT, UNIT, FakeClock, account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
     from fractions import Fraction
 
-    from discreet.budget.escrow import Receipt, Transfer
-    from discreet.budget.holdings import Holding
+    from discreet.budget.escrow.protocol import Receipt, Transfer
+    from discreet.budget.escrow.transfers import Holding
     from discreet.budget.model import Period
 
 ONE = Amount.of(UNIT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from discreet.budget.amount import NOTHING, Amount
+from discreet.budget.fixed_point import NOTHING, Amount
 
 SHORT = 4
 """Who has left less than this part of what another has left is short."""

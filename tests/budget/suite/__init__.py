@@ -8,14 +8,14 @@ class TestMyStore(BudgetStoreSuite):
         store.close()
 """
 
-from discreet.testing.budget.answers import Answers
-from discreet.testing.budget.claims import Claims
-from discreet.testing.budget.failures import Failures
-from discreet.testing.budget.officers import Officers
-from discreet.testing.budget.periods import Periods
-from discreet.testing.budget.records import Records
-from discreet.testing.budget.together import Together
-from discreet.testing.budget.world import ACT, NOON_US, TOTAL, UNIT, FakeClock, account, claim, key_of, spend, units
+from tests.budget.suite.answers import Answers
+from tests.budget.suite.claims import Claims
+from tests.budget.suite.failures import Failures
+from tests.budget.suite.officers import Officers
+from tests.budget.suite.periods import Periods
+from tests.budget.suite.records import Records
+from tests.budget.suite.together import Together
+from tests.budget.suite.world import ACT, NOON_US, TOTAL, UNIT, FakeClock, account, claim, key_of, spend, units
 
 __all__ = ["ACT", "NOON_US", "TOTAL", "UNIT", "BudgetStoreSuite", "FakeClock", "account", "claim"]
 __all__ += ["key_of", "spend", "units"]

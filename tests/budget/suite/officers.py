@@ -10,8 +10,8 @@ import pytest
 from discreet.budget.errors import AccountChanged, UnknownAccount
 from discreet.budget.model import Calendar, Forever, Refusal, Replay, Reservation, Sliding
 from discreet.errors import DiscreetError, InputError
-from discreet.testing.budget.world import ACT, UNIT, Suite, account, claim, spend, units
 from discreet.values import RHO_QUANTUM, Cost
+from tests.budget.suite.world import ACT, UNIT, Suite, account, claim, spend, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable

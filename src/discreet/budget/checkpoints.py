@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from cryptography.exceptions import InvalidSignature
 
 from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
-from discreet.budget.ledger import Head
-from discreet.budget.settings import canonical
+from discreet.budget.ledger import Head, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A suite for stores whose budgets are split over data centres (`discreet.budget.holdings.ShareStore`). Needs pytest.
+"""A suite for stores whose budgets are split over data centres (`ShareStore`). Needs pytest.
 
 class TestMyShares(ShareStoreSuite):
     @contextlib.contextmanager
@@ -8,11 +8,11 @@ class TestMyShares(ShareStoreSuite):
         store.close()
 """
 
-from discreet.testing.shares.anything import AnythingSuite
-from discreet.testing.shares.moving import MovingSuite
-from discreet.testing.shares.officers import OfficersSuite
-from discreet.testing.shares.periods import PeriodsSuite
-from discreet.testing.shares.world import SplitStore
+from tests.budget.share_suite.anything import AnythingSuite
+from tests.budget.share_suite.moving import MovingSuite
+from tests.budget.share_suite.officers import OfficersSuite
+from tests.budget.share_suite.periods import PeriodsSuite
+from tests.budget.share_suite.world import SplitStore
 
 __all__ = ["ShareStoreSuite", "SplitStore"]
 

@@ -7,7 +7,7 @@ import pytest
 from discreet.budget.errors import ClockError
 from discreet.budget.model import Calendar, Refusal, Replay, Reservation, Sliding
 from discreet.budget.periods import SECOND_US
-from discreet.testing.budget.world import ACT, UNIT, Suite, claim, spend, units
+from tests.budget.suite.world import ACT, UNIT, Suite, claim, spend, units
 
 
 class Periods(Suite):

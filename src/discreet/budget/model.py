@@ -1,0 +1,526 @@
+"""Accounts, periods, claims, reservations, stored releases, balances: frozen values that decide nothing.
+
+Times are whole microseconds since 1970-01-01 UTC, by the clock of the database.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from discreet.accounting.calibrate import limit_for
+from discreet.budget.fixed_point import NOTHING, Amount
+from discreet.errors import InputError
+from discreet.values import Cost
+
+NAME_LONGEST = 200
+"""Characters of an account's name, an actor or a key."""
+
+REASON_LONGEST = 2_000
+"""Characters of a reason."""
+
+RECORD_NAME_LONGEST = 2_000
+"""Characters of a record's name."""
+
+RECORD_LONGEST = 1_000_000
+"""Characters of a record."""
+
+
+def check_name(name: str, what: str) -> None:
+    """Raise unless *name* can stand in the ledger.
+
+    Raises:
+        InputError: it is empty, too long, or has white space or characters that do not print.
+    """
+    if not 0 < len(name) <= NAME_LONGEST or not name.isprintable() or " " in name:
+        raise InputError(f"{what} has up to {NAME_LONGEST} printable characters and no white space")
+
+
+def check_digest(digest: bytes, what: str) -> None:
+    """Raise unless it has 16 to 64 bytes.
+
+    Raises:
+        InputError: it has not.
+    """
+    if not 16 <= len(digest) <= 64:
+        raise InputError(f"{what} has from 16 to 64 bytes")
+
+
+def check_record(kind: str, name: str, text: str | None) -> None:
+    """Raise unless a store can keep *text* under that name.
+
+    Args:
+        kind: as `check_name`.
+        name: up to 2,000 characters that print, or tabs.
+        text: up to 1,000,000 characters, without the character 0; None for a record that goes.
+
+    Raises:
+        InputError: it cannot.
+    """
+    check_name(kind, "the kind of a record")
+    if not 0 < len(name) <= RECORD_NAME_LONGEST or not name.replace("\t", "").isprintable():
+        raise InputError(f"the name of a record has up to {RECORD_NAME_LONGEST:,} printable characters")
+    if text is not None and (len(text) > RECORD_LONGEST or "\0" in text or not _is_unicode(text)):
+        raise InputError(f"a record has up to {RECORD_LONGEST:,} characters and not the character 0")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An account's limit is only a part of a whole; the other data centres have the rest, see `budget.escrow`.
+
+    Args:
+        total: the limit of all data centres together.
+        home: id of the store in which the account was made, where alone it is altered.
+        version: of all its settings but the limit, from 1; the home counts it up.
+    """
+
+    total: Cost
+    home: str
+    version: int
+
+    def __post_init__(self) -> None:
+        check_name(self.home, "the name of a store")
+        if self.version < 1:
+            raise InputError(f"the version of an account's settings is at least 1, not {self.version}")
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Who did something to an account or to the store, and why; the ledger keeps both.
+
+    Args:
+        actor: up to 200 printable characters without white space.
+        reason: up to 2,000 characters, not empty.
+        id: names the act, unique for ever, or None. An act whose id the ledger has already changes nothing, so that
+            whoever did not hear what became of it may send it again.
+    """
+
+    actor: str
+    reason: str
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.actor, "an actor")
+        if not self.reason.strip() or len(self.reason) > REASON_LONGEST:
+            raise InputError(f"a reason has up to {REASON_LONGEST:,} characters and is not empty")
+        if self.id is not None:
+            check_name(self.id, "the id of an act")
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Charges in any window of *days* days stay within the limit.
+
+    Args:
+        days: how long the data is kept, from 1 to 36,500.
+    """
+
+    days: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.days <= 36_500:
+            raise InputError(f"a sliding period has from 1 to 36,500 days, not {self.days}")
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """A new budget with every month, week (from Monday) or day of a time zone: the paper's way, see `periods.doubled`.
+
+    Args:
+        unit: "month", "week" or "day".
+        zone: name of the time zone in which it begins, such as "Europe/Berlin".
+    """
+
+    unit: Literal["month", "week", "day"]
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if self.unit not in {"month", "week", "day"}:
+            raise InputError(f"a calendar period is a month, a week or a day, not {self.unit!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Forever:
+    """The limit is for all time."""
+
+
+Period: TypeAlias = Sliding | Calendar | Forever
+"""When charges stop counting."""
+
+Mode: TypeAlias = Literal["observe", "enforce"]
+"""observe: charges and never refuses, and nothing is guaranteed; enforce: refuses what does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """A budget in LinkedIn's units (Rogers et al. 2021, section 6).
+
+    Args:
+        epsilon_per: of one unit of information, above 0.
+        delta_per: of one call over an unknown domain, at least 0, below 1.
+        information: k*, units of information, at least 0.
+        calls: l*, calls over unknown domains, at least 0.
+    """
+
+    epsilon_per: Fraction
+    delta_per: Fraction
+    information: int
+    calls: int
+
+    def __post_init__(self) -> None:
+        if self.epsilon_per <= 0 or not 0 <= self.delta_per < 1:
+            raise InputError("epsilon per unit must be above 0, delta per call at least 0 and below 1")
+        if self.information < 0 or self.calls < 0:
+            raise InputError("information and calls must not be negative")
+
+    @property
+    def limit(self) -> Cost:
+        """What they are worth: k* epsilon_per^2 / 8 of rho, l* delta_per of delta."""
+        return Cost.at_most(self.information * self.epsilon_per**2 / 8, self.calls * self.delta_per)
+
+
+LINKEDIN = Units(Fraction(15, 100), Fraction(1, 10**10), 3_000, 30)
+"""What LinkedIn launched with: (34.9, 7e-9) a month by the paper's Theorem 2 at delta' = 1e-9."""
+
+LINKEDIN_CONVERSION = Fraction(1, 10**9)
+"""The delta' that goes with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A budget with a name.
+
+    Args:
+        id: its name, unique in the store: up to 200 printable characters without white space.
+        limit: what may be spent in a period.
+        delta: of the (epsilon, delta) statement, above limit.delta and below 1; what is beyond limit.delta pays for the
+            conversion from rho.
+        parent: the account that is charged too, such as the organisation of an analyst or the dataset of an
+            organisation; None at the end of the path. It never changes.
+        period: when charges stop counting.
+        mode: observe or enforce.
+        units: for showing balances in LinkedIn's units; None if nobody wants that.
+        share: set if the account is split over data centres: then the limit is that of this one alone.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+
+    id: str
+    limit: Cost
+    delta: Fraction
+    parent: str | None = None
+    period: Period = Forever()
+    mode: Mode = "enforce"
+    units: Units | None = None
+    share: Share | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.id, "the name of an account")
+        if self.parent is not None:
+            check_name(self.parent, "the name of an account")
+        if self.parent == self.id:
+            raise InputError("an account cannot be its own parent")
+        if self.mode not in {"observe", "enforce"}:
+            raise InputError(f"a mode is observe or enforce, not {self.mode!r}")
+        if not self.whole.delta < self.delta < 1:
+            raise InputError("delta must be above the delta that may be lost, which leaves the rest to the conversion")
+
+    @classmethod
+    def of_epsilon(
+        cls,
+        id: str,  # noqa: A002 - as the field
+        epsilon: float,
+        delta: Fraction,
+        parent: str | None = None,
+        period: Period = Forever(),
+    ) -> Account:
+        """An account whose releases are (epsilon, delta)-DP together.
+
+        Half of delta pays for the conversion, half may be lost by mechanisms (`accounting.calibrate.limit_for`).
+        """
+        return cls(id, limit_for(epsilon, delta), delta, parent, period)
+
+    @classmethod
+    def of_units(
+        cls,
+        id: str,  # noqa: A002 - as the field
+        units: Units = LINKEDIN,
+        conversion: Fraction = LINKEDIN_CONVERSION,
+        parent: str | None = None,
+        period: Period = Calendar("month"),
+    ) -> Account:
+        """An account in LinkedIn's units; *conversion* is Theorem 2's delta', what the composition may fail by."""
+        return cls(id, units.limit, units.limit.delta + conversion, parent, period, units=units)
+
+    @property
+    def whole(self) -> Cost:
+        """What may be spent in a period in all data centres; in one alone, unless the account is split."""
+        return self.share.total if self.share else self.limit
+
+    def limited(self, limit: Cost, delta: Fraction) -> Account:
+        """The account with another limit, of all data centres if it is split, and another total delta."""
+        if self.share is None:
+            return dataclasses.replace(self, limit=limit, delta=delta)
+        return dataclasses.replace(self, share=dataclasses.replace(self.share, total=limit), delta=delta)
+
+    @property
+    def enforced(self) -> bool:
+        """True if it refuses."""
+        return self.mode == "enforce"
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How an account stands.
+
+    Args:
+        account: whose.
+        used: charged, of what counts now.
+        held: reserved.
+        forfeited: charged for runs that failed.
+        resets_at_us: when some charge stops counting, or None if none will.
+        time_us: of the database, when it was read.
+        as_of: sequence number of the last ledger line before.
+        suspended_until_us: until when it is refused whatever it asks, or None.
+    """
+
+    account: Account
+    used: Cost
+    held: Cost
+    forfeited: Cost
+    resets_at_us: int | None
+    time_us: int
+    as_of: int
+    suspended_until_us: int | None = None
+
+    @property
+    def spent(self) -> Cost:
+        """All that counts against the limit."""
+        return self.used + self.held + self.forfeited
+
+    @property
+    def remaining(self) -> Cost:
+        """What a claim may still hold; nothing if the limit was lowered below what is spent."""
+        limit, spent = self.account.limit, self.spent
+        return Cost(max(limit.rho - spent.rho, Fraction(0)), max(limit.delta - spent.delta, Fraction(0)))
+
+
+class State(Enum):
+    """Of a reservation."""
+
+    HELD = "held"
+    RUNNING = "running"
+    SETTLED = "settled"
+    VOID = "void"
+    FORFEIT = "forfeit"
+
+
+LEASE_MOST_MS = 24 * 3_600_000
+"""The longest lease of a reservation: one day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A question's wish to spend, worst case.
+
+    Args:
+        reservation: a new name for it, unique for ever. The same claim may be sent again when nobody knows what became
+            of it: a store answers a name that it knows as it did the first time.
+        account: who asks; its parents are charged too.
+        release_key: names the answer: the canonical question with all parameters, the mechanism and the version of the
+            data, keyed and hashed; 16 to 64 bytes.
+        worst: the most that the answer can cost; the same for the same release key.
+        key: the caller's idempotency key, or None; it is the account's own.
+        digest: of the request that came with the key; up to 64 bytes.
+        lease_ms: how long the reservation lives if nothing happens to it, from 1 to a day.
+    """
+
+    reservation: str
+    account: str
+    release_key: bytes
+    worst: Cost
+    key: str | None = None
+    digest: bytes = b""
+    lease_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        check_name(self.reservation, "the name of a reservation")
+        check_digest(self.release_key, "a release key")
+        if self.key is not None:
+            check_name(self.key, "an idempotency key")
+        if len(self.digest) > 64:
+            raise InputError("a digest has at most 64 bytes")
+        if not 1 <= self.lease_ms <= LEASE_MOST_MS:
+            raise InputError(f"a lease lasts from 1 to {LEASE_MOST_MS:,} ms, not {self.lease_ms}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a reservation holds of one account on its path.
+
+    Args:
+        account: whose.
+        bucket: the number of the account's bucket that it is charged to, now and when it is settled.
+        amount: what is held; nothing if the account has paid for the release already.
+        funded: the part of it that came out of a forfeit, and goes back to it if the reservation is voided.
+    """
+
+    account: str
+    bucket: int
+    amount: Amount
+    funded: Amount = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A claim that was admitted.
+
+    Args:
+        id: as in the claim.
+        account: who asks.
+        release_key: as in the claim.
+        worst: as in the claim.
+        holds: one for each account on the path, that of the asking account first.
+        state: of `discreet.budget.states`.
+        lease_until_us: when it is taken away if nothing happens.
+    """
+
+    id: str
+    account: str
+    release_key: bytes
+    worst: Cost
+    holds: tuple[Hold, ...]
+    state: State
+    lease_until_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRelease:
+    """An answer, kept with its price: it is replayed, never computed again.
+
+    Args:
+        release_key: as in the claim.
+        result: the exact bytes answered.
+        cost: what it cost whom it was first answered to.
+        time_us: when it was settled.
+    """
+
+    release_key: bytes
+    result: bytes
+    cost: Cost
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The answer was there already.
+
+    Args:
+        release: what to answer.
+        charged: what the asking account paid just now: nothing if it had paid before.
+    """
+
+    release: StoredRelease
+    charged: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An account on the path cannot pay the worst case. It depends on nothing but limits, charges and that worst case.
+
+    Args:
+        account: the first on the path that falls short.
+        needed: the worst case, less what a forfeit of the same release pays.
+        remaining: what is left.
+        resets_at_us: when some of it comes back, or None if never.
+    """
+
+    account: str
+    needed: Cost
+    remaining: Cost
+    resets_at_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Too many runs of the asking account failed after the data was asked: it is refused whatever it asks.
+
+    Args:
+        account: that asked.
+        until_us: when it may ask again, if no officer lifts it before.
+    """
+
+    account: str
+    until_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A reservation with the same idempotency key is under way: wait for it, or tell the caller to (409).
+
+    Args:
+        reservation: its name.
+        lease_until_us: when it will have ended, one way or another.
+    """
+
+    reservation: str
+    lease_until_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A reservation that was settled.
+
+    Args:
+        release: what to answer. If somebody was faster, these are her bytes, not the caller's.
+        charged: what the asking account paid.
+    """
+
+    release: StoredRelease
+    charged: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """A release that an account has paid for.
+
+    Args:
+        number: rises with every release that the account pays for; for paging only.
+        release: as it was answered.
+        charged: what the account paid.
+        time_us: when.
+    """
+
+    number: int
+    release: StoredRelease
+    charged: Cost
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What an engine returned, so that a store notices data that changes under one version.
+
+    Args:
+        head_key: names what was asked of the engine, in this version of the data; keyed and hashed, 16 to 64 bytes.
+        digest: of what it returned; keyed and hashed, 16 to 64 bytes.
+    """
+
+    head_key: bytes
+    digest: bytes
+
+    def __post_init__(self) -> None:
+        check_digest(self.head_key, "a head key")
+        check_digest(self.digest, "the digest of a head")
