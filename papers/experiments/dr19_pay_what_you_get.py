@@ -52,7 +52,7 @@ def measure(setting: Setting, cell: Row) -> list[Row]:
                     heads.append(linkedin_audiences.audience(table, LEAST_AUDIENCE ** rng.random(), limit, rng))
                     bits = trial_bits(NAME, cell | {"trial": trial}, question)
                     outcomes.append(mechanism.release(heads[-1], bits))
-                budget.settle(hold, outcomes[question].cost if charged == GOT else mechanism.worst_cost())
+                budget.settle(hold, outcomes[question].cost if charged == GOT else mechanism.worst_cost(), None)
                 question += 1
             items = sum(len(outcome.positions) for outcome in outcomes[:question])
             complete = sum(outcome.complete for outcome in outcomes[:question])

@@ -7,7 +7,7 @@
     │   └── SQLError          a statement outside the grammar, with the position
     ├── BudgetExceeded        the answer could cost more than is left; nothing was read or charged
     ├── EngineError           the engine failed while it read data; what was reserved is charged
-    │   ├── EngineUnreachable no connection: no data was read, nothing was charged
+    │   ├── EngineUnreachable no connection; if found before data is queried, nothing is charged
     │   ├── EngineTimeout     the engine did not answer in time
     │   ├── UnfitData         a row does not have the declared form
     │   └── InexactHead       the engine answered, but not with a head that is proven exact
@@ -92,7 +92,7 @@ class EngineError(DiscreetError):
 
 
 class EngineUnreachable(EngineError):
-    """No connection to the engine, so no data was read. Nothing was charged."""
+    """No connection to the engine. Found before data is queried (`Engine.check`), nothing is charged."""
 
 
 class EngineTimeout(EngineError):

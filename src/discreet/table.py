@@ -226,7 +226,7 @@ class Table:
             warnings.warn(note, stacklevel=3)
         source = self._source_of_bits(bits, plan)
         keyed = isinstance(source, KeyedBits)
-        release = answer(plan, self._engine, budget, source, computational=keyed, progress=progress)
+        release: Release = answer(plan, self._engine, budget, source, computational=keyed, progress=progress)
         return release.timed(time.perf_counter() - start)
 
     def _source_of_bits(self, bits: Bits | NoiseKey | None, plan: Plan) -> Bits:

@@ -150,7 +150,7 @@ class Warehouse:
             warnings.warn(note, stacklevel=2)
         version, bits = (None, SystemBits()) if key is None else self._keyed(select.dataset, plan, key)
         engine = self.steady(select.dataset, version)
-        release = answer(plan, engine, budget, bits, computational=key is not None, progress=progress)
+        release: Release = answer(plan, engine, budget, bits, computational=key is not None, progress=progress)
         return release.timed(time.perf_counter() - start)
 
     def plan(

@@ -61,7 +61,7 @@ def test_settling_pays_for_what_was_returned_and_frees_the_rest():
     hold = budget.reserve(_share(budget, Fraction(3, 4)))
     assert budget.held == hold.cost
     assert budget.remaining == budget.limit - hold.cost
-    budget.settle(hold, _share(budget, Fraction(1, 4)))
+    budget.settle(hold, _share(budget, Fraction(1, 4)), None)
     assert _state(budget) == (
         _share(budget, Fraction(1, 4)),
         Cost(),
@@ -96,7 +96,7 @@ def test_a_hold_is_closed_once(close, again):
     """The second time nothing changes."""
     budget = Budget(1, 1e-8)
     hold, other = (budget.reserve(_share(budget, Fraction(1, 4))) for _ in range(2))
-    closing = {"settle": lambda: budget.settle(hold, Cost()), "void": lambda: budget.void(hold)}
+    closing = {"settle": lambda: budget.settle(hold, Cost(), None), "void": lambda: budget.void(hold)}
     closing["forfeit"] = lambda: budget.forfeit(hold)
     closing[close]()
     before = _state(budget)
@@ -113,7 +113,7 @@ def test_settling_for_more_than_was_held_changes_nothing():
     before = _state(budget)
     for more in (Cost(hold.cost.rho + RHO, hold.cost.delta), Cost(hold.cost.rho, hold.cost.delta + DELTA)):
         with pytest.raises(InvariantViolated):
-            budget.settle(hold, more)
+            budget.settle(hold, more, None)
         assert _state(budget) == before
     budget.forfeit(hold)
     assert budget.spent == hold.cost
@@ -128,7 +128,7 @@ def test_a_hold_belongs_to_its_budget():
     with pytest.raises(InvariantViolated):
         two.void(holds[0])
     assert (_state(one), _state(two)) == before
-    one.settle(holds[0], quarter)
+    one.settle(holds[0], quarter, None)
     two.void(holds[1])
     two.forfeit(holds[2])
 
@@ -264,9 +264,9 @@ class Ledger(RuleBasedStateMachine):
         whole, cost = self._cost(parts)
         if any(part > most for part, most in zip(whole, self.held[hold], strict=True)):
             with pytest.raises(InvariantViolated):
-                self.budget.settle(hold, cost)
+                self.budget.settle(hold, cost, None)
             return
-        self.budget.settle(hold, cost)
+        self.budget.settle(hold, cost, None)
         self._charge(hold, whole)
 
     @rule(hold=consumes(holds))

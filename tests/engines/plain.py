@@ -47,6 +47,10 @@ class PlainEngine:
         if not (pa.types.is_integer(type_) or (pa.types.is_decimal(type_) and type_.precision <= 20)):
             raise InputError(f"column {column!r} cannot be summed")
 
+    def check(self, request):
+        if request.domain is not None:
+            self._checked(request)
+
     def head(self, request, *, seed=b"", progress=None):
         """See `Engine.head`."""
         if request.domain is not None:

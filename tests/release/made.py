@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from discreet.accounting.guarantee import Guarantee
+from discreet.errors import EngineUnreachable, InputError
 from discreet.query.model import Query
 from discreet.question import Kind
 from discreet.release import Release
@@ -53,7 +54,7 @@ class TinyEngine:
 
     def __init__(self, counts=(1000, 900, 800, 5, 1), error=None, before=None, whole=False):
         self.counts, self.error, self.before, self.whole = counts, error, before, whole
-        self.asked = []
+        self.checked, self.asked = [], []
 
     def columns(self):
         """See `Engine.columns`."""
@@ -61,6 +62,12 @@ class TinyEngine:
 
     def data_version(self):
         """See `Engine.data_version`."""
+
+    def check(self, request):
+        """Raise the error if it is one that needs no data."""
+        self.checked.append(request)
+        if isinstance(self.error, InputError | EngineUnreachable):
+            raise self.error
 
     def head(self, request, *, seed=b"", progress=None):
         """See `Engine.head`."""

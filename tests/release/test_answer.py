@@ -63,8 +63,8 @@ def test_the_worst_case_is_held_while_data_is_read_and_the_cost_is_charged_after
 
 
 @pytest.mark.parametrize("error", [InputError("no"), EngineUnreachable("no")], ids=repr)
-def test_an_engine_that_was_not_asked_costs_nothing(error):
-    """A question that no row had a say in is refunded, and the error comes out unchanged."""
+def test_a_request_that_fails_its_check_costs_nothing(error):
+    """No part of it was sent, so no row can have caused the failure (I3); the error comes out unchanged."""
     budget = Budget(5, 1e-8)
     with pytest.raises(type(error)) as raised:
         answer(_plan(), TinyEngine(error=error), budget, _bits())
@@ -77,6 +77,8 @@ def test_an_engine_that_was_not_asked_costs_nothing(error):
     [
         EngineError("no"),
         EngineTimeout("no"),
+        InputError("no"),
+        EngineUnreachable("no"),
         UnfitData("no"),
         InexactHead("no"),
         KeyboardInterrupt(),
@@ -86,9 +88,13 @@ def test_an_engine_that_was_not_asked_costs_nothing(error):
 )
 def test_an_engine_that_fails_costs_all_that_was_held(error):
     """A failure that a row may have caused is never refunded, Ctrl-C included: refunds would tell about rows (I3)."""
+
+    def fails():
+        raise error
+
     budget, plan = Budget(5, 1e-8), _plan()
     with pytest.raises(type(error)) as raised:
-        answer(plan, TinyEngine(error=error), budget, _bits())
+        answer(plan, TinyEngine(before=fails), budget, _bits())
     assert raised.value is error
     assert (budget.spent, budget.held) == (plan.worst_cost, Cost())
 

@@ -16,8 +16,8 @@ from discreet.query.model import Query
 from discreet.query.plan import make_plan
 from discreet.query.where import parse_where
 from discreet.question import HeadRequest, Summed
-from discreet.release import NoiseKey, answer, key
-from discreet.release.key import release_context
+from discreet.release import NoiseKey, answer, keys
+from discreet.release.keys import release_context
 from discreet.values import Cost, Sensitivity
 
 from .made import TinyEngine
@@ -135,7 +135,7 @@ def test_table_version_and_software_change_the_context(monkeypatch):
     seen = [
         _context(plan, *names) for names in (("t", "v"), ("t", "w"), ("s", "v"), ("tv", ""), ("", "tv"), ("v", "t"))
     ]
-    monkeypatch.setattr(key, "__version__", "0.0.0+another")
+    monkeypatch.setattr(keys, "__version__", "0.0.0+another")
     assert len({*seen, _context(plan)}) == len(seen) + 1
 
 

@@ -207,10 +207,10 @@ def test_data_that_cannot_be_reached_costs_nothing(world):
     assert int(answer.headers["retry-after"]) > 0
     assert str(world.folder) not in answer.text
 
-    def fetch(_):
+    def check(_):
         raise EngineUnreachable(WORDS)
 
-    world.warehouse.engine("reads").fetch = fetch
+    world.warehouse.engine("reads").check = check
     assert "4711" not in world.ask().text
     refused(world.ask(), "engine-unavailable")
     assert world.balance().spent == Cost()

@@ -6,7 +6,7 @@ import math
 import threading
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from discreet.accounting.calibrate import limit_for
 from discreet.accounting.convert import epsilon_tight
@@ -17,12 +17,20 @@ from discreet.values import Cost, exact, float_above, float_below, number
 if TYPE_CHECKING:
     from discreet.accounting.guarantee import Guarantee
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True, eq=False)
 class Hold:
-    """A reserved cost. It is settled, voided or forfeited, once, by the budget that it was reserved in."""
+    """A reserved cost. It is settled, voided or forfeited, once, by the budget that it was reserved in.
+
+    Args:
+        cost: that is reserved.
+        id: of the reservation in a store; "" in memory.
+    """
 
     cost: Cost
+    id: str = ""
 
 
 class Budget:
@@ -49,6 +57,17 @@ class Budget:
         if not 0 < self.delta < 1:
             raise InputError(f"delta must be above 0 and below 1, not {delta}")
         self.limit = limit_for(number(epsilon, "epsilon"), self.delta)
+        self._clear()
+
+    @classmethod
+    def of_cost(cls, limit: Cost) -> Budget:
+        """Return a budget for one query whose worst case is *limit*."""
+        budget = cls.__new__(cls)
+        budget.delta, budget.limit = limit.delta, limit
+        budget._clear()
+        return budget
+
+    def _clear(self) -> None:
         self._settled = Cost()
         self._held = Cost()
         self._open: set[Hold] = set()
@@ -88,8 +107,17 @@ class Budget:
             self._open.add(hold)
         return hold
 
-    def settle(self, hold: Hold, cost: Cost) -> None:
-        """Charge *cost*, at most what was held, and free the rest.
+    def start(self, hold: Hold) -> None:
+        """Check that *hold* is open; a budget in memory has no record to write before data is read.
+
+        Raises:
+            InvariantViolated: it was closed before, or is another budget's.
+        """
+        with self._lock:
+            self._check_open(hold)
+
+    def settle(self, hold: Hold, cost: Cost, result: Result, fingerprint: object = None) -> Result:  # noqa: ARG002
+        """Charge *cost*, at most what was held, free the rest, and return *result*, which nothing keeps.
 
         Raises:
             InvariantViolated: more than was held, or the hold was closed before, or is another budget's.
@@ -97,19 +125,23 @@ class Budget:
         if not cost.within(hold.cost):
             raise InvariantViolated("an answer cost more than its worst case")
         with self._lock:
-            if hold not in self._open:
-                raise InvariantViolated("a hold is closed once, by the budget that it was reserved in")
+            self._check_open(hold)
             self._open.remove(hold)
             self._held -= hold.cost
             self._settled += cost
+        return result
 
     def void(self, hold: Hold) -> None:
-        """Free all that was held: no data was seen."""
-        self.settle(hold, Cost())
+        """Free all that was held: no data was read."""
+        self.settle(hold, Cost(), None)
 
     def forfeit(self, hold: Hold) -> None:
-        """Charge all that was held: data was seen, and nobody knows what became of it."""
-        self.settle(hold, hold.cost)
+        """Charge all that was held: data was read, and there is no answer."""
+        self.settle(hold, hold.cost, None)
+
+    def _check_open(self, hold: Hold) -> None:
+        if hold not in self._open:
+            raise InvariantViolated("a hold is closed once, by the budget that it was reserved in")
 
     def _refusal(self, cost: Cost) -> str:
         left = self.limit - self._settled - self._held

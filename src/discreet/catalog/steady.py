@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, UnfitData
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -70,15 +71,25 @@ class SteadyEngine:
         """See `Engine.close`."""
         self._engine.close()
 
+    def check(self, request: HeadRequest) -> None:
+        with self._without_hosts():
+            self._engine.check(request)
+
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
         """See `Engine.head`."""
-        try:
+        with self._without_hosts():
             head = self._engine.head(request, seed=seed, progress=progress)
-        except EngineError as error:
-            kind = next(kind for kind in _SENTENCES if isinstance(error, kind))
-            raise kind(_SENTENCES[kind].format(self._dataset)) from error
         if not self._unchanged():
             raise EngineError(f"the data of {self._dataset!r} got a new version while it was counted; ask again")
         return head
+
+    @contextlib.contextmanager
+    def _without_hosts(self) -> Iterator[None]:
+        """Replace an engine's message, which may name files and hosts, by one that names the dataset."""
+        try:
+            yield
+        except EngineError as error:
+            kind = next(kind for kind in _SENTENCES if isinstance(error, kind))
+            raise kind(_SENTENCES[kind].format(self._dataset)) from error

@@ -53,6 +53,16 @@ class Engine(Protocol):
         """
         ...
 
+    def check(self, request: HeadRequest) -> None:
+        """Raise unless the engine can be reached and can answer *request*; no part of it is sent and no row is read.
+
+        Raises:
+            InputError: the engine cannot answer such a request, as its form and the types of the columns show.
+            EngineUnreachable: there is no connection.
+            EngineError: the engine failed in another way.
+        """
+        ...
+
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
@@ -69,9 +79,8 @@ class Engine(Protocol):
             progress: called with a share from 0 to 1 every now and then; whatever it raises stops the engine.
 
         Raises:
-            InputError: the engine cannot answer such a question. The request and the types of the columns alone decide
-                that, never a row: such a question costs nothing.
-            EngineUnreachable: there is no connection, and no part of the request was sent. That costs nothing, either.
+            InputError: as `check`.
+            EngineUnreachable: there is no connection, and no part of the request was sent.
             EngineError: the engine failed in another way; its own words, which may hold data, are left out.
             UnfitData: a row is not what the question takes it for.
             InexactHead: the engine answered, but not with a head that is proven exact.

@@ -131,6 +131,13 @@ class DuckDBEngine:
         states = [(path.resolve(), path.stat()) for path in self._source.files]
         return "\n".join(f"{path} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" for path, s in states) or None
 
+    def check(self, request: HeadRequest) -> None:
+        with self._lock:
+            statement = _Statement(request, self._source, self._described(), bytes(32))
+            if request.domain is not None:
+                self._register_domain(statement)
+            statement.write()
+
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:

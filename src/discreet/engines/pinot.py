@@ -131,6 +131,18 @@ class PinotEngine:
             raise EngineError("the controller of Pinot does not tell when all of the segments were made") from None
         return f"{len(made)} segments, {hashlib.sha256(repr(made).encode()).hexdigest()[:32]}"
 
+    def check(self, request: HeadRequest) -> None:
+        with self._lock:
+            self._asker.ask("SELECT 1")
+            self._statement(request, self._known).write()
+
+    def _statement(self, request: HeadRequest, known: Attested) -> PinotStatement:
+        listed = None
+        if request.domain is not None:
+            types = {name: LABEL_TYPES[column_of(name, known.columns).kind] for name in request.items}
+            listed = typed_domain(request.domain, types)
+        return PinotStatement(request, self._relation, known.columns, listed)
+
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
@@ -141,11 +153,8 @@ class PinotEngine:
 
     def _head(self, request: HeadRequest, known: Attested, progress: Callable[[float], None] | None) -> ExactHead:
         columns = {name: column_of(name, known.columns) for name in request.items}
-        listed = None
-        if request.domain is not None:
-            types = {name: LABEL_TYPES[column.kind] for name, column in columns.items()}
-            listed = typed_domain(request.domain, types)
-        statement = PinotStatement(request, self._relation, known.columns, listed)
+        statement = self._statement(request, known)
+        listed = statement.listed
         rows = self._rows(statement, known, request.user, progress)
         if not request.items:
             return exact_head(pa.table({"n": counts_of([row[0] for row in rows] or [0])}), request)

@@ -74,7 +74,7 @@ class PinotStatement:
         self._request = request
         self._table = table
         self._columns = columns
-        self._listed = listed
+        self.listed = listed
         self.limit = request.limit + 1 if listed is None else len(listed)
         self._check()
 
@@ -99,8 +99,8 @@ class PinotStatement:
         kept = [self._present(column) for column in (request.user, *request.items)]
         if request.where is not None:
             kept.append(self._true(request.where))
-        if self._listed is not None:
-            kept.append(self._any_listed(self._listed))
+        if self.listed is not None:
+            kept.append(self._any_listed(self.listed))
         where = _every(kept)
         if where is False:
             return None
@@ -127,7 +127,7 @@ class PinotStatement:
             if unwanted:
                 raise InputError(f"Pinot cannot {what}; its single-stage engine has no subqueries")
         most = LISTED_MOST if len(request.items) == 1 else LISTED_TUPLES_MOST
-        if self._listed is not None and len(self._listed) > most:
+        if self.listed is not None and len(self.listed) > most:
             raise InputError(f"a domain for Pinot may list {most:,} items at most")
 
     def _label(self, item: str) -> str:

@@ -116,14 +116,22 @@ class PostgresEngine:
         """None: PostgreSQL has no public name for the state of a table."""
         return None
 
+    def check(self, request: HeadRequest) -> None:
+        with self._lock:
+            self._session.ask(lambda cursor: cursor.execute("SELECT 1").fetchall())
+            self._statement(request, bytes(32)).write()
+
+    def _statement(self, request: HeadRequest, seed: bytes) -> Statement:
+        columns = self._described()
+        self._check_user(request.user, columns[request.user])
+        return Statement(request, self._relation, columns, seed)
+
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
         """See `Engine.head`."""
         with self._lock:
-            columns = self._described()
-            self._check_user(request.user, columns[request.user])
-            statement = Statement(request, self._relation, columns, seed)
+            statement, columns = self._statement(request, seed), self._described()
             fields = [(f"i{n}", arrow_type(columns[item])) for n, item in enumerate(request.items)]
             counts = ["n"] if request.summed is None else ["n", "t"]
             schema = pa.schema([*fields, *((name, pa.int64()) for name in counts)])

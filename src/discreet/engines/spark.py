@@ -109,6 +109,13 @@ class SparkEngine:
         """None: Spark has no name for the state of what its catalogs show."""
         return None
 
+    def check(self, request: HeadRequest) -> None:
+        self._ask(lambda session: _table(session, "SELECT 1", []))
+        statement = SparkStatement(request, ROWS, self._described(), bytes(32))
+        statement.write()
+        if request.domain is not None:
+            typed_domain(request.domain, statement.label_types())
+
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:

@@ -11,7 +11,7 @@ from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
 from discreet.engines.sql import quoted, text_literal
 from discreet.engines.statement import HeadStatement, check_sum
-from discreet.engines.trino_client import Asker, Forbidden, NotThere, column_of, has_zone, label_type
+from discreet.engines.trino_client import Asker, Forbidden, NotThere, check_length, column_of, has_zone, label_type
 from discreet.engines.url import parse_url
 from discreet.errors import InexactHead, InputError
 from discreet.question import Kind
@@ -99,6 +99,12 @@ class TrinoEngine:
     def data_version(self) -> str | None:
         """None: Trino has no name for the state of what its catalogs show."""
         return None
+
+    def check(self, request: HeadRequest) -> None:
+        with self._lock:
+            self._asker.ask("SELECT 1")
+            statement = Statement(request, self._relation, self._described(), bytes(32), self._view)
+            check_length(statement.write())
 
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None

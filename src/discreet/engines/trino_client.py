@@ -62,6 +62,12 @@ _MISSING = {"TABLE_NOT_FOUND", "SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "MISSING
 _TRANSPORT_ERRORS = (trino.exceptions.Error, trino.exceptions.HttpError, requests.RequestException)
 
 
+def check_length(statement: str) -> None:
+    """Raise `InputError` if *statement* is longer than Trino takes."""
+    if len(statement) > LONGEST:
+        raise InputError(f"Trino takes {LONGEST:,} characters at most; list fewer items or shorter constants")
+
+
 class NotThere(InputError):
     """The statement names a table, schema or catalog that Trino does not have, or does not show to its user."""
 
@@ -123,8 +129,7 @@ class Asker:
         self._connection.close()
 
     def _answer(self, statement: str, progress: Callable[[float], None] | None) -> _Answer:
-        if len(statement) > LONGEST:
-            raise InputError(f"Trino takes {LONGEST:,} characters at most; list fewer items or shorter constants")
+        check_length(statement)
         question = _Question(self._connection)
         return run(
             lambda: self._work(question, statement),

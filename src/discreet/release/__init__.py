@@ -1,7 +1,7 @@
-"""The main path: `answer` runs a plan, `Release` is what comes out of it."""
+"""`answer` runs a plan and returns a `Release`."""
 
 from discreet.release.answer import answer
-from discreet.release.key import NoiseKey
+from discreet.release.keys import NoiseKey
 from discreet.release.result import Release
 
 __all__ = ["NoiseKey", "Release", "answer"]

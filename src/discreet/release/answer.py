@@ -1,30 +1,163 @@
-"""THE MAIN PATH. A question walks down this stair, never up: planned, reserved, fetched, noised, settled, shown.
+"""Answer a planned query. The library, the CLI and the service all call `answer`, and nothing else reads exact data.
 
-Read this file first. Everything above it prepares a plan, everything below does one of these steps.
+    hold    = budget.reserve(plan.worst_cost)      or a stored release: it is returned, and no data is read
+    engine.check(plan.request)
+    budget.start(hold)
+    head    = engine.head(plan.request)
+    outcome = plan.mechanism.release(head, bits)
+    return    budget.settle(hold, outcome.cost, encode(release))
+
+`start` decides what a failure costs, whatever failed and whichever budget pays. Before it no part of the request was
+sent: the hold is voided and nothing is charged. After it the failure may depend on the data, so that a refund would
+reveal something for free: the hold is forfeited and the worst case stays charged. All that can be refused without
+data (a request that the engine cannot answer, no connection, a caller that has gone) is therefore checked before it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import dataclasses
+import hashlib
+import hmac
+import io
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
-from discreet.budget import Budget
-from discreet.errors import EngineUnreachable, InputError
+from discreet.budget.memory import Budget, Hold
+from discreet.budget.model import Fingerprint
+from discreet.errors import DiscreetError, InputError
+from discreet.noise.bits import encode as encode_bits
+from discreet.release.keys import encodable
 from discreet.release.result import Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from fractions import Fraction
+
+    import pyarrow as pa
 
     from discreet.engines.base import Engine
     from discreet.noise import Bits
     from discreet.query.plan import Plan
+    from discreet.question import HeadRequest
+    from discreet.values import Cost, ExactHead
+
+Step: TypeAlias = Literal["reserve", "engine", "noise", "encode", "settle"]
+"""A step of `answer`, for tracing."""
+
+Answer = TypeVar("Answer")
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class BudgetPort(Protocol[Answer_co]):
+    """What one query is charged to: `discreet.Budget`, or a stored account (`discreet.budget.stored.StoredBudget`).
+
+    *Answer* is what the caller of `answer` gets: the `Release`, or the stored release that the store says to return.
+    """
+
+    def reserve(self, cost: Cost) -> Hold | Answer_co:
+        """Hold *cost*, or return the answer that is stored already.
+
+        Raises:
+            BudgetExceeded: it does not fit; nothing changed.
+        """
+        ...
+
+    def start(self, hold: Hold) -> None:
+        """Record that the data will be read now."""
+        ...
+
+    def settle(self, hold: Hold, cost: Cost, result: Any, fingerprint: Fingerprint | None = None) -> Answer_co:  # noqa: ANN401 - what `encode` returns
+        """Charge *cost*, at most what was held, free the rest, and keep *result* with it, in one transaction."""
+        ...
+
+    def void(self, hold: Hold) -> None:
+        """Free all that was held; only before `start`."""
+        ...
+
+    def forfeit(self, hold: Hold) -> None:
+        """Charge all that was held; only after `start`."""
+        ...
+
+
+def answer(
+    plan: Plan,
+    engine: Engine,
+    budget: BudgetPort[Answer] | None,
+    bits: Bits,
+    *,
+    computational: bool = False,
+    encode: Callable[[Release], Any] | None = None,
+    fingerprint_key: bytes | None = None,
+    progress: Callable[[float], None] | None = None,
+    span: Callable[[Step], AbstractContextManager[None]] = lambda _: contextlib.nullcontext(),
+) -> Answer:
+    """Answer *plan* from the table of *engine*, and charge *budget*.
+
+    Args:
+        plan: from `discreet.query.plan.make_plan`.
+        engine: the table.
+        budget: shared with other queries, or None if the plan's own guarantee is all that is promised.
+        bits: source of randomness.
+        computational: True if *bits* are keyed, so that the guarantee rests on cryptography.
+        encode: makes what the budget keeps with the charge; by default the release itself.
+        fingerprint_key: recognises what the engine returned in one version of the data; None if it has no version.
+        progress: called with the share of the counting that is done; an exception from it stops the query.
+        span: a context around each step.
+
+    Raises:
+        BudgetExceeded: the worst case does not fit; nothing was read.
+        InputError: the engine cannot answer such a request; nothing was charged.
+        EngineUnreachable: there is no connection; nothing was charged.
+        EngineError: reading failed; the worst case is charged.
+        DiscreetError: as the methods of the budget.
+    """
+    # Without a shared budget, the plan's worst case is the whole budget of this query.
+    port: BudgetPort[Any] = Budget.of_cost(plan.worst_cost) if budget is None else budget
+    with span("reserve"):
+        hold = port.reserve(plan.worst_cost)
+    if not isinstance(hold, Hold):
+        stored: Answer = hold
+        return stored
+    try:
+        if progress is not None:
+            progress(0.0)
+        with span("engine"):
+            engine.check(plan.request)
+        with span("reserve"):
+            port.start(hold)
+    except BaseException:
+        _end(port.void, hold)
+        raise
+    try:
+        seed = bits.uint64("groups", 4).tobytes() if plan.request.groups_per_user is not None else b""
+        with span("engine"):
+            head = engine.head(plan.request, seed=seed, progress=progress)
+        with span("noise"):
+            outcome = plan.mechanism.release(head, bits)
+        with span("encode"):
+            release = Release.of(plan, head.labels, outcome, computational=computational)
+            result = release if encode is None else encode(release)
+            seen = None if fingerprint_key is None else fingerprint(head, plan.request, seed, fingerprint_key)
+        with span("settle"):
+            settled: Answer = port.settle(hold, outcome.cost, result, seen)
+    except BaseException:
+        _end(port.forfeit, hold)  # if it was settled after all, this changes nothing
+        raise
+    return settled
+
+
+def _end(end: Callable[[Hold], None], hold: Hold) -> None:
+    """Void or forfeit *hold*. If the store fails, the lease ends it later, as void before `start` and forfeit after."""
+    with contextlib.suppress(DiscreetError):
+        end(hold)
 
 
 def delta_of(delta: float | str | Fraction | None, budget: Budget | None) -> float | str | Fraction:
-    """A question's delta if nobody says it: 1e-8, or so little of a budget's that many questions fit.
+    """Return *delta*, or its default: 1e-8, or a hundredth of the budget's.
 
     Raises:
-        InputError: *budget* is none.
+        InputError: *budget* is no budget.
     """
     if not isinstance(budget, Budget | None):
         raise InputError("a budget is a discreet.Budget")
@@ -33,46 +166,25 @@ def delta_of(delta: float | str | Fraction | None, budget: Budget | None) -> flo
     return "1e-8" if budget is None else budget.delta / 100
 
 
-def answer(
-    plan: Plan,
-    engine: Engine,
-    budget: Budget | None,
-    bits: Bits,
-    *,
-    computational: bool = False,
-    progress: Callable[[float], None] | None = None,
-) -> Release:
-    """Answer *plan* from the table of *engine*, at the expense of *budget*.
+def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) -> Fingerprint:
+    """Return a keyed digest of what an engine returned for *request*, which reveals nothing and changes with any of it.
 
     Args:
-        plan: from `discreet.query.plan.make_plan`.
-        engine: where the exact head comes from.
-        budget: shared with other questions, or None if the plan's own guarantee is all that is promised.
-        bits: source of randomness.
-        computational: True if *bits* are keyed, so that the guarantee rests on cryptography.
-        progress: called with the share of the counting that is done.
-
-    Raises:
-        BudgetExceeded: the worst case does not fit; nothing was read.
-        InputError: the engine cannot answer such a question; nothing was charged.
-        EngineUnreachable: the engine was not asked; nothing was charged.
-        EngineError: counting failed; the worst case is charged, because the rows may have had a say in it.
+        head: what it returned.
+        request: what was requested.
+        seed: which random groups of users were kept.
+        key: of the table and the version of its data.
     """
-    hold = budget.reserve(plan.worst_cost) if budget is not None else None
-    asked = True
-    try:
-        bounded = plan.request.groups_per_user is not None
-        seed = bits.uint64("groups", 4).tobytes() if bounded else b""
-        try:
-            head = engine.head(plan.request, seed=seed, progress=progress)
-        except (InputError, EngineUnreachable):  # no row has a say in these
-            asked = False
-            raise
-        outcome = plan.mechanism.release(head, bits)
-    except BaseException:  # whether it came to this may depend on the data, so a refund would tell about them for free
-        if budget is not None and hold is not None:
-            (budget.forfeit if asked else budget.void)(hold)
-        raise
-    if budget is not None and hold is not None:
-        budget.settle(hold, outcome.cost)
-    return Release.of(plan, head.labels, outcome, computational=computational)
+    listed = None if request.domain is None else _lossless(request.domain)
+    asked = encodable(dataclasses.replace(request, domain=None)), listed, seed
+    returned = _lossless(head.labels), head.counts.tobytes(), None if head.sums is None else head.sums.tobytes()
+    return Fingerprint(*(hmac.digest(key, encode_bits(part), hashlib.sha256) for part in (asked, returned)))
+
+
+def _lossless(table: pa.Table) -> tuple[str, bytes]:
+    """Return *table* as text that no other table has: text is quoted, so that a missing label is not an empty one."""
+    import pyarrow.csv
+
+    rows = io.BytesIO()
+    pyarrow.csv.write_csv(table, rows)
+    return str(table.schema.remove_metadata()), rows.getvalue()

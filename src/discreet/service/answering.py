@@ -5,28 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from discreet.budget.errors import BudgetRefused, DataChanged, KeyReused, LeaseLost, Suspended
-from discreet.budget.model import InFlight
+from discreet.budget.errors import BudgetRefused, DataChanged, KeyReused, LeaseLost, StoreUnavailable, Suspended
+from discreet.budget.model import InFlight, Replay
+from discreet.budget.stored import StoredBudget
 from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.noise import SystemBits
-from discreet.release.stored import RunFailed, answer_stored
+from discreet.release.answer import answer
 from discreet.service.asking import most_that_fits, wanted
 from discreet.service.observability.events import Forfeited, Refused, Released
 from discreet.service.observability.traces import Facts, steps_of
-from discreet.service.problems import BudgetShort, ClientGone, UnderWay
+from discreet.service.problems import BudgetShort, ClientGone, RunFailed, UnderWay
 from discreet.values import Cost, float_above
 from discreet.wire.document import encode, question_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from discreet.budget.model import Settled
     from discreet.budget.report import Report
     from discreet.catalog.model import Catalog
     from discreet.noise import Bits
     from discreet.query.plan import Plan
     from discreet.release import Release
-    from discreet.release.seals import Seals
-    from discreet.release.stored import Answered
+    from discreet.release.keys import DerivedKeys
     from discreet.service.asking import Wanted
     from discreet.service.observability.events import Cause
     from discreet.service.parts import Parts
@@ -109,7 +110,7 @@ class Run:
         sent: what she sent.
     """
 
-    def __init__(self, parts: Parts, seals: Seals, account: str, sent: Sent) -> None:
+    def __init__(self, parts: Parts, seals: DerivedKeys, account: str, sent: Sent) -> None:
         self._parts, self._manager, self._seals = parts, parts.manager, seals
         self._account, self._sent = account, sent
         self._facts = Facts(sent.request_id, account=account)
@@ -127,22 +128,26 @@ class Run:
             sealed = self._sealed(plan, asked.dataset)
         if self._sent.reused:
             raise KeyReused
+        budget = StoredBudget(self._manager, self._account, sealed.release_key, self._sent.key, self._sent.digest)
         try:
-            answered = self._answered(plan, asked, sealed)
+            answered = self._answered(plan, asked, sealed, budget)
         except BudgetRefused as error:
             raise self._short(error, plan) from error
         except Suspended as error:
             self._parts.log.event(Refused(self._sent.request_id, self._account, "suspended", error.account))
             raise
-        except RunFailed as error:
-            cause = _cause(error)
-            self._parts.log.event(
-                Forfeited(self._sent.request_id, self._account, asked.dataset, cause, error.reservation)
-            )
+        except StoreUnavailable:
             raise
+        except Exception as error:
+            if not budget.forfeited or budget.reservation is None:
+                raise
+            self._parts.log.event(
+                Forfeited(self._sent.request_id, self._account, asked.dataset, _cause(error), budget.reservation)
+            )
+            raise RunFailed(budget.reservation) from error
         if isinstance(answered, InFlight):
             raise UnderWay
-        return self._given(answered, asked, plan, sealed, view.catalog)
+        return self._given(answered, budget.reservation, asked, plan, sealed, view.catalog)
 
     def _sealed(self, plan: Plan, dataset: str) -> _Sealed:
         version, table = self._parts.warehouse.context(dataset)
@@ -159,7 +164,9 @@ class Run:
         )
         return _Sealed(once, SystemBits(), None, None)
 
-    def _answered(self, plan: Plan, asked: Wanted, sealed: _Sealed) -> Answered | InFlight:
+    def _answered(
+        self, plan: Plan, asked: Wanted, sealed: _Sealed, budget: StoredBudget
+    ) -> Settled | Replay | InFlight:
         def document(release: Release) -> bytes:
             return encode(
                 release,
@@ -173,24 +180,28 @@ class Run:
             if self._sent.gone():
                 raise ClientGone
 
-        return answer_stored(
+        return answer(
             plan,
             self._parts.warehouse.steady(asked.dataset, sealed.data_version),
-            self._manager,
-            self._account,
-            sealed.release_key,
+            budget,
             sealed.bits,
-            document,
+            encode=document,
             fingerprint_key=sealed.fingerprint_key,
             computational=sealed.data_version is not None,
-            key=self._sent.key,
-            digest=self._sent.digest,
             progress=progress,
-            steps=steps_of(self._parts.tracer, self._facts),
+            span=steps_of(self._parts.tracer, self._facts),
         )
 
-    def _given(self, answered: Answered, asked: Wanted, plan: Plan, sealed: _Sealed, catalog: Catalog) -> Given:
-        id_, charged = answered.release_key.hex(), answered.charged
+    def _given(
+        self,
+        answered: Settled | Replay,
+        reservation: str | None,
+        asked: Wanted,
+        plan: Plan,
+        sealed: _Sealed,
+        catalog: Catalog,
+    ) -> Given:
+        id_, charged, replayed = answered.release.release_key.hex(), answered.charged, isinstance(answered, Replay)
         self._parts.log.event(
             Released(
                 self._sent.request_id,
@@ -200,18 +211,18 @@ class Run:
                 id_,
                 float_above(charged.rho),
                 float_above(charged.delta),
-                "store" if answered.replayed else "engine",
-                answered.reservation,
+                "store" if replayed else "engine",
+                reservation,
             )
         )
         return Given(
             id_,
-            answered.body,
+            answered.release.result,
             charged,
-            answered.replayed,
+            replayed,
             asked.dataset,
             plan.mechanism.name,
-            sealed.data_version if answered.release_key == sealed.release_key else None,
+            sealed.data_version if answered.release.release_key == sealed.release_key else None,
             self._manager.get(self._account),
             catalog,
         )
@@ -239,8 +250,8 @@ class Run:
         return Cost(min(cost.rho for cost in rest), min(cost.delta for cost in rest)) if rest else Cost()
 
 
-def _cause(error: RunFailed) -> Cause:
-    match error.__cause__:
+def _cause(error: Exception) -> Cause:
+    match error:
         case EngineTimeout():
             return "timeout"
         case EngineError() | InputError():

@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from discreet.errors import EngineError, InputError
-from discreet.release.seals import Seals
+from discreet.release.keys import DerivedKeys
 from discreet.service.answering import Run
 from discreet.service.asking import wanted
 from discreet.service.problems import NotFound
@@ -36,7 +36,7 @@ class Desk:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._manager = parts.manager
-        self._seals = Seals(parts.secret)
+        self._seals = DerivedKeys(parts.secret)
 
     def query(self, asker: Identity, sent: Sent) -> Given:
         """Answer a question at the expense of the asker's account.
@@ -48,7 +48,7 @@ class Desk:
             UnderWay: the same request is being answered.
             EngineError: the data cannot be asked; nothing was charged.
             RunFailed: something failed after the data was asked; it is forfeited.
-            DiscreetError: see `discreet.release.stored.answer_stored`.
+            DiscreetError: see `discreet.release.answer.answer`.
         """
         return Run(self._parts, self._seals, asker.asking(), sent).answer(self._view(asker))
 

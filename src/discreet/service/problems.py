@@ -35,7 +35,6 @@ from discreet.errors import (
     UnknownColumn,
     WhereError,
 )
-from discreet.release.stored import RunFailed
 from discreet.service.auth.identity import Forbidden, IssuerUnavailable, Unauthorized
 from discreet.values import Cost, float_above, float_below
 from discreet.wire.malformed import Malformed
@@ -112,6 +111,18 @@ class BudgetShort(DiscreetError):
     def __init__(self, refusal: Refusal, fits: Fitting | None) -> None:
         self.refusal, self.fits = refusal, fits
         super().__init__(f"the answer could cost more than account {refusal.account!r} has left")
+
+
+class RunFailed(DiscreetError):
+    """A query failed after the data was queried; its cause is chained. What is forfeited pays for the same again.
+
+    Attributes:
+        reservation: that was forfeited.
+    """
+
+    def __init__(self, reservation: str) -> None:
+        self.reservation = reservation
+        super().__init__("the data was queried and there is no answer; asking the same question again is paid for")
 
 
 class ClientGone(DiscreetError):

@@ -333,7 +333,7 @@ class Engines:
 
     def __init__(self, warehouse):
         self._warehouse = warehouse
-        self.head, self.fetch, self.asked = None, None, 0
+        self.head, self.check, self.asked = None, None, 0
 
     def __getattr__(self, name):
         return getattr(self._warehouse, name)
@@ -350,11 +350,11 @@ class _Engine:
     def __getattr__(self, name):
         return getattr(self._engine, name)
 
-    def fetch(self, statement):
-        """The probe."""
-        if self._engines.fetch is not None:
-            self._engines.fetch()
-        return self._engine.fetch(statement)
+    def check(self, request):
+        """The check before the data is read."""
+        if self._engines.check is not None:
+            self._engines.check()
+        self._engine.check(request)
 
     def head(self, request, *, seed=b"", progress=None):
         """The head."""

@@ -113,7 +113,7 @@ def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(house):
         assert service.balance().spent == Cost()
 
 
-@pytest.mark.parametrize("where", ["probe", "head"])
+@pytest.mark.parametrize("where", ["check", "head"])
 def test_an_engine_that_goes_away_is_paid_for_once_it_was_asked(house, where):
     """Before that nothing was asked, and all is free again."""
 
@@ -121,13 +121,13 @@ def test_an_engine_that_goes_away_is_paid_for_once_it_was_asked(house, where):
         raise EngineUnreachable("there is no connection")
 
     with house.opened() as service:
-        setattr(service.engines, "fetch" if where == "probe" else "head", gone)
+        setattr(service.engines, where, gone)
         reply = service.ask(key="once")
         assert reply.status_code == 503
-        assert slug(reply) == ("engine-unavailable" if where == "probe" else "engine-failed")
-        assert (service.balance().forfeited == Cost()) is (where == "probe")
+        assert slug(reply) == ("engine-unavailable" if where == "check" else "engine-failed")
+        assert (service.balance().forfeited == Cost()) is (where == "check")
         assert service.balance().held == Cost()
-        service.engines.fetch = service.engines.head = None
+        service.engines.check = service.engines.head = None
         assert service.ask(key="once").status_code == 200
         assert service.balance().spent == service.balance().used
 

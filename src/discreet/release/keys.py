@@ -1,8 +1,13 @@
-"""What keyed noise depends on: the question, the mechanism with every parameter, and a public version of the data."""
+"""Keys: of consistent noise, of stored releases and of fingerprints of the data.
+
+Keyed noise depends on the query, the mechanism with every parameter, and a public version of the data.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import hmac
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -10,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from discreet._version import __version__
 from discreet.errors import InputError
 from discreet.noise import Encodable, KeyedBits
-from discreet.noise.bits import SECRET_BYTES_LEAST
+from discreet.noise.bits import SECRET_BYTES_LEAST, encode
 
 if TYPE_CHECKING:
     from discreet.query.plan import Plan
@@ -83,3 +88,53 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401 - any frozen value of ou
             return (type(value).__name__, *((field.name, encodable(getattr(value, field.name))) for field in fields))
         case _:
             return (type(value).__name__, str(value))
+
+
+class DerivedKeys:
+    """Keys for separate purposes, derived from one secret of a service so that none reveals another.
+
+    Args:
+        secret: at least 32 random bytes. Whoever has it can remove the noise of all answers.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) < SECRET_BYTES_LEAST:
+            raise InputError(f"the secret of a service has at least {SECRET_BYTES_LEAST} bytes")
+        self._names, self._noise, self._fingerprints = (
+            _derived(secret, ("discreet-key-1", purpose)) for purpose in ("release key", "noise", "fingerprint")
+        )
+
+    def __repr__(self) -> str:
+        return "DerivedKeys(...)"
+
+    def release_key(self, plan: Plan, table: str, data_version: str) -> bytes:
+        """Return the name of the answer to *plan*: 32 bytes that only equal queries about equal data share.
+
+        Args:
+            plan: how it is answered.
+            table: a name of the table, see `Warehouse.context`.
+            data_version: of its data, likewise.
+        """
+        return _derived(self._names, ("version", release_context(plan, table, data_version)))
+
+    def release_key_once(self, account: str, key: str, digest: bytes) -> bytes:
+        """Return the name of an answer about data without a version, which only the same request gets again.
+
+        Args:
+            account: that is charged.
+            key: its idempotency key, or random text.
+            digest: of the request.
+        """
+        return _derived(self._names, ("once", account, key, digest))
+
+    def bits(self, plan: Plan, table: str, data_version: str) -> KeyedBits:
+        """Return the randomness of the answer to *plan*; arguments as in `release_key`."""
+        return NoiseKey(self._noise, data_version).bits(plan, table)
+
+    def fingerprint_key(self, table: str, data_version: str) -> bytes:
+        """Return the key of `discreet.release.answer.fingerprint` for one version of a table's data."""
+        return _derived(self._fingerprints, (table, data_version))
+
+
+def _derived(key: bytes, value: Encodable) -> bytes:
+    return hmac.digest(key, encode(value), hashlib.sha256)

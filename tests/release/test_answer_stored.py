@@ -14,14 +14,16 @@ import pytest
 
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, Act, InFlight, State
+from discreet.budget.model import Account, Act, InFlight, Replay, Settled, State
+from discreet.budget.stored import StoredBudget
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.load import load_catalog
 from discreet.errors import EngineError, InputError
 from discreet.noise import SystemBits
 from discreet.question import HeadRequest, Summed
-from discreet.release.seals import Seals
-from discreet.release.stored import Answered, RunFailed, answer_stored, fingerprint
+from discreet.release import answer
+from discreet.release.answer import fingerprint
+from discreet.release.keys import DerivedKeys
 from discreet.values import Cost, ExactHead
 from discreet.warehouse import Warehouse
 from discreet.wire.document import decode, encode, question_of
@@ -89,7 +91,7 @@ class World:
         self.manager.create(Account.of_epsilon("org", 60.0, Fraction(1, 10**6)), ACT)
         for name in ("ann", "bob"):
             self.manager.create(Account.of_epsilon(name, 30.0, Fraction(1, 10**6), "org"), ACT)
-        self.seals = Seals(SECRET)
+        self.keys = DerivedKeys(SECRET)
 
     def write(self, most):
         """Article n has n times as many readers as article 1, which has *most*."""
@@ -101,23 +103,23 @@ class World:
         """A top k."""
         return self.warehouse.plan(TOP.format(k), epsilon=epsilon, delta="1e-8", shared=True)
 
-    def ask(self, account="ann", k=5, *, epsilon=2.0, engine=None, progress=None, steps=None, **parts):
+    def ask(self, account="ann", k=5, *, epsilon=2.0, engine=None, progress=None, steps=None, key=None, digest=b""):
         """As the service does it."""
         plan = self.plan(k, epsilon)
         version, table = "1", "reads"
-        release_key = self.seals.release_key(plan, table, version)
+        release_key = self.keys.release_key(plan, table, version)
         about = {"id": release_key.hex(), "dataset": table, "data_version": version}
-        return answer_stored(
+        self.budget = budget = StoredBudget(self.manager, account, release_key, key, digest)
+        return answer(
             plan,
             engine or self.warehouse.steady("reads", version),
-            self.manager,
-            account,
-            release_key,
-            self.seals.bits(plan, table, version),
-            lambda release: encode(release, **about, question=question_of(plan.query, table)),
-            **{"fingerprint_key": self.seals.fingerprint_key(table, version), "computational": True, **parts},
+            budget,
+            self.keys.bits(plan, table, version),
+            encode=lambda release: encode(release, **about, question=question_of(plan.query, table)),
+            fingerprint_key=self.keys.fingerprint_key(table, version),
+            computational=True,
             progress=progress,
-            steps=steps or Walked(),
+            span=steps or Walked(),
         )
 
     def spent(self, account):
@@ -165,20 +167,21 @@ def test_an_answer_is_what_was_settled_and_charges_what_it_cost(world):
     walked = Walked()
     answered = world.ask(steps=walked)
     assert tuple(walked.names) == WALK
-    assert not answered.replayed
-    assert world.store.release(answered.release_key).result == answered.body
-    release = decode(answered.body)
+    assert isinstance(answered, Settled)
+    assert world.store.release(answered.release.release_key).result == answered.release.result
+    release = decode(answered.release.result)
     assert [item["article"] for item in release.to_dict()["items"]] == ["article 3", "article 2", "article 1"]
     assert answered.charged == world.spent("ann") == world.spent("org")
     assert answered.charged.rho < world.plan().worst_cost.rho
-    assert world.store.reservation(answered.reservation).state is State.SETTLED
+    assert world.store.reservation(world.budget.reservation).state is State.SETTLED
 
 
 def test_the_same_question_again_touches_no_engine_and_is_free(world):
     """I7: the same bytes for the same account, which pays nothing more."""
     first, spent = world.ask(), world.spent("ann")
     again = world.ask(engine=NoEngine())
-    assert (again.body, again.replayed, again.charged, again.reservation) == (first.body, True, Cost(), None)
+    assert (again.release, type(again), again.charged) == (first.release, Replay, Cost())
+    assert world.budget.reservation is None
     assert world.spent("ann") == spent
 
 
@@ -187,7 +190,7 @@ def test_another_analyst_gets_the_same_bytes_and_pays_once(world):
     first = world.ask()
     org = world.spent("org")
     other = world.ask("bob", engine=NoEngine())
-    assert (other.body, other.replayed) == (first.body, True)
+    assert (other.release, type(other)) == (first.release, Replay)
     assert other.charged == first.charged == world.spent("bob")
     assert world.spent("org") == org
 
@@ -203,7 +206,7 @@ def test_a_budget_that_is_short_asks_no_engine(world):
 @pytest.mark.parametrize("step", range(len(WALK)), ids=[f"{n}-{name}" for n, name in enumerate(WALK)])
 def test_wherever_a_run_breaks_nothing_leaves_uncharged_and_asking_again_pays_once(world, undisturbed, step, after):
     """I1-I4: broken off at any step, then asked again: the same bytes at the price of one undisturbed run."""
-    with pytest.raises((Boom, RunFailed)):
+    with pytest.raises(Boom):
         world.ask(steps=Walked(step, after=after))
     world.lose_leases()
     spent, worst = world.spent("ann"), world.plan().worst_cost
@@ -215,7 +218,7 @@ def test_wherever_a_run_breaks_nothing_leaves_uncharged_and_asking_again_pays_on
         assert spent == undisturbed[1], "settled, though nobody heard of it"
     assert world.manager.get("ann").balance.held == Cost()
     again = world.ask()
-    assert again.body == undisturbed[0].body
+    assert again.release.result == undisturbed[0].release.result
     assert world.spent("ann") == world.spent("org") == undisturbed[1]
     world.manager.verify()
 
@@ -234,7 +237,7 @@ def test_a_process_that_dies_in_a_run_is_charged_by_its_lease(world, undisturbed
     assert world.manager.get("ann").balance.held == world.plan().worst_cost
     assert world.lose_leases() == 1
     assert world.manager.get("ann").balance.forfeited == world.plan().worst_cost
-    assert world.ask().body == undisturbed[0].body
+    assert world.ask().release.result == undisturbed[0].release.result
     assert world.spent("ann") == undisturbed[1]
 
 
@@ -253,11 +256,10 @@ def test_being_stopped_in_a_run_forfeits_and_goes_on(world, error):
 @pytest.mark.parametrize("step", [4, 5, 6])
 def test_an_answer_whose_lease_was_lost_is_dropped(world, undisturbed, step):
     """I3: a zombie gets no row; the next one who asks pays once, with what was forfeited."""
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(LeaseLost):
         world.ask(steps=Walked(step, do=world.lose_leases))
-    assert isinstance(failed.value.__cause__, LeaseLost)
-    assert world.store.release(undisturbed[0].release_key) is None
-    assert world.ask().body == undisturbed[0].body
+    assert world.store.release(undisturbed[0].release.release_key) is None
+    assert world.ask().release.result == undisturbed[0].release.result
     assert world.spent("ann") == undisturbed[1]
 
 
@@ -269,10 +271,10 @@ def test_a_lease_lost_before_the_data_is_asked_costs_nothing(world):
 
 
 def test_an_engine_that_cannot_be_reached_costs_nothing(world):
-    """The probe comes before start."""
+    """The engine is checked before start."""
 
     class Gone:
-        def fetch(self, _):
+        def check(self, _):
             raise EngineError("away")
 
     with pytest.raises(EngineError, match="away"):
@@ -285,17 +287,17 @@ def test_an_engine_that_fails_is_paid_for(world, error):
     """I3: whatever it says; its words are the cause, and are not repeated."""
 
     class Fails:
-        def fetch(self, _):
+        def check(self, _):
             return None
 
         def head(self, *_, **__):
             raise error
 
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(type(error)) as failed:
         world.ask(engine=Fails())
-    assert failed.value.__cause__ is error
-    assert "row" not in str(failed.value)
-    assert world.store.reservation(failed.value.reservation).state is State.FORFEIT
+    assert failed.value is error
+    assert world.budget.forfeited
+    assert world.store.reservation(world.budget.reservation).state is State.FORFEIT
     assert world.spent("ann") == world.plan().worst_cost
 
 
@@ -318,15 +320,14 @@ def test_nobody_waiting_before_start_costs_nothing_and_after_it_the_worst_case(w
     class Slow:
         """An engine that tells its progress."""
 
-        def fetch(self, _):
+        def check(self, _):
             return None
 
         def head(self, _, progress, **__):
             progress(0.5)
 
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(Boom):
         world.ask(engine=Slow(), progress=gone_later)
-    assert isinstance(failed.value.__cause__, Boom)
     assert world.spent("ann") == world.plan().worst_cost
 
 
@@ -342,9 +343,8 @@ def test_two_who_ask_first_at_once_get_the_same_bytes(world):
         thread.start()
     for thread in threads:
         thread.join()
-    assert answers["ann"].body == answers["bob"].body
-    assert not answers["ann"].replayed
-    assert not answers["bob"].replayed
+    assert answers["ann"].release.result == answers["bob"].release.result
+    assert [type(answered) for answered in answers.values()] == [Settled, Settled]
     assert world.spent("ann") == world.spent("bob") == world.spent("org") == answers["ann"].charged
 
 
@@ -355,16 +355,13 @@ def test_noise_of_the_system_is_drawn_once_for_two_at_once(world):
 
     def ask():
         answers.append(
-            answer_stored(
+            answer(
                 plan,
                 world.warehouse.steady("reads", None),
-                world.manager,
-                "ann",
-                world.seals.release_key_once("ann", "key", b""),
+                StoredBudget(world.manager, "ann", world.keys.release_key_once("ann", "key", b"")),
                 SystemBits(),
-                lambda release: release.to_csv().encode(),
-                fingerprint_key=None,
-                steps=Walked(6, do=meet.wait),
+                encode=lambda release: release.to_csv().encode(),
+                span=Walked(6, do=meet.wait),
             )
         )
 
@@ -373,7 +370,7 @@ def test_noise_of_the_system_is_drawn_once_for_two_at_once(world):
         thread.start()
     for thread in threads:
         thread.join()
-    assert answers[0].body == answers[1].body
+    assert answers[0].release.result == answers[1].release.result
     assert sorted(answer.charged.rho > 0 for answer in answers) == [False, True]
 
 
@@ -382,9 +379,9 @@ def test_the_same_key_while_it_is_under_way_is_in_flight(world):
     seen = []
     walked = Walked(4, do=lambda: seen.append(world.ask(key="k", digest=b"d", engine=NoEngine())))
     answered = world.ask(key="k", digest=b"d", steps=walked)
-    assert isinstance(answered, Answered)
+    assert isinstance(answered, Settled)
     assert isinstance(seen[0], InFlight)
-    assert world.ask(key="k", digest=b"d", engine=NoEngine()).body == answered.body
+    assert world.ask(key="k", digest=b"d", engine=NoEngine()).release.result == answered.release.result
 
 
 def test_a_store_that_fails_when_it_settles_lets_nothing_out(world, undisturbed):
@@ -399,7 +396,7 @@ def test_a_store_that_fails_when_it_settles_lets_nothing_out(world, undisturbed)
         world.ask()
     world.manager.settle = settle
     assert world.spent("ann") == world.plan().worst_cost
-    assert world.ask().body == undisturbed[0].body
+    assert world.ask().release.result == undisturbed[0].release.result
     assert world.spent("ann") == undisturbed[1]
 
 
@@ -416,18 +413,17 @@ def test_a_settlement_whose_reply_was_lost_is_free_when_asked_again(world, undis
         world.ask()
     world.manager.settle = settle
     again = world.ask(engine=NoEngine())
-    assert (again.body, again.replayed, again.charged) == (undisturbed[0].body, True, Cost())
+    assert (again.release.result, type(again), again.charged) == (undisturbed[0].release.result, Replay, Cost())
 
 
 def test_data_that_changes_under_one_version_is_noticed(world):
     """T13: the same head with other noise would show the change; it is refused and forfeited."""
     first = world.ask()
     world.write(1001)
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(DataChanged):
         world.ask(epsilon=2.5)
-    assert isinstance(failed.value.__cause__, DataChanged)
     assert world.manager.get("ann").balance.forfeited == world.plan(epsilon=2.5).worst_cost
-    assert world.ask(engine=NoEngine()).body == first.body, "what was answered stays answered"
+    assert world.ask(engine=NoEngine()).release.result == first.release.result, "what was answered stays answered"
     world.write(1000)
     assert world.ask(epsilon=2.5).charged.rho > 0
 
@@ -473,15 +469,15 @@ def test_a_release_key_is_of_the_question_the_version_and_the_secret(world):
     """Each of them makes another; nobody without the secret can make any."""
     one, other = world.plan(), world.plan(4)
     keys = {
-        world.seals.release_key(one, "reads", "1"),
-        world.seals.release_key(other, "reads", "1"),
-        world.seals.release_key(one, "reads", "2"),
-        world.seals.release_key(one, "twin", "1"),
-        Seals(b"t" * 32).release_key(one, "reads", "1"),
-        world.seals.release_key_once("ann", "reads", b"1"),
-        world.seals.fingerprint_key("reads", "1"),
+        world.keys.release_key(one, "reads", "1"),
+        world.keys.release_key(other, "reads", "1"),
+        world.keys.release_key(one, "reads", "2"),
+        world.keys.release_key(one, "twin", "1"),
+        DerivedKeys(b"t" * 32).release_key(one, "reads", "1"),
+        world.keys.release_key_once("ann", "reads", b"1"),
+        world.keys.fingerprint_key("reads", "1"),
     }
     assert len(keys) == 7
-    assert repr(world.seals) == "Seals(...)"
+    assert repr(world.keys) == "DerivedKeys(...)"
     with pytest.raises(InputError):
-        Seals(b"short")
+        DerivedKeys(b"short")
