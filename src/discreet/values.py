@@ -352,6 +352,8 @@ class Outcome:
         complete: True if everything that was asked for was returned.
         cost: what is charged: never above the mechanism's worst cost.
         measured: sums or averages of the released items, or None where none were asked for.
+        chosen: the mechanism that a mechanism with a choice took, or None.
+        why: a sentence that says why, from noisy values alone; None if there was no choice.
     """
 
     positions: NDArray[np.int64]
@@ -363,3 +365,5 @@ class Outcome:
     complete: bool
     cost: Cost
     measured: Measured | None = None
+    chosen: str | None = None
+    why: str | None = None

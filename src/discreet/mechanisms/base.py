@@ -100,7 +100,8 @@ class Expectation:
 
     Args:
         std_error_least: smallest standard error of a count, or None where no counts are released.
-        std_error_most: largest one; equal to the smallest where it does not depend on the data.
+        std_error_most: largest one; equal to the smallest where it does not depend on the data; None where the data
+            alone bound it.
         smallest_count: a count above which an item is more likely returned than not, when the tail of the head is
             empty (a tail adds to it); None where every item can appear, whatever its count.
         sum_std_error: standard error of a sum, in units of the column's last digit, or None where no sums are released.

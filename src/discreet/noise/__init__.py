@@ -8,6 +8,7 @@ bound cannot decide, with more bits and exact intervals: the result has exactly 
 from discreet.noise.bits import Bits, Encodable, KeyedBits, SystemBits, encode
 from discreet.noise.discrete import DiscreteGaussian, DiscreteLaplace, Noise
 from discreet.noise.gumbel import Race, Rival
+from discreet.noise.rounded import rounded_gaussian
 
 __all__ = [
     "Bits",
@@ -20,4 +21,5 @@ __all__ = [
     "Rival",
     "SystemBits",
     "encode",
+    "rounded_gaussian",
 ]

@@ -1,0 +1,132 @@
+"""Gaussian differential privacy: what Gaussian noise costs exactly, without the detour through zCDP.
+
+A mechanism is mu-GDP if telling two neighbours apart by its output is no easier than telling N(0, 1) from N(mu, 1).
+Gaussian noise of standard deviation sigma on values that a user moves by a vector of length s is (s / sigma)-GDP, and
+the squares of mu of adaptively chosen steps add (Dong, Roth & Su 2022, Theorem 2.7 and Corollary 3.3). mu-GDP implies
+mu^2/2-zCDP, so a GDP mechanism can join a zCDP budget at that price; on its own it has the (epsilon, delta) curve
+
+    delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
+
+(Balle & Wang 2018, Theorem 8). All functions lean to the safe side: delta up, mu and rho down, quantiles up.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+from discreet.errors import InputError
+
+_ULP = 2.0**-52
+_SQRT2 = math.sqrt(2)
+
+
+def normal_tail(z: float) -> float:
+    """Return Pr[N(0, 1) > z]."""
+    return math.erfc(z / _SQRT2) / 2
+
+
+def normal_quantile(probability: float) -> float:
+    """Return a z with Pr[N(0, 1) > z] at most *probability*, the smallest up to 1e-9 of it.
+
+    Args:
+        probability: above 0, at most 1/2.
+    """
+    z = -NormalDist().inv_cdf(probability) * (1 + 1e-12)
+    while normal_tail(z) * (1 + 1e-9) > probability:
+        z += 1e-9 * (1 + z)
+    return z
+
+
+def delta_gaussian(mu: float, epsilon: float) -> float:
+    """Return delta of a mu-GDP mechanism at *epsilon*, rounded up.
+
+    Args:
+        mu: above 0.
+        epsilon: at least 0, finite.
+    """
+    first, second = normal_tail(epsilon / mu - mu / 2), normal_tail(epsilon / mu + mu / 2)
+    if second > 0:  # e^epsilon alone could overflow; the product is at most 1
+        second = math.exp(epsilon + math.log(second))
+    # Rounding the arguments changes the tails by a relative x^2 ulps, and the exponential by epsilon ulps.
+    slack = 4 * _ULP * (2 + (epsilon / mu + mu / 2) ** 2 + epsilon) * (first + second)
+    return min(1.0, max(first - second, 0.0) + slack)
+
+
+@lru_cache(1024)
+def mu_gaussian(epsilon: float, delta: float) -> float:
+    """Return the largest mu whose delta at *epsilon* is at most *delta*, rounded down.
+
+    Args:
+        epsilon: above 0, finite.
+        delta: above 0, below 1.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+    if not 0 < epsilon < math.inf:
+        raise InputError(f"epsilon must be above 0 and finite, not {epsilon}")
+    if not 0 < delta < 1:
+        raise InputError(f"delta must be above 0 and below 1, not {delta}")
+    low, high = 0.0, 1.0
+    while delta_gaussian(high, epsilon) <= delta:
+        low, high = high, 2 * high
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        if delta_gaussian(middle, epsilon) <= delta:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@lru_cache(256)
+def rho_of_branch(epsilon: float, delta: float, mu: float, test: float, lost: float, lost_other: float) -> float:
+    """Return the largest rho of a branch that a mu-GDP mechanism may take after a Gaussian test of its own.
+
+    The test is test-GDP, and its outcome decides how the run goes on: either with the rest of the mu-GDP mechanism,
+    sqrt(mu^2 - test^2)-GDP but for a mass *lost*, or with a rho-zCDP mechanism but for a mass *lost_other*. The
+    privacy loss L of the test is at most N(test^2/2, test^2), and given the test only one branch runs, so delta at
+    epsilon is at most E max(delta of one branch at epsilon - L, delta of the other) (docs/mechanisms/two_round.md,
+    Theorem 2).
+
+    Args:
+        epsilon: of the whole, above 0.
+        delta: of the whole, above 0.
+        mu: of the mechanism with the test; its own delta at epsilon plus *lost* is below *delta*.
+        test: mu of the test alone, above 0 and below *mu*.
+        lost: probability mass that the bound on the first branch leaves out.
+        lost_other: likewise of the other branch.
+
+    Returns:
+        rho of the other branch alone, 0 if it can have none.
+    """
+    edges = np.arange(-9, 9.001, 0.05)
+    mass = np.diff([normal_tail(-x) for x in (-math.inf, *edges.tolist())])
+    level = epsilon - (test**2 / 2 + test * edges)  # each cell of L counts at its upper end, where delta is largest
+    rest = math.sqrt(mu**2 - test**2)
+    first = np.array([_delta_gaussian_at(rest, float(at)) for at in level]) + lost
+    order = 1 + np.exp(np.linspace(-2, 9, 300))[:, None]
+    exponent = -(order - 1) * level + (order - 1) * np.log1p(-1 / order) - np.log(order)
+
+    def delta_with(rho: float) -> float:
+        other = np.exp(np.minimum((order * (order - 1) * rho + exponent).min(axis=0), 0)) + lost_other
+        return (float(mass @ np.minimum(np.maximum(first, other), 1)) + normal_tail(9)) * (1 + 1e-9)
+
+    low, high = 0.0, mu**2
+    if delta_with(low) > delta:
+        return 0.0
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if delta_with(middle) <= delta else (low, middle)
+    return low
+
+
+def _delta_gaussian_at(mu: float, epsilon: float) -> float:
+    """`delta_gaussian` at any real epsilon."""
+    if epsilon >= 0:
+        return delta_gaussian(mu, epsilon)
+    return min(1.0, 1 - math.exp(epsilon) * (1 - delta_gaussian(mu, -epsilon)) + 1e-15)

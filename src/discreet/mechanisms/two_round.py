@@ -1,0 +1,362 @@
+"""The two-round release: counts with noise in proportion to their size (docs/mechanisms/two_round.md)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from discreet.accounting.calibrate import floor_bits
+from discreet.accounting.gaussian import mu_gaussian, normal_quantile
+from discreet.errors import InputError
+from discreet.mechanisms.base import Expectation, Request
+from discreet.mechanisms.select_verify import falling_pools
+from discreet.noise import rounded_gaussian
+from discreet.values import LARGEST_BASKET, LARGEST_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, float_below
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from discreet.noise import Bits
+    from discreet.values import UserItemPairs
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+COST_UNIT = 2**40
+"""mu^2 is spent in units of 1 / COST_UNIT: noise of precision c has the variance COST_UNIT / c, and a value that a user
+moves by s costs c s^2 units."""
+
+LEAST_BUDGET = 2_000
+"""Below so many units (epsilon is about 0.0001 then), shares of them could not be kept apart."""
+
+SCALES = 18
+"""Bins of the histograms of users by the scale of noise at which they fit; scales grow by sqrt(2)."""
+
+CLIPPING_BINS = 26
+"""Bins of the histogram of users by how far they are above the limit: from 2^-8 of it, by sqrt(2)."""
+
+GRID = 2.0 ** (np.arange(64 * SCALES) / 128)
+"""Scales of noise that are chosen from, relative to the least: coarser than what two machines' powers differ by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Public constants, set on other tables than those they are used on (docs/accuracy.md). None affects privacy.
+
+    Args:
+        first_share: of mu^2 without the histograms, for the first round.
+        histogram_share: of mu^2, for each of three histograms.
+        mass_kept: what share of the first round's mass clipping keeps at least.
+        clipping: root mean square of the share that clipping takes from users in the second round, at most, for a
+            relative error of 10 %.
+        noise: standard error of an item at the cut, relative to it, for a relative error of 10 %.
+        released_from: items are released from this share of the cut on.
+        power: noise grows with an item's size to this power.
+        least_evidence: standard errors that an item's first value must be above 0 to be measured again.
+        correction: share of the mean loss by clipping that estimates make up for.
+        uneven_first: how much the loss differs between items in the first round, relative to their size.
+        uneven_second: likewise in the second, relative to the root mean square loss.
+        width: of the error's part that the loss makes, relative to the root mean square loss.
+        evidence: standard errors above 0 that a bin of a histogram needs to be believed.
+        lost: share of delta for items that only one user has.
+    """
+
+    first_share: float = 0.2
+    histogram_share: float = 0.008
+    mass_kept: float = 0.5
+    clipping: float = 0.05
+    noise: float = 0.05
+    released_from: float = 0.75
+    power: float = 0.75
+    least_evidence: float = 1.5
+    correction: float = 0.85
+    uneven_first: float = 0.25
+    uneven_second: float = 0.3
+    width: float = 0.8
+    evidence: float = 4.0
+    lost: Fraction = Fraction(1, 1000)
+
+
+TUNING = Tuning()
+INTERVAL = 1.96
+
+THINNING = 1.3
+"""Users by size are taken to thin out by this factor per bin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a user may cost in each step, in units of 1 / `COST_UNIT`: three histograms and two rounds."""
+
+    histogram: int
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the first histogram says: how much the users have.
+
+    Args:
+        users: about how many there are.
+        scale: noise of the first round.
+        kept: share of the first round's mass that clipping keeps.
+    """
+
+    users: float
+    scale: float
+    kept: float
+
+
+@dataclass(frozen=True, slots=True)
+class TwoRound:
+    """Two rounds of weighted sums: the first says which items are large, the second counts those with noise to match.
+
+    What is bounded is not the number of items of a user but what they cost together, where an item costs one over the
+    variance of its noise; users above the bound are scaled, all their items alike. Three noisy histograms of users
+    choose the scales of the noise and say how much scaling takes away. Every step always runs.
+
+    Args:
+        mu: the whole release is mu-GDP but for the mass *lost*; a fraction, so that equal plans are equal.
+        lost: probability that an item that only one user has is released, at most.
+        relative_error: what a count should stay within, above 0 and below 1.
+        counts: False to return labels only.
+        epsilon: of the exact (epsilon, delta) theorem, if mu was chosen by it.
+        delta: likewise; 0 if not.
+        tuning: public constants.
+    """
+
+    mu: Fraction
+    lost: Fraction
+    relative_error: Fraction
+    counts: bool = True
+    epsilon: Fraction | None = None
+    delta: Fraction = Fraction(0)
+    tuning: Tuning = TUNING
+
+    name: ClassVar[str] = "two-round"
+    lossless: ClassVar[bool] = False
+
+    @classmethod
+    def within(cls, limit: Cost, request: Request) -> Self:
+        """Return the instance that may spend *limit*: mu^2 / 2 of rho, and a thousandth of delta."""
+        _check(request)
+        mu = floor_bits(Fraction(math.sqrt(2 * limit.rho) * (1 - 1e-12)))
+        return cls(mu, limit.delta * TUNING.lost, request.relative_error, request.counts)
+
+    @classmethod
+    def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
+        """Return the instance that is (epsilon, delta)-DP by the exact Gaussian curve."""
+        _check(request)
+        lost = delta * TUNING.lost
+        mu = floor_bits(Fraction(mu_gaussian(float(epsilon), float_below((delta - lost) / (1 - lost)))))
+        return cls(mu, lost, request.relative_error, request.counts, epsilon, delta)
+
+    @classmethod
+    def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
+        """Return None: its steps have prices of their own."""
+        return None
+
+    def worst_cost(self) -> Cost:
+        """Return what every release costs."""
+        return Cost(self.mu**2 / 2, max(self.lost, self.delta))
+
+    def direct_epsilon(self) -> Fraction | None:
+        """Return epsilon of the exact theorem, if mu was chosen by it."""
+        return self.epsilon
+
+    def expectation(self) -> Expectation:
+        """Return the least error and the least count that can be released; the data decide how much larger they are."""
+        budget = self.budget
+        least = math.sqrt(COST_UNIT / budget.second)
+        cut = self.tuning.released_from * least / self._noise()
+        return Expectation(least if self.counts else None, None, math.ceil(cut))
+
+    @property
+    def budget(self) -> Budget:
+        """What each step may cost a user."""
+        total = math.floor(self.mu**2 * COST_UNIT)
+        if total < LEAST_BUDGET:
+            raise InputError("epsilon is too small for a two-round release; choose a larger one, or the head mechanism")
+        histogram = int(total * self.tuning.histogram_share)
+        first = int((total - 3 * histogram) * self.tuning.first_share)
+        return Budget(histogram, first, total - 3 * histogram - first)
+
+    def release(self, pairs: UserItemPairs, bits: Bits) -> Outcome:
+        """Release; the outcome's positions are numbers of items."""
+        return self.release_after(self.measure_sizes(pairs, bits), pairs, bits)
+
+    def measure_sizes(self, pairs: UserItemPairs, bits: Bits) -> Sizes:
+        """Count users by their number of items, with noise, and choose the scale of the first round."""
+        budget, tuning = self.budget, self.tuning
+        bounds = 2 ** np.arange(SCALES)
+        users = self._noisy_users(pairs.users_by_size(bounds), bits, "sizes")
+        least = math.sqrt(COST_UNIT / budget.first)
+        scales = least * _centres(SCALES)
+        mass = users * scales**2
+        if mass.sum() <= 0:
+            return Sizes(0.0, least, 1.0)
+        share = (mass * np.minimum(1, least * GRID[:, None] / scales)).sum(axis=1) / mass.sum()
+        chosen = min(int(np.searchsorted(share, tuning.mass_kept)), len(GRID) - 1)
+        return Sizes(float(users.sum()), least * float(GRID[chosen]), max(0.3, float(share[chosen])))
+
+    def release_after(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> Outcome:
+        """Release, once the sizes were measured; their price is included in the cost."""
+        first, first_std = self._first_round(sizes, pairs, bits)
+        power = self._power(sizes)
+        scale = self._scale(first, first_std, power, pairs, bits)
+        return self._second_round(first, first_std, scale, power, pairs, bits)
+
+    def _first_round(self, sizes: Sizes, pairs: UserItemPairs, bits: Bits) -> tuple[Floats, float]:
+        """Estimate every item roughly; returns the estimates and their standard error."""
+        precision = min(math.ceil(COST_UNIT / sizes.scale**2), self.budget.first)
+        limit = math.sqrt(self.budget.first / precision) * (1 - 1e-15)
+        sums = pairs.weighted_sums(limit)
+        noisy = add_noise(sums, WEIGHT_UNIT, np.full(len(sums), precision), bits, "first")
+        return noisy / (WEIGHT_UNIT * sizes.kept), math.sqrt(COST_UNIT / precision) / sizes.kept
+
+    def _scale(self, first: Floats, first_std: float, power: float, pairs: UserItemPairs, bits: Bits) -> float:
+        """Choose the noise of an item at the second round's cut.
+
+        At scale s the cut is t = s / noise, and an item of size e >= t has noise s (e/t)^power. An item's cost at scale
+        s, s^-2(1-power) (e noise)^-2power, is split: what depends on the item is its cost, the rest is in the bound.
+        """
+        least = math.sqrt(COST_UNIT / self.budget.second)
+        items = np.flatnonzero(first >= max(least / self._noise(), self.tuning.least_evidence * first_std))
+        size = first[items] * self._noise() / least
+        last = np.minimum(np.floor(2 * np.log2(size)), SCALES - 1).astype(np.int64)
+        costs = np.maximum(np.ceil(COST_UNIT * size ** (-2 * power)), 1).astype(np.int64)
+        bounds = np.floor(COST_UNIT * 2.0 ** (np.arange(SCALES) * (1 - power))).astype(np.int64)
+        users = self._noisy_users(pairs.users_by_scale(items, last, costs, bounds), bits, "scales")
+        fits = _centres(SCALES)
+        mass = users * fits**2
+        if mass.sum() <= 0:
+            return least
+        lost = (mass * np.maximum(0, 1 - GRID[:, None] / fits) ** 2).sum(axis=1) / mass.sum()
+        allowed = (self.tuning.clipping * float(self.relative_error * 10)) ** 2
+        return least * float(GRID[min(int((lost > allowed).sum()), len(GRID) - 1)])
+
+    def _second_round(
+        self, first: Floats, first_std: float, scale: float, power: float, pairs: UserItemPairs, bits: Bits
+    ) -> Outcome:
+        """Measure the items above the cut and release those that are large enough."""
+        budget, tuning = self.budget, self.tuning
+        cut = scale / self._noise()
+        items = np.flatnonzero(first >= max(cut, tuning.least_evidence * first_std))
+        rough = first[items]
+        sigma = scale * (rough / cut) ** power
+        precisions = np.clip(np.ceil(COST_UNIT / sigma**2), 1, LARGEST_ITEM_COST).astype(np.int64)
+        bin_bounds = np.array([max(1, budget.second * 2**b >> 16) for b in range(CLIPPING_BINS)])
+        sums, users = pairs.clipped_sums(items, precisions, budget.second, bin_bounds)
+        noisy = add_noise(sums, WEIGHT_UNIT, precisions, bits, "second")
+        lost, spread = _clipping_loss(self._noisy_users(users, bits, "clipping"))
+        sigma = np.sqrt(COST_UNIT / precisions)
+
+        kept = 1 - tuning.correction * lost
+        first_variance = first_std**2 + (tuning.uneven_first * rough) ** 2
+        own_variance = (sigma / kept) ** 2
+        second_variance = own_variance + (tuning.uneven_second * spread * rough) ** 2
+        second = noisy / (WEIGHT_UNIT * kept)
+        mean = (rough / first_variance + second / second_variance) / (1 / first_variance + 1 / second_variance)
+        std = np.sqrt(1 / (1 / first_variance + 1 / own_variance) + (tuning.width * spread * mean) ** 2)
+        # There are many small items for each large one: what is that uncertain is more likely too high than too low.
+        estimates = mean * (1 - np.minimum(1, std / np.maximum(mean, 1e-9)) ** 2)
+
+        threshold = WEIGHT_UNIT + np.ceil(WEIGHT_UNIT * self._evidence() * sigma).astype(np.int64)
+        released = np.flatnonzero((estimates >= tuning.released_from * cut) & (noisy >= threshold))
+        return self._outcome(items[released], estimates[released], std[released])
+
+    def _outcome(self, items: Ints, estimates: Floats, std: Floats) -> Outcome:
+        counts = np.rint(estimates).astype(np.int64)
+        order = np.argsort(-counts, kind="stable")
+        items, counts, std = items[order], counts[order], std[order]
+        cost = Cost(self.mu**2 / 2, self.lost)
+        if not self.counts:
+            return Outcome(items, None, None, None, None, ordered=True, complete=False, cost=cost)
+        low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
+        high = np.ceil(counts + INTERVAL * std).astype(np.int64)
+        return Outcome(items, counts, std, low, high, ordered=True, complete=False, cost=cost)
+
+    def _noisy_users(self, users: Ints, bits: Bits, label: str) -> Floats:
+        """Add noise to every bin; returns what a decreasing tail makes of it."""
+        precisions = np.full(len(users), self.budget.histogram)
+        noisy = add_noise(users, 1, precisions, bits, label).astype(np.float64)
+        return believable(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)
+
+    def _noise(self) -> float:
+        """Standard error of an item at the cut, relative to it."""
+        return self.tuning.noise * float(self.relative_error * 10)
+
+    def _power(self, sizes: Sizes) -> float:
+        """Power of an item's size that its noise grows with; 0 where users have one item, which costs all the same."""
+        typical = sizes.scale**2 * self.budget.first / COST_UNIT
+        return self.tuning.power * min(1.0, math.log2(max(1.0, typical)))
+
+    def _evidence(self) -> float:
+        """Standard errors above the largest weight of one user that an item's second value needs."""
+        return normal_quantile(float_below(self.lost / LARGEST_BASKET))
+
+
+def add_noise(values: Ints, unit: int, precisions: Ints, bits: Bits, label: str) -> Ints:
+    """Add rounded Gaussian noise to values in steps of 1 / *unit*, of variance `COST_UNIT` / precision each."""
+    return values + rounded_gaussian(bits, label, COST_UNIT * unit**2, precisions)
+
+
+def believable(noisy: Floats, std: float, evidence: float) -> Floats:
+    """Return the bins of a noisy histogram as they may be used: not negative, and falling beyond its bulk.
+
+    Users thin out by a factor of at least `THINNING` per bin beyond the last bin that holds a third of the largest one.
+    That part is replaced by the best fit with this property, and what is not *evidence* standard errors above 0 by 0:
+    noise in a far bin would otherwise pass for users who own very much. All 0 if no bin stands out at all.
+
+    Args:
+        noisy: users per bin, shape (n,).
+        std: standard error of each bin.
+        evidence: standard errors above 0.
+    """
+    if noisy.max() < 3 * std:
+        return np.zeros(len(noisy))
+    bulk = int(np.flatnonzero(noisy >= noisy.max() / 3)[-1])
+    factor: Floats = THINNING ** np.arange(len(noisy) - bulk, dtype=np.float64)
+    pools = falling_pools(noisy[bulk:] * factor, factor**-2.0)
+    fit = [mean if mean * math.sqrt(weight) > evidence * std else 0.0 for mean, weight, _ in pools]
+    result: Floats = np.maximum(noisy, 0)
+    result[bulk:] = np.repeat(fit, [size for _, _, size in pools]) / factor
+    return result
+
+
+def _centres(bins: int) -> Floats:
+    """The scales that bins by sqrt(2) stand for, relative to the least; the first bin holds what is at the least."""
+    centres: Floats = 2.0 ** ((np.arange(bins) - 0.5) / 2)
+    centres[0] = 1.0
+    return centres
+
+
+def _clipping_loss(users: Floats) -> tuple[float, float]:
+    """The mean and root mean square share that clipping takes, from users by their size relative to the limit."""
+    size = 2.0 ** ((np.arange(CLIPPING_BINS) - 16.5) / 2)
+    mass = users * size**2
+    if mass.sum() <= 0:
+        return 0.0, 0.0
+    lost = np.maximum(0, 1 - 1 / size)
+    mean, square = float(mass @ lost / mass.sum()), float(mass @ lost**2 / mass.sum())
+    return min(mean, 0.7), math.sqrt(square)
+
+
+def _check(request: Request) -> None:
+    if request.k is not None:
+        raise InputError("a two-round release returns as many counts as it can, not a top k")
+    if request.known_domain:
+        raise InputError("a two-round release finds the items itself; leave the domain out, or choose laplace")
+    if request.sensitivity.rows_per_group != 1 or request.sensitivity.groups_per_user is not None:
+        raise InputError("a two-round release counts distinct users and needs no bound; leave the bounds out")
+    if request.counts and request.noise != "gaussian":
+        raise InputError("a two-round release adds gaussian noise only")
+    if request.summed is not None:
+        raise InputError("a two-round release counts users; it adds up no column")
+    if not 0 < request.relative_error < 1:
+        raise InputError("the relative error must be above 0 and below 1")
