@@ -174,11 +174,59 @@ def test_moments_with_a_zone_are_compared_in_utc(tmp_path, head, monkeypatch):
     assert head(path, where="at < DATE '2024-01-02'") == []
 
 
-@pytest.mark.parametrize("type_", ["DECIMAL(38, 2)", "HUGEINT", "DOUBLE", "VARCHAR"])
+@pytest.mark.parametrize(
+    "type_", ["DECIMAL(38, 2)", "DECIMAL(20, 19)", "DECIMAL(20, 20)", "DECIMAL(19, 18)", "HUGEINT", "DOUBLE", "VARCHAR"]
+)
 def test_only_numbers_that_cannot_overflow_are_summed(tmp_path, head, type_):
     """By their type: a value that is too large would tell of itself by an error."""
     path = tmp_path / "sums.db"
     with duckdb.connect(str(path)) as connection:
-        connection.execute(f"CREATE TABLE t AS SELECT 1 AS user, 'a' AS item, CAST(1 AS {type_}) AS x")
+        connection.execute(f"CREATE TABLE t AS SELECT 1 AS user, 'a' AS item, CAST(0 AS {type_}) AS x")
     with pytest.raises(InputError, match="column 'x' cannot be summed"):
         head(path, summed=Summed("x", Fraction(0), Fraction(1)))
+
+
+@pytest.mark.parametrize(
+    ("type_", "extreme"),
+    [("DECIMAL(20, 16)", "9999.9999999999999999"), ("DECIMAL(18, 18)", "0.999999999999999999"), ("UBIGINT", 2**64 - 1)],
+)
+def test_sums_of_extreme_values_do_not_overflow(tmp_path, head, type_, extreme):
+    """Of all types that can be summed, the widest: a value that overflows would tell of itself by an error."""
+    path = tmp_path / "sums.db"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            f"CREATE TABLE t AS SELECT range AS user, 'a' AS item, CAST('{extreme}' AS {type_}) AS x FROM range(9)"
+        )
+    scale = len(str(extreme).partition(".")[2])
+    assert head(path, summed=Summed("x", Fraction(0), Fraction(1, 10**scale), scale)) == [(("a",), 9, 9)]
+
+
+def test_sums_too_large_for_the_result_saturate(head):
+    """At 2^62, the most that can be protected: no single user decides whether there is an answer."""
+    table = pa.table({"user": range(5), "item": ["a"] * 5, "x": [2**63 - 1] * 5})
+    for rows, total in ((1, 2**61), (2, 2**62), (5, 2**62)):
+        assert head(table.slice(0, rows), summed=Summed("x", Fraction(0), Fraction(2**61))) == [(("a",), rows, total)]
+        negative = Summed("x", Fraction(-(2**62)), Fraction(-(2**61)))
+        assert head(table.slice(0, rows), summed=negative) == [(("a",), rows, -total)]
+
+
+@pytest.mark.parametrize("type_", ["DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMPTZ"])
+@pytest.mark.parametrize(
+    "extreme", ["9999-12-31", "0001-01-01", "infinity", "-infinity", "290000-12-31", "0044-03-15 (BC)", "1677-09-22"]
+)
+def test_no_moment_decides_whether_there_is_an_answer(tmp_path, head, type_, extreme):
+    """With and without it there is one; moments outside the years 1 to 9999 are missing, as in every engine."""
+    path = tmp_path / "times.db"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(
+            f"CREATE TABLE t AS SELECT user, 'a' AS item, TRY_CAST(text AS {type_}) AS at "
+            f"FROM (VALUES (1, '2024-02-29'), (2, '{extreme}')) AS v(user, text)"
+        )
+    shown = 1 if extreme in {"infinity", "-infinity", "290000-12-31", "0044-03-15 (BC)"} else 2
+    if type_ == "TIMESTAMP_NS" and extreme in {"9999-12-31", "0001-01-01"}:  # DuckDB has no such moment
+        shown = 1
+    for groups in (None, 1):
+        for where in (None, "at >= '0001-01-02' OR at < '9999-01-01' OR at IS NULL"):
+            assert sum(count for _, count in head(path, "at", groups_per_user=groups, where=where)) == shown
+            kept = head(path, "at", groups_per_user=groups, keep_missing=True)
+            assert sum(count for _, count in kept) == 2

@@ -53,10 +53,11 @@ def test_sums_of_users_are_clipped_in_whole_units():
     summed = Summed("price", Fraction(-1, 2), Fraction(7), 2)
     assert _statement("at", summed=summed, keep_missing=True) == (
         "SELECT i0, CAST(coalesce(sum(least(c, 1)), 0) AS BIGINT) AS n, "
-        "CAST(coalesce(sum(greatest(least(coalesce(s, 0), 700), -50)), 0) AS BIGINT) AS t "
+        "CAST(greatest(least(coalesce(sum(greatest(least(coalesce(s, 0), 700), -50)), 0), 4611686018427387904), "
+        "-4611686018427387904) AS BIGINT) AS t "
         "FROM (SELECT i0, u, count(*) AS c, sum(x) AS s "
         f"FROM (SELECT {_AT} AS i0, {_WHO} AS u, "
-        'CAST(CAST("price" AS DECIMAL(20, 2)) * 100 AS DECIMAL(38, 0)) AS x '
+        'CAST("price" * CAST(100 AS DECIMAL(3, 0)) AS DECIMAL(38, 0)) AS x '
         'FROM "hive"."web"."reads" WHERE "who" IS NOT NULL) AS r GROUP BY i0, u) AS p GROUP BY i0 '
         "ORDER BY n DESC, i0 ASC NULLS FIRST LIMIT 11"
     )

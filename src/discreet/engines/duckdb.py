@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from discreet.engines.duckdb_source import Source, name_source, open_source, original_names
+from discreet.engines.duckdb_source import Source, files_version, name_source, open_source, original_names
 from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
 from discreet.engines.running import run
 from discreet.engines.sql import Column, NumberType, quoted
 from discreet.engines.statement import HeadStatement, check_sum
-from discreet.errors import EngineError, InputError, UnfitData
+from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.question import Kind
 
 if TYPE_CHECKING:
@@ -128,8 +128,24 @@ class DuckDBEngine:
 
     def data_version(self) -> str | None:
         """See `Engine.data_version`: where the files are and when they were last changed."""
-        states = [(path.resolve(), path.stat()) for path in self._source.files]
-        return "\n".join(f"{path} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" for path, s in states) or None
+        return files_version(self._source.files) or None
+
+    def ping(self) -> None:
+        """Raise if CSV files changed since they were read.
+
+        They are not read again: whether a query fails would depend on what is in them.
+
+        Raises:
+            EngineUnreachable: they did.
+        """
+        if self._source.read_version is None:
+            return
+        try:
+            changed = files_version(self._source.files) != self._source.read_version
+        except OSError:
+            changed = True
+        if changed:
+            raise EngineUnreachable(f"{self._source.name} has changed since it was read; open it again")
 
     def check(self, request: HeadRequest) -> None:
         with self._lock:
@@ -142,6 +158,7 @@ class DuckDBEngine:
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
         """See `Engine.head`."""
+        self.ping()
         with self._lock:
             statement = _Statement(request, self._source, self._described(), seed)
             return exact_head(self._run(lambda: self._count(statement), progress), request)
@@ -238,25 +255,31 @@ class _Statement(HeadStatement):
     def label(self, column: str) -> str:
         """A label in its type; nothing is cast that has it already, since casts cost time."""
         type_ = self.label_type(column)
-        if self._is_moment(column) and self.request.keep_missing:
-            return f"CASE WHEN {self._finite(column)} THEN {quoted(column)} END"
+        if self._is_moment(column):
+            moment = self._moment(column)
+            return f"CASE WHEN {self.present(column)} THEN {moment} END" if self.request.keep_missing else moment
         if type_ != self.columns[column].type:
             return f"CAST({quoted(column)} AS {type_})"
         return self._binary(column)
 
     def user(self, column: str) -> str:
         """Users are compared as they are."""
-        return self._binary(column)
+        return self._moment(column) if self._is_moment(column) else self._binary(column)
 
     def present(self, column: str) -> str:
-        """The ends of time are no moments."""
-        return f"({self._finite(column)})" if self._is_moment(column) else super().present(column)
+        """Moments outside the years 1 to 9999, and infinite ones, are missing, as in all engines."""
+        if not self._is_moment(column):
+            return super().present(column)
+        type_ = _base(self.columns[column].type)
+        type_ = "TIMESTAMP" if type_.startswith("TIMESTAMP_") else type_
+        last = "9999-12-31" if type_ == "DATE" else "9999-12-31 23:59:59.999999"
+        return f"({self._moment(column)} BETWEEN CAST('0001-01-01' AS {type_}) AND CAST('{last}' AS {type_}))"
 
     def compared(self, column: str, kind: Kind | None) -> str:
         """What is not of a kind is no error, which would tell of it, but is missing."""
         type_ = _base(self.columns[column].type)
-        if type_.startswith("TIMESTAMP_"):
-            return f"TRY_CAST({quoted(column)} AS TIMESTAMP)"
+        if self._is_moment(column):
+            return self._moment(column)
         if kind is None:
             return super().compared(column, kind)
         if self.columns[column].kind is Kind.UNTYPED and kind is not Kind.TEXT:
@@ -276,10 +299,10 @@ class _Statement(HeadStatement):
         """DuckDB's octet_length is of blobs."""
         return f"CAST(strlen({text}) AS VARCHAR)"
 
-    def _finite(self, column: str) -> str:
-        """Whether a moment is one; those that no microseconds can say are none, and no error."""
-        day = self.columns[column].kind is Kind.DATE
-        return f"isfinite({quoted(column) if day else f'TRY_CAST({quoted(column)} AS TIMESTAMP)'})"
+    def _moment(self, column: str) -> str:
+        """A date or timestamp in microseconds: a finer or coarser one that does not fit is missing, and no error."""
+        coarse = _base(self.columns[column].type).startswith("TIMESTAMP_")
+        return f"TRY_CAST({quoted(column)} AS TIMESTAMP)" if coarse else quoted(column)
 
     def _is_moment(self, column: str) -> bool:
         return self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import glob
-import re
+import io
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import duckdb
@@ -15,9 +16,14 @@ import duckdb
 from discreet.engines.sql import quoted, text_literal
 from discreet.errors import InputError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
 _DELIMITERS = (",", ";", "\t", "|")
 LONGEST_HEADER = 1_000_000
+_LONGEST_FIELD = 2**31 - 1
+_RECORDS_AT_ONCE = 50_000
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 
 
@@ -32,6 +38,7 @@ class Source:
         names: the columns of a frame, as it calls them.
         database: True for a table of a DuckDB file.
         untyped: True for CSV files, in which everything is the text that it is: 007 is not 7.
+        read_version: the version of the files that were read whole when the engine was opened; None for others.
     """
 
     relation: str
@@ -40,6 +47,7 @@ class Source:
     names: tuple[str, ...] = ()
     database: bool = False
     untyped: bool = False
+    read_version: str | None = None
 
 
 def open_source(
@@ -89,7 +97,7 @@ def _opened(connection: duckdb.DuckDBPyConnection, source: Any, table: str | Non
         if table is not None or _begins_with(Path(text), b"DUCK", 8):
             return _attached(connection, Path(text), table)
         is_pattern = glob.has_magic(text) and not Path(text).exists()
-        return _files(text, sorted(glob.glob(text, recursive=True)) if is_pattern else [text])
+        return _files(connection, text, sorted(glob.glob(text, recursive=True)) if is_pattern else [text])
     kind = (type(source).__module__.partition(".")[0], type(source).__name__)
     if kind == ("polars", "LazyFrame"):
         raise InputError("the source is lazy; collect() it first")
@@ -137,7 +145,17 @@ def _top_level(schema: list[tuple[str, int]]) -> list[str]:
     return names
 
 
-def _files(pattern: str, paths: list[str]) -> Source:
+def files_version(files: tuple[Path, ...]) -> str:
+    """Return where *files* are and when they were last changed, as a text that changes when they do.
+
+    Raises:
+        OSError: one of them is gone.
+    """
+    states = [(path.resolve(), path.stat()) for path in files]
+    return "\n".join(f"{path} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}" for path, s in states)
+
+
+def _files(connection: duckdb.DuckDBPyConnection, pattern: str, paths: list[str]) -> Source:
     if not paths:
         raise InputError(f"no file matches {pattern!r}")
     files = tuple(map(Path, paths))
@@ -148,13 +166,13 @@ def _files(pattern: str, paths: list[str]) -> Source:
             raise InputError(f"{str(path)!r} is a folder; name its files, for example {str(path / '*.parquet')!r}")
         if path.stat().st_size == 0:
             raise InputError(f"the file {str(path)!r} is empty")
-    names = "[" + ", ".join(text_literal(glob.escape(path)) for path in paths) + "]"
     if all(path.lower().endswith(_CSV) for path in paths):
-        return _csv(pattern, files, names)
+        return _csv(connection, pattern, files)
     for path in files:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
     _check_schemas(files)
+    names = "[" + ", ".join(text_literal(glob.escape(path)) for path in paths) + "]"
     return Source(f"read_parquet({names})", pattern, files)
 
 
@@ -178,63 +196,89 @@ def _check_schemas(files: tuple[Path, ...]) -> None:
             raise InputError(f"the columns of {str(path)!r} are not those of {str(files[0])!r}")
 
 
-def _csv(pattern: str, files: tuple[Path, ...], names: str) -> Source:
-    columns, delimiter = _header(files[0])
-    for path in files[1:]:  # columns are told by their place
-        if _header(path) != (columns, delimiter):
-            raise InputError(f"the first line of {str(path)!r} is not that of {str(files[0])!r}")
-    return Source(f"{_fields(names, columns, delimiter)} AS fields", pattern, files, tuple(columns), untyped=True)
+def _csv(connection: duckdb.DuckDBPyConnection, pattern: str, files: tuple[Path, ...]) -> Source:
+    """Read CSV files once, whole, into the table `csv_records`; a field without characters is missing.
 
-
-def _fields(names: str, columns: list[str], delimiter: str) -> str:
-    """The rows of CSV files, each read from its own line alone.
-
-    Nothing is guessed from the rows, and no quotation mark reaches beyond its line: a single row could change how all
-    others are read, or take them with it. A line with too many or too few fields, or with a quotation mark that is not
-    closed, is left out. A field without characters is missing.
-    """
-    # A character that no text holds stands between columns, so that there is one; a line that does hold it is left out.
-    lines = (
-        f"read_csv({names}, columns={{'line': 'VARCHAR'}}, delim='\x01', quote='', escape='', comment='', nullstr='', "
-        "header=true, auto_detect=false, ignore_errors=true, strict_mode=false)"
-    )
-    mark, apart = re.escape(delimiter), text_literal(delimiter)
-    field = f'(?:"(?:[^"]|"")*"|(?:[^{mark}"][^{mark}]*)?)'
-    whole = mark.join([field] * len(columns))
-    written = []
-    for place, column in enumerate(columns):
-        parts = [field] * len(columns)
-        parts[place] = f"({field})"
-        part = f"regexp_extract(line, {text_literal('^' + mark.join(parts) + '$')}, 1)"
-        bare = f"CASE WHEN starts_with({part}, '\"') THEN replace({part}[2:-2], '\"\"', '\"') ELSE {part} END"
-        split = f"CASE WHEN contains(line, '\"') THEN {bare} ELSE split_part(line, {apart}, {place + 1}) END"
-        written.append(f"nullif({split}, '') AS {quoted(column)}")
-    fits = (
-        f"CASE WHEN contains(line, '\"') THEN regexp_full_match(line, {text_literal(whole)}) "
-        f"ELSE strlen(line) - strlen(replace(line, {apart}, '')) = {len(columns) - 1} END"
-    )
-    return f"(SELECT {', '.join(written)} FROM {lines} WHERE {fits})"
-
-
-def _header(path: Path) -> tuple[list[str], str]:
-    """The columns that the first line of a CSV file names, and what stands between them.
+    All of it is read before any query, because a malformed record must not decide which queries fail. Nothing is
+    guessed from the records, and Python's strict reader finds their ends as RFC 4180 defines them (DuckDB 2.0 and
+    pyarrow 26 end a record at a carriage return, and accept a quotation mark that is never closed).
 
     Raises:
-        InputError: there is no such line.
+        InputError: a file is malformed, or changed while it was read.
+    """
+    version = files_version(files)
+    columns, delimiter = _load_csv(connection, files[0], None)
+    for path in files[1:]:  # columns are matched by position
+        _load_csv(connection, path, (columns, delimiter))
+    if files_version(files) != version:
+        raise InputError(f"{pattern} changed while it was read; try again")
+    return Source("csv_records", pattern, files, tuple(columns), untyped=True, read_version=version)
+
+
+def _load_csv(
+    connection: duckdb.DuckDBPyConnection, path: Path, expected: tuple[list[str], str] | None
+) -> tuple[list[str], str]:
+    """Append the records of a file to `csv_records`, which the first file (*expected* is None) creates.
+
+    Returns:
+        the names of the columns, and the delimiter: the most frequent of the possible ones in the first line.
     """
     import pyarrow as pa
 
+    csv.field_size_limit(_LONGEST_FIELD)  # holds for the whole process; the default refuses more than 128 KiB
     try:
-        with pa.input_stream(str(path), compression="detect") as stream:
-            line = stream.read(LONGEST_HEADER).split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")
+        with (
+            pa.input_stream(str(path), compression="detect") as stream,
+            # Lines end with a line feed alone: the reader refuses a carriage return before anything else.
+            io.TextIOWrapper(stream, "utf-8-sig", newline="\n") as text,
+        ):
+            first = text.readline(LONGEST_HEADER)
+            delimiter = max(_DELIMITERS, key=first.count)
+            reader = csv.reader(itertools.chain([first], text), delimiter=delimiter, strict=True)
+            try:
+                columns = [name.strip() or f"column{place}" for place, name in enumerate(next(reader, []))]
+                if not first.strip() or "\0" in first or len({name.casefold() for name in columns}) < len(columns):
+                    raise InputError(
+                        f"{path} cannot be read as the table it should be: its first line must name its columns"
+                    )
+                if expected is None:
+                    names = ", ".join(f"{quoted(name)} VARCHAR" for name in columns)
+                    connection.execute(f"CREATE TABLE csv_records ({names})")
+                elif expected != (columns, delimiter):
+                    raise InputError(f"the first line of {str(path)!r} does not have the columns of the first file")
+                _insert(connection, _records(reader, len(columns)))
+            except csv.Error:
+                raise InputError(
+                    f"{path} is malformed at line {reader.line_num:,} and is refused whole; write it with quotes as "
+                    "RFC 4180 has them, or as Parquet"
+                ) from None
     except (OSError, UnicodeError, pa.ArrowException):
-        raise InputError(f"{path} cannot be read as the table it should be") from None
-    delimiter = max(_DELIMITERS, key=line.count)
-    names = next(csv.reader([line], delimiter=delimiter), [])
-    columns = [name.strip() or f"column{place}" for place, name in enumerate(names)]
-    if not line.strip() or "\0" in line or len({name.casefold() for name in columns}) < len(columns):
-        raise InputError(f"{path} cannot be read as the table it should be: its first line must name its columns")
+        raise InputError(f"{path} cannot be read as the table it should be: CSV files must be UTF-8 text") from None
     return columns, delimiter
+
+
+def _records(reader: Iterator[list[str]], width: int) -> Iterator[list[str]]:
+    """Return the records of *reader*, without empty lines.
+
+    Raises:
+        csv.Error: one does not have *width* fields.
+    """
+    for record in reader:
+        if len(record) == width:
+            yield record
+        elif record:
+            raise csv.Error
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, records: Iterator[list[str]]) -> None:
+    import pyarrow as pa
+
+    while batch := list(itertools.islice(records, _RECORDS_AT_ONCE)):
+        columns = {f"c{place}": pa.array(cells, pa.string()) for place, cells in enumerate(zip(*batch, strict=True))}
+        connection.register("batch", pa.table(columns))
+        present = ", ".join(f"nullif({name}, '')" for name in columns)
+        connection.execute(f"INSERT INTO csv_records SELECT {present} FROM batch")
+        connection.unregister("batch")
 
 
 def _parse_url(url: str, table: str | None) -> tuple[str, str | None]:

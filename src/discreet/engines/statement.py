@@ -7,11 +7,13 @@ engines equal to the byte, so an engine changes words only: types, quotes, colla
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 from discreet.engines.sql import Column, Conditions
 from discreet.errors import InputError
 from discreet.question import Kind
+from discreet.values import LARGEST_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 _SUMMED_DIGITS = 20
 """Of numbers that can be summed: 10^18 of them have a sum that no engine's decimals are too small for."""
 
+_SCALED_DIGITS = 36
+"""Digits of a decimal's type and digits behind its point, together: its product with 10^scale has room for both."""
+
 
 def check_sum(name: str, column: Column) -> None:
     """Raise unless a column can be summed.
@@ -30,8 +35,12 @@ def check_sum(name: str, column: Column) -> None:
         InputError: it holds no exact numbers, or such with too many digits.
     """
     number = column.number
-    if number is None or number.most * 10**number.scale >= 10**_SUMMED_DIGITS:
-        raise InputError(f"column {name!r} cannot be summed: only exact numbers of at most {_SUMMED_DIGITS} digits can")
+    digits = math.inf if number is None else len(str(int(number.most * 10**number.scale)))
+    if number is None or digits > _SUMMED_DIGITS or digits + number.scale > _SCALED_DIGITS:
+        raise InputError(
+            f"column {name!r} cannot be summed: only exact numbers of at most {_SUMMED_DIGITS} digits can, and at most "
+            f"{_SCALED_DIGITS} with those behind the point counted twice"
+        )
 
 
 class HeadStatement(Conditions):
@@ -116,11 +125,8 @@ class HeadStatement(Conditions):
     def _summand(self, column: str, scale: int) -> str:
         """A value in whole units of its last digit, in a type in which no sum overflows."""
         check_sum(column, self.columns[column])
-        whole = (
-            f"CAST({self.quoted(column)} AS DECIMAL({_SUMMED_DIGITS}, {scale})) * {10**scale}"
-            if scale
-            else self.quoted(column)
-        )
+        name = self.quoted(column)
+        whole = f"{name} * CAST({10**scale} AS DECIMAL({scale + 1}, 0))" if scale else name
         return f"CAST({whole} AS DECIMAL(38, 0))"
 
     def _listed_rows(self, rows: str) -> str:
@@ -151,7 +157,9 @@ class HeadStatement(Conditions):
         counts = f"CAST(coalesce(sum(least(c, {request.rows_per_group})), 0) AS BIGINT) AS n"
         if summed is not None:
             low, high = (int(bound * 10**summed.scale) for bound in (summed.low, summed.high))
-            counts += f", CAST(coalesce(sum(greatest(least(coalesce(s, 0), {high}), {low})), 0) AS BIGINT) AS t"
+            total = f"coalesce(sum(greatest(least(coalesce(s, 0), {high}), {low})), 0)"
+            # Saturating: a sum too large for the result must not be an error, which one user could cause.
+            counts += f", CAST(greatest(least({total}, {LARGEST_COUNT}), {-LARGEST_COUNT}) AS BIGINT) AS t"
         return f"SELECT {self._leading}{counts} FROM ({pairs}) AS p{self._grouped}"
 
     def _bounded(self, pairs: str, groups: int) -> str:
