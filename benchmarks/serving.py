@@ -21,11 +21,11 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.app import create_app
 from discreet.service.asking import wanted
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.auth.gate import gate_of, in_thread, read_json
+from discreet.service.auth.gate import gate_of, read_json, run_in_thread
 from discreet.service.auth.grants import grant_name, grant_text
 from discreet.service.auth.records import GRANT, KEY
 from discreet.service.routes import RawRoute
-from discreet.service.server import open_parts, utc_now
+from discreet.service.server import open_service, utc_now
 from discreet.service.settings import load_settings
 from discreet.wire.questions import read_question
 
@@ -78,16 +78,16 @@ def prepare(folder: Path, rows: int) -> str:
 
 def serve(folder: Path, port: int) -> None:
     """The service, with one route more: the same question, planned as ever, answered with the exact head."""
-    with open_parts(load_settings(folder / "discreet.toml"), {}, stream=(folder / "log.jsonl").open("w")) as parts:
+    with open_service(load_settings(folder / "discreet.toml"), {}, stream=(folder / "log.jsonl").open("w")) as parts:
         app = create_app(parts)
 
         async def raw(request: Request) -> Response:
             asker = await gate_of(request).enter(request, "analyst")
             body = await read_json(request, 65_536)
-            return Response(await in_thread(head, asker.asking(), body), media_type="application/json")
+            return Response(await run_in_thread(head, asker.analyst_account(), body), media_type="application/json")
 
         def head(account: str, body: bytes) -> bytes:
-            view = parts.warehouse.viewed(parts.grants.visible(account))
+            view = parts.warehouse.viewed(parts.grants.catalog_for(account))
             asked = wanted(read_question(body), view, parts.settings.defaults, parts.settings.limits)
             plan = asked.plan(view)
             found = parts.warehouse.engine(asked.dataset).head(plan.request)

@@ -1,4 +1,4 @@
-"""Places for stores of budgets in PostgreSQL, and what tests do there."""
+"""ConcurrencyLimit for stores of budgets in PostgreSQL, and what tests do there."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_data_centre_that_is_cut_off_serves_from_its_share_and_gets_more_when_
         assert centre.ask(next(numbers)) == 200
         centres.add_up()
     centres.cut()
-    until(lambda: any(e["step"] == "unreachable" for e in frankfurt.events("moved")))
+    until(lambda: any(e["step"] == "unreachable" for e in frankfurt.events("share_moved")))
     shares = [centre.holding().limit for centre in centres.both]
     answered = _spend(dublin, numbers)
     assert answered > 0

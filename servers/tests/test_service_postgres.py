@@ -102,18 +102,18 @@ def test_several_processes_serve_at_one_port(founded):
     """SIGTERM stops all of them, with exit code 0, and each says that it began and ended."""
     folder, keys = founded
     with Running(folder, keys, "--workers", "2") as service:
-        service.until_count("began", 2)
+        service.until_count("started", 2)
         body, _ = release(service.ask())
         assert release(service.ask())[0] == body
         assert service.stop() == 0
-    assert len(service.events("ended")) == 2
+    assert len(service.events("stopped")) == 2
 
 
 def test_if_one_process_dies_all_end(founded):
     """So that whatever watches over the service starts them together; exit code 3 and one sentence."""
     folder, keys = founded
     with Running(folder, keys, "--workers", "2") as service:
-        service.until_count("began", 2)
+        service.until_count("started", 2)
         os.kill(service.children()[0], signal.SIGKILL)
         assert service.end() == 3
     assert "ended by itself" in service.err

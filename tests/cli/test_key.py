@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from discreet.service.secrets import noise_secret, signing_key
-from discreet.service.server import open_parts
+from discreet.service.server import open_service
 from discreet.service.settings import Noise, load_settings
 from tests.cli.test_init import keys_in
 
@@ -58,8 +58,8 @@ def test_whoever_has_the_store_can_make_a_key_for_an_administrator(run, tmp_path
     run("init", tmp_path)
     ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "the last one left")
     assert ran.code == 0
-    with open_parts(load_settings(tmp_path / "discreet.toml"), {}) as parts:
-        identity = parts.keyring.identify(f"Bearer {ran.out.strip()}")
+    with open_service(load_settings(tmp_path / "discreet.toml"), {}) as parts:
+        identity = parts.keyring.authenticate(f"Bearer {ran.out.strip()}")
         assert (identity.roles, identity.account) == ({"admin"}, None)
         assert any("the last one left" in line.body for line in parts.manager.lines())
         assert parts.manager.verify()
@@ -70,7 +70,7 @@ def test_the_store_of_a_running_service_is_left_alone(run, tmp_path):
     run("init", tmp_path)
     settings = load_settings(tmp_path / "discreet.toml")
     with contextlib.ExitStack() as stack:
-        stack.enter_context(open_parts(settings, {}))
+        stack.enter_context(open_service(settings, {}))
         ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "why not")
     assert (ran.code, ran.out) == (3, "")
     assert "one process at a time" in ran.err

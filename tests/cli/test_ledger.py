@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from discreet.budget.model import Act
-from discreet.service.server import open_parts
+from discreet.service.server import open_service
 from discreet.service.settings import load_settings
 from discreet.values import Cost
 from tests.cli.test_init import keys_in
@@ -29,7 +29,7 @@ def folder(run, tmp_path, monkeypatch):
 @pytest.fixture
 def served(folder):
     """The same while it is served: what is written is in the log of the database only."""
-    with open_parts(load_settings(folder / "discreet.toml"), {}) as parts:
+    with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         act = Act("key:1", "was answered, by mail")
         parts.manager.charge("ann@example", Cost.at_most(1e-3, 1e-9), act)
         parts.manager.tend()
@@ -84,7 +84,7 @@ def test_what_was_changed_behind_its_back_is_found(run, statement):
 def test_lines_that_are_missing_at_the_end_are_found_by_the_witness(run):
     """T25: the rest is whole and sound, and still it is not the ledger."""
     shutil.copy("budget.db", "backup.db")
-    with open_parts(load_settings("discreet.toml"), {}) as parts:
+    with open_service(load_settings("discreet.toml"), {}) as parts:
         parts.manager.charge("ann@example", Cost.at_most(1e-3, 0), Act("key:1", "why"))
         parts.manager.tend()
     shutil.move("backup.db", "budget.db")

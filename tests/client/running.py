@@ -22,8 +22,8 @@ from discreet.service.app import create_app
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.grants import grant_name, grant_text
 from discreet.service.auth.records import GRANT, KEY
-from discreet.service.observability.logging import overhear
-from discreet.service.server import open_parts, utc_now
+from discreet.service.observability.logging import capture_library_logs
+from discreet.service.server import open_service, utc_now
 from discreet.service.settings import load_settings
 
 if TYPE_CHECKING:
@@ -157,10 +157,10 @@ def running(folder: Path, tracer: Tracer | None = None):
     """
     stream = io.StringIO()
     with contextlib.ExitStack() as stack:
-        parts = stack.enter_context(open_parts(load_settings(folder / "discreet.toml"), {}, stream))
+        parts = stack.enter_context(open_service(load_settings(folder / "discreet.toml"), {}, stream))
         stack.callback(parts.manager.verify)
         gate = Gate(parts.warehouse)
-        stack.enter_context(overhear(parts.log))
+        stack.enter_context(capture_library_logs(parts.log))
         parts = dataclasses.replace(parts, warehouse=gate, tracer=tracer or parts.tracer)
         listener = stack.enter_context(contextlib.closing(socket.create_server(("127.0.0.1", 0), backlog=512)))
         server = uvicorn.Server(uvicorn.Config(create_app(parts), access_log=False, log_config=None))

@@ -15,9 +15,9 @@ from discreet.budget.escrow.transfers import check_whole
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.api.peers import peers_router
-from discreet.service.middleware import Reception
+from discreet.service.middleware import RequestMiddleware
 from discreet.service.observability.logging import StructuredLog
-from discreet.service.observability.traces import SilentTracer
+from discreet.service.observability.traces import NullTracer
 from discreet.service.peers.client import PeerKeys
 from discreet.service.peers.sync import Peers
 from tests.budget.suite.world import FakeClock
@@ -98,14 +98,14 @@ class Centre:
         parts = SimpleNamespace(
             peers=self.peers,
             log=log,
-            tracer=SilentTracer(),
+            tracer=NullTracer(),
             ids=lambda: f"request-{next(numbers)}",
             monotonic=lambda: 0.0,
             settings=SimpleNamespace(service=SimpleNamespace(release_grid_ms=0)),
         )
         app = FastAPI()
         app.include_router(peers_router(parts))
-        app.add_middleware(Reception, parts=parts)
+        app.add_middleware(RequestMiddleware, parts=parts)
         self.app = Caller(app, portal)
         wire.apps[name] = self.app
 

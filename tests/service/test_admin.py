@@ -301,7 +301,7 @@ def test_what_there_is_not_is_not_found(office, method, path, body):
 def test_acts_are_logged_with_their_actor_and_subject(office):
     """By route, so that somebody who watches sees what was changed; the ledger says why."""
     act(office, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "a private reason"})
-    (event,) = office.events("acted")
+    (event,) = office.events("admin_changed")
     assert (event["subject"], event["actor"]) == ("sales", "key:" + office.keys["officer"].split("_")[1])
     assert event["route"] == "PATCH /v1/admin/accounts/{account:path}"
     assert "private reason" not in office.lines.getvalue()
@@ -311,7 +311,7 @@ def test_what_was_refused_is_not_logged_as_done(office):
     """An act that failed is no act."""
     act(office, "PATCH", "/accounts/eve", {"mode": "observe", **WHY})
     act(office, "PATCH", "/accounts/sales", {"mode": "observe", **WHY}, "admin")
-    assert office.events("acted") == []
+    assert office.events("admin_changed") == []
 
 
 def test_settings_are_told_without_a_secret(office):

@@ -17,7 +17,7 @@ from discreet.errors import InputError
 from discreet.service import init_project as first
 from discreet.service import init_project as staging
 from discreet.service.init_project import QUESTION, found
-from discreet.service.server import open_parts
+from discreet.service.server import open_service
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_store
 from tests.service.shelf import Clock
@@ -59,7 +59,7 @@ def folder(tmp_path):
 @contextlib.contextmanager
 def opened(folder):
     """Its parts."""
-    with open_parts(load_settings(folder / "discreet.toml"), {}) as parts:
+    with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         yield parts
 
 
@@ -109,7 +109,7 @@ def test_the_first_keys_open_what_they_should(make, folder):
     founded = make()
     with opened(folder) as parts:
         for role, key in founded.keys.items():
-            identity = parts.keyring.identify(f"Bearer {key}")
+            identity = parts.keyring.authenticate(f"Bearer {key}")
             assert identity.roles == {role}
             assert identity.account == ("ann@example" if role == "analyst" else None)
         ends = {record for _, record in parts.manager.records("key") if '"expires_us":null' in record}
@@ -133,7 +133,7 @@ def test_the_analyst_may_ask_and_every_account_on_the_path_pays(make, folder):
         assert [account.id for account in path] == ["ann@example", "example", "data"]
         assert {account.period for account in path} == {Sliding(30)}
         assert all(account.enforced for account in path)
-        seen = parts.grants.visible("ann@example")
+        seen = parts.grants.catalog_for("ann@example")
         assert list(seen.datasets["reads"].columns) == ["article", "country", "day", "minutes"]
         plan = parts.warehouse.plan(QUESTION, epsilon=1.0, delta="1e-8")
         assert plan.worst_cost.within(path[0].limit)
@@ -250,7 +250,7 @@ def test_a_catalog_of_ones_own_is_served_without_the_example(make, folder, tmp_p
     assert listed(folder) == FILES - {"catalog.toml", "reads.parquet"}
     with opened(folder) as parts:
         assert parts.settings.service.catalog == own
-        assert list(parts.grants.visible("ann@example").datasets) == ["a", "b"]
+        assert list(parts.grants.catalog_for("ann@example").datasets) == ["a", "b"]
         assert parts.manager.account("ann@example").period == Sliding(90)
 
 

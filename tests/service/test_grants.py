@@ -7,7 +7,7 @@ import pytest
 from discreet.budget.errors import UnknownAccount
 from discreet.catalog.model import Catalog
 from discreet.service.auth.grants import Grants, grant_name, grant_text, named_in
-from discreet.service.auth.records import GRANT, Registry
+from discreet.service.auth.records import GRANT, RecordCache
 from tests.service.shelf import Clock, Shelf
 
 CATALOG = Catalog.model_validate(
@@ -48,7 +48,7 @@ def clock():
 @pytest.fixture
 def grants(shelf, clock):
     """Of the catalog with two datasets."""
-    return Grants(CATALOG, Registry(shelf, clock), shelf)
+    return Grants(CATALOG, RecordCache(shelf, clock), shelf)
 
 
 @pytest.fixture
@@ -69,13 +69,13 @@ def seen(catalog) -> dict[str, list[str]]:
 
 def test_without_a_grant_nothing_exists(grants):
     """Not even for those who know the names."""
-    assert seen(grants.visible("cem")) == {}
+    assert seen(grants.catalog_for("cem")) == {}
 
 
 def test_a_grant_shows_its_dataset_and_columns_and_nothing_else(grants, grant):
     """Columns that are not granted are not in the catalog that everything below sees."""
     grant("cem", "reads", frozenset({"article"}))
-    catalog = grants.visible("cem")
+    catalog = grants.catalog_for("cem")
     assert seen(catalog) == {"reads": ["article"]}
     assert catalog.datasets["reads"].groupable == ("article",)
     assert catalog.datasets["reads"].filterable == ()
@@ -84,23 +84,23 @@ def test_a_grant_shows_its_dataset_and_columns_and_nothing_else(grants, grant):
 def test_a_grant_of_a_whole_dataset_shows_all_columns(grants, grant):
     """As the owner declared them."""
     grant("cem", "visits", None)
-    assert grants.visible("cem").datasets["visits"] is CATALOG.datasets["visits"]
+    assert grants.catalog_for("cem").datasets["visits"] is CATALOG.datasets["visits"]
 
 
 def test_what_a_parent_was_granted_its_children_have(grants, grant):
     """In addition to their own, and nobody else has it."""
     grant("sales", "reads", frozenset({"article"}))
     grant("ann@sales", "reads", frozenset({"country"}))
-    assert seen(grants.visible("ann@sales")) == {"reads": ["article", "country"]}
-    assert seen(grants.visible("ben@sales")) == {"reads": ["article"]}
-    assert seen(grants.visible("sales")) == {"reads": ["article"]}
-    assert seen(grants.visible("cem")) == {}
+    assert seen(grants.catalog_for("ann@sales")) == {"reads": ["article", "country"]}
+    assert seen(grants.catalog_for("ben@sales")) == {"reads": ["article"]}
+    assert seen(grants.catalog_for("sales")) == {"reads": ["article"]}
+    assert seen(grants.catalog_for("cem")) == {}
 
 
 def test_what_a_child_was_granted_its_parent_does_not_have(grants, grant):
     """Grants go down, never up."""
     grant("ann@sales", "visits", None)
-    assert seen(grants.visible("sales")) == {}
+    assert seen(grants.catalog_for("sales")) == {}
 
 
 @pytest.mark.parametrize("order", [("sales", "ann@sales"), ("ann@sales", "sales")])
@@ -108,46 +108,46 @@ def test_all_columns_and_some_are_all(grants, grant, order):
     """In whichever order they were granted."""
     for account in order:
         grant(account, "reads", None if account == "sales" else frozenset({"country"}))
-    assert seen(grants.visible("ann@sales")) == {"reads": ["article", "country"]}
+    assert seen(grants.catalog_for("ann@sales")) == {"reads": ["article", "country"]}
 
 
 def test_columns_and_datasets_that_are_gone_from_the_catalog_are_not_seen(grants, grant):
     """A grant is no promise that there is anything."""
     grant("cem", "reads", frozenset({"article", "colour"}))
     grant("cem", "clicks", None)
-    assert seen(grants.visible("cem")) == {"reads": ["article"]}
+    assert seen(grants.catalog_for("cem")) == {"reads": ["article"]}
 
 
 def test_a_grant_without_columns_allows_totals_only(grants, grant):
     """The dataset is there and nothing in it can be named."""
     grant("cem", "reads", frozenset())
-    assert seen(grants.visible("cem")) == {"reads": []}
+    assert seen(grants.catalog_for("cem")) == {"reads": []}
 
 
 def test_a_revoked_grant_is_gone_after_a_second(grants, grant):
     """And with it everything that it showed."""
     grant("cem", "reads", None)
-    assert seen(grants.visible("cem")) != {}
+    assert seen(grants.catalog_for("cem")) != {}
     grant("cem", "reads", ...)
-    assert grants.recall("cem") is None
-    assert seen(grants.visible("cem")) == {}
+    assert grants.cached("cem") is None
+    assert seen(grants.catalog_for("cem")) == {}
 
 
 def test_the_same_catalog_comes_back_until_a_record_changes(grants, grant, clock):
     """What is worked out from it can be kept by its identity."""
     grant("cem", "reads", None)
-    first = grants.visible("cem")
+    first = grants.catalog_for("cem")
     clock.pass_(seconds=5)
-    assert grants.visible("cem") is first
-    assert grants.recall("cem") is first
+    assert grants.catalog_for("cem") is first
+    assert grants.cached("cem") is first
     grant("ann@sales", "reads", None)
-    assert grants.visible("cem") is not first
+    assert grants.catalog_for("cem") is not first
 
 
 def test_nobody_sees_anything_who_has_no_account(grants):
     """An unknown name is told from one without grants."""
     with pytest.raises(UnknownAccount):
-        grants.visible("dan")
+        grants.catalog_for("dan")
 
 
 def test_all_grants_are_listed(grants, grant):

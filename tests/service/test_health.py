@@ -14,19 +14,19 @@ from discreet.budget.errors import StoreUnavailable
 from discreet.budget.manager import BudgetManager
 from discreet.service import maintenance as module
 from discreet.service.app import create_app
-from discreet.service.auth.api_keys import Locksmith
-from discreet.service.maintenance import MarkedNotary, Marks, Upkeep
+from discreet.service.auth.api_keys import ApiKeys
+from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedNotary
 
 
 @pytest.fixture
 def tended(world):
     """A service with a witness whose upkeep is done when a test says so."""
-    marks, numbers = Marks(), itertools.count()
-    notary = MarkedNotary(FileWitness(world.folder / "witness.log"), Ed25519PrivateKey.generate(), marks, world.ticks)
+    marks, numbers = MaintenanceStatus(), itertools.count()
+    notary = TimedNotary(FileWitness(world.folder / "witness.log"), Ed25519PrivateKey.generate(), marks, world.ticks)
     world.manager = BudgetManager(world.store, lambda: f"reservation-{next(numbers)}", notary=notary)
     parts = world.parts
-    locksmith = Locksmith(world.manager, parts.registry, parts.keyring, world.clock, parts.random)
-    world.upkeep = Upkeep(
+    locksmith = ApiKeys(world.manager, parts.registry, parts.keyring, world.clock, parts.random)
+    world.upkeep = Maintenance(
         world.manager, locksmith, world.metrics, parts.log, world.clock, world.ticks, marks, witnessed=True
     )
     world.parts = dataclasses.replace(parts, manager=world.manager, upkeep=world.upkeep)
@@ -124,7 +124,7 @@ def test_dead_reservations_are_ended_and_told(tended):
     tended.clock.pass_(minutes=2)
     tended.upkeep.once()
     tended.upkeep.once()
-    assert [event["ended"] for event in tended.events("tended")] == [1]
+    assert [event["ended"] for event in tended.events("leases_expired")] == [1]
 
 
 def test_the_metrics_know_how_long_the_ledger_is(tended):

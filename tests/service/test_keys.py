@@ -12,9 +12,9 @@ import pytest
 
 from discreet.errors import InputError
 from discreet.service.auth import api_keys as keys
-from discreet.service.auth.api_keys import KeyRecord, Keyring, digest_of, microseconds, new_key
+from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.identity import Forbidden, Identity, Unauthorized
-from discreet.service.auth.records import KEY, Registry
+from discreet.service.auth.records import KEY, RecordCache
 from tests.service.shelf import NOON, Clock, Shelf
 
 ANALYST = ("analyst",)
@@ -35,7 +35,7 @@ def shelf():
 @pytest.fixture
 def ring(shelf, clock):
     """Reads the shelf."""
-    return Keyring(Registry(shelf, clock), clock)
+    return Authenticator(RecordCache(shelf, clock), clock)
 
 
 @pytest.fixture
@@ -83,9 +83,9 @@ def test_the_text_of_a_key_is_not_in_its_repr_and_not_in_its_record(make, shelf)
 def test_a_key_says_who_is_asking(ring, make):
     """The actor of the ledger is the key's id, not its label and not its text."""
     made = make()
-    identity = ring.identify(header(made))
+    identity = ring.authenticate(header(made))
     assert identity == Identity(f"key:{made.id}", "ann", frozenset({"analyst"}), made.id)
-    assert identity.asking() == "ann"
+    assert identity.analyst_account() == "ann"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_is_no_key_is_nobody_and_all_are_refused_alike(ring, make, spoilt, 
     """T1: the words do not tell a wrong id from a wrong secret; our log may know."""
     made = make()
     parts = {"key": made.text, "id": made.id, "secret": made.text.rpartition("_")[2], "nought": "0" * 64}
-    for ask in (ring.identify, ring.recall):
+    for ask in (ring.authenticate, ring.cached):
         with pytest.raises(Unauthorized) as caught:
             ask(spoilt and spoilt.format(**parts))
         assert str(caught.value) == str(Unauthorized("missing"))
@@ -120,33 +120,33 @@ def test_what_is_no_key_is_nobody_and_all_are_refused_alike(ring, make, spoilt, 
 
 def test_the_scheme_may_be_written_in_any_case(ring, make):
     """RFC 9110, section 11.1."""
-    assert ring.identify(f"bearer {make().text}").account == "ann"
+    assert ring.authenticate(f"bearer {make().text}").account == "ann"
 
 
 def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ring, make, monkeypatch):
     """T1: one comparison of 32 bytes for each key that looks like one."""
     compared = []
 
-    def watched(one, other):
+    def run_while_connected(one, other):
         compared.append((len(one), len(other)))
         return hmac.compare_digest(one, other)
 
     made = make()
-    monkeypatch.setattr(keys, "hmac", types.SimpleNamespace(compare_digest=watched))
-    ring.identify(header(made))
+    monkeypatch.setattr(keys, "hmac", types.SimpleNamespace(compare_digest=run_while_connected))
+    ring.authenticate(header(made))
     with pytest.raises(Unauthorized):
-        ring.identify(f"Bearer dsc_{'0' * 16}_{'0' * 64}")
+        ring.authenticate(f"Bearer dsc_{'0' * 16}_{'0' * 64}")
     assert compared == [(32, 32)] * 2
 
 
 def test_a_key_ends_at_its_expiry(ring, make, clock):
     """From the very microsecond on, also if memory is fresh."""
     made = make(expires_us=microseconds(NOON) + 500_000)
-    assert ring.identify(header(made)).key_id == made.id
+    assert ring.authenticate(header(made)).key_id == made.id
     clock.pass_(milliseconds=499)
-    assert ring.recall(header(made)).key_id == made.id
+    assert ring.cached(header(made)).key_id == made.id
     clock.pass_(milliseconds=1)
-    for ask in (ring.identify, ring.recall):
+    for ask in (ring.authenticate, ring.cached):
         with pytest.raises(Unauthorized) as caught:
             ask(header(made))
         assert (caught.value.reason, caught.value.key_id) == ("expired", made.id)
@@ -155,30 +155,30 @@ def test_a_key_ends_at_its_expiry(ring, make, clock):
 def test_a_revoked_key_is_worth_nothing_after_a_second(ring, make, shelf, clock):
     """The store is asked once a second, and what was read is not kept longer."""
     made = make()
-    ring.identify(header(made))
+    ring.authenticate(header(made))
     shelf.put(KEY, made.id, None)
     clock.pass_(seconds=1)
-    assert ring.identify(header(made)).key_id == made.id
+    assert ring.authenticate(header(made)).key_id == made.id
     clock.pass_(microseconds=1)
     with pytest.raises(Unauthorized):
-        ring.identify(header(made))
+        ring.authenticate(header(made))
 
 
 def test_a_clock_that_is_put_back_keeps_no_key_alive(ring, make, shelf, clock):
     """Memory from the future is as stale as memory from long ago."""
     made = make()
-    ring.identify(header(made))
+    ring.authenticate(header(made))
     shelf.put(KEY, made.id, None)
     clock.pass_(hours=-1)
     with pytest.raises(Unauthorized):
-        ring.identify(header(made))
+        ring.authenticate(header(made))
 
 
 def test_the_store_is_asked_at_most_once_a_second(ring, make, shelf, clock):
     """So that a flood of requests is none for the store."""
     made = make()
     for _ in range(100):
-        ring.identify(header(made))
+        ring.authenticate(header(made))
         clock.pass_(milliseconds=10)
     assert shelf.asked == 1
 
@@ -186,23 +186,23 @@ def test_the_store_is_asked_at_most_once_a_second(ring, make, shelf, clock):
 def test_memory_alone_answers_only_while_it_is_fresh(ring, make, shelf, clock):
     """The event loop never waits: None means that somebody who may wait has to ask."""
     made = make()
-    assert ring.recall(header(made)) is None
+    assert ring.cached(header(made)) is None
     assert shelf.asked == 0
-    ring.identify(header(made))
-    assert ring.recall(header(made)).key_id == made.id
+    ring.authenticate(header(made))
+    assert ring.cached(header(made)).key_id == made.id
     with pytest.raises(Unauthorized):
-        ring.recall(header(made)[:-1])
+        ring.cached(header(made)[:-1])
     clock.pass_(seconds=2)
-    assert ring.recall(header(made)) is None
+    assert ring.cached(header(made)) is None
 
 
 def test_the_last_use_of_a_key_is_remembered(ring, make, clock):
     """Only of those that were good."""
     made, idle = make(), make()
     clock.pass_(milliseconds=3)
-    ring.identify(header(made))
+    ring.authenticate(header(made))
     with pytest.raises(Unauthorized):
-        ring.identify(header(idle)[:-1] + "x")
+        ring.authenticate(header(idle)[:-1] + "x")
     assert ring.used == {made.id: microseconds(NOON) + 3_000}
 
 
@@ -244,7 +244,7 @@ def test_no_role_includes_another():
 def test_threads_that_meet_a_change_all_see_it(ring, make, shelf, clock):
     """The registry is read by one of them, and nobody keeps an older card than it read."""
     made = make()
-    ring.identify(header(made))
+    ring.authenticate(header(made))
     shelf.put(KEY, made.id, None)
     clock.pass_(seconds=2)
     barrier, refused = threading.Barrier(8), []
@@ -253,7 +253,7 @@ def test_threads_that_meet_a_change_all_see_it(ring, make, shelf, clock):
         barrier.wait()
         for _ in range(50):
             try:
-                ring.identify(header(made))
+                ring.authenticate(header(made))
             except Unauthorized:
                 refused.append(1)
 

@@ -8,7 +8,7 @@ import threading
 import anyio
 import pytest
 
-from discreet.service.auth.gate import NAMES_MOST, Places, Rates
+from discreet.service.auth.gate import NAMES_MOST, ConcurrencyLimit, RateLimiter
 from discreet.service.middleware import KEY
 from discreet.service.problems import TooManyRequests
 from discreet.values import Cost
@@ -140,7 +140,7 @@ def test_who_does_not_wait_stops_the_engine_and_pays(world):
     world.portal.call(wire.close)
     hung_up.set()
     answer.result(60)
-    assert stopped == ["ClientGone"]
+    assert stopped == ["ClientDisconnected"]
     assert [event["cause"] for event in world.events("forfeited")] == ["client-gone"]
     forfeited = world.balance().forfeited
     assert forfeited.rho > 0
@@ -205,13 +205,13 @@ def test_more_than_a_share_of_the_places_is_refused(worlds):
 
 def test_places_are_counted():
     """In all, and half of them for each account, at least one."""
-    places = Places(3)
-    with places.taken("a"):
-        with pytest.raises(TooManyRequests), places.taken("a"):
+    places = ConcurrencyLimit(3)
+    with places.slot("a"):
+        with pytest.raises(TooManyRequests), places.slot("a"):
             pass
-        with places.taken("b"), places.taken("c"), pytest.raises(TooManyRequests), places.taken("d"):
+        with places.slot("b"), places.slot("c"), pytest.raises(TooManyRequests), places.slot("d"):
             pass
-    with places.taken("a"), places.taken("b"), places.taken("c"):
+    with places.slot("a"), places.slot("b"), places.slot("c"):
         pass
 
 
@@ -236,7 +236,7 @@ def test_answers_from_memory_count_too(worlds):
 def test_rates_are_remembered_for_so_many_and_no_more():
     """Who is forgotten had the fullest bucket."""
     now = [0.0]
-    rates = Rates(2, lambda: now[0])
+    rates = RateLimiter(2, lambda: now[0])
     rates.take("busy")
     rates.take("busy")
     for number in range(2 * NAMES_MOST):

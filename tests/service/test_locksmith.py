@@ -13,9 +13,9 @@ import pytest
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import Account, Act
 from discreet.errors import InvariantViolated
-from discreet.service.auth.api_keys import Keyring, Locksmith, microseconds
+from discreet.service.auth.api_keys import ApiKeys, Authenticator, microseconds
 from discreet.service.auth.identity import Unauthorized
-from discreet.service.auth.records import Registry
+from discreet.service.auth.records import RecordCache
 from discreet.service.problems import NotFound
 from discreet.wire.administration import MadeKey, NewKey, RotatedKey
 from tests.service.books import LAUNCH, open_manager
@@ -42,20 +42,20 @@ def manager(clock):
 @pytest.fixture
 def registry(manager, clock):
     """What is remembered."""
-    return Registry(manager, clock)
+    return RecordCache(manager, clock)
 
 
 @pytest.fixture
 def ring(registry, clock):
     """Opens with the keys of the manager."""
-    return Keyring(registry, clock)
+    return Authenticator(registry, clock)
 
 
 @pytest.fixture
 def smith(manager, registry, ring, clock):
     """Random bytes are numbered."""
     numbers = itertools.count(1)
-    return Locksmith(manager, registry, ring, clock, lambda n: hashlib.shake_256(str(next(numbers)).encode()).digest(n))
+    return ApiKeys(manager, registry, ring, clock, lambda n: hashlib.shake_256(str(next(numbers)).encode()).digest(n))
 
 
 def key(**more) -> NewKey:
@@ -66,7 +66,7 @@ def key(**more) -> NewKey:
 def opens(ring, made) -> bool:
     """True if the key is good."""
     try:
-        return ring.identify(f"Bearer {made.key}").key_id == made.id
+        return ring.authenticate(f"Bearer {made.key}").key_id == made.id
     except Unauthorized:
         return False
 
@@ -74,7 +74,7 @@ def opens(ring, made) -> bool:
 def test_a_key_that_was_made_opens(smith, ring):
     """With its account and roles."""
     made = smith.make(key(roles=["admin", "analyst"]), LAUNCH)
-    identity = ring.identify(f"Bearer {made.key}")
+    identity = ring.authenticate(f"Bearer {made.key}")
     assert (identity.account, identity.roles) == ("ann", {"analyst", "admin"})
 
 
@@ -115,7 +115,7 @@ def test_a_key_is_made_once_for_each_act(smith, manager):
 
 def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring, clock):
     """A key that is there is never written over."""
-    smith = Locksmith(manager, registry, ring, clock, bytes)
+    smith = ApiKeys(manager, registry, ring, clock, bytes)
     smith.make(key(), LAUNCH)
     with pytest.raises(InvariantViolated):
         smith.make(key(), LAUNCH)
@@ -123,7 +123,7 @@ def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring
 
 def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(smith, ring, manager, clock):
     """Elsewhere within a second; and it cannot be revoked twice."""
-    elsewhere = Keyring(Registry(manager, clock), clock)
+    elsewhere = Authenticator(RecordCache(manager, clock), clock)
     assert not opens(elsewhere, MadeKey(id="0" * 16, key=f"dsc_{'0' * 16}_{'0' * 64}", expires=None))
     made = smith.make(key(), LAUNCH)
     assert (opens(ring, made), opens(elsewhere, made)) == (True, False)

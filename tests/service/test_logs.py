@@ -18,16 +18,23 @@ import pytest
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.service.observability.events import (
-    Acted,
+    AdminChanged,
     Event,
     Failed,
     Forfeited,
-    Overheard,
+    LibraryLogged,
     Released,
     Requested,
     on_grid,
 )
-from discreet.service.observability.logging import EveryLog, SilentLog, StructuredLog, overhear
+from discreet.service.observability.logging import (
+    EVENT_NAMES,
+    CombinedLog,
+    NullLog,
+    StructuredLog,
+    capture_library_logs,
+    name_of,
+)
 
 from .test_metrics import EVENTS
 
@@ -131,7 +138,7 @@ def test_every_kind_of_event_is_one_line(event, form):
     said = {name: getattr(event, name) for name in (field.name for field in dataclasses.fields(event))}
     said = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
     said = {name: value for name, value in said.items() if value is not None and value != []}
-    assert type(event).__name__.lower() in line
+    assert name_of(event) in line
     assert all(str(value).strip("[]") in line for value in said.values() if not isinstance(value, list))
     if form == "json":
         assert {name: json.loads(line)[name] for name in said} == said
@@ -145,7 +152,7 @@ def test_there_is_an_example_of_every_kind_of_event():
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_a_name_cannot_begin_a_line_of_its_own(form):
     """Nor move the cursor of a terminal."""
-    line = written(Acted("r1", "key:ab", "POST /v1/admin/keys", 'x"\n{"event": "released"}\x1b[2J\u2028'), form)
+    line = written(AdminChanged("r1", "key:ab", "POST /v1/admin/keys", 'x"\n{"event": "released"}\x1b[2J\u2028'), form)
     assert line.count("\n") == 1
     assert "\x1b[2J" not in line
 
@@ -178,11 +185,11 @@ class Heir(Requested):
         {"event": "requested", "count": 7_777_777},
         Stranger("r1", [7_777_777]),
         Heir("r1", "GET /", 200, 1),
-        Acted("r1", "key:ab", "POST /", InputError("7777777")),
+        AdminChanged("r1", "key:ab", "POST /", InputError("7777777")),
         Failed("POST /", "KeyError", ([7_777_777],)),
     ],
 )
-@pytest.mark.parametrize("log", [SilentLog(), StructuredLog(io.StringIO(), "json", lambda: NOW)])
+@pytest.mark.parametrize("log", [NullLog(), StructuredLog(io.StringIO(), "json", lambda: NOW)])
 def test_what_is_no_event_is_refused_and_not_shown(event, log):
     """Types decide: neither text, nor mappings, nor other dataclasses, nor fields that hold more than plain values."""
     with pytest.raises(InvariantViolated) as caught:
@@ -241,7 +248,7 @@ def test_everything_told_once_reaches_every_log():
     """In order."""
     first, second = Kept(), Kept()
     event = Requested("r1", "GET /", 200, 1)
-    EveryLog(first, second).event(event)
+    CombinedLog(first, second).event(event)
     assert first.events == second.events == [event]
 
 
@@ -276,14 +283,14 @@ def test_a_library_is_overheard_without_its_words():
     """T17: a web server logs exceptions with their text; place and type are all that is kept."""
     kept = Kept()
     logger = logging.getLogger("uvicorn.error")
-    with overhear(kept):
+    with capture_library_logs(kept):
         logger.info("Started with %s", 7_777_777)
         try:
             _engine_that_tells()
         except InputError:
             logger.exception("Exception in ASGI application: 7777777")
     (told,) = kept.events
-    assert told == Overheard("uvicorn.error", "error", told.place, "InputError", ())
+    assert told == LibraryLogged("uvicorn.error", "error", told.place, "InputError", ())
     assert told.place.startswith("test_logs.py:")
 
 
@@ -295,7 +302,7 @@ def test_what_python_prints_is_overheard(capfd):
             raise InputError("7777777")
 
     kept = Kept()
-    with overhear(kept):
+    with capture_library_logs(kept):
         thread = threading.Thread(target=_engine_that_tells)
         thread.start()
         thread.join()
@@ -322,7 +329,7 @@ def test_afterwards_all_is_as_before():
     logger.propagate = False
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning
     try:
-        with overhear(Kept()):
+        with capture_library_logs(Kept()):
             assert logger.handlers == []
         assert (logger.handlers, logger.propagate) == ([handler], False)
         assert (sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning) == hooks
@@ -342,4 +349,4 @@ def test_the_page_names_every_event():
     """A row of the table for each, or a place in one."""
     page = (Path(__file__).resolve().parents[2] / "docs/service/observability.md").read_text()
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))
-    assert {type_.__name__.lower() for type_ in get_args(Event)} <= named
+    assert set(EVENT_NAMES.values()) <= named

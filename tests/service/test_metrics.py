@@ -11,19 +11,19 @@ from discreet.budget.errors import UnknownAccount
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import InvariantViolated
 from discreet.service.observability.events import (
-    Acted,
-    Began,
+    AdminChanged,
     Denied,
-    Ended,
     Failed,
-    Fetched,
     Forfeited,
-    Moved,
-    Overheard,
+    IssuerFetched,
+    LeasesExpired,
+    LibraryLogged,
     Refused,
     Released,
     Requested,
-    Tended,
+    ShareMoved,
+    Started,
+    Stopped,
 )
 from discreet.service.observability.metrics import LABELS_MOST, Metrics
 from tests.budget.suite import FakeClock
@@ -59,16 +59,16 @@ EVENTS = [
     (Released("r", "ann", "reads", "pcr", "ab", 0.5, 1e-9, "engine"), "charged_delta_total", 1e-9),
     (Refused("r", "ann", "budget-short", "org"), "refusals_total", 1),
     (Forfeited("r", "ann", "reads", "timeout"), "forfeits_total", 1),
-    (Tended(3), "expired_reservations_total", 3),
+    (LeasesExpired(3), "expired_reservations_total", 3),
     (Denied("r", "unknown"), "denials_total", 1),
-    (Acted("r", "key:a", "POST /v1/admin/keys", "ann"), "acts_total", 1),
+    (AdminChanged("r", "key:a", "POST /v1/admin/keys", "ann"), "acts_total", 1),
     (Failed("upkeep", "KeyError", ()), "failures_total", 1),
-    (Overheard("uvicorn", "error", "x.py:1"), "overheard_total", 1),
-    (Moved("t1", "east", "ann", "sent"), "shares_moved_total", 1),
-    (Fetched("keys", "failed"), "identity_fetches_total", 1),
+    (LibraryLogged("uvicorn", "error", "x.py:1"), "overheard_total", 1),
+    (ShareMoved("t1", "east", "ann", "sent"), "shares_moved_total", 1),
+    (IssuerFetched("keys", "failed"), "identity_fetches_total", 1),
     (Requested("r", "POST /v1/query", 200, 1, "key:a", "ann", None, "ab", "pcr"), "releases_total", 1),
-    (Began("0", "host", 1, "sqlite", 1), "requests_total", 0),
-    (Ended(), "requests_total", 0),
+    (Started("0", "host", 1, "sqlite", 1), "requests_total", 0),
+    (Stopped(), "requests_total", 0),
 ]
 
 

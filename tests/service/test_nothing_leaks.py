@@ -187,7 +187,7 @@ def test_the_run_was_a_whole_one(run):
     """Whatever can be said was said: all kinds of replies, of events and of spans."""
     assert {200, 201, 400, 401, 403, 404, 406, 409, 413, 415, 422, 500, 503} <= set(run.statuses)
     events = {json.loads(line)["event"] for line in run.started.stream.getvalue().splitlines()}
-    assert events >= {"requested", "released", "refused", "forfeited", "denied", "acted", "failed"}
+    assert events >= {"requested", "released", "refused", "forfeited", "denied", "admin_changed", "failed"}
     causes = {event["cause"] for event in run.started.events("forfeited")}
     assert causes == {"engine", "internal", "client-gone"}
     assert {event["source"] for event in run.started.events("released")} == {"engine", "store"}

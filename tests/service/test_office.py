@@ -14,7 +14,7 @@ from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import LINKEDIN, Act, Calendar, Forever, Sliding
 from discreet.errors import InputError
 from discreet.service.api.admin import Office
-from discreet.service.auth.records import Registry
+from discreet.service.auth.records import RecordCache
 from discreet.service.problems import NotFound
 from discreet.service.settings import Settings
 from discreet.values import Cost
@@ -40,7 +40,7 @@ def manager():
 def office(manager):
     """With SQLite and no witness."""
     return Office(
-        manager, Registry(manager, Clock()), CATALOG, Settings.model_validate({"noise": {"key_env": "NOISE"}})
+        manager, RecordCache(manager, Clock()), CATALOG, Settings.model_validate({"noise": {"key_env": "NOISE"}})
     )
 
 
@@ -399,7 +399,7 @@ def test_what_the_service_runs_with_is_told_without_paths_and_secrets(manager, t
         },
         context=Path(tmp_path),
     )
-    told = Office(manager, Registry(manager, Clock()), CATALOG, settings).settings()
+    told = Office(manager, RecordCache(manager, Clock()), CATALOG, settings).settings()
     text = told.model_dump_json()
     assert "secret" not in text
     assert str(tmp_path) not in text

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from joserfc.jwk import RSAKey
 
-from discreet.service.auth.api_keys import Keyring
+from discreet.service.auth.api_keys import Authenticator
 from discreet.service.auth.identity import Identity, IssuerUnavailable, Unauthorized
 from discreet.service.auth.oidc import Issuer, as_safe
-from discreet.service.auth.records import Registry
-from discreet.service.observability.events import Fetched
+from discreet.service.auth.records import RecordCache
+from discreet.service.observability.events import IssuerFetched
 from discreet.service.settings import Oidc
 from tests.service.issuer import KEYS, TestIssuer
 from tests.service.shelf import Clock, Shelf
@@ -67,12 +67,12 @@ def issuer(connect, server):
 @pytest.mark.parametrize("alg", ["RS256", "ES256", "EdDSA"])
 def test_a_good_token_says_who_is_asking(issuer, server, clock, alg):
     """Signed with any kind of key that the issuer publishes."""
-    assert issuer.identify(server.token(clock, alg=alg)) == Identity("oidc:ann", "ann", frozenset({"analyst"}))
+    assert issuer.authenticate(server.token(clock, alg=alg)) == Identity("oidc:ann", "ann", frozenset({"analyst"}))
 
 
 def test_the_newer_name_of_a_signature_is_taken_too(issuer, server, clock):
     """RFC 9864 calls EdDSA with that curve Ed25519."""
-    assert issuer.identify(server.token(clock, key=KEYS["EdDSA"], alg="Ed25519")).account == "ann"
+    assert issuer.authenticate(server.token(clock, key=KEYS["EdDSA"], alg="Ed25519")).account == "ann"
 
 
 STRANGER = RSAKey.generate_key(2048, {"kid": "rsa"})
@@ -136,47 +136,47 @@ def test_a_token_that_is_not_good_is_nobodys(issuer, server, clock, forge):
     token = forge(clock, server)
     for _ in range(2):
         with pytest.raises(Unauthorized) as caught:
-            issuer.identify(token)
+            issuer.authenticate(token)
         assert (str(caught.value), caught.value.reason) == (str(Unauthorized("missing")), "token")
-        assert issuer.recall(token) is None
+        assert issuer.cached(token) is None
 
 
 def test_clocks_may_differ_by_half_a_minute(issuer, server, clock):
     """And no more."""
     now = int(clock().timestamp())
-    assert issuer.identify(server.token(clock, exp=now - 29, nbf=now + 30)).account == "ann"
+    assert issuer.authenticate(server.token(clock, exp=now - 29, nbf=now + 30)).account == "ann"
 
 
 def test_keys_are_fetched_once_an_hour(issuer, server, clock):
     """Not for every token."""
     for n in range(20):
-        issuer.identify(server.token(clock, sub=f"analyst{n}"))
+        issuer.authenticate(server.token(clock, sub=f"analyst{n}"))
     assert len(server.asked) == 2
     clock.pass_(hours=1, seconds=1)
-    issuer.identify(server.token(clock))
+    issuer.authenticate(server.token(clock))
     assert len(server.asked) == 4
 
 
 def test_a_key_that_the_issuer_changed_to_is_found(issuer, server, clock):
     """A token that names a key nobody knows has the keys fetched again."""
-    issuer.identify(server.token(clock))
+    issuer.authenticate(server.token(clock))
     fresh = RSAKey.generate_key(2048, {"kid": "rsa-2"})
     server.keys = [fresh]
     clock.pass_(seconds=31)
-    assert issuer.identify(server.token(clock, key=fresh)).account == "ann"
+    assert issuer.authenticate(server.token(clock, key=fresh)).account == "ann"
 
 
 def test_a_key_that_the_issuer_took_away_vouches_for_nobody(issuer, server, clock):
     """Neither for new tokens nor for those that were good before."""
     before = server.token(clock, exp=int(clock().timestamp()) + 100_000)
-    issuer.identify(before)
+    issuer.authenticate(before)
     server.keys = [KEYS["ES256"]]
     clock.pass_(hours=1, seconds=1)
-    assert issuer.recall(before) is None
-    issuer.identify(server.token(clock, alg="ES256"))
+    assert issuer.cached(before) is None
+    issuer.authenticate(server.token(clock, alg="ES256"))
     for token in (server.token(clock, exp=int(clock().timestamp()) + 9), before):
         with pytest.raises(Unauthorized):
-            issuer.identify(token)
+            issuer.authenticate(token)
 
 
 def test_unknown_keys_have_the_issuer_asked_at_most_twice_a_minute(issuer, server, clock):
@@ -184,7 +184,7 @@ def test_unknown_keys_have_the_issuer_asked_at_most_twice_a_minute(issuer, serve
     stranger = RSAKey.generate_key(2048, {"kid": "nobody"})
     for _ in range(10):
         with pytest.raises(Unauthorized):
-            issuer.identify(server.token(clock, key=stranger))
+            issuer.authenticate(server.token(clock, key=stranger))
         clock.pass_(seconds=3)
     assert len(server.asked) == 2
 
@@ -193,30 +193,30 @@ def test_while_the_issuer_is_away_nobody_can_tell(connect, server, clock, log):
     """503 and not 401: a good token must not look bad."""
     issuer = connect("http://127.0.0.1:9/realms/work")
     with pytest.raises(IssuerUnavailable) as caught:
-        issuer.identify(server.token(clock))
+        issuer.authenticate(server.token(clock))
     assert "127.0.0.1" not in str(caught.value)
-    assert log.told == [Fetched("discovery", "failed")]
+    assert log.told == [IssuerFetched("discovery", "failed")]
     with pytest.raises(IssuerUnavailable):
-        issuer.identify(server.token(clock))
+        issuer.authenticate(server.token(clock))
     assert len(log.told) == 1, "an issuer that hangs is not waited for by everybody"
 
 
 def test_tokens_that_are_known_are_good_while_the_issuer_is_away(issuer, server, clock, log):
     """Until the keys are an hour old; and it is asked again when it is back."""
     known = server.token(clock, exp=int(clock().timestamp()) + 10_000)
-    issuer.identify(known)
-    assert log.told == [Fetched("discovery", "ok"), Fetched("keys", "ok")]
+    issuer.authenticate(known)
+    assert log.told == [IssuerFetched("discovery", "ok"), IssuerFetched("keys", "ok")]
     server.status = 500
     clock.pass_(minutes=59)
-    assert issuer.identify(known).account == "ann"
-    assert issuer.recall(known).account == "ann"
+    assert issuer.authenticate(known).account == "ann"
+    assert issuer.cached(known).account == "ann"
     clock.pass_(minutes=2)
-    assert issuer.recall(known) is None
+    assert issuer.cached(known) is None
     with pytest.raises(IssuerUnavailable):
-        issuer.identify(known)
+        issuer.authenticate(known)
     server.status = 200
     clock.pass_(seconds=6)
-    assert issuer.identify(known).account == "ann"
+    assert issuer.authenticate(known).account == "ann"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_an_issuer_that_says_nonsense_is_as_good_as_away(issuer, server, clock, 
     """Another's name, other places, too much, no JSON."""
     server.extra, server.body = extra, body
     with pytest.raises(IssuerUnavailable):
-        issuer.identify(server.token(clock))
+        issuer.authenticate(server.token(clock))
 
 
 def test_keys_of_an_issuer_over_https_are_never_asked_over_http():
@@ -248,21 +248,21 @@ def test_keys_of_an_issuer_over_https_are_never_asked_over_http():
 def test_a_token_is_remembered_until_it_ends(issuer, server, clock):
     """Memory alone answers the event loop; not a second longer than the token says."""
     token = server.token(clock, exp=int(clock().timestamp()) + 100)
-    assert issuer.recall(token) is None
-    issuer.identify(token)
-    assert issuer.recall(token).account == "ann"
+    assert issuer.cached(token) is None
+    issuer.authenticate(token)
+    assert issuer.cached(token).account == "ann"
     clock.pass_(seconds=100)
-    assert issuer.recall(token) is None
+    assert issuer.cached(token) is None
 
 
 def test_the_account_is_what_the_named_claim_says(connect, server, clock):
     """Text, not empty; without it nothing can be asked."""
     issuer = connect(server.url, account_claim="https://example.org/account")
     good = server.token(clock, **{"https://example.org/account": "ann@sales"})
-    assert issuer.identify(good) == Identity("oidc:ann", "ann@sales", frozenset({"analyst"}))
+    assert issuer.authenticate(good) == Identity("oidc:ann", "ann@sales", frozenset({"analyst"}))
     for account in (None, "", 5, ["ann@sales"]):
         token = server.token(clock, **{"https://example.org/account": account})
-        assert issuer.identify(token).account is None
+        assert issuer.authenticate(token).account is None
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_roles_are_what_the_settings_make_of_the_claim(connect, server, clock, s
         roles_claim="realm_access.roles",
         roles={"budget-office": "officer", "people": "analyst"},
     )
-    assert issuer.identify(server.token(clock, realm_access={"roles": said})).roles == roles
+    assert issuer.authenticate(server.token(clock, realm_access={"roles": said})).roles == roles
 
 
 @pytest.mark.parametrize(
@@ -297,20 +297,20 @@ def test_roles_are_what_the_settings_make_of_the_claim(connect, server, clock, s
 )
 def test_the_actor_of_the_ledger_is_the_subject_in_quotes(issuer, server, clock, sub, actor):
     """No white space, so that it can stand in the ledger."""
-    assert issuer.identify(server.token(clock, sub=sub)).actor == actor
+    assert issuer.authenticate(server.token(clock, sub=sub)).actor == actor
 
 
 def test_a_subject_too_long_for_the_ledger_is_named_by_its_digest(issuer, server, clock):
     """OpenID allows 255 characters, and others could agree in the first 195."""
-    actors = {issuer.identify(server.token(clock, sub="x" * 200 + end)).actor for end in "ab"}
+    actors = {issuer.authenticate(server.token(clock, sub="x" * 200 + end)).actor for end in "ab"}
     assert len(actors) == 2
     assert all(len(actor) <= 200 for actor in actors)
 
 
 def test_a_keyring_takes_keys_and_tokens(issuer, server, clock):
     """What does not look like an API key is a token."""
-    ring = Keyring(Registry(Shelf(), clock), clock, issuer)
+    ring = Authenticator(RecordCache(Shelf(), clock), clock, issuer)
     header = f"Bearer {server.token(clock)}"
-    assert ring.recall(header) is None
-    assert ring.identify(header).actor == "oidc:ann"
-    assert ring.recall(header).actor == "oidc:ann"
+    assert ring.cached(header) is None
+    assert ring.authenticate(header).actor == "oidc:ann"
+    assert ring.cached(header).actor == "oidc:ann"

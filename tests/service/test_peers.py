@@ -52,7 +52,7 @@ def test_what_is_made_in_one_is_shared_with_all_within_a_round():
         heads = [store.heads() for store in centres.stores]
         centres.tend(3)
         assert [store.heads() for store in centres.stores] == heads
-        moved = [(e["peer"], e["account"], e["step"]) for e in centres[0].events("moved")]
+        moved = [(e["peer"], e["account"], e["step"]) for e in centres[0].events("share_moved")]
         assert moved == [(peer, name, "sent") for peer in ("c1", "c2") for name in ("org", "ann")]
 
 
@@ -133,7 +133,7 @@ def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
         centres.tend(3)
         assert limits(centres.stores) == [10, 10]
         for centre in centres.all:
-            assert sorted(event["step"] for event in centre.events("moved")) == ["refused", "refused", "sent"]
+            assert sorted(event["step"] for event in centre.events("share_moved")) == ["refused", "refused", "sent"]
 
 
 def test_who_got_nothing_waits_longer_each_time():
@@ -161,7 +161,7 @@ def test_a_data_centre_that_is_cut_off_goes_on_with_its_share():
         with pytest.raises(BudgetRefused):
             centres[2].manager.reserve("ann", key_of("b"), Cost(UNIT.rho / 1000))
         centres.tend(3)
-        assert [e["peer"] for e in centres[2].events("moved") if e["step"] == "unreachable"] == ["c0", "c1"]
+        assert [e["peer"] for e in centres[2].events("share_moved") if e["step"] == "unreachable"] == ["c0", "c1"]
         assert limits(centres.stores) == [4, 4, 4]
         _spend(centres[0], "c", 4)
         centres.tend()
@@ -206,7 +206,7 @@ def test_what_is_no_answer_of_a_data_centre_is_none(answer, monkeypatch):
         before = centres[0].store.heads()
         centres[0].peers.tend()
         assert centres[0].store.heads() == before
-        assert [event["step"] for event in centres[0].events("moved")] == ["unreachable"]
+        assert [event["step"] for event in centres[0].events("share_moved")] == ["unreachable"]
 
 
 def test_a_transfer_that_says_nonsense_is_not_taken():
@@ -333,7 +333,7 @@ def test_two_data_centres_with_the_same_store_do_not_talk():
         assert (answer.status_code, "one of its own" in answer.json()["detail"]) == (422, True)
         centres.wire.apps["c1"] = centres[0].app
         centres[0].peers.tend()
-        assert [event["step"] for event in centres[0].events("moved")] == ["unreachable"]
+        assert [event["step"] for event in centres[0].events("share_moved")] == ["unreachable"]
 
 
 @pytest.mark.parametrize("told_by", ["receipt", "transfer"])

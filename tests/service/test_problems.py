@@ -11,7 +11,7 @@ import pytest
 
 from discreet.budget.model import Account, Units
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError, UnfitData
-from discreet.service.problems import trouble_of
+from discreet.service.problems import problem_of
 from discreet.values import Cost
 from discreet.wire.problems import KINDS, Problem, problem
 
@@ -342,5 +342,5 @@ def test_every_kind_has_a_status_a_title_and_a_price():
 def test_an_exception_that_nobody_foresaw_speaks_no_words():
     """Whatever it is."""
     for error in (RuntimeError(WORDS), KeyError(WORDS), AssertionError(WORDS), OSError(WORDS)):
-        assert trouble_of(error).slug == "internal"
-        assert "hush" not in trouble_of(error).detail
+        assert problem_of(error).slug == "internal"
+        assert "hush" not in problem_of(error).detail

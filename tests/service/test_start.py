@@ -16,7 +16,7 @@ import pytest
 
 from discreet.cli import main
 from discreet.service.init_project import found
-from discreet.service.server import _configuration, open_parts
+from discreet.service.server import _configuration, open_service
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_ledger, utc_now
 from tests.service.running import Running
@@ -80,14 +80,14 @@ def test_it_answers_and_stops_when_it_is_told_to(folder, keys):
         assert answer.status_code == 200
         assert answer.json()["items"][0]["article"] == "article-001"
         assert service.stop() == 0
-    (began,) = service.events("began")
+    (began,) = service.events("started")
     assert service.url == f"http://127.0.0.1:{began['port']}"
-    assert [event["reason"] for event in service.events("ended")] == ["asked"]
+    assert [event["reason"] for event in service.events("stopped")] == ["asked"]
     settings = load_settings(folder / "discreet.toml")
     with contextlib.closing(open_ledger(settings.store, {})) as ledger:
         assert any("settle" in line.body for line in ledger.lines())
         assert ledger.verify().lines == ledger.heads()[0].seq
-    with open_parts(settings, {}) as parts:
+    with open_service(settings, {}) as parts:
         assert parts.manager.verify().lines
 
 
@@ -99,7 +99,7 @@ def test_everything_on_standard_output_is_an_event_and_holds_no_key(folder, keys
         service.get("/nothing", "officer")
         service.stop()
     text = "".join(service.lines) + service.err
-    assert {"began", "requested", "released", "ended"} <= {
+    assert {"started", "requested", "released", "stopped"} <= {
         re.search(r'"event": "(\w+)"', line)[1] for line in service.lines
     }
     for key in keys.values():
@@ -165,7 +165,7 @@ def test_ctrl_c_stops_it_like_sigterm(folder, keys):
     with Running(folder, keys) as service:
         service.signal(signal.SIGINT)
         assert service.end() == 0
-    assert service.events("ended")
+    assert service.events("stopped")
 
 
 def test_metrics_can_have_a_port_of_their_own(folder, keys):
@@ -293,7 +293,7 @@ def test_a_service_that_nobody_has_a_key_to_does_not_start(folder, refused):
     assert code == 2
     assert "nobody has a key" in said
     change(folder, "#[oidc]", '[oidc]\nissuer = "https://login.example.org"\naudience = "discreet"')
-    with open_parts(load_settings(folder / "discreet.toml"), {}) as parts:
+    with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         assert parts.manager.records("key") == []
 
 
@@ -323,7 +323,7 @@ def test_a_run_may_take_longer_than_any_engine(folder):
     catalog.write_text(
         '[engines.w]\nurl = "postgresql://reader@db/warehouse"\ntimeout_seconds = 600\n' + catalog.read_text()
     )
-    with open_parts(load_settings(folder / "discreet.toml"), {}) as parts:
+    with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         reservation = parts.manager.reserve("ann@example", os.urandom(32), parts.manager.account("ann@example").limit)
         lease_us = reservation.lease_until_us - parts.manager.get("ann@example").balance.time_us
     assert lease_us > 600 * 1_000_000
@@ -334,7 +334,7 @@ def test_what_is_opened_is_closed_whatever_happens(folder):
     settings = load_settings(folder / "discreet.toml")
 
     def fail():
-        with open_parts(settings, {}) as parts:
+        with open_service(settings, {}) as parts:
             assert "noise" not in repr(parts)
             raise RuntimeError
 

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from discreet.errors import EngineError
-from discreet.service.observability.traces import Facts, OpenTelemetryTracer, SilentTracer, open_tracer, steps_of
+from discreet.service.observability.traces import NullTracer, OpenTelemetryTracer, SpanAttributes, open_tracer, spans_of
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -28,7 +28,10 @@ def exported():
 def test_spans_nest_and_say_their_facts(exported):
     """One trace for a request, the steps as children."""
     tracer, spans = exported
-    with tracer.span("request", Facts("r1", route="POST /v1/query")), tracer.span("engine", Facts("r1", dataset="d")):
+    with (
+        tracer.span("request", SpanAttributes("r1", route="POST /v1/query")),
+        tracer.span("engine", SpanAttributes("r1", dataset="d")),
+    ):
         pass
     engine, request = spans()
     assert (engine.name, request.name) == ("engine", "request")
@@ -40,7 +43,7 @@ def test_spans_nest_and_say_their_facts(exported):
 def test_a_failure_is_noted_by_its_type_only(exported):
     """T17: no event with its text, no stack."""
     tracer, spans = exported
-    with pytest.raises(EngineError), tracer.span("engine", Facts("r1")):
+    with pytest.raises(EngineError), tracer.span("engine", SpanAttributes("r1")):
         raise EngineError("the engine said 7777777")
     (span,) = spans()
     assert dict(span.attributes) == {"discreet.request_id": "r1", "error.type": "EngineError"}
@@ -52,7 +55,7 @@ def test_a_failure_is_noted_by_its_type_only(exported):
 def test_a_request_joins_the_trace_of_its_sender_if_that_is_one(exported, parent):
     """By numbers in the form of the standard; anything else begins a trace of its own."""
     tracer, spans = exported
-    with tracer.span("request", Facts("r1"), parent=parent):
+    with tracer.span("request", SpanAttributes("r1"), parent=parent):
         pass
     (span,) = spans()
     joined = f"{span.context.trace_id:032x}" == PARENT.split("-")[1]
@@ -65,13 +68,13 @@ def test_the_facts_are_those_of_events():
     """The same allow-list as the log's."""
     from tests.service.test_logs import ALLOWED
 
-    assert {field.name for field in dataclasses.fields(Facts)} <= ALLOWED
+    assert {field.name for field in dataclasses.fields(SpanAttributes)} <= ALLOWED
 
 
 def test_a_span_says_nothing_of_the_process(exported):
     """Neither arguments nor environment: a resource made by hand."""
     tracer, spans = exported
-    with tracer.span("plan", Facts("r1")):
+    with tracer.span("plan", SpanAttributes("r1")):
         pass
     assert set(spans()[0].resource.attributes) == {"service.name", "service.version"}
 
@@ -79,7 +82,7 @@ def test_a_span_says_nothing_of_the_process(exported):
 def test_steps_can_be_handed_to_code_that_knows_no_tracer(exported):
     """The facts go with them."""
     tracer, spans = exported
-    with steps_of(tracer, Facts("r1", dataset="reads"))("settle"):
+    with spans_of(tracer, SpanAttributes("r1", dataset="reads"))("settle"):
         pass
     assert spans()[0].attributes["discreet.dataset"] == "reads"
 
@@ -87,8 +90,8 @@ def test_steps_can_be_handed_to_code_that_knows_no_tracer(exported):
 def test_without_an_endpoint_nothing_is_traced():
     """And steps still work."""
     tracer = open_tracer(None)
-    assert isinstance(tracer, SilentTracer)
-    with tracer.span("request", Facts("r1"), parent=PARENT):
+    assert isinstance(tracer, NullTracer)
+    with tracer.span("request", SpanAttributes("r1"), parent=PARENT):
         pass
     tracer.close()
 

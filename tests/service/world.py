@@ -21,12 +21,12 @@ from discreet.budget.model import Account, Act, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.load import load_catalog
 from discreet.service.app import create_app
-from discreet.service.auth.api_keys import KeyRecord, Keyring, digest_of, microseconds, new_key
+from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.grants import Grants, grant_name, grant_text
-from discreet.service.auth.records import GRANT, KEY, Registry
-from discreet.service.observability.logging import EveryLog, StructuredLog
+from discreet.service.auth.records import GRANT, KEY, RecordCache
+from discreet.service.observability.logging import CombinedLog, StructuredLog
 from discreet.service.observability.metrics import Metrics
-from discreet.service.observability.traces import SilentTracer
+from discreet.service.observability.traces import NullTracer
 from discreet.service.parts import Parts
 from discreet.service.settings import load_settings
 from discreet.warehouse import Warehouse
@@ -171,11 +171,11 @@ class World:
         self.warehouse = Warehouse(load_catalog(folder / "catalog.toml"), self.clock)
         self.lines = io.StringIO()
         self.metrics = Metrics(self.ticks)
-        registry = Registry(self.manager, self.clock)
+        registry = RecordCache(self.manager, self.clock)
         self.parts = Parts(
             manager=self.manager,
             warehouse=self.warehouse,
-            keyring=Keyring(registry, self.clock),
+            keyring=Authenticator(registry, self.clock),
             grants=Grants(self.warehouse.catalog, registry, self.manager),
             registry=registry,
             settings=load_settings(folder / "discreet.toml"),
@@ -185,9 +185,9 @@ class World:
             pause=self.ticks.pause,
             ids=lambda: f"name-{next(names)}",
             random=os.urandom,
-            log=EveryLog(StructuredLog(self.lines, "json", self.clock), self.metrics),
+            log=CombinedLog(StructuredLog(self.lines, "json", self.clock), self.metrics),
             metrics=self.metrics,
-            tracer=SilentTracer(),
+            tracer=NullTracer(),
         )
         self.open_account("sales", 40.0)
         for name in ("ann@sales", "bob@sales"):

@@ -14,7 +14,7 @@ from discreet.cli.serve import require_service
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from discreet.service.init_project import Founded
+    from discreet.service.init_project import Project
     from discreet.service.settings import Store
 
 
@@ -64,7 +64,7 @@ def store_named(url: str, password_env: str | None) -> Store:
     raise InputError(f"--{wrong.place.replace('url', 'store').replace('_', '-')} {wrong.mistake}")
 
 
-def _told(founded: Founded) -> str:
+def _told(founded: Project) -> str:
     question = founded.question or "SELECT ..."
     keys = founded.keys
     return f"""\

@@ -113,7 +113,7 @@ def notes(answer: Answer) -> list[str]:
     else:
         lines = ["charged nothing" + (": it was paid for before" if answer.replayed else "")]
     if answer.mode == "observe":
-        lines.append("the budget is only watched, so nothing is guaranteed of all answers together")
+        lines.append("the budget is only run_while_connected, so nothing is guaranteed of all answers together")
     return lines
 
 

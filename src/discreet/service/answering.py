@@ -13,8 +13,8 @@ from discreet.noise import SystemBits
 from discreet.release.answer import answer
 from discreet.service.asking import most_that_fits, wanted
 from discreet.service.observability.events import Forfeited, Refused, Released
-from discreet.service.observability.traces import Facts, steps_of
-from discreet.service.problems import BudgetShort, ClientGone, RunFailed, UnderWay
+from discreet.service.observability.traces import SpanAttributes, spans_of
+from discreet.service.problems import BudgetShort, ClientDisconnected, RequestInFlight, RunFailed
 from discreet.values import Cost, float_above
 from discreet.wire.document import encode, question_of
 
@@ -113,7 +113,7 @@ class Run:
     def __init__(self, parts: Parts, seals: DerivedKeys, account: str, sent: Sent) -> None:
         self._parts, self._manager, self._seals = parts, parts.manager, seals
         self._account, self._sent = account, sent
-        self._facts = Facts(sent.request_id, account=account)
+        self._facts = SpanAttributes(sent.request_id, account=account)
 
     def answer(self, view: Warehouse) -> Given:
         """The answer; raises what `discreet.service.desk.Desk.query` does.
@@ -146,7 +146,7 @@ class Run:
             )
             raise RunFailed(budget.reservation) from error
         if isinstance(answered, InFlight):
-            raise UnderWay
+            raise RequestInFlight
         return self._given(answered, budget.reservation, asked, plan, sealed, view.catalog)
 
     def _sealed(self, plan: Plan, dataset: str) -> _Sealed:
@@ -178,7 +178,7 @@ class Run:
 
         def progress(_: float) -> None:
             if self._sent.gone():
-                raise ClientGone
+                raise ClientDisconnected
 
         return answer(
             plan,
@@ -189,7 +189,7 @@ class Run:
             fingerprint_key=sealed.fingerprint_key,
             computational=sealed.data_version is not None,
             progress=progress,
-            span=steps_of(self._parts.tracer, self._facts),
+            span=spans_of(self._parts.tracer, self._facts),
         )
 
     def _given(
@@ -256,7 +256,7 @@ def _cause(error: Exception) -> Cause:
             return "timeout"
         case EngineError() | InputError():
             return "engine"
-        case ClientGone():
+        case ClientDisconnected():
             return "client-gone"
         case DataChanged():
             return "data-changed"

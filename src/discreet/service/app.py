@@ -19,7 +19,7 @@ from discreet.service.api.openapi_admin import ROUTES as ADMINISTRATION
 from discreet.service.api.peers import peers_router
 from discreet.service.auth.gate import Gate
 from discreet.service.express import Express
-from discreet.service.middleware import Reception, problem_response
+from discreet.service.middleware import RequestMiddleware, problem_response
 from discreet.service.replays import Replays, Standings, UsedKeys
 from discreet.service.routes import Analysts, RawRoute
 
@@ -73,7 +73,7 @@ def create_app(parts: Parts) -> FastAPI:
         app.include_router(peers_router(parts))
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _refused)
-    app.add_middleware(Reception, parts=parts)
+    app.add_middleware(RequestMiddleware, parts=parts)
     return app
 
 

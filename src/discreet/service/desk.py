@@ -45,12 +45,12 @@ class Desk:
             InputError: something in it is not allowed; nothing was charged.
             NotFound: it names something that there is not, or that is not granted.
             BudgetShort: an account on the path cannot pay the worst case.
-            UnderWay: the same request is being answered.
+            RequestInFlight: the same request is being answered.
             EngineError: the data cannot be asked; nothing was charged.
             RunFailed: something failed after the data was asked; it is forfeited.
             DiscreetError: see `discreet.release.answer.answer`.
         """
-        return Run(self._parts, self._seals, asker.asking(), sent).answer(self._view(asker))
+        return Run(self._parts, self._seals, asker.analyst_account(), sent).answer(self._view(asker))
 
     def estimate(self, asker: Identity, question: Question) -> Estimate:
         """What a question could cost, and whether that fits; no data is touched, nothing is held.
@@ -58,7 +58,7 @@ class Desk:
         Raises:
             DiscreetError: as `query`, before anything is reserved.
         """
-        account, view = asker.asking(), self._view(asker)
+        account, view = asker.analyst_account(), self._view(asker)
         settings = self._parts.settings
         asked = wanted(question, view, settings.defaults, settings.limits)
         plan = asked.plan(view)
@@ -68,7 +68,7 @@ class Desk:
 
     def budget(self, asker: Identity) -> BudgetReport:
         """How the asker's account stands, and what is left of those above it."""
-        own, *parents = self._path(asker.asking())
+        own, *parents = self._path(asker.analyst_account())
         return budget_report(own, parents)
 
     def standing(self, account: str) -> Report:
@@ -109,7 +109,7 @@ class Desk:
             before: the `next` of the page before, or None.
             most: answers on a page, at least 1.
         """
-        paid = self._manager.history(asker.asking(), before, most + 1)
+        paid = self._manager.history(asker.analyst_account(), before, most + 1)
         page = paid[:most]
         return HistoryPage(
             releases=[history_entry(one) for one in page], next=page[-1].number if len(paid) > len(page) else None
@@ -121,14 +121,14 @@ class Desk:
         Raises:
             NotFound: it has not, whether there is such an answer or not.
         """
-        account, key = asker.asking(), _key_of(id)
+        account, key = asker.analyst_account(), _key_of(id)
         stored = self._manager.release(key) if self._manager.entitled(account, key) else None
         if stored is None:
             raise NotFound
         return stored.result
 
     def _view(self, asker: Identity) -> Warehouse:
-        return self._parts.warehouse.viewed(self._parts.grants.visible(asker.asking()))
+        return self._parts.warehouse.viewed(self._parts.grants.catalog_for(asker.analyst_account()))
 
     def _path(self, account: str) -> list[Report]:
         return [self._manager.get(member.id) for member in self._manager.path(account)]

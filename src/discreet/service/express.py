@@ -72,10 +72,10 @@ class Express:
             None if name not in headers else headers[name].decode("latin-1")
             for name in (b"authorization", b"accept", b"idempotency-key")
         )
-        asker = self._parts.keyring.recall(authorization)
+        asker = self._parts.keyring.cached(authorization)
         if asker is None or asker.account is None or "analyst" not in asker.roles:
             return None
-        catalog, standing = self._parts.grants.recall(asker.account), self._standings.recall(asker.account)
+        catalog, standing = self._parts.grants.cached(asker.account), self._standings.recall(asker.account)
         kept = self._replays.recall((asker.account, body, wanted_form(accept)), catalog)
         if kept is None or standing is None or not self._keys.allow(asker.account, key, body):
             return None

@@ -54,7 +54,7 @@ _YEAR_US = 365 * 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Founded:
+class Project:
     """What was made.
 
     Args:
@@ -77,7 +77,7 @@ def found(
     environment: Mapping[str, str],
     clock: Callable[[], datetime],
     random: Callable[[int], bytes],
-) -> Founded:
+) -> Project:
     """Make all that a service needs, wholly or not at all.
 
     Args:
@@ -111,7 +111,7 @@ def found(
         where = "catalog.toml" if catalog is None else str(catalog.absolute())
         (stage / "discreet.toml").write_text(_settings(where, store), "utf-8")
         keys = _stocked(stage, store, known, environment, clock, random)
-    return Founded(folder / "discreet.toml", keys, QUESTION if catalog is None else None)
+    return Project(folder / "discreet.toml", keys, QUESTION if catalog is None else None)
 
 
 def make_key(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from discreet.budget.checkpoints import Notary
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.service.auth.api_keys import microseconds
-from discreet.service.observability.events import Failed, Tended
+from discreet.service.observability.events import Failed, LeasesExpired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.manager import BudgetManager
     from discreet.budget.store import BudgetStore
-    from discreet.service.auth.api_keys import Locksmith
+    from discreet.service.auth.api_keys import ApiKeys
     from discreet.service.observability.logging import Log
 
 
@@ -39,7 +39,7 @@ class Meter(Protocol):
 
 
 @dataclass(slots=True)
-class Marks:
+class MaintenanceStatus:
     """When something last succeeded, in seconds that only rise; None if it never did.
 
     Args:
@@ -54,7 +54,7 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedNotary(Notary):
+class TimedNotary(Notary):
     """A notary that leaves a mark when it sealed.
 
     Args:
@@ -62,7 +62,7 @@ class MarkedNotary(Notary):
         monotonic: seconds that only rise.
     """
 
-    marks: Marks
+    marks: MaintenanceStatus
     monotonic: Callable[[], float]
 
     def seal(self, store: BudgetStore) -> None:
@@ -71,7 +71,7 @@ class MarkedNotary(Notary):
         self.marks.sealed = self.monotonic()
 
 
-class Upkeep:
+class Maintenance:
     """Tends the budgets.
 
     Args:
@@ -88,12 +88,12 @@ class Upkeep:
     def __init__(
         self,
         manager: BudgetManager,
-        locksmith: Locksmith,
+        locksmith: ApiKeys,
         meter: Meter,
         log: Log,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
-        marks: Marks,
+        marks: MaintenanceStatus,
         *,
         witnessed: bool,
     ) -> None:
@@ -131,7 +131,7 @@ class Upkeep:
             return
         self._marks.tended = self._monotonic()
         if ended:
-            self._log.event(Tended(ended))
+            self._log.event(LeasesExpired(ended))
 
     def last(self) -> None:
         """What has to happen before the service stops."""

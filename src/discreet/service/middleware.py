@@ -12,8 +12,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 
 from discreet.service.observability.events import Failed, Requested, on_grid
-from discreet.service.observability.traces import Facts
-from discreet.service.problems import trouble_of
+from discreet.service.observability.traces import SpanAttributes
+from discreet.service.problems import problem_of
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ KEY = "discreet.visit"
 
 
 @dataclass(slots=True)
-class Visit:
+class RequestContext:
     """What is known of a request so far.
 
     Args:
@@ -50,13 +50,13 @@ class Visit:
     mechanism: str | None = None
 
 
-def visit_of(scope: Scope) -> Visit:
+def context_of(scope: Scope) -> RequestContext:
     """The visit that a request is."""
-    visit: Visit = scope[KEY]
+    visit: RequestContext = scope[KEY]
     return visit
 
 
-class Reception:
+class RequestMiddleware:
     """Names, traces and tells each request, and answers its problem if it has one.
 
     Args:
@@ -73,7 +73,7 @@ class Reception:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = scope[KEY] = Visit(self._parts.ids(), self._parts.monotonic())
+        visit = scope[KEY] = RequestContext(self._parts.ids(), self._parts.monotonic())
 
         async def sends(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -84,11 +84,11 @@ class Reception:
             await send(message)
 
         parent = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1") or None
-        with self._parts.tracer.span("request", Facts(visit.request_id), parent):
+        with self._parts.tracer.span("request", SpanAttributes(visit.request_id), parent):
             await self._answer(scope, receive, sends, visit)
         self._parts.log.event(self._told(scope, visit))
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, visit: Visit) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, visit: RequestContext) -> None:
         try:
             await self._app(scope, receive, send)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may print it
@@ -98,7 +98,7 @@ class Reception:
             if not visit.status:
                 await response(scope, receive, send)
 
-    def _told(self, scope: Scope, visit: Visit) -> Requested:
+    def _told(self, scope: Scope, visit: RequestContext) -> Requested:
         took = on_grid(self._parts.monotonic() - visit.began, self._grid_ms)
         return Requested(
             visit.request_id,
@@ -115,7 +115,7 @@ class Reception:
 
 def problem_response(scope: Scope, error: Exception) -> Response:
     """The problem that *error* is, as it is answered."""
-    visit, trouble = visit_of(scope), trouble_of(error)
+    visit, trouble = context_of(scope), problem_of(error)
     visit.problem = trouble.slug
     body = problem(trouble.slug, trouble.detail, visit.request_id, **trouble.more).to_bytes()
     return Response(body, KINDS[trouble.slug].status, dict(trouble.headers), PROBLEM_TYPE)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from discreet.warehouse import Warehouse
 
 
-class Keyring(Protocol):
-    """Tells who asks; see `discreet.service.auth.api_keys.Keyring`."""
+class Authenticator(Protocol):
+    """Tells who asks; see `discreet.service.auth.api_keys.Authenticator`."""
 
-    def recall(self, header: str | None) -> Identity | None:
+    def cached(self, header: str | None) -> Identity | None:
         """Whose header it is, from memory alone; None if memory does not know.
 
         Raises:
@@ -29,7 +29,7 @@ class Keyring(Protocol):
         """
         ...
 
-    def identify(self, header: str | None) -> Identity:
+    def authenticate(self, header: str | None) -> Identity:
         """Whose header it is; may wait for the store or an issuer of tokens.
 
         Raises:
@@ -41,11 +41,11 @@ class Keyring(Protocol):
 class Grants(Protocol):
     """Tells who may ask about what; see `discreet.service.auth.grants.Grants`."""
 
-    def recall(self, account: str) -> Catalog | None:
+    def cached(self, account: str) -> Catalog | None:
         """What *account* may ask about, from memory alone; None if memory does not know."""
         ...
 
-    def visible(self, account: str) -> Catalog:
+    def catalog_for(self, account: str) -> Catalog:
         """What *account* may ask about: the same object as long as nothing changes. May wait for the store."""
         ...
 
@@ -67,7 +67,7 @@ class Parts:
         warehouse: all datasets and their engines; nobody is shown more of them than `grants` says.
         keyring: tells who asks.
         grants: tells who may ask about what.
-        registry: where keys and grants are kept, from memory; see `discreet.service.auth.records.Registry`.
+        registry: where keys and grants are kept, from memory; see `discreet.service.auth.records.RecordCache`.
         settings: what the service runs with.
         secret: at least 32 random bytes, from which keys are derived for noise, for the names of answers and for
             fingerprints of the data. Whoever holds it can remove the noise.
@@ -85,7 +85,7 @@ class Parts:
 
     manager: BudgetManager
     warehouse: Warehouse
-    keyring: Keyring
+    keyring: Authenticator
     grants: Grants
     registry: Any
     settings: Settings

@@ -93,7 +93,7 @@ class TooManyRequests(DiscreetError):
         super().__init__("too many requests; wait as long as the header Retry-After says, and ask again")
 
 
-class UnderWay(DiscreetError):
+class RequestInFlight(DiscreetError):
     """The same request is being answered."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class RunFailed(DiscreetError):
         super().__init__("the data was queried and there is no answer; asking the same question again is paid for")
 
 
-class ClientGone(DiscreetError):
+class ClientDisconnected(DiscreetError):
     """Nobody waits for the answer any more; what runs for it is stopped."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class ClientGone(DiscreetError):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ProblemAnswer:
     """What is answered instead of an answer.
 
     Args:
@@ -149,37 +149,37 @@ class Trouble:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-_ENGINE_FAILED = Trouble(
+_ENGINE_FAILED = ProblemAnswer(
     "engine-failed",
     "the data was asked, and no answer came; its worst case stays charged, and pays for asking the same question again",
 )
-_STORE_UNAVAILABLE = Trouble(
+_STORE_UNAVAILABLE = ProblemAnswer(
     "store-unavailable",
     "the budgets cannot be reached, so nothing is answered; send the same request again, and it is charged once",
     headers={"Retry-After": "2"},
 )
-_INTERNAL = Trouble("internal", "the service made a mistake, which is in its log")
+_INTERNAL = ProblemAnswer("internal", "the service made a mistake, which is in its log")
 
-_FIXED: Mapping[type[Exception], Trouble] = {
-    EngineTimeout: Trouble(
+_FIXED: Mapping[type[Exception], ProblemAnswer] = {
+    EngineTimeout: ProblemAnswer(
         "engine-timeout",
         "the data was asked, and no answer came in time; its worst case stays charged, and pays for asking the same "
         "question again",
     ),
     EngineError: _ENGINE_FAILED,
     LeaseLost: _ENGINE_FAILED,
-    ClientGone: _ENGINE_FAILED,
-    DataChanged: Trouble(
+    ClientDisconnected: _ENGINE_FAILED,
+    DataChanged: ProblemAnswer(
         "data-changed",
         "the data changed although its version did not, so nothing is answered until its owner gives it a new version",
     ),
     StoreUnavailable: _STORE_UNAVAILABLE,
     StoreBehind: _STORE_UNAVAILABLE,
     LedgerBroken: _STORE_UNAVAILABLE,
-    ClockError: Trouble(
+    ClockError: ProblemAnswer(
         "clock", "the clock of the budgets ran ahead; nothing is answered until an officer confirms the time"
     ),
-    IssuerUnavailable: Trouble(
+    IssuerUnavailable: ProblemAnswer(
         "store-unavailable",
         "nobody can tell whose token this is, because its issuer cannot be reached; ask again",
         headers={"Retry-After": "5"},
@@ -187,13 +187,13 @@ _FIXED: Mapping[type[Exception], Trouble] = {
 }
 """By exception, the first that fits: sentences that say the same whatever happened."""
 
-_BEFORE_START: Mapping[type[Exception], Trouble] = {
-    kind: Trouble(
+_BEFORE_START: Mapping[type[Exception], ProblemAnswer] = {
+    kind: ProblemAnswer(
         "engine-unavailable",
         "the data cannot be reached now; nothing was charged, ask again",
         headers={"Retry-After": "5"},
     )
-    for kind in (EngineError, LeaseLost, ClientGone)
+    for kind in (EngineError, LeaseLost, ClientDisconnected)
 }
 
 _SPOKEN: Mapping[type[Exception], Slug] = {
@@ -213,25 +213,27 @@ _SPOKEN: Mapping[type[Exception], Slug] = {
 """By exception, the first that fits: sentences of ours that may be shown."""
 
 
-def trouble_of(error: Exception) -> Trouble:
+def problem_of(error: Exception) -> ProblemAnswer:
     """What is answered when *error* was raised."""
     match error:
         case HTTPException():
             found = _of_routing(error)
         case RequestValidationError():
-            found = Trouble("out-of-range", "the request has a part that is not what it should be")
+            found = ProblemAnswer("out-of-range", "the request has a part that is not what it should be")
         case Unauthorized():
-            found = Trouble("unauthorized", str(error), headers={"WWW-Authenticate": "Bearer"})
+            found = ProblemAnswer("unauthorized", str(error), headers={"WWW-Authenticate": "Bearer"})
         case TooManyRequests():
-            found = Trouble("too-many-requests", str(error), headers={"Retry-After": str(math.ceil(error.seconds))})
-        case UnderWay():
-            found = Trouble("in-flight", str(error), headers={"Retry-After": "1"})
+            found = ProblemAnswer(
+                "too-many-requests", str(error), headers={"Retry-After": str(math.ceil(error.seconds))}
+            )
+        case RequestInFlight():
+            found = ProblemAnswer("in-flight", str(error), headers={"Retry-After": "1"})
         case BudgetShort():
             found = _short(error.refusal, error.fits)
         case BudgetRefused():
             found = _short(error.refusal, None)
         case Suspended():
-            found = Trouble("suspended", str(error), {"account": error.account, "until": moment(error.until_us)})
+            found = ProblemAnswer("suspended", str(error), {"account": error.account, "until": moment(error.until_us)})
         case RunFailed():
             found = _failed(error.__cause__)
         case _:
@@ -256,26 +258,26 @@ def left(cost: Cost) -> Spend:
 
 
 def _first(
-    table: Mapping[type[Exception], Slug] | Mapping[type[Exception], Trouble], error: Exception
-) -> Trouble | None:
+    table: Mapping[type[Exception], Slug] | Mapping[type[Exception], ProblemAnswer], error: Exception
+) -> ProblemAnswer | None:
     for kind, found in table.items():
         if isinstance(error, kind):
-            if isinstance(found, Trouble):
+            if isinstance(found, ProblemAnswer):
                 return found
             position = getattr(error, "position", None)
-            return Trouble(found, str(error), {} if position is None else {"position": position})
+            return ProblemAnswer(found, str(error), {} if position is None else {"position": position})
     return None
 
 
-def _failed(cause: BaseException | None) -> Trouble:
+def _failed(cause: BaseException | None) -> ProblemAnswer:
     """A run that failed after the data was asked."""
     if isinstance(cause, InputError) and isinstance(cause, Exception):
-        return Trouble("out-of-range", f"{cause}; the data was asked, so the worst case stays charged")
+        return ProblemAnswer("out-of-range", f"{cause}; the data was asked, so the worst case stays charged")
     found = _first(_FIXED, cause) if isinstance(cause, Exception) else None
     return found or _INTERNAL
 
 
-def _short(refusal: Refusal, fits: Fitting | None) -> Trouble:
+def _short(refusal: Refusal, fits: Fitting | None) -> ProblemAnswer:
     more: dict[str, Any] = {
         "account": refusal.account,
         "needed": needed(refusal.needed),
@@ -284,16 +286,16 @@ def _short(refusal: Refusal, fits: Fitting | None) -> Trouble:
         "fits": fits,
     }
     detail = f"the answer could cost more than account {refusal.account!r} has left; see needed, left and fits"
-    return Trouble("budget-short", detail, more)
+    return ProblemAnswer("budget-short", detail, more)
 
 
-def _of_routing(error: HTTPException) -> Trouble:
+def _of_routing(error: HTTPException) -> ProblemAnswer:
     """What the framework refused before any of our code saw it."""
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        return Trouble(
+        return ProblemAnswer(
             "method-not-allowed", "see the header Allow for the methods that there are here", headers=headers
         )
     if error.status_code == 404:
-        return Trouble("not-found", str(NotFound()))
-    return Trouble("malformed", "the request cannot be read", headers=headers)
+        return ProblemAnswer("not-found", str(NotFound()))
+    return ProblemAnswer("malformed", "the request cannot be read", headers=headers)

@@ -15,9 +15,9 @@ from discreet.budget.model import NAME_LONGEST
 from discreet.errors import InputError
 from discreet.service.answering import Sent
 from discreet.service.api.openapi import ANALYSTS
-from discreet.service.auth.gate import in_thread, read_json, watched
+from discreet.service.auth.gate import read_json, run_in_thread, run_while_connected
 from discreet.service.desk import Desk
-from discreet.service.middleware import visit_of
+from discreet.service.middleware import context_of
 from discreet.service.negotiation import content_type, in_form, wanted_form
 from discreet.service.replays import Kept
 from discreet.service.serializers import budget_headers, charged_header
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from discreet.service.answering import Given
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.identity import Identity
-    from discreet.service.middleware import Visit
+    from discreet.service.middleware import RequestContext
     from discreet.service.negotiation import Form
     from discreet.service.parts import Parts
     from discreet.service.replays import Fields, Replays, Standings, UsedKeys
@@ -71,7 +71,7 @@ class Asked:
     form: Form
     key: str | None
     reused: bool
-    visit: Visit
+    visit: RequestContext
 
 
 class Analysts:
@@ -108,7 +108,7 @@ class Analysts:
     async def query(self, request: Request) -> Response:
         """Answer a question."""
         asked = await self._asked(request)
-        catalog = self._parts.grants.recall(asked.account)
+        catalog = self._parts.grants.cached(asked.account)
         kept = self._replays.recall((asked.account, asked.body, asked.form), catalog)
         if kept is not None and not asked.reused and self._keys.fits(asked.account, asked.key, kept.id):
             return await self._replayed(asked, kept)
@@ -121,56 +121,56 @@ class Analysts:
     async def estimate(self, request: Request) -> Response:
         """What a question could cost."""
         refuse_parameters(request)
-        asker = await self._gate.enter(request, "analyst")
+        asker = await self._gate.authorize(request, "analyst")
         body = await read_json(request, self._gate.settings.service.body_most_bytes)
-        with self._gate.places.taken(asker.asking()):
-            return _json(await in_thread(lambda: self._desk.estimate(asker, read_question(body))))
+        with self._gate.places.slot(asker.analyst_account()):
+            return _json(await run_in_thread(lambda: self._desk.estimate(asker, read_question(body))))
 
     # ---------------------------------------------------------------------------------------------- looking
 
     async def budget(self, request: Request) -> Response:
         """How the account stands."""
         refuse_parameters(request)
-        asker = await self._gate.enter(request, "analyst")
-        return _json(await in_thread(self._desk.budget, asker))
+        asker = await self._gate.authorize(request, "analyst")
+        return _json(await run_in_thread(self._desk.budget, asker))
 
     async def datasets(self, request: Request) -> Response:
         """What may be asked about."""
         refuse_parameters(request)
-        asker = await self._gate.enter(request, "analyst")
-        return _json(await in_thread(self._desk.datasets, asker))
+        asker = await self._gate.authorize(request, "analyst")
+        return _json(await run_in_thread(self._desk.datasets, asker))
 
     async def dataset(self, request: Request) -> Response:
         """What may be asked about one dataset."""
         refuse_parameters(request)
-        asker = await self._gate.enter(request, "analyst")
-        return _json(await in_thread(self._desk.dataset, asker, request.path_params["name"]))
+        asker = await self._gate.authorize(request, "analyst")
+        return _json(await run_in_thread(self._desk.dataset, asker, request.path_params["name"]))
 
     async def releases(self, request: Request) -> Response:
         """What was paid for."""
         refuse_parameters(request, {"limit", "before"})
-        asker = await self._gate.enter(request, "analyst")
+        asker = await self._gate.authorize(request, "analyst")
         most = parameter(request, "limit", PAGE_MOST) or PAGE
-        return _json(await in_thread(self._desk.history, asker, parameter(request, "before", 2**63 - 1), most))
+        return _json(await run_in_thread(self._desk.history, asker, parameter(request, "before", 2**63 - 1), most))
 
     async def release(self, request: Request) -> Response:
         """An answer that was paid for."""
         refuse_parameters(request)
-        asker = await self._gate.enter(request, "analyst")
+        asker = await self._gate.authorize(request, "analyst")
         form, id_ = wanted_form(request.headers.get("accept")), request.path_params["id"]
-        body = await in_thread(lambda: in_form(self._desk.release(asker, id_), form))
+        body = await run_in_thread(lambda: in_form(self._desk.release(asker, id_), form))
         return Response(body, headers={"Discreet-Release": id_, "Vary": "Accept", "Content-Type": content_type(form)})
 
     # ---------------------------------------------------------------------------------------------- one question
 
     async def _asked(self, request: Request) -> Asked:
         refuse_parameters(request)
-        asker = await self._gate.enter(request, "analyst")
+        asker = await self._gate.authorize(request, "analyst")
         form, key = wanted_form(request.headers.get("accept")), idempotency_key(request)
         body = await read_json(request, self._gate.settings.service.body_most_bytes)
-        account = asker.asking()
+        account = asker.analyst_account()
         reused = not self._keys.allow(account, key, body)
-        return Asked(asker, account, body, form, key, reused, visit_of(request.scope))
+        return Asked(asker, account, body, form, key, reused, context_of(request.scope))
 
     async def _run(self, request: Request, asked: Asked) -> tuple[Given, bytes]:
         def work(gone: Callable[[], bool]) -> tuple[Given, bytes]:
@@ -180,8 +180,8 @@ class Analysts:
             given = self._desk.query(asked.asker, sent)
             return given, in_form(given.document, asked.form)
 
-        with self._gate.places.taken(asked.account):
-            return await watched(request, work, self._gate.places.threads)
+        with self._gate.places.slot(asked.account):
+            return await run_while_connected(request, work, self._gate.places.threads)
 
     def _answered(self, asked: Asked, given: Given, body: bytes) -> Response:
         self._keys.note(asked.account, asked.key, asked.body, given.id)
@@ -204,12 +204,12 @@ class Analysts:
         self._keys.note(asked.account, asked.key, asked.body, kept.id)
         standing = self._standings.recall(asked.account)
         if standing is None:
-            report = await in_thread(self._desk.standing, asked.account)
+            report = await run_in_thread(self._desk.standing, asked.account)
             standing = self._standings.note(asked.account, as_sent(budget_headers(report)))
         asked.visit.release, asked.visit.mechanism = kept.id, kept.mechanism
         return _raw(kept.body, [*kept.headers, *standing])
 
-    def _until_grid(self, visit: Visit) -> float:
+    def _until_grid(self, visit: RequestContext) -> float:
         """Seconds until an answer may leave: nobody sees more finely how long it took."""
         grid = self._gate.settings.service.release_grid_ms / 1000
         if not grid:

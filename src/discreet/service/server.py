@@ -25,13 +25,13 @@ from discreet.budget.model import LEASE_MOST_MS
 from discreet.catalog.load import load_catalog
 from discreet.errors import DiscreetError, InputError
 from discreet.service.app import create_app
-from discreet.service.auth.api_keys import Keyring, Locksmith
+from discreet.service.auth.api_keys import ApiKeys, Authenticator
 from discreet.service.auth.grants import Grants
 from discreet.service.auth.oidc import Issuer
-from discreet.service.auth.records import KEY, Registry
-from discreet.service.maintenance import MarkedNotary, Marks, Upkeep
-from discreet.service.observability.events import Began, Ended
-from discreet.service.observability.logging import EveryLog, StructuredLog, overhear
+from discreet.service.auth.records import KEY, RecordCache
+from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedNotary
+from discreet.service.observability.events import Started, Stopped
+from discreet.service.observability.logging import CombinedLog, StructuredLog, capture_library_logs
 from discreet.service.observability.metrics import Metrics
 from discreet.service.observability.traces import open_tracer
 from discreet.service.parts import Parts
@@ -55,7 +55,7 @@ _LEASE_SPARE_MS = 60_000
 
 
 @contextlib.contextmanager
-def open_parts(
+def open_service(
     settings: Settings,
     environment: Mapping[str, str],
     stream: TextIO = sys.stdout,
@@ -76,8 +76,8 @@ def open_parts(
         LedgerBroken: what was witnessed is not what the store holds.
     """
     metrics = Metrics(time.monotonic)
-    log = EveryLog(StructuredLog(stream, settings.logs.format, clock), metrics)
-    secret, marks = noise_secret(settings.noise, environment), Marks()
+    log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
+    secret, marks = noise_secret(settings.noise, environment), MaintenanceStatus()
     notary = None if settings.witness is None else _notary(settings.witness, marks)
     catalog = load_catalog(settings.service.catalog)
     with contextlib.ExitStack() as stack:
@@ -85,13 +85,13 @@ def open_parts(
         stack.callback(tracer.close)
         store = stack.enter_context(contextlib.closing(open_store(settings.store, environment, clock)))
         manager = BudgetManager(metrics.timed(store), _name, _lease_ms(catalog), notary=notary, computational=True)
-        registry, tokens = Registry(manager, clock), None
+        registry, tokens = RecordCache(manager, clock), None
         if settings.oidc is not None:
             tokens = Issuer(settings.oidc, stack.enter_context(httpx.Client()), clock, log)
         elif not manager.records(KEY):
             raise InputError("nobody has a key to this service: discreet init makes the first")
-        keyring = Keyring(registry, clock, tokens)
-        locksmith = Locksmith(manager, registry, keyring, clock, secrets.token_bytes)
+        keyring = Authenticator(registry, clock, tokens)
+        locksmith = ApiKeys(manager, registry, keyring, clock, secrets.token_bytes)
         peers = None
         if settings.datacentre is not None:
             opened = open_peers(settings.datacentre, store, environment, log)
@@ -112,7 +112,9 @@ def open_parts(
             log=log,
             metrics=metrics,
             tracer=tracer,
-            upkeep=Upkeep(manager, locksmith, metrics, log, clock, time.monotonic, marks, witnessed=notary is not None),
+            upkeep=Maintenance(
+                manager, locksmith, metrics, log, clock, time.monotonic, marks, witnessed=notary is not None
+            ),
             peers=peers,
         )
 
@@ -132,12 +134,12 @@ def serve(
         listener: where to listen, in place of what the settings say.
 
     Raises:
-        InputError: the port cannot be had; and as `open_parts`, whose other errors it raises too.
+        InputError: the port cannot be had; and as `open_service`, whose other errors it raises too.
     """
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(listener or listen(settings)))
-        parts = stack.enter_context(open_parts(settings, environment))
-        stack.enter_context(overhear(parts.log))
+        parts = stack.enter_context(open_service(settings, environment))
+        stack.enter_context(capture_library_logs(parts.log))
         stack.enter_context(_metrics_shown(settings, parts))
         server = uvicorn.Server(_configuration(settings, parts))
         # uvicorn sends itself the signal once more when it is done with it: nobody is to die of that
@@ -150,14 +152,14 @@ def serve(
             stack.enter_context(parts.peers.going_on())
         host, port = listener.getsockname()[:2]
         datasets = len(parts.warehouse.catalog.datasets)
-        parts.log.event(Began(__version__, host, port, settings.store.kind, datasets))
+        parts.log.event(Started(__version__, host, port, settings.store.kind, datasets))
         announce(url_of(listener))
         try:
             server.run(sockets=[listener])
         except BaseException:
-            parts.log.event(Ended("failed"))
+            parts.log.event(Stopped("failed"))
             raise
-        parts.log.event(Ended())
+        parts.log.event(Stopped())
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -181,8 +183,8 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _notary(witness: WitnessSettings, marks: Marks) -> MarkedNotary:
-    return MarkedNotary(FileWitness(witness.file), signing_key(witness.signing_key_file), marks, time.monotonic)
+def _notary(witness: WitnessSettings, marks: MaintenanceStatus) -> TimedNotary:
+    return TimedNotary(FileWitness(witness.file), signing_key(witness.signing_key_file), marks, time.monotonic)
 
 
 def _name() -> str:
@@ -254,11 +256,11 @@ def serve_many(
 
     Raises:
         WorkerDied: a process ended by itself.
-        DiscreetError: as `open_parts`.
+        DiscreetError: as `open_service`.
     """
     context = multiprocessing.get_context("spawn")
     with contextlib.closing(listen(settings)) as listener:
-        with open_parts(settings, environment):  # what is wrong is told once, and schemas are made by one
+        with open_service(settings, environment):  # what is wrong is told once, and schemas are made by one
             pass
         workers = [
             context.Process(target=_work, args=(path, dict(overrides), listener), name=f"worker {n + 1}")

@@ -32,7 +32,7 @@ from discreet.service.app import create_app
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.grants import grant_name, grant_text
 from discreet.service.auth.records import GRANT, KEY
-from discreet.service.server import open_parts
+from discreet.service.server import open_service
 from discreet.service.settings import load_settings
 from discreet.service.stores import open_store
 from tests.service.shelf import NOON, Clock
@@ -195,7 +195,7 @@ class House:
             parts: of the service, instead of those that are opened.
         """
         stream = io.StringIO()
-        with open_parts(self.settings, self.environment, stream, self.clock) as opened:
+        with open_service(self.settings, self.environment, stream, self.clock) as opened:
             service = Service(self, dataclasses.replace(opened, **parts), stream)
             with service:
                 yield service

@@ -215,16 +215,16 @@ def _run(folder, environment, now, pipe, orders):
     place = Path(folder)
     os.dup2(os.open(place / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), sys.stdout.fileno())
     dies = _Dies(orders, place, pipe)
-    open_parts, create_app = start.open_parts, start.create_app
+    open_service, create_app = start.open_service, start.create_app
     began = datetime.fromisoformat(now) + timedelta(seconds=orders.later)
 
     @contextlib.contextmanager
     def opened(settings, variables):
-        with open_parts(settings, variables, sys.stdout, lambda: began) as parts:
+        with open_service(settings, variables, sys.stdout, lambda: began) as parts:
             yield dataclasses.replace(parts, tracer=dies)
 
     start.open_store = functools.partial(_store, dies.step)
-    start.open_parts = opened
+    start.open_service = opened
     start.create_app = lambda parts: dies.replying(create_app(parts))
     start._LEASE_SPARE_MS = orders.lease_spare_ms
     start.serve(load_settings(place / "discreet.toml"), environment, pipe.send)

@@ -14,12 +14,12 @@ from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
 from discreet.budget.model import Account, Act
 from discreet.errors import InputError
 from discreet.service.api.openapi_admin import ROUTES
-from discreet.service.auth.api_keys import Locksmith
-from discreet.service.auth.gate import gate_of, in_thread, read_json
+from discreet.service.auth.api_keys import ApiKeys
+from discreet.service.auth.gate import gate_of, read_json, run_in_thread
 from discreet.service.auth.grants import columns_in, grant_name, grant_text, named_in
 from discreet.service.auth.records import GRANT
-from discreet.service.middleware import visit_of
-from discreet.service.observability.events import Acted
+from discreet.service.middleware import context_of
+from discreet.service.observability.events import AdminChanged
 from discreet.service.problems import NotFound
 from discreet.service.routes import RawRoute, idempotency_key, parameter, refuse_parameters
 from discreet.service.serializers import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Catalog
     from discreet.service.auth.api_keys import Used
     from discreet.service.auth.identity import Role
-    from discreet.service.auth.records import Registry
+    from discreet.service.auth.records import RecordCache
     from discreet.service.parts import Parts
     from discreet.service.settings import Settings
     from discreet.wire.administration import AccountDetail, ChangedAccount, NewAccount, NewGrant, Payment
@@ -76,56 +76,54 @@ class Administration:
     def __init__(self, parts: Parts) -> None:
         self._log = parts.log
         self._office = Office(parts.manager, parts.registry, parts.warehouse.catalog, parts.settings)
-        self._locksmith = Locksmith(
-            parts.manager, parts.registry, cast("Used", parts.keyring), parts.clock, parts.random
-        )
+        self._locksmith = ApiKeys(parts.manager, parts.registry, cast("Used", parts.keyring), parts.clock, parts.random)
 
     # ---------------------------------------------------------------------------------------------- accounts
 
     async def accounts(self, request: Request) -> Response:
         """List accounts by name."""
         after, most = await self._page(request, "officer")
-        return _json(await in_thread(self._office.accounts, after, most))
+        return _json(await run_in_thread(self._office.accounts, after, most))
 
     async def create_account(self, request: Request) -> Response:
         """Open an account."""
         asked, act = await self._asked(request, "officer", wire.NewAccount)
-        told = await in_thread(self._office.create, asked, act)
+        told = await run_in_thread(self._office.create, asked, act)
         return self._done(request, act, asked.account, told, 201)
 
     async def account(self, request: Request) -> Response:
         """Tell how an account stands."""
         await self._look(request, "officer")
-        return _json(await in_thread(self._office.account, request.path_params["account"]))
+        return _json(await run_in_thread(self._office.account, request.path_params["account"]))
 
     async def change_account(self, request: Request) -> Response:
         """Give an account another limit, period or mode."""
         asked, act = await self._asked(request, "officer", wire.ChangedAccount)
         name = request.path_params["account"]
-        return self._done(request, act, name, await in_thread(self._office.change, name, asked, act))
+        return self._done(request, act, name, await run_in_thread(self._office.change, name, asked, act))
 
     async def charge(self, request: Request) -> Response:
         """Charge an account by hand."""
         asked, act = await self._asked(request, "officer", wire.Payment)
         name = request.path_params["account"]
-        return self._done(request, act, name, await in_thread(self._office.charge, name, asked, act))
+        return self._done(request, act, name, await run_in_thread(self._office.charge, name, asked, act))
 
     async def refund(self, request: Request) -> Response:
         """Give back charges, up to a tenth of the limit."""
         asked, act = await self._asked(request, "officer", wire.Payment)
         name = request.path_params["account"]
-        return self._done(request, act, name, await in_thread(self._office.refund, name, asked, act))
+        return self._done(request, act, name, await run_in_thread(self._office.refund, name, asked, act))
 
     async def lift(self, request: Request) -> Response:
         """End a suspension."""
         _, act = await self._asked(request, "officer", wire.Act)
         name = request.path_params["account"]
-        return self._done(request, act, name, await in_thread(self._office.lift, name, act))
+        return self._done(request, act, name, await run_in_thread(self._office.lift, name, act))
 
     async def confirm_clock(self, request: Request) -> Response:
         """Take the time of the store as right, after it ran ahead."""
         _, act = await self._asked(request, "officer", wire.Act)
-        await in_thread(self._office.confirm_clock, act)
+        await run_in_thread(self._office.confirm_clock, act)
         return self._done(request, act, "clock")
 
     # ---------------------------------------------------------------------------------------------- grants
@@ -133,20 +131,20 @@ class Administration:
     async def grants(self, request: Request) -> Response:
         """List grants by account and dataset."""
         after, most = await self._page(request, "officer", "account")
-        return _json(await in_thread(self._office.grants, request.query_params.get("account"), after, most))
+        return _json(await run_in_thread(self._office.grants, request.query_params.get("account"), after, most))
 
     async def grant(self, request: Request) -> Response:
         """Let an account, and all below it, ask about a dataset."""
         asked, act = await self._asked(request, "officer", wire.NewGrant)
         account, dataset = request.path_params["account"], request.path_params["dataset"]
-        told = await in_thread(self._office.grant, account, dataset, asked, act)
+        told = await run_in_thread(self._office.grant, account, dataset, asked, act)
         return self._done(request, act, account, told)
 
     async def revoke_grant(self, request: Request) -> Response:
         """Take a grant back."""
         act = await self._removing(request, "officer")
         account, dataset = request.path_params["account"], request.path_params["dataset"]
-        await in_thread(self._office.revoke_grant, account, dataset, act)
+        await run_in_thread(self._office.revoke_grant, account, dataset, act)
         return self._done(request, act, account)
 
     # ---------------------------------------------------------------------------------------------- keys
@@ -154,24 +152,24 @@ class Administration:
     async def keys(self, request: Request) -> Response:
         """List API keys by id."""
         after, most = await self._page(request, "admin")
-        return _json(await in_thread(self._locksmith.listed, after, most))
+        return _json(await run_in_thread(self._locksmith.listed, after, most))
 
     async def make_key(self, request: Request) -> Response:
         """Make an API key; it is shown once."""
         asked, act = await self._asked(request, "admin", wire.NewKey)
-        made = await in_thread(self._locksmith.make, asked, act)
+        made = await run_in_thread(self._locksmith.make, asked, act)
         return self._done(request, act, made.id, made, 201)
 
     async def rotate_key(self, request: Request) -> Response:
         """Make another key for the same; both are good for a while."""
         asked, act = await self._asked(request, "admin", wire.RotatedKey)
-        made = await in_thread(self._locksmith.rotate, request.path_params["key"], asked, act)
+        made = await run_in_thread(self._locksmith.rotate, request.path_params["key"], asked, act)
         return self._done(request, act, made.id, made, 201)
 
     async def revoke_key(self, request: Request) -> Response:
         """Have a key open nothing any more."""
         act = await self._removing(request, "admin")
-        await in_thread(self._locksmith.revoke, request.path_params["key"], act)
+        await run_in_thread(self._locksmith.revoke, request.path_params["key"], act)
         return self._done(request, act, request.path_params["key"])
 
     # ---------------------------------------------------------------------------------------------- ledger, settings
@@ -181,12 +179,12 @@ class Administration:
         await self._look(request, "officer", "chain", "after", "limit")
         chain, after = _from_nought(request, "chain"), _from_nought(request, "after")
         most = parameter(request, "limit", PAGE_MOST) or PAGE
-        return _json(await in_thread(self._office.ledger, chain, after, most))
+        return _json(await run_in_thread(self._office.ledger, chain, after, most))
 
     async def verify(self, request: Request) -> Response:
         """Read the whole ledger, and tell whether it can be trusted."""
         await self._look(request, "officer")
-        return _json(await in_thread(self._office.verify))
+        return _json(await run_in_thread(self._office.verify))
 
     async def settings(self, request: Request) -> Response:
         """Tell what the service runs with."""
@@ -197,7 +195,7 @@ class Administration:
 
     async def _look(self, request: Request, role: Role, *parameters: str) -> None:
         refuse_parameters(request, parameters)
-        await gate_of(request).enter(request, role)
+        await gate_of(request).authorize(request, role)
 
     async def _page(self, request: Request, role: Role, *parameters: str) -> tuple[str | None, int]:
         await self._look(request, role, "after", "limit", *parameters)
@@ -206,14 +204,14 @@ class Administration:
     async def _asked(self, request: Request, role: Role, kind: type[Asked]) -> tuple[Asked, Act]:
         refuse_parameters(request)
         gate, key = gate_of(request), idempotency_key(request)
-        asker = await gate.enter(request, role)
+        asker = await gate.authorize(request, role)
         asked = read_body(kind, await read_json(request, gate.settings.service.body_most_bytes))
         return asked, Act(asker.actor, asked.reason, key)
 
     async def _removing(self, request: Request, role: Role) -> Act:
         refuse_parameters(request, {"reason"})
         key = idempotency_key(request)
-        asker = await gate_of(request).enter(request, role)
+        asker = await gate_of(request).authorize(request, role)
         if "reason" not in request.query_params:
             raise InputError("the parameter reason must say why; it is kept in the ledger")
         return Act(asker.actor, request.query_params["reason"], key)
@@ -221,9 +219,9 @@ class Administration:
     def _done(
         self, request: Request, act: Act, subject: str, told: BaseModel | None = None, status: int = 200
     ) -> Response:
-        visit = visit_of(request.scope)
+        visit = context_of(request.scope)
         route = f"{request.method} {request.scope['route'].path}"
-        self._log.event(Acted(visit.request_id, act.actor, route, subject))
+        self._log.event(AdminChanged(visit.request_id, act.actor, route, subject))
         return Response(status_code=204) if told is None else _json(told, status)
 
 
@@ -246,7 +244,7 @@ class Office:
         settings: what the service runs with.
     """
 
-    def __init__(self, manager: BudgetManager, registry: Registry, catalog: Catalog, settings: Settings) -> None:
+    def __init__(self, manager: BudgetManager, registry: RecordCache, catalog: Catalog, settings: Settings) -> None:
         self._manager, self._registry, self._catalog, self._settings = manager, registry, catalog, settings
 
     # ---------------------------------------------------------------------------------------------- accounts
@@ -354,7 +352,7 @@ class Office:
             raise InputError(f"the catalog has no column {unknown[0]!r} in the dataset {name!r} that could be granted")
         columns = None if asked.columns is None else frozenset(known[column.casefold()] for column in asked.columns)
         self._manager.put_record(GRANT, grant_name(account, name), grant_text(columns), act)
-        self._registry.forget()
+        self._registry.invalidate()
         return Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
 
     def revoke_grant(self, account: str, dataset: str, act: Act) -> None:
@@ -366,7 +364,7 @@ class Office:
         if self._manager.record(GRANT, grant_name(account, dataset)) is None:
             raise NotFound
         self._manager.put_record(GRANT, grant_name(account, dataset), None, act)
-        self._registry.forget()
+        self._registry.invalidate()
 
     # ---------------------------------------------------------------------------------------------- the ledger
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from discreet.errors import DiscreetError
-from discreet.service.auth.gate import in_thread
+from discreet.service.auth.gate import run_in_thread
 from discreet.wire.administration import Alive, Readiness
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def health_router(parts: Parts) -> APIRouter:
     @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
     async def ready() -> JSONResponse:
         """Whether questions can be answered: if not, send them elsewhere."""
-        checks = await in_thread(checks_of, parts)
+        checks = await run_in_thread(checks_of, parts)
         fine = all(word in {"ok", "none"} for word in checks.values())
         told = Readiness(status="ready" if fine else "unready", checks=dict(checks))
         return JSONResponse(told.model_dump(), 200 if fine else 503)

@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
 from starlette.responses import Response
 
-from discreet.service.auth.gate import in_thread, read_json
-from discreet.service.middleware import visit_of
+from discreet.service.auth.gate import read_json, run_in_thread
+from discreet.service.middleware import context_of
 from discreet.service.routes import RawRoute, refuse_parameters
 from discreet.wire.malformed import read_body
 from discreet.wire.peers import BODY_MOST_BYTES, Requests, Transfers
@@ -26,7 +26,7 @@ def peers_router(parts: Parts) -> APIRouter:
 
     async def read(request: Request) -> bytes:
         peers.admit(request.headers.get("authorization"))
-        visit_of(request.scope).actor = "peer"
+        context_of(request.scope).actor = "peer"
         refuse_parameters(request, set())
         return await read_json(request, BODY_MOST_BYTES)
 
@@ -34,13 +34,13 @@ def peers_router(parts: Parts) -> APIRouter:
     async def requests(request: Request) -> Response:
         """Another data centre is short of shares."""
         message = read_body(Requests, await read(request))
-        return _json(await in_thread(peers.requests, message))
+        return _json(await run_in_thread(peers.requests, message))
 
     @router.post("/v1/peer/transfers", include_in_schema=False)
     async def transfers(request: Request) -> Response:
         """Another data centre sends shares and receipts."""
         message = read_body(Transfers, await read(request))
-        return _json(await in_thread(peers.transfers, message))
+        return _json(await run_in_thread(peers.transfers, message))
 
     return router
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.manager import BudgetManager
     from discreet.service.auth.identity import Role
-    from discreet.service.auth.records import Registry, Snapshot
+    from discreet.service.auth.records import RecordCache, Snapshot
     from discreet.wire.administration import NewKey, RotatedKey
 
 
@@ -115,11 +115,11 @@ class KeyRecord:
 class Tokens(Protocol):
     """Whoever knows identities by other tokens than API keys, such as `discreet.service.auth.oidc.Issuer`."""
 
-    def recall(self, token: str) -> Identity | None:
+    def cached(self, token: str) -> Identity | None:
         """Whose it is, from memory alone; None if that does not hold it."""
         ...
 
-    def identify(self, token: str) -> Identity:
+    def authenticate(self, token: str) -> Identity:
         """Whose it is; may ask the issuer.
 
         Raises:
@@ -149,7 +149,7 @@ def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-class Keyring:
+class Authenticator:
     """Tells by a header who is asking. Usable from several threads.
 
     Args:
@@ -158,7 +158,7 @@ class Keyring:
         tokens: whoever knows tokens that are no API keys; None if only API keys are good.
     """
 
-    def __init__(self, registry: Registry, clock: Callable[[], datetime], tokens: Tokens | None = None) -> None:
+    def __init__(self, registry: RecordCache, clock: Callable[[], datetime], tokens: Tokens | None = None) -> None:
         self._registry, self._clock, self._tokens = registry, clock, tokens
         self._cards: tuple[int, dict[str, tuple[KeyRecord, Identity]]] = -1, {}
         self._used: dict[str, int] = {}
@@ -168,7 +168,7 @@ class Keyring:
         """When each key was last used here since the start, microseconds since 1970 UTC, by id."""
         return dict(self._used)
 
-    def recall(self, header: str | None) -> Identity | None:
+    def cached(self, header: str | None) -> Identity | None:
         """Who sent a header, from memory alone: for those who must not wait.
 
         Returns:
@@ -179,11 +179,11 @@ class Keyring:
         """
         token, id_ = _read(header)
         if id_ is None:
-            return self._issuer.recall(token)
-        snapshot = self._registry.recall()
+            return self._issuer.cached(token)
+        snapshot = self._registry.cached()
         return None if snapshot is None else self._judge(token, id_, snapshot)
 
-    def identify(self, header: str | None) -> Identity:
+    def authenticate(self, header: str | None) -> Identity:
         """Who sent a header; may ask the store and the issuer of tokens.
 
         Args:
@@ -196,7 +196,7 @@ class Keyring:
         """
         token, id_ = _read(header)
         if id_ is None:
-            return self._issuer.identify(token)
+            return self._issuer.authenticate(token)
         return self._judge(token, id_, self._registry.read())
 
     @property
@@ -252,7 +252,7 @@ _USED_MOST = 20_000
 
 
 class Used(Protocol):
-    """Who knows when keys were used in this process; a `discreet.service.auth.api_keys.Keyring`."""
+    """Who knows when keys were used in this process; a `discreet.service.auth.api_keys.Authenticator`."""
 
     @property
     def used(self) -> Mapping[str, int]:
@@ -260,7 +260,7 @@ class Used(Protocol):
         ...
 
 
-class Locksmith:
+class ApiKeys:
     """API keys in the store of the budgets.
 
     Args:
@@ -274,7 +274,7 @@ class Locksmith:
     def __init__(
         self,
         manager: BudgetManager,
-        registry: Registry,
+        registry: RecordCache,
         keyring: Used,
         clock: Callable[[], datetime],
         random: Callable[[int], bytes],
@@ -364,7 +364,7 @@ class Locksmith:
 
     def _put(self, key: str, text: str | None, act: Act) -> None:
         self._manager.put_record(KEY, key, text, act)
-        self._registry.forget()
+        self._registry.invalidate()
 
     def _kept_used(self) -> dict[str, int]:
         text = self._manager.record(USED, _ALL)

@@ -10,9 +10,9 @@ import anyio
 from starlette.requests import ClientDisconnect
 
 from discreet.service.auth.identity import Unauthorized
-from discreet.service.middleware import visit_of
+from discreet.service.middleware import context_of
 from discreet.service.observability.events import Denied
-from discreet.service.problems import ClientGone, TooLarge, TooManyRequests, UnsupportedMediaType
+from discreet.service.problems import ClientDisconnected, TooLarge, TooManyRequests, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ NAMES_MOST = 10_000
 """Askers whose rate is remembered; more are forgotten, the idle ones first."""
 
 
-class Rates:
+class RateLimiter:
     """How often each asker may ask: a bucket of tokens that fills again within a minute.
 
     Args:
@@ -68,7 +68,7 @@ class Rates:
         self._buckets = {name: self._buckets[name] for name in fullest[: NAMES_MOST // 2]}
 
 
-class Places:
+class ConcurrencyLimit:
     """How many questions may be under way at once: some in all, and half of them for one account.
 
     Args:
@@ -81,7 +81,7 @@ class Places:
         self.threads = anyio.CapacityLimiter(most)
 
     @contextlib.contextmanager
-    def taken(self, account: str) -> Iterator[None]:
+    def slot(self, account: str) -> Iterator[None]:
         """Have a place for a while.
 
         Raises:
@@ -109,10 +109,10 @@ class Gate:
     def __init__(self, parts: Parts) -> None:
         self._keyring, self._log = parts.keyring, parts.log
         self.settings: Settings = parts.settings
-        self.rates = Rates(parts.settings.service.requests_per_minute, parts.monotonic)
-        self.places = Places(parts.settings.service.concurrent_most)
+        self.rates = RateLimiter(parts.settings.service.requests_per_minute, parts.monotonic)
+        self.places = ConcurrencyLimit(parts.settings.service.concurrent_most)
 
-    async def enter(self, request: Request, role: Role) -> Identity:
+    async def authorize(self, request: Request, role: Role) -> Identity:
         """Who sent *request*, if she is in *role* and not too fast.
 
         Raises:
@@ -121,11 +121,11 @@ class Gate:
             TooManyRequests: too fast.
             StoreUnavailable: nobody can tell.
         """
-        header, visit = request.headers.get("authorization"), visit_of(request.scope)
+        header, visit = request.headers.get("authorization"), context_of(request.scope)
         try:
-            found = self._keyring.recall(header)
+            found = self._keyring.cached(header)
             if found is None:
-                found = await in_thread(self._keyring.identify, header)
+                found = await run_in_thread(self._keyring.authenticate, header)
         except Unauthorized as error:
             self._log.event(Denied(visit.request_id, error.reason, error.key_id))
             raise
@@ -141,12 +141,14 @@ def gate_of(request: Request) -> Gate:
     return gate
 
 
-async def in_thread(work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+async def run_in_thread(
+    work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+) -> Result:
     """What *work* returns, which may wait; the event loop goes on meanwhile."""
     return await anyio.to_thread.run_sync(lambda: work(*arguments, **named))
 
 
-async def watched(
+async def run_while_connected(
     request: Request, work: Callable[[Callable[[], bool]], Result], threads: anyio.CapacityLimiter
 ) -> Result:
     """What *work* returns, in a thread; it is told when nobody waits for that any more.
@@ -201,5 +203,5 @@ async def read_json(request: Request, most: int) -> bytes:
             if len(body) > most:
                 raise TooLarge(most)
     except ClientDisconnect:
-        raise ClientGone from None
+        raise ClientDisconnected from None
     return bytes(body)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.model import Account
     from discreet.catalog.model import Catalog, Dataset
-    from discreet.service.auth.records import Registry, Snapshot
+    from discreet.service.auth.records import RecordCache, Snapshot
 
 Columns: TypeAlias = frozenset[str] | None
 """The columns of a dataset that somebody may ask about; None for all, also those that the catalog will get."""
@@ -65,7 +65,7 @@ class Grants:
         accounts: where the accounts are.
     """
 
-    def __init__(self, catalog: Catalog, registry: Registry, accounts: Accounts) -> None:
+    def __init__(self, catalog: Catalog, registry: RecordCache, accounts: Accounts) -> None:
         self._catalog, self._registry, self._accounts = catalog, registry, accounts
         self._lock = threading.Lock()
         self._paths: dict[str, tuple[str, ...]] = {}  # for ever: parents never change
@@ -76,13 +76,13 @@ class Grants:
         """All there is: for officers."""
         return self._catalog
 
-    def recall(self, account: str) -> Catalog | None:
+    def cached(self, account: str) -> Catalog | None:
         """What *account* sees, from memory alone; None if memory does not hold it or is older than a second."""
-        snapshot = self._registry.recall()
+        snapshot = self._registry.cached()
         version, catalogs = self._seen
         return catalogs.get(account) if snapshot is not None and snapshot.version == version else None
 
-    def visible(self, account: str) -> Catalog:
+    def catalog_for(self, account: str) -> Catalog:
         """The catalog as *account* sees it: the same object as long as no record changes.
 
         Raises:

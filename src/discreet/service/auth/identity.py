@@ -83,7 +83,7 @@ class Identity:
         if role not in self.roles:
             raise Forbidden(role)
 
-    def asking(self) -> str:
+    def analyst_account(self) -> str:
         """The account that her questions are charged to.
 
         Raises:

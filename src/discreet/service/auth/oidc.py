@@ -24,7 +24,7 @@ from joserfc.jws import JWSRegistry
 
 from discreet.budget.model import NAME_LONGEST
 from discreet.service.auth.identity import Identity, IssuerUnavailable, Unauthorized
-from discreet.service.observability.events import Fetched
+from discreet.service.observability.events import IssuerFetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,21 +83,21 @@ class Issuer:
         self._failed: datetime | None = None
         self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
 
-    def recall(self, token: str) -> Identity | None:
+    def cached(self, token: str) -> Identity | None:
         """Whose *token* is, from memory alone; None if that does not hold it."""
         known = self._known.get(_digest(token))
         if known is None or not self._fresh(self._keys, _FRESH):
             return None
         return known[1] if self._clock().timestamp() < known[0] else None
 
-    def identify(self, token: str) -> Identity:
+    def authenticate(self, token: str) -> Identity:
         """Whose *token* is.
 
         Raises:
             Unauthorized: nobody's: it is no token of the issuer's for us, or is over.
             IssuerUnavailable: the issuer's keys are needed, and it cannot be asked.
         """
-        known = self.recall(token)
+        known = self.cached(token)
         if known is not None:
             return known
         if len(token) > _TOKEN_LONGEST:
@@ -184,11 +184,11 @@ class Issuer:
             self._fail(what)
         if not isinstance(document, dict):
             self._fail(what)
-        self._log.event(Fetched("discovery" if what == "discovery" else "keys", "ok"))
+        self._log.event(IssuerFetched("discovery" if what == "discovery" else "keys", "ok"))
         return document
 
     def _fail(self, what: str) -> NoReturn:
-        self._log.event(Fetched("discovery" if what == "discovery" else "keys", "failed"))
+        self._log.event(IssuerFetched("discovery" if what == "discovery" else "keys", "failed"))
         raise IssuerUnavailable from None
 
 

@@ -45,7 +45,7 @@ class Snapshot:
     grants: Mapping[str, str]
 
 
-class Registry:
+class RecordCache:
     """The records, read again when they changed. Usable from several threads.
 
     Args:
@@ -58,7 +58,7 @@ class Registry:
         self._lock = threading.Lock()
         self._last: tuple[datetime, Snapshot] | None = None
 
-    def recall(self) -> Snapshot | None:
+    def cached(self) -> Snapshot | None:
         """From memory alone, or None if that is older than a second: for those who must not wait."""
         last = self._last
         # A clock that was put back must not keep anything fresh.
@@ -71,9 +71,9 @@ class Registry:
             StoreUnavailable: the store cannot be asked.
         """
         with self._lock:
-            return self.recall() or self._look()
+            return self.cached() or self._look()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Read again next time: something was changed here."""
         with self._lock:  # whoever is reading now may have read what was before
             self._last = None

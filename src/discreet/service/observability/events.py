@@ -9,14 +9,14 @@ true count, a key or an engine's own words, so nobody can log one by mistake.
     Refused      a budget was short, or an account is suspended
     Forfeited    a run failed after the data was asked; its worst case stays charged
     Denied       somebody could not say who they are
-    Acted        an officer or administrator changed something
+    AdminChanged        an officer or administrator changed something
     Failed       a bug, or a failure that nobody foresaw
-    Overheard    a library had something to say
-    Tended       the upkeep ended dead reservations
-    Moved        a share of a budget went from one data centre to another
-    Fetched      the identity provider was asked for its keys
-    Began        the service is ready
-    Ended        it stopped
+    LibraryLogged    a library had something to say
+    LeasesExpired       the upkeep ended dead reservations
+    ShareMoved        a share of a budget went from one data centre to another
+    IssuerFetched      the identity provider was asked for its keys
+    Started        the service is ready
+    Stopped        it stopped
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class AdminChanged:
     """An officer or administrator changed something; the ledger says what, and why.
 
     Args:
@@ -179,11 +179,11 @@ class Failed:
     @classmethod
     def of(cls, error: BaseException, where: str, request_id: str | None = None) -> Self:
         """What may be told of *error*."""
-        return cls(where, *told_of(error), request_id)
+        return cls(where, *describe_exception(error), request_id)
 
 
 @dataclass(frozen=True, slots=True)
-class Overheard:
+class LibraryLogged:
     """A library had something to say. Its words may hold data, so only where it said them is told.
 
     Args:
@@ -202,7 +202,7 @@ class Overheard:
 
 
 @dataclass(frozen=True, slots=True)
-class Tended:
+class LeasesExpired:
     """The upkeep ended reservations whose lease was over.
 
     Args:
@@ -213,7 +213,7 @@ class Tended:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ShareMoved:
     """A share of a budget went from one data centre to another.
 
     Args:
@@ -230,7 +230,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class IssuerFetched:
     """The identity provider was asked.
 
     Args:
@@ -243,7 +243,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class Started:
     """The service is ready.
 
     Args:
@@ -262,7 +262,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Stopped:
     """The service stopped.
 
     Args:
@@ -278,14 +278,14 @@ Event: TypeAlias = (
     | Refused
     | Forfeited
     | Denied
-    | Acted
+    | AdminChanged
     | Failed
-    | Overheard
-    | Tended
-    | Moved
-    | Fetched
-    | Began
-    | Ended
+    | LibraryLogged
+    | LeasesExpired
+    | ShareMoved
+    | IssuerFetched
+    | Started
+    | Stopped
 )
 """All there is to tell."""
 
@@ -302,7 +302,7 @@ CAUSES_MOST = 10
 _SOURCE = Path(__file__).resolve().parent.parent.parent
 
 
-def told_of(error: BaseException) -> tuple[str, tuple[str, ...]]:
+def describe_exception(error: BaseException) -> tuple[str, tuple[str, ...]]:
     """What may be told of an exception: the names of its type and those of its causes, and lines of our own code."""
     names: list[str] = []
     frames: list[str] = []

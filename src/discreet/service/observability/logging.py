@@ -1,6 +1,6 @@
 """The log of the service: one line for each event, and nothing that is not an event.
 
-    log = EveryLog(StructuredLog(sys.stdout, "json", clock), metrics)
+    log = CombinedLog(StructuredLog(sys.stdout, "json", clock), metrics)
     log.event(Released(request_id, ...))
 
 There is no method that takes a text. What the events are, and why, is in `discreet.service.observability.events`.
@@ -13,6 +13,7 @@ import dataclasses
 import json
 import logging
 import operator
+import re
 import sys
 import threading
 import warnings
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias, get
 import structlog
 
 from discreet.errors import InvariantViolated
-from discreet.service.observability.events import Event, Failed, Forfeited, Overheard, told_of
+from discreet.service.observability.events import Event, Failed, Forfeited, LibraryLogged, describe_exception
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +56,7 @@ class Log(Protocol):
         ...
 
 
-class SilentLog:
+class NullLog:
     """Tells nobody."""
 
     def event(self, event: Event) -> None:
@@ -63,7 +64,7 @@ class SilentLog:
         fields_of(event)
 
 
-class EveryLog:
+class CombinedLog:
     """Tells several.
 
     Args:
@@ -128,17 +129,18 @@ def fields_of(event: Event) -> dict[str, Any]:
 
 
 def name_of(event: Event) -> str:
-    """What *event* is called in the log: "released"."""
-    return type(event).__name__.lower()
+    """Return the name of *event* in the log: "released", "share_moved"."""
+    return EVENT_NAMES[type(event)]
 
 
 def level_of(event: Event) -> Literal["debug", "info", "warning", "error", "critical"]:
     """How bad it is."""
-    if type(event) is Overheard:
+    if type(event) is LibraryLogged:
         return event.level
     return _LEVELS.get(type(event), "info")
 
 
+EVENT_NAMES = {kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Event)}
 _LEVELS: Mapping[type, Literal["error", "warning"]] = {Failed: "error", Forfeited: "warning"}
 
 
@@ -162,7 +164,7 @@ _PYTHON_LEVELS: dict[int, Literal["debug", "info", "warning", "error", "critical
 }
 
 
-class _Ear(logging.Handler):
+class _EventHandler(logging.Handler):
     """Takes records of Python's logging."""
 
     def __init__(self, log: Log) -> None:
@@ -171,9 +173,9 @@ class _Ear(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         raised = record.exc_info[1] if record.exc_info else None
-        error, frames = (None, ()) if raised is None else told_of(raised)
+        error, frames = (None, ()) if raised is None else describe_exception(raised)
         self._log.event(
-            Overheard(
+            LibraryLogged(
                 record.name,
                 _PYTHON_LEVELS.get(record.levelno, "warning"),
                 f"{record.filename}:{record.lineno}",
@@ -184,13 +186,13 @@ class _Ear(logging.Handler):
 
 
 @contextlib.contextmanager
-def overhear(log: Log) -> Iterator[None]:
+def capture_library_logs(log: Log) -> Iterator[None]:
     """While it is entered, take all that libraries log and Python prints to *log*, for the whole process.
 
     Loggers keep nothing of their own: handlers that they have are put aside, so that nothing is written twice. It is
     for the process that serves, as its outermost step.
     """
-    root, ear = logging.getLogger(), _Ear(log)
+    root, ear = logging.getLogger(), _EventHandler(log)
     loggers = [root, *(found for found in root.manager.loggerDict.values() if isinstance(found, logging.Logger))]
     before = [(logger, logger.handlers[:], logger.propagate) for logger in loggers]
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning
@@ -217,6 +219,6 @@ def _tell(log: Log, error: BaseException | None, where: str) -> None:
 
 def _warned(log: Log) -> Any:  # noqa: ANN401 - as warnings.showwarning
     def show(_message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
-        log.event(Overheard("warnings", "warning", f"{Path(filename).name}:{lineno}", category.__name__))
+        log.event(LibraryLogged("warnings", "warning", f"{Path(filename).name}:{lineno}", category.__name__))
 
     return show

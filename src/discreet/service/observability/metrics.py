@@ -14,20 +14,20 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from discreet._version import __version__
 from discreet.errors import InvariantViolated
 from discreet.service.observability.events import (
-    Acted,
-    Began,
+    AdminChanged,
     Denied,
-    Ended,
     Event,
     Failed,
-    Fetched,
     Forfeited,
-    Moved,
-    Overheard,
+    IssuerFetched,
+    LeasesExpired,
+    LibraryLogged,
     Refused,
     Released,
     Requested,
-    Tended,
+    ShareMoved,
+    Started,
+    Stopped,
 )
 
 if TYPE_CHECKING:
@@ -80,17 +80,17 @@ class Metrics:
         self._counting: Mapping[type, Callable[[Any], None]] = {
             Requested: self._requested,
             Released: self._released,
-            Tended: lambda event: self._counters["expired_reservations"].inc(event.ended),
+            LeasesExpired: lambda event: self._counters["expired_reservations"].inc(event.ended),
             Failed: lambda _: self._counters["failures"].inc(),
             Refused: lambda event: self._count("refusals", event.kind),
             Forfeited: lambda event: self._count("forfeits", event.cause),
             Denied: lambda event: self._count("denials", event.reason),
-            Acted: lambda event: self._count("acts", event.route),
-            Overheard: lambda event: self._count("overheard", event.level),
-            Moved: lambda event: self._count("shares_moved", event.step),
-            Fetched: lambda event: self._count("identity_fetches", event.what, event.outcome),
-            Began: lambda _: None,
-            Ended: lambda _: None,
+            AdminChanged: lambda event: self._count("acts", event.route),
+            LibraryLogged: lambda event: self._count("overheard", event.level),
+            ShareMoved: lambda event: self._count("shares_moved", event.step),
+            IssuerFetched: lambda event: self._count("identity_fetches", event.what, event.outcome),
+            Started: lambda _: None,
+            Stopped: lambda _: None,
         }
         self._requests = self._histogram("request_seconds", "Time to answer, on the grid.", "route", _SECONDS)
         self._store = self._histogram("store_seconds", "Time of the budget store.", "operation", _STORE_SECONDS)

@@ -1,11 +1,11 @@
 """Where the time of a request went: spans for OpenTelemetry, if the settings name an endpoint.
 
-    with tracer.span("request", Facts(request_id, route="POST /v1/query"), parent=headers.get("traceparent")):
-        with tracer.span("engine", Facts(request_id, dataset="reads")):
+    with tracer.span("request", SpanAttributes(request_id, route="POST /v1/query"), parent=headers.get("traceparent")):
+        with tracer.span("engine", SpanAttributes(request_id, dataset="reads")):
             ...
 
-What a span may say are the `Facts`, from the same allow-list as the log's events. An exception is noted by the name of
-its type. OpenTelemetry is imported only where it is used.
+`SpanAttributes` lists what a span may contain. Of an exception only the type's name is recorded. OpenTelemetry is
+imported only if the settings ask for traces.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Step: TypeAlias = Literal["request", "plan", "reserve", "engine", "noise", "sett
 """What takes time."""
 
 Steps: TypeAlias = "Callable[[Step], AbstractContextManager[None]]"
-"""Spans of one request, see `steps_of`; for code that knows no tracer."""
+"""Spans of one request, see `spans_of`; for code that knows no tracer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class SpanAttributes:
     """What a span may say.
 
     Args:
@@ -55,7 +55,7 @@ class Facts:
 class Tracer(Protocol):
     """Where spans go."""
 
-    def span(self, step: Step, facts: Facts, parent: str | None = None) -> AbstractContextManager[None]:
+    def span(self, step: Step, facts: SpanAttributes, parent: str | None = None) -> AbstractContextManager[None]:
         """A span around a step; spans entered within are its children.
 
         Args:
@@ -70,10 +70,10 @@ class Tracer(Protocol):
         ...
 
 
-class SilentTracer:
+class NullTracer:
     """Traces nothing."""
 
-    def span(self, step: Step, facts: Facts, parent: str | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
+    def span(self, step: Step, facts: SpanAttributes, parent: str | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
         """Do nothing."""
         return contextlib.nullcontext()
 
@@ -99,7 +99,7 @@ class OpenTelemetryTracer:
         self._tracer = self._provider.get_tracer("discreet", __version__)
 
     @contextlib.contextmanager
-    def span(self, step: Step, facts: Facts, parent: str | None = None) -> Iterator[None]:
+    def span(self, step: Step, facts: SpanAttributes, parent: str | None = None) -> Iterator[None]:
         """A span around a step."""
         from opentelemetry.trace import StatusCode
 
@@ -133,7 +133,7 @@ def open_tracer(endpoint: str | None) -> Tracer:
         InputError: OpenTelemetry is not installed.
     """
     if endpoint is None:
-        return SilentTracer()
+        return NullTracer()
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -142,12 +142,12 @@ def open_tracer(endpoint: str | None) -> Tracer:
     return OpenTelemetryTracer(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
 
 
-def steps_of(tracer: Tracer, facts: Facts) -> Steps:
+def spans_of(tracer: Tracer, facts: SpanAttributes) -> Steps:
     """Spans with the same facts, for code that knows neither."""
     return lambda step: tracer.span(step, facts)
 
 
-def _attributes(facts: Facts) -> dict[str, str]:
+def _attributes(facts: SpanAttributes) -> dict[str, str]:
     fields = {field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)}
     return {f"discreet.{name}": value for name, value in fields.items() if value is not None}
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer", Requested, Transferred)
 
 
-class Misunderstood(DiscreetError):
+class PeerUnreachable(DiscreetError):
     """Another data centre cannot be reached, or answers what is no answer."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class PeerClient:
         """Ask for shares.
 
         Raises:
-            Misunderstood: nothing came back, or nothing that can be read.
+            PeerUnreachable: nothing came back, or nothing that can be read.
         """
         return self._post(f"{url}/v1/peer/requests", message, Requested)
 
@@ -56,7 +56,7 @@ class PeerClient:
         """Send shares and receipts.
 
         Raises:
-            Misunderstood: as `ask`.
+            PeerUnreachable: as `ask`.
         """
         return self._post(f"{url}/v1/peer/transfers", message, Transferred)
 
@@ -72,12 +72,12 @@ class PeerClient:
                 for part in response.iter_bytes():
                     body += part
                     if len(body) > BODY_MOST_BYTES:
-                        raise Misunderstood
+                        raise PeerUnreachable
             if response.status_code != httpx.codes.OK:
-                raise Misunderstood
+                raise PeerUnreachable
             return read_body(kind, body)
         except (httpx.HTTPError, httpx.InvalidURL, InputError):
-            raise Misunderstood from None
+            raise PeerUnreachable from None
 
 
 KEY_LEAST = 32

@@ -26,8 +26,8 @@ from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Act
 from discreet.errors import InputError
 from discreet.service.maintenance import repeating
-from discreet.service.observability.events import Failed, Moved
-from discreet.service.peers.client import Misunderstood, PeerClient, PeerKeys, peer_keys
+from discreet.service.observability.events import Failed, ShareMoved
+from discreet.service.peers.client import PeerClient, PeerKeys, PeerUnreachable, peer_keys
 from discreet.wire.peers import (
     ENTRIES_MOST,
     AskSent,
@@ -149,9 +149,9 @@ class Peers:
             for name, url in self._urls.items():
                 try:
                     self._talk(name, url, asking)
-                except (Misunderstood, InputError):
+                except (PeerUnreachable, InputError):
                     if name not in self._away:
-                        self._log.event(Moved("-", name, "-", "unreachable"))
+                        self._log.event(ShareMoved("-", name, "-", "unreachable"))
                     self._away.add(name)
                 else:
                     self._away.discard(name)
@@ -226,7 +226,7 @@ class Peers:
                     self._shares.hear(receipt)
                     heard += 1
                     if not receipt.taken:
-                        self._log.event(Moved(f"{store}/{receipt.number}", name, receipt.account, "refused"))
+                        self._log.event(ShareMoved(f"{store}/{receipt.number}", name, receipt.account, "refused"))
         return heard
 
     @contextlib.contextmanager
@@ -250,7 +250,7 @@ class Peers:
     def _tell(self, step: str, name: str, transfer: Transfer | None) -> None:
         if transfer is not None:
             label = f"{transfer.recipient if step == 'sent' else transfer.donor}/{transfer.number}"
-            self._log.event(Moved(label, name, transfer.terms.id, step))  # type: ignore[arg-type]  # one of its words
+            self._log.event(ShareMoved(label, name, transfer.terms.id, step))  # type: ignore[arg-type]  # one of its words
 
 
 def open_peers(centre: DataCentre, store: SplitStore, environment: Mapping[str, str], log: Log) -> Peers:
