@@ -23,8 +23,8 @@ import pytest
 import discreet
 from discreet.errors import BudgetExceeded, DiscreetError, InputError, UnknownColumn, WhereError
 from discreet.noise import KeyedBits
-from discreet.query.model import Query
-from discreet.query.plan import make_plan
+from discreet.query.planning import make_plan
+from discreet.query.query import Query
 from discreet.table import Table
 from discreet.values import Cost, exact
 

@@ -13,8 +13,8 @@ import discreet
 from discreet.budget import Budget
 from discreet.catalog.load import load_catalog
 from discreet.errors import BudgetExceeded, EngineError, InputError, UnknownColumn
-from discreet.query.select import Measure, Select
-from discreet.query.units import PRESETS, UnitCost
+from discreet.query.pricing import PRESETS, UnitCost
+from discreet.query.query import Measure, Select
 from discreet.warehouse import Warehouse, connect
 
 KEY = b"k" * 32

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from discreet.query.model import Query
-from discreet.query.plan import make_plan
+from discreet.query.planning import make_plan
+from discreet.query.query import Query
 from discreet.values import ExactHead
 from papers.experiment import Experiment, trial_bits
 

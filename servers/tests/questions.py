@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from discreet.query.canonical import canonical
-from discreet.query.where import bind_where, parse_where
+from discreet.query.predicates import bind_where
+from discreet.query.where import parse_where
 from discreet.question import HeadRequest, Kind
 from servers.table import COUNTRIES, TITLES, TRAPS
 

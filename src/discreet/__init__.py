@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         WhereError,
     )
     from discreet.noise import KeyedBits, SystemBits
-    from discreet.query.select import Measure, Select
+    from discreet.query.query import Measure, Select
     from discreet.release import NoiseKey, Release
     from discreet.table import Table, scan
     from discreet.values import Cost
@@ -45,8 +45,8 @@ _HOMES = {
     "Table": "table",
     "connect": "warehouse",
     "Warehouse": "warehouse",
-    "Select": "query.select",
-    "Measure": "query.select",
+    "Select": "query.query",
+    "Measure": "query.query",
     "Release": "release",
     "NoiseKey": "release",
     "Client": "client",

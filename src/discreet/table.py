@@ -13,9 +13,10 @@ from discreet.domain import listed
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
 from discreet.noise import Bits, KeyedBits, SystemBits
-from discreet.query.model import MechanismChoice, Query
-from discreet.query.plan import bind, make_plan
-from discreet.query.where import bind_where, find_column, parse_where
+from discreet.query.planning import bind, make_plan
+from discreet.query.predicates import bind_where, find_column
+from discreet.query.query import MechanismChoice, Query
+from discreet.query.where import parse_where
 from discreet.question import Every
 from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import delta_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from discreet.budget import Budget
     from discreet.engines.base import Engine
     from discreet.mechanisms import NoiseName
-    from discreet.query.plan import Plan
+    from discreet.query.planning import Plan
     from discreet.question import Predicate
 
 

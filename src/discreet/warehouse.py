@@ -16,11 +16,11 @@ from discreet.catalog.opened import OpenDatasets
 from discreet.catalog.steady import SteadyEngine
 from discreet.errors import InputError
 from discreet.noise import SystemBits
-from discreet.query.plan import make_plan
-from discreet.query.resolve import items_of, resolve
-from discreet.query.select import Select, from_dict
+from discreet.query.planning import items_of, make_plan, resolve
+from discreet.query.pricing import PerUnit
+from discreet.query.query import Select
+from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
-from discreet.query.units import PerUnit
 from discreet.question import Kind
 from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import delta_of
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from discreet.engines.base import Engine
     from discreet.mechanisms import NoiseName
     from discreet.noise import Bits
-    from discreet.query.model import MechanismChoice
-    from discreet.query.plan import Plan
+    from discreet.query.planning import Plan
+    from discreet.query.query import MechanismChoice
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
@@ -276,7 +276,7 @@ class _View(Warehouse):
 
 def _check_price(per: object, *others: object) -> None:
     if not isinstance(per, PerUnit | None):
-        raise InputError("a price per unit is a discreet.query.units.PerUnit")
+        raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
     if per is not None and others != (None, None):
         raise InputError("a question has a price per unit, or an epsilon and a delta, not both")
 

@@ -15,8 +15,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from discreet.budget import Budget
 from discreet.errors import BudgetExceeded, InputError, InvariantViolated
-from discreet.query.model import Query
-from discreet.query.plan import make_plan
+from discreet.query.planning import make_plan
+from discreet.query.query import Query
 from discreet.values import Cost
 
 RHO, DELTA = Fraction(1, 10**18), Fraction(1, 10**27)

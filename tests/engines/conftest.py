@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.query.where import bind_where, parse_where
+from discreet.query.predicates import bind_where
+from discreet.query.where import parse_where
 from discreet.question import HeadRequest
 from discreet.testing.engines import rows_of
 

@@ -16,7 +16,8 @@ from discreet.engines.pinot_schema import PinotColumn, columns_of
 from discreet.engines.pinot_statement import LISTED_MOST, LISTED_TUPLES_MOST, PinotStatement
 from discreet.engines.sql import quoted
 from discreet.errors import InputError
-from discreet.query.where import bind_where, parse_where
+from discreet.query.predicates import bind_where
+from discreet.query.where import parse_where
 from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not
 from discreet.testing.engines import predicates, reference_head
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp, parse_one
 
-from discreet.query.constants import read_moment, read_number, read_pattern
-from discreet.query.select import Measure, Select
+from discreet.query.predicates import read_number, read_pattern, read_timestamp
+from discreet.query.query import Measure, Select
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 
 _SIGNS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
@@ -75,7 +75,7 @@ def _constant(node):
         case exp.Boolean():
             return Constant(Kind.BOOLEAN, "true" if node.this else "false")
         case exp.Cast():
-            return read_moment(node.this.this)
+            return read_timestamp(node.this.this)
         case exp.Neg():
             number = _constant(node.this)
             return number if number.text == "0" else Constant(number.kind, f"-{number.text}")

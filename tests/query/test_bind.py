@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from discreet.errors import InputError, UnknownColumn, WhereError
-from discreet.query.model import Query
-from discreet.query.plan import bind
-from discreet.query.where import bind_where, parse_where
+from discreet.query.planning import bind
+from discreet.query.predicates import bind_where
+from discreet.query.query import Query
+from discreet.query.where import parse_where
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 
 COLUMNS = {

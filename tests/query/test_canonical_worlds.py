@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.query.canonical import canonical
-from discreet.query.where import bind_where, parse_constant
+from discreet.query.predicates import bind_where, parse_constant
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 from discreet.testing.engines import truth
 

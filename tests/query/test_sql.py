@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from discreet.errors import SQLError, WhereError
-from discreet.query.select import Measure, Select, from_dict
+from discreet.query.query import Measure, Select
+from discreet.query.query_json import from_dict
 from discreet.query.sql import DEEPEST, LONGEST, parse_select
 from discreet.query.where import LONGEST as LONGEST_FILTER
 from discreet.question import Comparison, Constant, Kind, Membership

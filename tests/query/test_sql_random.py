@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import SQLError, WhereError
-from discreet.query.select import Measure, Select
+from discreet.query.query import Measure, Select
 from discreet.query.sql import DEEPEST, parse_select
 from discreet.question import Every, Not, Some
 from tests.query.filters import NAMES, predicates, quoted, written

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from discreet.accounting.guarantee import Guarantee
 from discreet.errors import EngineUnreachable, InputError
-from discreet.query.model import Query
+from discreet.query.query import Query
 from discreet.question import Kind
 from discreet.release import Release
 from discreet.values import Cost, ExactHead

@@ -21,8 +21,8 @@ from discreet.errors import (
 )
 from discreet.mechanisms import UnknownGumbel
 from discreet.noise import KeyedBits
-from discreet.query.model import Query
-from discreet.query.plan import make_plan
+from discreet.query.planning import make_plan
+from discreet.query.query import Query
 from discreet.release import answer
 from discreet.values import Cost, Sensitivity
 

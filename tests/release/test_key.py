@@ -12,8 +12,8 @@ import pytest
 
 from discreet.errors import InputError
 from discreet.noise import encode
-from discreet.query.model import Query
-from discreet.query.plan import make_plan
+from discreet.query.planning import make_plan
+from discreet.query.query import Query
 from discreet.query.where import parse_where
 from discreet.question import HeadRequest, Summed
 from discreet.release import NoiseKey, answer, keys

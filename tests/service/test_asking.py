@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 
 from discreet.errors import InputError
-from discreet.query.model import Query
-from discreet.query.plan import make_plan
-from discreet.query.units import PRESETS, PerUnit
+from discreet.query.planning import make_plan
+from discreet.query.pricing import PRESETS, PerUnit
+from discreet.query.query import Query
 from discreet.service.asking import most_that_fits, wanted
 from discreet.service.settings import Defaults, Limits
 from discreet.values import Cost

@@ -67,7 +67,7 @@ def fails_with(world, error):
         (b'{"sql": "x", "mechanism": "magic"}', "'mechanism' must be"),
         (b'{"sql": "x", "hush": "4711"}', "there is no field 'hush'"),
         (b'{"sql": "x", "epsilon": 1, "epsilon_per": 1}', "not both"),
-        (b'{"query": {"dataset": "reads"}}', "the question needs the key 'items'"),
+        (b'{"query": {"dataset": "reads"}}', "the query needs the key 'items'"),
         (b'{"query": []}', "'query' must be an object"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from discreet.errors import InputError
-from discreet.query.units import PRESETS
+from discreet.query.pricing import PRESETS
 from discreet.service import settings as model
 from discreet.service.secrets import noise_secret, read_secret, signing_key, store_url
 from discreet.service.settings import Noise, SettingsError, Store, load_settings, settings_schema

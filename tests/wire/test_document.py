@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from discreet.accounting.guarantee import Guarantee
 from discreet.errors import InputError
-from discreet.query.model import Query
-from discreet.query.select import from_dict
+from discreet.query.query import Query
+from discreet.query.query_json import from_dict
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some, Summed
 from discreet.release import Release
 from discreet.values import Cost, Measured, Sensitivity

@@ -11,7 +11,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from discreet.query.select import Select
+    from discreet.query.query import Select
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -51,7 +51,7 @@ def select_of(method: str, options: dict[str, Any]) -> Select:
 
 def _of_options(method: str, options: dict[str, Any]) -> Select:
     from discreet.catalog.load import load_catalog
-    from discreet.query.select import Measure, Select
+    from discreet.query.query import Measure, Select
     from discreet.query.where import parse_where
 
     if not options["item"]:

@@ -13,8 +13,8 @@ from discreet.cli.options import mechanism_option, question_of, relative_error_o
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from discreet.query.plan import Plan
-    from discreet.query.units import PerUnit
+    from discreet.query.planning import Plan
+    from discreet.query.pricing import PerUnit
 
 
 @click.command()
@@ -50,7 +50,7 @@ def plan(context: click.Context, /, **options: Any) -> None:
 
 
 def _price(context: click.Context, options: dict[str, Any]) -> PerUnit | None:
-    from discreet.query.units import PerUnit
+    from discreet.query.pricing import PerUnit
 
     epsilon, delta, information = (options.pop(name) for name in ("epsilon_per", "delta_per", "information"))
     if epsilon is None:
@@ -62,7 +62,7 @@ def _price(context: click.Context, options: dict[str, Any]) -> PerUnit | None:
 
 
 def _of_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
-    from discreet.query.plan import make_plan
+    from discreet.query.planning import make_plan
     from discreet.query.where import parse_where
     from discreet.table import question
 

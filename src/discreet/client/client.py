@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from discreet.client.messages import Reply
     from discreet.client.question import Options
-    from discreet.query.select import Select
+    from discreet.query.query import Select
     from discreet.release import Release
 
 _Shape = TypeVar("_Shape", bound=BaseModel)

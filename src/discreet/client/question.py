@@ -7,14 +7,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from discreet.errors import InputError
-from discreet.query.select import Select, as_dict
+from discreet.query.query import Select
+from discreet.query.query_json import as_dict
 from discreet.wire.questions import read_question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.mechanisms import NoiseName
-    from discreet.query.model import MechanismChoice
+    from discreet.query.query import MechanismChoice
 
 
 class Options(TypedDict, total=False):

@@ -19,14 +19,12 @@ differs.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
 from decimal import Decimal
 from itertools import accumulate
 from typing import Any, TypeAlias
 
 from discreet.errors import WhereError
-from discreet.query.constants import read_number
-from discreet.query.where import LONGEST_NUMBER
+from discreet.query.predicates import LONGEST_NUMBER, number_of
 from discreet.question import Constant, Kind
 
 Cut: TypeAlias = "tuple[Any, int]"
@@ -113,8 +111,7 @@ def constant_of(kind: Kind, value: Any) -> Constant:  # noqa: ANN401 - see the t
             digits = f"{whole}.{fraction:0{LONGEST_NUMBER}d}"
         case _:  # the fewest digits that are read as this double; if it is whole, all of them
             digits = str(abs(int(value))) if value.is_integer() else f"{Decimal(repr(abs(value))):f}"
-    number = read_number(digits)
-    return replace(number, text=f"-{number.text}") if value < 0 else number
+    return number_of(digits, negative=value < 0)
 
 
 def _scaled(text: str) -> int:

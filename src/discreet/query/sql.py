@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from discreet.errors import SQLError, WhereError
 from discreet.query import where
-from discreet.query.select import Measure, Select
+from discreet.query.query import Measure, Select
 from discreet.query.tokens import Reader, Token, tokenize
 from discreet.query.words import HINTS, REFUSED, RESERVED
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from discreet.errors import UnknownColumn, WhereError
-from discreet.query.constants import read_moment, read_number, read_pattern
+from discreet.errors import WhereError
+from discreet.query.predicates import LONGEST_NUMBER, number_of, read_pattern, read_timestamp
 from discreet.query.tokens import Reader, Token, tokenize
 from discreet.question import (
     Comparison,
@@ -31,18 +31,14 @@ from discreet.question import (
     Not,
     Some,
 )
-from discreet.values import check_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from discreet.question import Operator, Predicate
 
 LONGEST = 10_000
 """Characters in a filter."""
-
-LONGEST_NUMBER = 38
-"""Characters in a number: beyond the decimal digits that engines compute with, they fall back to floating point."""
 
 DEEPEST = 50
 """Parentheses and NOTs within each other."""
@@ -54,16 +50,6 @@ RESERVED = frozenset(
 
 _MIRRORED: dict[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _HINTS = {"": "only comparisons, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT and parentheses are allowed"}
-_COMPARABLE = {
-    Kind.TEXT: {Kind.TEXT},
-    Kind.INTEGER: {Kind.INTEGER, Kind.DECIMAL},
-    Kind.DECIMAL: {Kind.INTEGER, Kind.DECIMAL},
-    Kind.FLOAT: {Kind.INTEGER, Kind.DECIMAL},
-    Kind.BOOLEAN: {Kind.BOOLEAN},
-    Kind.DATE: {Kind.DATE},
-    Kind.TIMESTAMP: {Kind.TIMESTAMP, Kind.DATE},
-    Kind.UNTYPED: {Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP},
-}
 
 
 def parse_where(text: str) -> Predicate:
@@ -83,79 +69,8 @@ def parse_where(text: str) -> Predicate:
     return predicate
 
 
-def parse_constant(kind: Kind, text: str) -> Constant:
-    """A constant of a filter, from what it says.
-
-    Args:
-        kind: TEXT, INTEGER, DECIMAL, BOOLEAN, DATE or TIMESTAMP.
-        text: as in `Constant`, or otherwise as a filter may have it: "007", "TRUE", "2025-01-31T12:00:00".
-
-    Raises:
-        WhereError: the text is no such constant.
-    """
-    literals = {Kind.TEXT: "'" + text.replace("'", "''") + "'", Kind.DATE: f"DATE '{text}'"}
-    literals[Kind.TIMESTAMP] = f"TIMESTAMP '{text}'"
-    reader = _reader(literals.get(kind, text))
-    constant = reader.read_constant()
-    reader.finish("the end")
-    if constant.kind is not kind:
-        raise WhereError(f"expected {kind.value}")
-    return constant
-
-
 def _reader(text: str) -> FilterReader:
     return FilterReader(tokenize(text, WhereError, LONGEST, "(),", _HINTS))
-
-
-def bind_where(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate:
-    """Check a filter against the table: every column exists and can be compared with what it is compared with.
-
-    Names are matched exactly, or else without regard to case. Text compared with a date or timestamp column is read as
-    one.
-
-    Raises:
-        UnknownColumn: a column the table does not have.
-        WhereError: a type error.
-    """
-    match predicate:
-        case Every(parts):
-            return Every(tuple(bind_where(part, columns) for part in parts))
-        case Some(parts):
-            return Some(tuple(bind_where(part, columns) for part in parts))
-        case Not(inner):
-            return Not(bind_where(inner, columns))
-        case Missing(column):
-            return Missing(find_column(column, columns))
-        case Comparison(column, operator, constant):
-            found = find_column(column, columns)
-            if Kind.BOOLEAN in {columns[found], constant.kind} and operator not in {"=", "<>"}:
-                raise WhereError(f"column {found!r} holds true or false, which have no order")
-            return Comparison(found, operator, _bound(constant, found, columns[found]))
-        case Membership(column, constants):
-            found = find_column(column, columns)
-            return Membership(found, tuple(_bound(constant, found, columns[found]) for constant in constants))
-
-
-def find_column(name: str, columns: Mapping[str, Kind], role: str = "column") -> str:
-    """The table's own spelling of *name*.
-
-    Raises:
-        UnknownColumn: there is no such column, or several that differ in case only.
-    """
-    if check_text(name, f"the name of a {role}") in columns:
-        return name
-    alike = [column for column in columns if column.casefold() == name.casefold()]
-    if len(alike) != 1:
-        raise UnknownColumn(name, columns, role)
-    return alike[0]
-
-
-def _bound(constant: Constant, column: str, kind: Kind) -> Constant:
-    if constant.kind is Kind.TEXT and kind in {Kind.DATE, Kind.TIMESTAMP}:
-        constant = read_moment(constant.text) or constant
-    if constant.kind not in _COMPARABLE.get(kind, set()):
-        raise WhereError(f"column {column!r} holds {kind.value} and cannot be compared with {constant.kind.value}")
-    return constant
 
 
 class FilterReader(Reader):
@@ -216,12 +131,12 @@ class FilterReader(Reader):
             case "number", _ if len(token.text) > LONGEST_NUMBER:
                 raise WhereError(f"numbers may have {LONGEST_NUMBER} characters at most", token.position)
             case "number", _:
-                constant = read_number(token.text)
+                constant = number_of(token.text, negative=False)
             case "name", "TRUE" | "FALSE":
                 constant = Constant(Kind.BOOLEAN, token.text.lower())
             case "name", "DATE" | "TIMESTAMP" if self._peek(1).kind == "text":
                 self.next += 1
-                moment = read_moment(self.read_constant().text)
+                moment = read_timestamp(self.read_constant().text)
                 if moment is None or moment.kind.name != token.word:
                     raise WhereError(f"expected {token.word} 'YYYY-MM-DD...'", token.position)
                 return moment

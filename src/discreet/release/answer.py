@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from discreet.engines.base import Engine
     from discreet.noise import Bits
-    from discreet.query.plan import Plan
+    from discreet.query.planning import Plan
     from discreet.question import HeadRequest
     from discreet.values import Cost, ExactHead
 
@@ -95,7 +95,7 @@ def answer(
     """Answer *plan* from the table of *engine*, and charge *budget*.
 
     Args:
-        plan: from `discreet.query.plan.make_plan`.
+        plan: from `discreet.query.planning.make_plan`.
         engine: the table.
         budget: shared with other queries, or None if the plan's own guarantee is all that is promised.
         bits: source of randomness.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.accounting.guarantee import Guarantee
-    from discreet.query.model import Query
+    from discreet.query.query import Query
     from discreet.release.result import Release
 
 _OURS = ("rank", "count", "sum", "average", "std_error", "low", "high")

@@ -18,7 +18,7 @@ from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import SECRET_BYTES_LEAST, encode
 
 if TYPE_CHECKING:
-    from discreet.query.plan import Plan
+    from discreet.query.planning import Plan
 
 
 @dataclass(frozen=True, slots=True, repr=False)

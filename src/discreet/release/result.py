@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.accounting.guarantee import Guarantee
-    from discreet.query.model import Query
-    from discreet.query.plan import Plan
+    from discreet.query.planning import Plan
+    from discreet.query.query import Query
     from discreet.values import Cost, Measured, Outcome
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from discreet.budget.report import Report
     from discreet.catalog.model import Catalog
     from discreet.noise import Bits
-    from discreet.query.plan import Plan
+    from discreet.query.planning import Plan
     from discreet.release import Release
     from discreet.release.keys import DerivedKeys
     from discreet.service.asking import Wanted

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from discreet.errors import InputError
-from discreet.query.model import default_head_limit
-from discreet.query.plan import EPSILON_LEAST, make_plan
-from discreet.query.select import from_dict
+from discreet.query.planning import EPSILON_LEAST, make_plan
+from discreet.query.pricing import PRESETS, PerUnit
+from discreet.query.query import default_head_limit
+from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
-from discreet.query.units import PRESETS, PerUnit
 from discreet.service.problems import NotFound
 from discreet.values import exact
 from discreet.wire.malformed import Malformed
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from fractions import Fraction
 
-    from discreet.query.model import Query
-    from discreet.query.plan import Plan
-    from discreet.query.select import Select
+    from discreet.query.planning import Plan
+    from discreet.query.query import Query, Select
     from discreet.service.settings import Defaults, Limits
     from discreet.values import Cost
     from discreet.warehouse import Warehouse

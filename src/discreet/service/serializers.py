@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from discreet.budget.report import Report
     from discreet.catalog.column import Column, Label
     from discreet.catalog.model import Dataset
-    from discreet.query.plan import Plan
+    from discreet.query.planning import Plan
     from discreet.service.settings import Limits
     from discreet.wire.administration import AskedPeriod, Limit, Payment
     from discreet.wire.problems import Spend

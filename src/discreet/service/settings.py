@@ -22,7 +22,7 @@ from discreet.catalog.schema import schema_of
 from discreet.catalog.settings import Number, Table, Text, Variable, mistake, secret_in
 from discreet.catalog.toml import read_toml
 from discreet.errors import InputError
-from discreet.query.units import PRESETS, PerUnit
+from discreet.query.pricing import PRESETS, PerUnit
 from discreet.service.auth.identity import Role
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from discreet.accounting.guarantee import Guarantee
 from discreet.errors import InputError
-from discreet.query.model import Query
-from discreet.query.select import Measure, Select, as_dict, from_dict
+from discreet.query.query import Measure, Query, Select
+from discreet.query.query_json import as_dict, from_dict
 from discreet.question import TOTAL, Summed
 from discreet.release import Release
 from discreet.values import Cost, Measured, Sensitivity, exact
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def question_of(query: Query, dataset: str) -> dict[str, Any]:
-    """What was asked, as `discreet.query.select.from_dict` reads it: from the plan, so that equal plans say the same.
+    """Return the query as `discreet.query.query_json.from_dict` reads it, equal for equal plans.
 
     Args:
         query: as planned: with the catalog's own names, and its filter in the one form.

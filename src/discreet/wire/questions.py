@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
-from discreet.query.model import MechanismChoice  # noqa: TC001 - pydantic reads it
+from discreet.query.query import MechanismChoice  # noqa: TC001 - pydantic reads it
 from discreet.wire.malformed import mistake, read_body
 from discreet.wire.problems import Spend  # noqa: TC001 - pydantic reads it
 
@@ -46,7 +46,7 @@ _QUERY = {
         "k": {"type": ["integer", "null"], "minimum": 1},
     },
 }
-"""What `discreet.query.select.from_dict` reads, which says more of it."""
+"""What `discreet.query.query_json.from_dict` reads, which says more of it."""
 
 
 class Question(_Asked):

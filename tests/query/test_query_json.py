@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import InputError, WhereError
-from discreet.query.select import DEEPEST, LARGEST, Measure, Select, as_dict, from_dict
+from discreet.query.predicates import bind_where
+from discreet.query.query import Measure, Select
+from discreet.query.query_json import DEEPEST, LARGEST, as_dict, from_dict
 from discreet.query.sql import parse_select
 from discreet.query.where import DEEPEST as DEEPEST_TEXT
-from discreet.query.where import LONGEST, bind_where, parse_where
+from discreet.query.where import LONGEST, parse_where
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 from tests.query.filters import NAMES, predicates
 
@@ -135,10 +137,10 @@ def test_the_deepest_and_the_largest_filter_in_text_can_be_written_nested():
 
 
 _MISTAKES = [
-    ({"colour": 1}, "the question has no key 'colour'; the keys are dataset, items, k, measure, where"),
-    ({"dataset": ...}, "the question needs the key 'dataset'"),
-    ({"items": ...}, "the question needs the key 'items'"),
-    ({"measure": ...}, "the question needs the key 'measure'"),
+    ({"colour": 1}, "the query has no key 'colour'; the keys are dataset, items, k, measure, where"),
+    ({"dataset": ...}, "the query needs the key 'dataset'"),
+    ({"items": ...}, "the query needs the key 'items'"),
+    ({"measure": ...}, "the query needs the key 'measure'"),
     ({"dataset": 1}, "'dataset' must be a name"),
     ({"dataset": ""}, "'dataset' must be a name"),
     ({"dataset": None}, "'dataset' must be a name"),
@@ -236,7 +238,7 @@ def test_mistakes_in_json_are_refused_by_their_key(change, words):
 @pytest.mark.parametrize("asked", [None, [], "SELECT COUNT(*) FROM t", 1])
 def test_a_question_is_an_object(asked):
     """And nothing else that JSON has."""
-    with pytest.raises(InputError, match="the question must be an object"):
+    with pytest.raises(InputError, match="the query must be an object"):
         from_dict(asked)
 
 

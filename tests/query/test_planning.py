@@ -22,8 +22,8 @@ from discreet.mechanisms import (
     UnknownGumbel,
     UnknownLaplace,
 )
-from discreet.query.model import Query
-from discreet.query.plan import make_plan
+from discreet.query.planning import make_plan
+from discreet.query.query import Query
 from discreet.query.where import parse_where
 from discreet.values import Sensitivity
 

@@ -1,8 +1,8 @@
-"""Questions priced in LinkedIn's units (Rogers et al. 2021, Algorithm 5), instead of each by an (epsilon, delta).
+"""Prices in LinkedIn's units (Rogers et al. 2021, Algorithm 5) instead of an (epsilon, delta) for each query.
 
-A unit of information is a peel of the exponential mechanism or a noisy value, and costs epsilon_per^2 / 8 of rho; a
-call over an unknown domain costs delta_per. A unit buys the same accuracy in every question, so an analyst knows what
-k* units and l* calls are good for. docs/service/units.md says where this differs from the paper, and why.
+A unit of information is one peel of the exponential mechanism or one noisy value and costs epsilon_per^2 / 8 of rho; a
+call over an unknown domain costs delta_per. A unit buys the same accuracy in every query. docs/service/units.md says
+where this differs from the paper, and why.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ DELTA_PER_LEAST = Fraction(1, 10**20)
 
 @dataclass(frozen=True, slots=True)
 class UnitCost:
-    """What something costs.
+    """A cost in units.
 
     Args:
         information: peels and noisy values, rounded up.
-        calls: over unknown domains.
+        calls: queries over unknown domains.
     """
 
     information: int
@@ -45,16 +45,16 @@ class UnitCost:
 
 @dataclass(frozen=True, slots=True)
 class PerUnit:
-    """How much noise a unit of information buys, whatever is asked.
+    """The price of a unit, the same for every query.
 
     Args:
-        epsilon_per: of one unit, from 1e-6 to 100, with seven digits behind the point at most, so that units add up
-            exactly; text is taken as it is written.
-        delta_per: what one call over an unknown domain may lose, from 1e-20 and below 1.
-        information: units that a question without LIMIT may take at most, at least 1.
+        epsilon_per: of one unit of information, from 1e-6 to 100, with at most seven digits after the decimal point so
+            that units add up exactly; text is read exactly.
+        delta_per: of one call over an unknown domain, from 1e-20 and below 1.
+        information: the most units that a query without LIMIT may cost, at least 1.
 
     Raises:
-        InputError: a value outside its range.
+        InputError: a value is outside its range.
     """
 
     epsilon_per: Fraction
@@ -78,15 +78,15 @@ class PerUnit:
             raise InputError(f"information must be at least 1, not {self.information}")
 
     def cost(self, information: int, calls: int) -> Cost:
-        """What units cost in zCDP; both at least 0."""
+        """Return the zCDP cost of units; both are at least 0."""
         return cost_of_units(information, calls, self.epsilon_per, self.delta_per)
 
     def units(self, cost: Cost) -> UnitCost:
-        """The least units that cover *cost*."""
+        """Return the fewest units that cover *cost*."""
         return UnitCost(*units_of_cost(cost, self.epsilon_per, self.delta_per))
 
     def guarantee(self, mechanism: Mechanism) -> Guarantee:
-        """What one answer of *mechanism* promises by itself, if the conversion may fail by delta_per."""
+        """Return the guarantee of one answer of *mechanism* by itself, with delta_per for the conversion."""
         cost = mechanism.worst_cost()
         return guarantee_of(cost, cost.delta + self.delta_per, mechanism.direct_epsilon())
 
@@ -94,23 +94,18 @@ class PerUnit:
 PRESETS: Mapping[str, PerUnit] = {
     "linkedin": PerUnit(LINKEDIN.epsilon_per, LINKEDIN.delta_per, LINKEDIN.information // LINKEDIN.calls)
 }
-"""By name. LinkedIn's is for accounts with k* = 3,000 and l* = 30; a question without LIMIT takes a call's share."""
+"""By name. LinkedIn's fits accounts with k* = 3,000 and l* = 30; a query without LIMIT costs a call's share."""
 
 
 def priced(kind: type[Mechanism], request: Request, per: PerUnit) -> Mechanism:
-    """The mechanism in which every step is a unit: 2 k + 1 for a top k of an unknown domain, 2 k of a known one.
+    """Return the mechanism with one unit per step: 2 k + 1 for a top k of an unknown domain, 2 k of a known one.
 
-    The cut-off of an unknown domain is chosen privately, as in the paper's Algorithm 4: that is the one. Where users'
-    items are bounded, all counts of a known domain take Delta units, those of an unknown one a single unit. Without
-    LIMIT, what would take more than `per.information` units gets more noise.
-
-    Args:
-        kind: the mechanism.
-        request: what was asked.
-        per: the price.
+    The extra unit chooses the cutoff of an unknown domain privately, as in the paper's Algorithm 4. Where users' items
+    are bounded, all counts of a known domain cost Delta units and those of an unknown one a single unit. Without LIMIT,
+    noise is added until the release costs at most `per.information` units.
 
     Raises:
-        InputError: the mechanism cannot do what was requested.
+        InputError: the mechanism cannot answer the request.
     """
     most = per.cost(per.information if request.k is None else request.k, 1)
     chosen = request.k is not None and request.k < request.head_limit and not request.known_domain

@@ -22,9 +22,9 @@ from discreet.errors import InputError
 from discreet.mechanisms import UnknownGumbel
 from discreet.mechanisms.base import noise_of
 from discreet.noise import KeyedBits
-from discreet.query.model import Query
-from discreet.query.plan import make_plan
-from discreet.query.units import PRESETS, PerUnit, UnitCost
+from discreet.query.planning import make_plan
+from discreet.query.pricing import PRESETS, PerUnit, UnitCost
+from discreet.query.query import Query
 from discreet.question import Summed
 from discreet.testing.audit import head_of, moved_noise, renyi
 from discreet.values import Sensitivity

@@ -1,26 +1,24 @@
-"""What an analyst asks, whichever door she comes through: SQL, JSON or Python. Nothing here knows a table."""
+"""Queries as JSON: `as_dict` writes a `Select`, `from_dict` reads one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from discreet.errors import InputError, WhereError
-from discreet.query.where import parse_constant, parse_where
+from discreet.query.predicates import parse_constant
+from discreet.query.query import Measure, Select, check_name
+from discreet.query.where import parse_where
 from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Operator, Predicate, Some
-from discreet.values import whole
 
 if TYPE_CHECKING:
     from discreet.question import Constant
 
-MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
-
 DEEPEST = 120
-"""Nested filters within each other; no filter that was read from text has more."""
+"""Levels of nested filters allowed; filters read from text have fewer."""
 
 LARGEST = 10_000
-"""Filters and constants in a nested filter; no filter that was read from text has more."""
+"""Filters and constants allowed in a nested filter; filters read from text have fewer."""
 
 _KINDS = {
     kind.name.lower(): kind for kind in (Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP)
@@ -35,74 +33,8 @@ _SHAPES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What is measured of each item.
-
-    Args:
-        kind: "users" for COUNT(DISTINCT column), "rows" for COUNT(*), "sum" for SUM(column), "average" for AVG(column).
-        column: as it was written; None for rows.
-
-    Raises:
-        InputError: there is no such kind, or the column is missing or too much.
-    """
-
-    kind: MeasureKind
-    column: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(MeasureKind):
-            raise InputError("'measure.kind' must be users, rows, sum or average")
-        if self.kind != "rows":
-            _check_name(self.column, "measure.column")
-        elif self.column is not None:
-            raise InputError("'measure.column' must be left out where rows are counted")
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    """One question about one dataset, as it was asked: names are as written, not yet held against any catalog.
-
-    Args:
-        dataset: the name of a dataset, with its schema if one was given: "public.engagements".
-        items: the columns that together name an item; none for one total.
-        measure: what is measured of each item.
-        where: which rows count, or None for all.
-        k: how many items, at least 1, the largest first; None for as many as can be had, and for a total.
-
-    Raises:
-        InputError: a part has the wrong type, a column is named twice, or a total has a k.
-    """
-
-    dataset: str
-    items: tuple[str, ...]
-    measure: Measure
-    where: Predicate | None = None
-    k: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_name(self.dataset, "dataset")
-        if not isinstance(self.items, tuple):
-            raise InputError("'items' must be a tuple of columns")
-        for place, item in enumerate(self.items):
-            _check_name(item, f"items[{place}]")
-        if len(set(self.items)) < len(self.items):
-            raise InputError("'items' names a column twice")
-        if not isinstance(self.measure, Measure):
-            raise InputError("'measure' must be a Measure")
-        if not isinstance(self.where, Predicate | None):
-            raise InputError("'where' must be a filter, such as discreet.query.where.parse_where makes, or None")
-        if self.k is not None:
-            k = 0 if isinstance(self.k, bool) else whole(self.k, "'k'")
-            if k < 1:
-                raise InputError("'k' must be a whole number of at least 1")
-            object.__setattr__(self, "k", k)
-            if not self.items:
-                raise InputError("'k' needs items: a total is one number")
-
-
 def as_dict(select: Select) -> dict[str, Any]:
-    """*select* in JSON's own types: what `from_dict` reads, with the filter in its nested form."""
+    """Return *select* in JSON's own types, as `from_dict` reads them; the filter is nested."""
     measure: dict[str, str] = {"kind": select.measure.kind}
     if select.measure.column is not None:
         measure["column"] = select.measure.column
@@ -116,16 +48,16 @@ def as_dict(select: Select) -> dict[str, Any]:
 
 
 def from_dict(mapping: Mapping[str, Any]) -> Select:
-    """Read a question from JSON.
+    """Return the query that a JSON object states.
 
     Args:
-        mapping: "dataset", "items" (a list, empty for a total), "measure" ({"kind": ..., "column": ...}) and, if
-            wanted, "where" and "k". A filter is text for `parse_where`, or nested:
+        mapping: "dataset", "items" (a list, empty for a total), "measure" ({"kind": ..., "column": ...}), optionally
+            "where" and "k". A filter is text for `parse_where`, or nested:
             {"column": name, "operator": one of = <> < <= > >=, "constant": constant},
             {"column": name, "in": [constant, ...]}, {"column": name, "missing": true},
             {"not": filter}, {"and": [filter, filter, ...]} or {"or": [filter, filter, ...]}, or {"or": []} for no row.
-            A constant is {"text": "IN"} or likewise integer, decimal, boolean, date or timestamp, always with text, so
-            that no reader of JSON rounds it.
+            A constant is {"text": "IN"} or likewise integer, decimal, boolean, date or timestamp, always as text, so
+            that no JSON parser rounds it.
 
     Raises:
         InputError: a key is unknown or missing, or its value is not allowed; the message names the key.
@@ -170,13 +102,13 @@ def _named(constant: Constant) -> dict[str, str]:
 
 
 class _NestedReader:
-    """Filters in their nested form; *key* is where a part stands in the question."""
+    """Reads nested filters; *key* is the path of a part within the query."""
 
     def __init__(self) -> None:
         self._read = 0
         self._depth = 0
 
-    def read(self, part: Any, key: str) -> Predicate:  # noqa: ANN401 - whatever JSON holds
+    def read(self, part: Any, key: str) -> Predicate:  # noqa: ANN401 - any JSON value
         self._count()
         self._depth += 1
         if self._depth > DEEPEST:
@@ -185,7 +117,7 @@ class _NestedReader:
         self._depth -= 1
         return predicate
 
-    def _predicate(self, part: Any, key: str) -> Predicate:  # noqa: ANN401 - whatever JSON holds
+    def _predicate(self, part: Any, key: str) -> Predicate:  # noqa: ANN401 - any JSON value
         given = set(_object(part, key, set(), set().union(*_SHAPES)))
         if given not in _SHAPES:
             shapes = ", ".join(" and ".join(sorted(shape)) for shape in _SHAPES)
@@ -195,9 +127,9 @@ class _NestedReader:
         if "and" in given:
             return Every(self._parts(part["and"], f"{key}.and"))
         if "or" in given:
-            # an empty one is the form of all filters that no row passes
+            # an empty OR is the canonical form of filters that are true for no row
             return Some(() if part["or"] == [] else self._parts(part["or"], f"{key}.or"))
-        column = _check_name(part["column"], f"{key}.column")
+        column = check_name(part["column"], f"{key}.column")
         if "in" in given:
             constants = _list(part["in"], f"{key}.in", 1)
             return Membership(column, tuple(self._constant(c, f"{key}.in[{n}]") for n, c in enumerate(constants)))
@@ -209,10 +141,10 @@ class _NestedReader:
             raise InputError(f"'{key}.operator' must be one of {' '.join(get_args(Operator))}")
         return Comparison(column, part["operator"], self._constant(part["constant"], f"{key}.constant"))
 
-    def _parts(self, parts: Any, key: str) -> tuple[Predicate, ...]:  # noqa: ANN401 - whatever JSON holds
+    def _parts(self, parts: Any, key: str) -> tuple[Predicate, ...]:  # noqa: ANN401 - any JSON value
         return tuple(self.read(part, f"{key}[{place}]") for place, part in enumerate(_list(parts, key, 2)))
 
-    def _constant(self, part: Any, key: str) -> Constant:  # noqa: ANN401 - whatever JSON holds
+    def _constant(self, part: Any, key: str) -> Constant:  # noqa: ANN401 - any JSON value
         self._count()
         named = _object(part, key, set(), set(_KINDS))
         if len(named) != 1:
@@ -231,9 +163,9 @@ class _NestedReader:
             raise InputError(f"'where' is too much: {LARGEST:,} filters and constants are allowed")
 
 
-def _object(part: Any, key: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
-    """*part*, if it is an object with all keys that are needed and none that is not allowed."""
-    place = repr(key) if key else "the question"
+def _object(part: Any, key: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:  # noqa: ANN401 - any JSON value
+    """Return *part* if it is an object with all the keys that are needed and no other than those allowed."""
+    place = repr(key) if key else "the query"
     if not isinstance(part, Mapping):
         raise InputError(f"{place} must be an object")
     for name in part:
@@ -244,13 +176,7 @@ def _object(part: Any, key: str, needed: set[str], allowed: set[str]) -> Mapping
     return part
 
 
-def _list(part: Any, key: str, least: int) -> list[Any]:  # noqa: ANN401 - whatever JSON holds
+def _list(part: Any, key: str, least: int) -> list[Any]:  # noqa: ANN401 - any JSON value
     if not isinstance(part, list) or len(part) < least:
         raise InputError(f"{key!r} must be a list of at least {least}")
     return part
-
-
-def _check_name(name: Any, key: str) -> str:  # noqa: ANN401 - whatever JSON holds
-    if not isinstance(name, str) or not name or "\0" in name or any("\ud800" <= c <= "\udfff" for c in name):
-        raise InputError(f"{key!r} must be a name: text that is not empty, of whole characters other than NUL")
-    return name

@@ -1,0 +1,387 @@
+"""From a query to a plan: names checked, mechanism and parameters chosen, worst cost known. Touches no data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from discreet.accounting.calibrate import limit_for
+from discreet.accounting.guarantee import Guarantee, guarantee_of
+from discreet.errors import InputError, InvariantViolated, UnknownColumn
+from discreet.mechanisms import (
+    CountRelease,
+    KnownGumbel,
+    KnownLaplace,
+    Magnitude,
+    Mechanism,
+    Request,
+    TopStable,
+    UnknownGumbel,
+    UnknownLaplace,
+    choose,
+    summing,
+)
+from discreet.query.canonical import canonical
+from discreet.query.predicates import bind_where, find_column
+from discreet.query.pricing import priced
+from discreet.query.query import HEAD_LIMIT_MOST, Query, default_head_limit
+from discreet.question import HeadRequest, Kind
+from discreet.values import Cost, Sensitivity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from discreet.catalog.model import Dataset
+    from discreet.mechanisms import Expectation, NoiseName
+    from discreet.query.pricing import PerUnit, UnitCost
+    from discreet.query.query import Measure, MechanismChoice, Select
+    from discreet.question import Predicate, Summed
+
+EPSILON_LEAST = 1e-6
+EPSILON_MOST = 100.0
+DELTA_LEAST = Fraction(1, 10**20)
+DELTA_WARNED = Fraction(1, 10_000)
+
+
+def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
+    """Return *query* with the table's own column names, checked against their types, and its filter in canonical form.
+
+    Raises:
+        UnknownColumn: the table has no such column.
+        InputError: a column cannot be a user or an item: floating-point or nested values, the user as an item.
+        WhereError: the filter does not fit the columns.
+    """
+    user = find_column(query.user, columns, "user column")
+    items = tuple(find_column(item, columns, "item column") for item in query.items)
+    for column in (user, *items):
+        if columns[column] is Kind.FLOAT:
+            raise InputError(
+                f"column {column!r} holds floating-point numbers, of which engines disagree which are equal; "
+                "cast it to whole numbers, decimals or text"
+            )
+        if columns[column] is Kind.OTHER:
+            raise InputError(f"column {column!r} has a type that cannot name a user or an item; cast it to text")
+    _check_columns(user, items)
+    where = None if query.where is None else canonical(bind_where(query.where, columns), columns)
+    domain = None if query.domain is None else query.domain.rename_columns(list(items))
+    return replace(query, user=user, items=items, where=where, domain=domain)
+
+
+def resolve(  # noqa: D417 - the others are as in `Query`
+    select: Select,
+    dataset: Dataset,
+    *,
+    epsilon: float,
+    delta: Fraction,
+    scales: Mapping[str, int],
+    domain: Any = None,  # noqa: ANN401 - an Arrow table
+    head_limit: int | None = None,
+    mechanism: MechanismChoice | None = None,
+    noise: NoiseName | None = None,
+    relative_error: Fraction,
+    counts: bool = True,
+) -> Query:
+    """Return the `Query` that *select* states, checked against the catalog's *dataset*.
+
+    A column that an analyst may not use is refused exactly like one that does not exist.
+
+    Args:
+        select: names may differ from the catalog's in case.
+        dataset: what the catalog allows.
+        scales: digits after the decimal point of the columns that may be summed, for those that have any.
+        domain: the items listed by the catalog, an Arrow table with the item columns, or None.
+
+    Raises:
+        UnknownColumn: there is no such column, or it may not be used this way.
+        InputError: the catalog does not allow the query.
+        WhereError: the filter does not fit the columns.
+    """
+    items = items_of(select, dataset)
+    if len(set(items)) < len(items):
+        raise InputError("an item column is named twice")
+    summed = _summed(select.measure, dataset, scales)
+    if not counts and select.measure.kind == "average":
+        raise InputError("an average is a sum divided by a count, so it cannot be had without counts")
+    _check_ceilings(select.k, head_limit, dataset)
+    return Query(
+        dataset.user,
+        items,
+        epsilon,
+        delta,
+        k=_k(select.k, domain),
+        where=_where(select.where, dataset),
+        sensitivity=_sensitivity(select.measure, dataset),
+        head_limit=_head_limit(select.k, head_limit, dataset),
+        counts=counts if summed is None else select.measure.kind == "average",
+        noise=noise,
+        mechanism=mechanism,
+        relative_error=relative_error,
+        domain=domain,
+        keep_missing=dataset.missing_labels == "keep",
+        summed=summed,
+        average=select.measure.kind == "average",
+    )
+
+
+def _k(asked: int | None, domain: Any) -> int | None:  # noqa: ANN401 - an Arrow table
+    """Lower k to the number of listed items: LIMIT 10 of 3 items returns 3, as in SQL."""
+    return asked if asked is None or domain is None else min(asked, len(domain))
+
+
+def items_of(select: Select, dataset: Dataset) -> tuple[str, ...]:
+    """Return the item columns as the catalog spells them.
+
+    Raises:
+        UnknownColumn: there is no such column, or it may not name items.
+    """
+    return tuple(_find(item, dataset.groupable, "column to group by") for item in select.items)
+
+
+def _find(name: str, allowed: tuple[str, ...], role: str) -> str:
+    found = {column.casefold(): column for column in allowed}.get(name.casefold())
+    if found is None:
+        raise UnknownColumn(name, allowed, role)
+    return found
+
+
+def _where(where: Predicate | None, dataset: Dataset) -> Predicate | None:
+    if where is None:
+        return None
+    kinds: dict[str, Kind] = {name: dataset.columns[name].kind for name in dataset.filterable}
+    return canonical(bind_where(where, kinds), kinds)
+
+
+def _sensitivity(measure: Measure, dataset: Dataset) -> Sensitivity:
+    declared = dataset.sensitivity
+    if measure.kind == "users" and (measure.column or "").casefold() != dataset.user.casefold():
+        raise InputError(f"users are counted, as COUNT(DISTINCT {dataset.user}); nothing else can be counted so")
+    if measure.kind != "rows":
+        return Sensitivity(declared.groups_per_user)
+    if dataset.rows_per_group is None:
+        raise InputError(f"rows of this dataset are not counted; count users, as COUNT(DISTINCT {dataset.user})")
+    return declared
+
+
+def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> Summed | None:
+    if measure.kind not in {"sum", "average"}:
+        return None
+    column = _find(measure.column or "", dataset.summable, "column to sum")
+    return dataset.summed(column, scales.get(column, 0))
+
+
+def _check_ceilings(k: int | None, head_limit: int | None, dataset: Dataset) -> None:
+    if k is not None and dataset.k_most is not None and k > dataset.k_most:
+        raise InputError(f"a top k of this dataset has at most {dataset.k_most:,} items, not {k:,}")
+    if head_limit is not None and dataset.head_limit_most is not None and head_limit > dataset.head_limit_most:
+        raise InputError(f"the head limit of this dataset is at most {dataset.head_limit_most:,}, not {head_limit:,}")
+
+
+def _head_limit(k: int | None, asked: int | None, dataset: Dataset) -> int | None:
+    """Return the head limit: by default lowered to what the catalog allows."""
+    if asked is not None or dataset.head_limit_most is None:
+        return asked
+    return min(default_head_limit(k), dataset.head_limit_most)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a query will be answered.
+
+    Args:
+        query: as planned.
+        mechanism: with all its parameters.
+        guarantee: the worst case of the answer.
+        notes: warnings about parameters that are allowed but unwise, one sentence each.
+        per: the price of a unit, or None if the query is priced by its own (epsilon, delta).
+    """
+
+    query: Query
+    mechanism: Mechanism
+    guarantee: Guarantee
+    notes: tuple[str, ...]
+    per: PerUnit | None = None
+
+    @property
+    def worst_cost(self) -> Cost:
+        """The cost to reserve before any data is read."""
+        return self.mechanism.worst_cost()
+
+    @property
+    def worst_units(self) -> UnitCost | None:
+        """The worst cost in units, or None if the query is not priced per unit; see `PerUnit.units` for the charge."""
+        return None if self.per is None else self.per.units(self.worst_cost)
+
+    @property
+    def expectation(self) -> Expectation:
+        """The expected error and size of the answer, computed without data."""
+        return self.mechanism.expectation()
+
+    @property
+    def request(self) -> HeadRequest:
+        """The head that the engine has to read."""
+        query = self.query
+        return HeadRequest(
+            query.user,
+            query.items,
+            self.mechanism.head_limit,
+            query.where,
+            query.sensitivity.rows_per_group,
+            query.sensitivity.groups_per_user,
+            query.domain,
+            query.keep_missing,
+            query.summed,
+        )
+
+
+def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False, per: PerUnit | None = None) -> Plan:
+    """Choose the mechanism and the most accurate parameters that the guarantee of *query* allows.
+
+    Args:
+        query: from `bind` or `resolve`.
+        shared_budget: True if the cost is charged to a budget shared with other queries, which adds up zCDP; otherwise
+            a mechanism's own (epsilon, delta) theorem is used where it allows less noise.
+        force: True to allow epsilon above 100.
+        per: the price of a unit, replacing the query's epsilon and delta; the plan's query holds what it amounts to.
+
+    Raises:
+        InputError: a parameter is outside its range, or the mechanism cannot answer the query.
+    """
+    _check(query)
+    request = _request(query)
+    kind = summing(_mechanism(query, request), request)
+    if per is not None:
+        return _plan_per_unit(query, priced(kind, request, per), per, force)
+    notes = _check_price(query.epsilon, query.delta, force)
+    mechanism = _most_accurate(kind, query, request, shared_budget)
+    mechanism.expectation()  # refuses noise that cannot be drawn, before anything is read
+    guarantee = guarantee_of(mechanism.worst_cost(), query.delta, mechanism.direct_epsilon())
+    if guarantee.epsilon > query.epsilon * (1 + 1e-9) or Fraction(guarantee.delta) > query.delta * (
+        1 + Fraction(1, 10**15)
+    ):
+        raise InvariantViolated("the plan would cost more than the query allows")
+    return Plan(query, mechanism, guarantee, notes)
+
+
+def _plan_per_unit(query: Query, mechanism: Mechanism, per: PerUnit, force: bool) -> Plan:
+    mechanism.expectation()
+    guarantee = per.guarantee(mechanism)
+    if guarantee.epsilon > EPSILON_MOST and not force:
+        units = per.units(mechanism.worst_cost()).information
+        raise InputError(
+            f"{units:,} units come to an epsilon above {EPSILON_MOST:g}, where nothing is protected; ask for less"
+        )
+    delta = Fraction(guarantee.delta)
+    asked = replace(query, epsilon=guarantee.epsilon, delta=delta)
+    return Plan(asked, mechanism, guarantee, _notes(delta), per)
+
+
+def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]:
+    """Raise for an epsilon or delta out of range; return warnings about unwise ones."""
+    if not EPSILON_LEAST <= epsilon < math.inf:
+        raise InputError(f"epsilon must be a number of at least {EPSILON_LEAST:g}, not {epsilon:g}")
+    if epsilon > EPSILON_MOST and not force:
+        raise InputError(
+            f"epsilon must be at most {EPSILON_MOST:g}: above that nothing is protected; force it if you must"
+        )
+    if not DELTA_LEAST <= delta < 1:
+        raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(delta)}")
+    return _notes(delta)
+
+
+def _notes(delta: Fraction) -> tuple[str, ...]:
+    if delta > DELTA_WARNED:
+        return (f"delta = {float(delta):g} is large: it should be far below one over the number of users",)
+    return ()
+
+
+def _check(query: Query) -> None:
+    """Raise for parameters out of range, whatever the price."""
+    if query.k is not None and query.k < 1:
+        raise InputError(f"k must be at least 1, not {query.k}")
+    if not 0 < query.relative_error < 1:
+        raise InputError(f"the relative error must be above 0 and below 1, not {_shown(query.relative_error)}")
+    if query.noise not in (None, "gaussian", "laplace"):  # a list has no hash
+        raise InputError(f"there is no noise {query.noise!r}; choose from gaussian and laplace")
+    _check_columns(query.user, query.items)
+
+
+def _shown(value: Fraction) -> str:
+    """Return *value* in a few characters."""
+    try:
+        return f"{float(value):g}"
+    except OverflowError:
+        return "a number of hundreds of digits"
+
+
+def _check_columns(user: str, items: tuple[str, ...]) -> None:
+    if user in items:
+        raise InputError(f"column {user!r} cannot be both the user and an item")
+    if len(set(items)) < len(items):
+        raise InputError("an item column is named twice")
+
+
+def _request(query: Query) -> Request:
+    if query.known_domain:
+        head_limit = 1 if query.domain is None else len(query.domain)
+    else:
+        head_limit = default_head_limit(query.k) if query.head_limit is None else query.head_limit
+    if not 1 <= head_limit <= HEAD_LIMIT_MOST:
+        raise InputError(f"the head limit must be from 1 to {HEAD_LIMIT_MOST:,}, not {head_limit:,}")
+    if query.k is not None and query.k > head_limit:
+        limit = "the size of the domain" if query.known_domain else "the head limit"
+        raise InputError(f"k must be at most {limit}, {head_limit:,}, not {query.k:,}")
+    return Request(
+        query.k,
+        head_limit,
+        # All rows are one item, so no user contributes to more than one.
+        query.sensitivity if query.items else replace(query.sensitivity, groups_per_user=1),
+        query.counts,
+        query.noise or "gaussian",
+        known_domain=query.known_domain,
+        relative_error=query.relative_error,
+        summed=None if query.summed is None else _magnitude(query.summed, average=query.average),
+    )
+
+
+def _magnitude(summed: Summed, *, average: bool) -> Magnitude:
+    low, high = (int(bound * 10**summed.scale) for bound in (summed.low, summed.high))
+    return Magnitude(low, high, average)
+
+
+def _mechanism(query: Query, request: Request) -> type[Mechanism]:
+    """Return the mechanism that the query names, or the default for its request."""
+    if query.mechanism is None or (query.mechanism == "auto" and query.k is not None):
+        return choose(request)
+    if query.mechanism == "auto":
+        raise InputError("the name auto is reserved for releases without k; leave it out, or choose pcr or laplace")
+    by_name: dict[str, type[Mechanism]] = {
+        "gumbel": KnownGumbel if request.known_domain else UnknownGumbel,
+        "laplace": KnownLaplace if request.known_domain else UnknownLaplace,
+        "stable": TopStable,
+        "pcr": CountRelease,
+    }
+    if query.mechanism not in by_name:
+        raise InputError(f"there is no mechanism {query.mechanism!r}; choose from gumbel, laplace, stable and pcr")
+    return by_name[query.mechanism]
+
+
+def _most_accurate(kind: type[Mechanism], query: Query, request: Request, shared_budget: bool) -> Mechanism:
+    """Return the best of: each noise (unless one is named), within the zCDP limit or by the mechanism's own theorem."""
+    epsilon = Fraction(query.epsilon)
+    best = kind.within(limit_for(query.epsilon, query.delta, kind.lossless and not shared_budget), request)
+    if shared_budget:
+        return best
+    noises: tuple[NoiseName, ...] = ("gaussian", "laplace") if query.noise is None else (query.noise,)
+    lost = Cost.at_most(0, query.delta).delta
+    own = [kind.at(epsilon, lost, replace(request, noise=noise)) for noise in noises]
+    rivals = [mechanism for mechanism in own if mechanism is not None]
+    return min((best, *rivals), key=_error) if rivals else best
+
+
+def _error(mechanism: Mechanism) -> float:
+    """Return the error of the released values, or 1 / rho for labels only, which have no error."""
+    expected = mechanism.expectation()
+    errors = [std for std in (expected.std_error_most, expected.sum_std_error) if std is not None]
+    return errors[-1] if errors else 1 / float(mechanism.worst_cost().rho)

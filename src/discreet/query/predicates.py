@@ -1,0 +1,191 @@
+"""Filters as values: their constants in canonical form, patterns as ranges, and the check against a table's columns."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from typing import TYPE_CHECKING
+
+from discreet.errors import UnknownColumn, WhereError
+from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
+from discreet.values import check_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from discreet.question import Operator, Predicate
+
+LONGEST_TEXT = 10_000
+"""Characters allowed in a constant."""
+
+LONGEST_NUMBER = 38
+"""Characters allowed in a number: with more decimal digits, engines fall back to floating point."""
+
+_NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIMESTAMP = re.compile(r"([-0-9]{10})[ T]((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?)")
+_LAST = "\U0010ffff"
+_COMPARABLE = {
+    Kind.TEXT: {Kind.TEXT},
+    Kind.INTEGER: {Kind.INTEGER, Kind.DECIMAL},
+    Kind.DECIMAL: {Kind.INTEGER, Kind.DECIMAL},
+    Kind.FLOAT: {Kind.INTEGER, Kind.DECIMAL},
+    Kind.BOOLEAN: {Kind.BOOLEAN},
+    Kind.DATE: {Kind.DATE},
+    Kind.TIMESTAMP: {Kind.TIMESTAMP, Kind.DATE},
+    Kind.UNTYPED: {Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP},
+}
+
+
+def parse_constant(kind: Kind, text: str) -> Constant:
+    """Return the constant of *kind* that *text* spells.
+
+    Args:
+        kind: TEXT, INTEGER, DECIMAL, BOOLEAN, DATE or TIMESTAMP.
+        text: as in `Constant`, or spelled as in a filter: "007", "TRUE", "2025-01-31T12:00:00".
+
+    Raises:
+        WhereError: the text spells no such constant.
+    """
+    match kind:
+        case Kind.TEXT:
+            constant: Constant | None = read_text(text)
+        case Kind.BOOLEAN:
+            constant = Constant(kind, text.lower()) if text.lower() in {"true", "false"} else None
+        case Kind.DATE | Kind.TIMESTAMP:
+            constant = read_timestamp(text)
+        case _:
+            constant = read_number(text)
+    if constant is None or constant.kind is not kind:
+        raise WhereError(f"expected {kind.value}")
+    return constant
+
+
+def read_text(text: str) -> Constant:
+    """Return *text* as a constant.
+
+    Raises:
+        WhereError: it is too long, or holds a character that an engine cannot be sent.
+    """
+    if len(text) > LONGEST_TEXT:
+        raise WhereError(f"text may have {LONGEST_TEXT:,} characters at most")
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise WhereError("text may hold neither NUL nor half a character (a lone surrogate)")
+    return Constant(Kind.TEXT, text)
+
+
+def read_number(text: str) -> Constant | None:
+    """Return the number in canonical form: no superfluous zeros, 2.0 is the integer 2; None if *text* is no number.
+
+    Raises:
+        WhereError: it has more than 38 characters.
+    """
+    if not _NUMBER.fullmatch(text):
+        return None
+    digits = text.removeprefix("-")
+    if len(digits) > LONGEST_NUMBER:
+        raise WhereError(f"numbers may have {LONGEST_NUMBER} characters at most")
+    return number_of(digits, negative=digits != text)
+
+
+def number_of(digits: str, *, negative: bool) -> Constant:
+    """Return the constant of *digits*, which have at most one point and no sign."""
+    whole, _, fraction = digits.partition(".")
+    whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
+    sign = "-" if negative and (whole, fraction) != ("0", "") else ""
+    if fraction:
+        return Constant(Kind.DECIMAL, f"{sign}{whole}.{fraction}")
+    return Constant(Kind.INTEGER, f"{sign}{whole}")
+
+
+def read_timestamp(text: str) -> Constant | None:
+    """Return the date YYYY-MM-DD or timestamp YYYY-MM-DD HH:MM:SS[.ffffff] that *text* spells, or None."""
+    if _is_date(text):
+        return Constant(Kind.DATE, text)
+    found = _TIMESTAMP.fullmatch(text)
+    return Constant(Kind.TIMESTAMP, f"{found[1]} {found[2]}") if found and _is_date(found[1]) else None
+
+
+def _is_date(text: str) -> bool:
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return False
+    year, month, day = map(int, found.groups())
+    return year > 0 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
+
+
+def read_pattern(column: str, pattern: str) -> Predicate | None:
+    r"""Return *column* LIKE *pattern* as comparisons; None for patterns other than plain text or a prefix and one %.
+
+    Text begins with a prefix if it lies between the prefix and the next text that does not: engines compare text by
+    its UTF-8 bytes, which order it as its code points do. The comparison with '' is true for all text; it makes
+    `bind_where` refuse the pattern for columns of dates, which may be compared with text but are not LIKE it.
+    """
+    prefix = pattern.removesuffix("%")
+    if any(character in prefix for character in "%_\\"):
+        return None
+    parts = [_compare_text(column, ">=", "")]
+    if prefix == pattern:
+        parts.append(_compare_text(column, "=", pattern))
+    elif prefix:
+        parts.append(_compare_text(column, ">=", prefix))
+        begins = prefix.rstrip(_LAST)
+        if begins:
+            following = ord(begins[-1]) + 1
+            parts.append(_compare_text(column, "<", begins[:-1] + chr(0xE000 if following == 0xD800 else following)))
+    return parts[0] if len(parts) == 1 else Every(tuple(parts))
+
+
+def _compare_text(column: str, operator: Operator, text: str) -> Comparison:
+    return Comparison(column, operator, Constant(Kind.TEXT, text))
+
+
+def bind_where(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate:
+    """Return a filter with the table's spelling of its columns, checked against their types.
+
+    Names are matched exactly, or else without regard to case. Text compared with a date or timestamp column is read as
+    a date or timestamp.
+
+    Raises:
+        UnknownColumn: the table has no such column.
+        WhereError: a column cannot be compared with a constant of this type.
+    """
+    match predicate:
+        case Every(parts):
+            return Every(tuple(bind_where(part, columns) for part in parts))
+        case Some(parts):
+            return Some(tuple(bind_where(part, columns) for part in parts))
+        case Not(inner):
+            return Not(bind_where(inner, columns))
+        case Missing(column):
+            return Missing(find_column(column, columns))
+        case Comparison(column, operator, constant):
+            found = find_column(column, columns)
+            if Kind.BOOLEAN in {columns[found], constant.kind} and operator not in {"=", "<>"}:
+                raise WhereError(f"column {found!r} holds true or false, which have no order")
+            return Comparison(found, operator, _bind_constant(constant, found, columns[found]))
+        case Membership(column, constants):
+            found = find_column(column, columns)
+            return Membership(found, tuple(_bind_constant(constant, found, columns[found]) for constant in constants))
+
+
+def find_column(name: str, columns: Mapping[str, Kind], role: str = "column") -> str:
+    """Return the table's own spelling of *name*.
+
+    Raises:
+        UnknownColumn: there is no such column, or several that differ in case only.
+    """
+    if check_text(name, f"the name of a {role}") in columns:
+        return name
+    alike = [column for column in columns if column.casefold() == name.casefold()]
+    if len(alike) != 1:
+        raise UnknownColumn(name, columns, role)
+    return alike[0]
+
+
+def _bind_constant(constant: Constant, column: str, kind: Kind) -> Constant:
+    if constant.kind is Kind.TEXT and kind in {Kind.DATE, Kind.TIMESTAMP}:
+        constant = read_timestamp(constant.text) or constant
+    if constant.kind not in _COMPARABLE.get(kind, set()):
+        raise WhereError(f"column {column!r} holds {kind.value} and cannot be compared with {constant.kind.value}")
+    return constant
