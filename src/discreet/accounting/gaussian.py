@@ -13,6 +13,7 @@ mu^2/2-zCDP, so a GDP mechanism can join a zCDP budget at that price; on its own
 from __future__ import annotations
 
 import math
+import sys
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -53,7 +54,7 @@ def delta_gaussian(mu: float, epsilon: float) -> float:
         second = math.exp(epsilon + math.log(second))
     # Rounding the arguments changes the tails by a relative x^2 ulps, and the exponential by epsilon ulps.
     slack = 4 * _ULP * (2 + (epsilon / mu + mu / 2) ** 2 + epsilon) * (first + second)
-    return min(1.0, max(first - second, 0.0) + slack)
+    return min(1.0, max(first - second + slack, sys.float_info.min))
 
 
 @lru_cache(1024)

@@ -48,8 +48,8 @@ class ArrayPairs:
 
     def weighted_sums(self, limit: float) -> NDArray[np.int64]:
         """Add up the weights of every item's users."""
-        weights = _weights(limit / np.sqrt(self._sizes))
-        return _sums(self._item, weights[self._user], len(self._numbers))
+        weight = weights(limit / np.sqrt(self._sizes))
+        return _sums(self._item, weight[self._user], len(self._numbers))
 
     def users_by_scale(
         self,
@@ -72,8 +72,8 @@ class ArrayPairs:
         """Add up the weights of the users of *items*, and count those users by what their items cost."""
         user, place = self._rows_of(items)
         cost = _sums(user, costs[place], len(self._sizes))
-        weights = _weights(np.sqrt(bound / np.maximum(cost, 1)))
-        return _sums(place, weights[user], len(items)), _histogram(cost[cost > 0], bin_bounds)
+        weight = weights(np.sqrt(bound / np.maximum(cost, 1)))
+        return _sums(place, weight[user], len(items)), _histogram(cost[cost > 0], bin_bounds)
 
     def labels(self, items: NDArray[np.int64]) -> pa.Table | NDArray[np.int64]:
         """Return the labels of *items*, or their numbers as they were given."""
@@ -88,9 +88,10 @@ class ArrayPairs:
         return self._user[rows >= 0], rows[rows >= 0]
 
 
-def _weights(share: NDArray[np.float64]) -> NDArray[np.int64]:
-    weights: NDArray[np.int64] = np.maximum(np.floor(WEIGHT_UNIT * np.minimum(1.0, share)).astype(np.int64) - 1, 0)
-    return weights
+def weights(share: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return a user's weight, in units of 1 / WEIGHT_UNIT, from the share of its items that a bound allows."""
+    rounded: NDArray[np.int64] = np.maximum(np.floor(WEIGHT_UNIT * np.minimum(1.0, share)).astype(np.int64) - 1, 0)
+    return rounded
 
 
 def _histogram(values: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[np.int64]:

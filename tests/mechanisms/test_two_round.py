@@ -1,0 +1,249 @@
+"""The two-round release and its switch: queries, caps, costs, intervals, and what they do on tables at the edge."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from discreet.errors import InputError
+from discreet.mechanisms import Request
+from discreet.mechanisms.auto import Auto
+from discreet.mechanisms.two_round import COST_UNIT, TwoRound, believable
+from discreet.noise import KeyedBits
+from discreet.testing.pairs import ArrayPairs, weights
+from discreet.values import LARGEST_ITEM_COST, WEIGHT_UNIT, Cost, Sensitivity
+
+REQUEST = Request(None, 1000)
+DELTA = Fraction(1, 10**8)
+LIMIT = Cost(Fraction(1, 5), DELTA)
+
+
+class Watched(ArrayPairs):
+    """Pairs that count queries."""
+
+    def __init__(self, users, items, **options):
+        super().__init__(users, items, **options)
+        self.queries = []
+
+    def __getattribute__(self, name):
+        if name in ("users_by_size", "weighted_sums", "users_by_scale", "clipped_sums"):
+            self.queries.append(name)
+        return super().__getattribute__(name)
+
+
+def bits(run=0):
+    """Bits that follow from *run*."""
+    return KeyedBits(b"a secret for two rounds of noise", run)
+
+
+def zipf_rows(users=3000, items=200, seed=0):
+    """Users with few items, more of the popular ones."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.geometric(0.25, users)
+    chosen = np.floor(items * rng.random(sizes.sum()) ** 3).astype(np.int64)
+    return np.repeat(np.arange(users), sizes), chosen
+
+
+def shown(outcome):
+    """All of an outcome that can be compared."""
+    return (
+        outcome.positions.tolist(),
+        *(None if a is None else a.tolist() for a in (outcome.counts, outcome.std_errors, outcome.low, outcome.high)),
+        outcome.cost,
+        outcome.chosen,
+    )
+
+
+def test_every_run_asks_the_same_queries():
+    """Theorem 1 needs all steps: how many queries run does not depend on the data, not even on an empty table."""
+    asked = {
+        tuple(pairs.queries)
+        for pairs in (Watched([], []), Watched([1], [0]), Watched(*zipf_rows(300)))
+        if TwoRound.within(LIMIT, REQUEST).release(pairs, bits())
+    }
+    assert asked == {("users_by_size", "weighted_sums", "users_by_scale", "clipped_sums")}
+
+
+@pytest.mark.parametrize("rows", [([], []), ([1], [0]), ([1, 2], [0, 0])])
+def test_tiny_tables_release_nothing_and_cost_the_same(rows):
+    """No row decides about the cost, and no item of two users stands out."""
+    mechanism = TwoRound.within(LIMIT, REQUEST)
+    outcome = mechanism.release(ArrayPairs(*rows), bits())
+    assert len(outcome.positions) == 0
+    assert outcome.cost == mechanism.worst_cost()
+
+
+def test_the_order_of_rows_and_repeated_rows_change_nothing():
+    """A release depends on the set of pairs."""
+    users, items = zipf_rows()
+    shuffled = np.random.default_rng(1).permutation(np.arange(len(users)).repeat(2))
+    mechanism = Auto.at(Fraction(4), DELTA, REQUEST)
+    one = mechanism.release(ArrayPairs(users, items), bits())
+    other = mechanism.release(ArrayPairs(users[shuffled], items[shuffled]), bits())
+    assert len(one.positions) > 10
+    assert shown(one) == shown(other)
+
+
+def test_users_with_too_many_items_are_left_out():
+    """The verification counts on at most K items per user; one with K + 1 counts as absent, one with K does not."""
+    rows = ([1, 1, 1, 2, 2], [0, 1, 2, 0, 1])
+    assert ArrayPairs(*rows, largest_basket=2).counts.tolist() == [1, 1]
+    assert ArrayPairs(*rows, largest_basket=3).counts.tolist() == [2, 2, 1]
+
+
+def test_first_round_weights_stay_within_the_limit_for_every_number_of_items():
+    """Squared weights of n items add up to (W limit)^2 at most, in integers, whatever the root is rounded to."""
+    n = np.arange(1, 10**6 + 1, dtype=np.int64)
+    for limit in (0.3, 1.0, 2.0**0.5, 7.3, 1000 / 3):
+        assert (weights(limit / np.sqrt(n)) ** 2 * n <= int(WEIGHT_UNIT**2 * Fraction(limit) ** 2)).all()
+
+
+def test_second_round_weights_stay_within_the_bound():
+    """Costs times weight^2 add up to W^2 bound at most, in exact integers, up to the largest costs there are."""
+    rng = np.random.default_rng(5)
+    for bound in (1, 10**6, 2**40 // 7, 2**53):
+        costs = np.concatenate([rng.integers(1, 2**43, 2000), 2 ** np.arange(63), [LARGEST_ITEM_COST]])
+        share = weights(np.sqrt(bound / costs)).tolist()
+        assert all(w * w * cost <= WEIGHT_UNIT**2 * bound for w, cost in zip(share, costs.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 1000), Fraction(1, 2), Fraction(4), Fraction(60)])
+def test_the_steps_cost_mu_squared_together(epsilon):
+    """Three histograms and two rounds: not a unit more than mu^2."""
+    mechanism = TwoRound.at(epsilon, DELTA, REQUEST)
+    steps = mechanism.budget
+    total = mechanism.mu**2 * COST_UNIT
+    assert total - 1 < 3 * steps.histogram + steps.first + steps.second <= total
+
+
+def test_the_published_mu_and_evidence():
+    """Reference values of the exact curve at delta = 5e-9, of which a thousandth is for own items, and of K Q(z)."""
+    for epsilon, mu in ((0.5, 0.098879), (1, 0.191499), (2, 0.368747), (4, 0.702285), (8, 1.312594)):
+        mechanism = TwoRound.at(Fraction(epsilon), DELTA / 2, REQUEST)
+        assert float(mechanism.mu) == pytest.approx(mu, abs=6e-7)
+        assert mechanism._evidence() == pytest.approx(8.573944, abs=1e-6)
+
+
+def test_a_release_alone_has_the_epsilon_that_was_asked_and_less_noise_than_in_a_shared_budget():
+    """Theorem 1's exact curve, where nothing else is added up."""
+    alone = TwoRound.at(Fraction(1), DELTA, REQUEST)
+    assert alone.direct_epsilon() == 1
+    assert alone.worst_cost().delta == DELTA
+    shared = TwoRound.within(Cost(Fraction(164684, 10**7), DELTA / 2), REQUEST)  # rho for (1, 5e-9)
+    assert shared.direct_epsilon() is None
+    assert shared.worst_cost().within(Cost(Fraction(164684, 10**7), DELTA / 2))
+    assert 1.05 < alone.mu**2 / shared.mu**2 < 1.25
+
+
+@pytest.mark.statistical
+def test_counts_are_near_and_intervals_cover():
+    """On a table of 4,000 users; the shares are those that docs/accuracy.md promises of every table."""
+    pairs = ArrayPairs(*zipf_rows(20_000))
+    mechanism = TwoRound.at(Fraction(4), DELTA, REQUEST)
+    found, near, covered = 0, 0, 0
+    for run in range(10):
+        outcome = mechanism.release(pairs, bits(run))
+        truth = pairs.counts[outcome.positions]
+        found += len(truth)
+        near += int((abs(outcome.counts - truth) <= truth / 10).sum())
+        covered += int(((outcome.low <= truth) & (truth <= outcome.high)).sum())
+        assert (np.diff(outcome.counts) <= 0).all()
+    assert found > 300
+    assert near > 0.9 * found
+    assert covered > 0.94 * found
+
+
+def test_an_error_that_is_twice_as_large_finds_more():
+    """The relative error scales the noise, not only what is shown."""
+    pairs = ArrayPairs(*zipf_rows(20_000))
+    few, more = (
+        TwoRound.at(Fraction(2), DELTA, Request(None, 1000, relative_error=error)).release(pairs, bits())
+        for error in (Fraction(1, 20), Fraction(1, 5))
+    )
+    assert len(few.positions) < len(more.positions)
+
+
+def test_labels_alone_are_the_labels_of_the_counts():
+    """Without counts the same items come in the same order."""
+    pairs = ArrayPairs(*zipf_rows(20_000))
+    with_counts, without = (
+        TwoRound.within(LIMIT, Request(None, 1000, counts=counts)).release(pairs, bits()) for counts in (True, False)
+    )
+    assert with_counts.positions.tolist() == without.positions.tolist()
+    assert without.counts is None
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(3, 1000),
+        Request(None, 1000, known_domain=True),
+        Request(None, 1000, Sensitivity(5)),
+        Request(None, 1000, Sensitivity(None, 2)),
+        Request(None, 1000, noise="laplace"),
+        Request(None, 1000, relative_error=Fraction(0)),
+    ],
+)
+def test_what_it_cannot_do_is_refused_by_the_request_alone(request_):
+    """Before anything is read."""
+    with pytest.raises(InputError):
+        TwoRound.within(LIMIT, request_)
+    with pytest.raises(InputError):
+        Auto.at(Fraction(1), DELTA, request_)
+
+
+def test_an_epsilon_that_is_too_small_is_refused():
+    """Shares of the budget could not be told apart."""
+    with pytest.raises(InputError, match="too small"):
+        TwoRound.at(Fraction(1, 10**6), DELTA, REQUEST).expectation()
+
+
+def test_noise_in_far_bins_is_not_taken_for_users():
+    """A histogram that thins out stays as it is; a bin far out counts only if it is far above its noise."""
+    noisy = np.array([500.0, 900.0, 300.0, 80.0, 9.0, -5.0, 12.0, -3.0, 11.0])
+    result = believable(noisy, 6.0, 4.0)
+    assert result[:4].tolist() == noisy[:4].tolist()
+    assert result[5:].tolist() == [0, 0, 0, 0]
+    assert believable(np.array([5.0, -3.0, 8.0]), 6.0, 4.0).tolist() == [0, 0, 0]
+    assert believable(np.array([500.0, 0.0, 0.0, 60.0]), 6.0, 4.0)[3] > 0
+
+
+class TestAuto:
+    """The choice between two rounds and the head."""
+
+    many = ArrayPairs(*zipf_rows(20_000))
+    few = ArrayPairs(np.repeat(np.arange(150), 300), np.tile(np.arange(300), 150))
+
+    @pytest.mark.parametrize(("pairs", "chosen"), [(many, "two-round"), (few, "head")])
+    def test_it_says_what_it_chose_and_why(self, pairs, chosen):
+        """From noisy values: how many users there are, and the noise of the first round."""
+        outcome = Auto.at(Fraction(2), DELTA, REQUEST).release(pairs, bits())
+        assert outcome.chosen == chosen
+        assert outcome.why.startswith("many users" if chosen == "two-round" else "few users")
+
+    @pytest.mark.parametrize("pairs", [many, few])
+    def test_it_costs_the_histogram_and_the_branch(self, pairs):
+        """Reserved is the larger branch; charged is the histogram and what ran."""
+        mechanism = Auto.within(LIMIT, REQUEST)
+        outcome = mechanism.release(pairs, bits())
+        assert mechanism.worst_cost().within(LIMIT)
+        assert outcome.cost.within(mechanism.worst_cost())
+        if outcome.chosen == "two-round":
+            assert outcome.cost == mechanism.two_round.worst_cost()
+        else:
+            assert outcome.cost.rho > mechanism.two_round.budget.histogram / Fraction(2 * COST_UNIT)
+
+    def test_the_head_is_read_after_the_histogram_only_if_it_is_chosen(self):
+        """Queries: the histogram, then one for all counts."""
+        pairs = Watched(np.repeat(np.arange(150), 300), np.tile(np.arange(300), 150))
+        Auto.at(Fraction(2), DELTA, REQUEST).release(pairs, bits())
+        assert pairs.queries == ["users_by_size", "weighted_sums"]
+
+    def test_alone_both_branches_get_more_than_half_of_delta_each_would_buy(self):
+        """Theorem 2 pays for the worse branch, not for the sum of both."""
+        mechanism = Auto.at(Fraction(1), DELTA, REQUEST)
+        assert mechanism.direct_epsilon() == 1
+        assert mechanism.two_round.mu > TwoRound.at(Fraction(1), DELTA / 2, REQUEST).mu
+        assert mechanism.head.limit.rho == pytest.approx(0.016773, rel=5e-3)

@@ -1,0 +1,77 @@
+"""Rounded Gaussian noise is exact: its distribution, its rounding, and what happens where floats cannot decide."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discreet.errors import InputError
+from discreet.noise import KeyedBits, rounded_gaussian
+from discreet.noise.exponential import Exponentials
+from discreet.noise.rounded import _exactly_accepted, _rounded_root
+
+SECRET = b"thirty-two bytes of rounded noise"
+
+
+def draw(numerator, precisions, run=0, known_bits=64):
+    """Noise with bits that follow from *run*."""
+    return rounded_gaussian(KeyedBits(SECRET, run), "x", numerator, np.asarray(precisions), known_bits)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("numerator", "precision"), [(1, 4), (2, 1), (2**40, 2**33)])
+@pytest.mark.parametrize("known_bits", [64, 6])
+def test_it_has_the_distribution_of_a_rounded_gaussian(numerator, precision, known_bits):
+    """Chi-square against differences of the normal distribution, also where nearly every decision needs more bits."""
+    n = 20_000 if known_bits == 64 else 1_500
+    found = draw(numerator, np.full(n, precision), 3, known_bits)
+    sigma = math.sqrt(numerator / precision)
+    reach = math.ceil(2.5 * sigma)
+    edges = np.arange(-reach - 0.5, reach + 1)
+    probability = np.diff(np.concatenate(([0], stats.norm.cdf(edges / sigma), [1])))
+    observed = np.bincount(np.clip(found, -reach - 1, reach + 1) + reach + 1, minlength=2 * reach + 3)
+    assert stats.chisquare(observed, probability * n).pvalue > 1e-3
+
+
+@pytest.mark.statistical
+def test_wide_noise_is_gaussian():
+    """Kolmogorov-Smirnov with a standard deviation of 2^40, where every bit counts."""
+    assert stats.kstest(draw(2**80, np.full(30_000, 1)) / 2**40, "norm").pvalue > 1e-3
+
+
+def test_every_value_has_its_own_variance():
+    """Small variances give small noise, at the places where they stand."""
+    precisions = np.tile([1, 2**60], 500)
+    found = draw(2**62, precisions)
+    assert abs(found[1::2]).max() < 20
+    assert np.median(abs(found[::2])) > 2**30
+
+
+def test_the_floats_are_confirmed_by_exact_arithmetic():
+    """Acceptance of every proposal, decided by fractions of 128 bits, is what the intervals said."""
+    from discreet.noise.rounded import _accepted
+
+    bits = KeyedBits(SECRET, 9)
+    sizes, tests = Exponentials(bits, "size", 200), Exponentials(bits, "test", 200)
+    assert _accepted(sizes, tests).tolist() == [_exactly_accepted(sizes, tests, i) for i in range(200)]
+
+
+@pytest.mark.parametrize(("square", "rounded"), [(0, 0), (Fraction(1, 4), 1), (Fraction(24, 100), 0), (6, 2), (7, 3)])
+def test_roots_are_rounded_exactly(square, rounded):
+    """floor(sqrt(x) + 1/2)."""
+    assert _rounded_root(Fraction(square)) == rounded
+
+
+def test_nothing_is_drawn_for_nobody():
+    """An empty row of values gets no noise."""
+    assert draw(1, np.zeros(0, np.int64)).tolist() == []
+
+
+def test_noise_that_could_leave_the_integers_is_refused():
+    """A standard deviation above 2^40."""
+    with pytest.raises(InputError, match="too small"):
+        draw(2**80 + 1, np.array([1]))
