@@ -18,13 +18,14 @@ from starlette.responses import Response
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, Act
 from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.query.sql import parse_select
+from discreet.service.api.query import RawRoute
 from discreet.service.app import create_app
-from discreet.service.asking import wanted
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.gate import gate_of, read_json, run_in_thread
 from discreet.service.auth.grants import grant_name, grant_text
 from discreet.service.auth.records import GRANT, KEY
-from discreet.service.routes import RawRoute
+from discreet.service.queries import planning_options
 from discreet.service.server import open_service, utc_now
 from discreet.service.settings import load_settings
 from discreet.wire.questions import read_question
@@ -88,9 +89,11 @@ def serve(folder: Path, port: int) -> None:
 
         def head(account: str, body: bytes) -> bytes:
             view = parts.warehouse.viewed(parts.grants.catalog_for(account))
-            asked = wanted(read_question(body), view, parts.settings.defaults, parts.settings.limits)
-            plan = asked.plan(view)
-            found = parts.warehouse.engine(asked.dataset).head(plan.request)
+            question = read_question(body)
+            select = parse_select(question.sql or "")
+            options = planning_options(question, select.k, parts.settings.defaults, parts.settings.limits)
+            plan = view.plan(select, shared=True, **options)
+            found = parts.warehouse.engine(select.dataset).head(plan.request)
             rows = [
                 {**label, "count": count}
                 for label, count in zip(found.labels.to_pylist(), found.counts.tolist(), strict=True)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from discreet.service.replays import Replays
+from discreet.service.replay_cache import ReplayCache
 from discreet.values import Cost
 
 from .faults.house import ACT, DELTA, TOP, House
@@ -78,8 +78,7 @@ def allocated(service):
 
 def test_memory_does_not_grow_with_questions(tmp_path, monkeypatch):
     """Whatever is kept of a request is dropped again: they leave less than a piece of memory each."""
-    monkeypatch.setattr("discreet.service.app.Replays", functools.partial(Replays, bytes_most=30_000))
-    monkeypatch.setattr("discreet.service.replays.KEYS_MOST", 20)
+    monkeypatch.setattr("discreet.service.app.ReplayCache", functools.partial(ReplayCache, bytes_most=30_000))
     house = House(tmp_path / "house")
     with house.opened() as service:
         prepared(house, service)

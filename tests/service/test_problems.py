@@ -11,6 +11,7 @@ import pytest
 
 from discreet.budget.model import Account, Units
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError, UnfitData
+from discreet.service.app import create_app
 from discreet.service.problems import problem_of
 from discreet.values import Cost
 from discreet.wire.problems import KINDS, Problem, problem
@@ -277,26 +278,54 @@ def test_data_that_changed_without_a_new_version_is_not_answered(world):
     assert world.ask().content == first.content
 
 
-def test_the_same_request_while_it_is_under_way_is_in_flight(world):
-    """I4: the second one is told to wait, asks no engine, and gets the answer of the first later."""
-    engine, started, go_on = world.warehouse.engine("reads"), threading.Event(), threading.Event()
+@pytest.fixture
+def gate(world):
+    """Lets the engine count: says when it began to, and waits until it may go on."""
+    engine, begun, go_on = world.warehouse.engine("reads"), threading.Event(), threading.Event()
     head = engine.head
 
     def slow(*arguments, **named):
-        started.set()
+        begun.set()
         assert go_on.wait(60)
         return head(*arguments, **named)
 
     engine.head = slow
+    return begun, go_on
+
+
+def test_the_same_request_in_another_process_is_in_flight(world, gate):
+    """I4: the second one is told to wait, reads no data, and gets the answer of the first later."""
+    begun, go_on = gate
     key = {"Idempotency-Key": "k"}
     first = world.portal.start_task_soon(lambda: world.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
-    assert started.wait(60)
+    assert begun.wait(60)
+    world.app = create_app(world.parts)
     again = world.ask(headers=key)
     refused(again, "in-flight")
     assert again.headers["retry-after"] == "1"
     go_on.set()
     assert first.result(60).status_code == 200
     assert world.ask(headers=key).content == first.result().content
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}], ids=["no key", "key"])
+def test_the_same_request_at_once_waits_for_the_first_and_is_free(world, gate, headers):
+    """I4: a client that lost its connection pays once, also without an idempotency key."""
+    begun, go_on = gate
+
+    def send():
+        return world.portal.start_task_soon(
+            lambda: world.sending("POST", "/v1/query", json={"sql": TOP}, headers=headers)
+        )
+
+    first = send()
+    assert begun.wait(60)
+    second = send()
+    assert not second.done()
+    go_on.set()
+    assert first.result(60).content == second.result(60).content
+    assert second.result().headers["discreet-replayed"] == "?1"
+    assert world.balance().spent.rho == world.balance("sales").spent.rho
 
 
 def test_a_store_that_is_gone_answers_nothing(world):
@@ -326,7 +355,7 @@ def test_a_bug_is_logged_by_its_place_and_not_by_its_words(world):
     refused(answer, "internal")
     (failed,) = world.events("failed")
     assert (failed["where"], failed["error"]) == ("GET /v1/releases", "RuntimeError")
-    assert any(frame.startswith("service/desk.py") for frame in failed["frames"])
+    assert any(frame.startswith("service/api/query.py") for frame in failed["frames"])
     assert "hush" not in answer.text + world.lines.getvalue()
 
 

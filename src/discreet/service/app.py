@@ -12,41 +12,29 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
 from starlette.responses import Response
 
 from discreet._version import __version__
+from discreet.release.keys import DerivedKeys
 from discreet.service.api.admin import admin_router
 from discreet.service.api.health import health_router
 from discreet.service.api.openapi import schema_of
 from discreet.service.api.openapi_admin import ROUTES as ADMINISTRATION
 from discreet.service.api.peers import peers_router
+from discreet.service.api.query import QueryAPI, RawRoute
 from discreet.service.auth.gate import Gate
-from discreet.service.express import Express
 from discreet.service.middleware import RequestMiddleware, problem_response
-from discreet.service.replays import Replays, Standings, UsedKeys
-from discreet.service.routes import Analysts, RawRoute
+from discreet.service.queries import Queries
+from discreet.service.replay_cache import ReplayCache
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from starlette.types import Receive, Scope, Send
 
     from discreet.service.parts import Parts
 
 
 class Application(FastAPI):
-    """The routes, and the short way around them.
+    """The routes, and the description of all of them."""
 
-    Args:
-        express: the short way.
-    """
-
-    def __init__(self, express: Express) -> None:
+    def __init__(self) -> None:
         super().__init__(title="Discreet", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-        self._express = express
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        received = await self._express.answer(scope, receive, send)
-        if received is not None:
-            await super().__call__(scope, received, send)
 
     def openapi(self) -> dict[str, Any]:
         """What the API says about itself."""
@@ -59,10 +47,22 @@ def create_app(parts: Parts) -> FastAPI:
     Args:
         parts: all that it needs, opened; whoever opened them closes them.
     """
-    gate, replays, standings, keys = Gate(parts), Replays(parts.clock), Standings(parts.monotonic), UsedKeys()
-    app = Application(Express(parts, gate, replays, standings, keys))
+    gate, app = Gate(parts), Application()
     app.state.gate = gate
-    Analysts(parts, gate, replays, standings, keys).add_to(app)
+    queries = Queries(
+        parts.manager,
+        parts.warehouse,
+        parts.settings,
+        DerivedKeys(parts.secret),
+        parts.log,
+        parts.tracer,
+        parts.random,
+        refused=(lambda _: None) if parts.peers is None else parts.peers.refused,
+    )
+    cache = ReplayCache(parts.clock)
+    QueryAPI(gate, queries, cache, parts.manager, parts.grants, parts.warehouse, parts.monotonic, parts.pause).add_to(
+        app
+    )
     if parts.settings.service.metrics_port is None:
         app.router.add_api_route(
             "/metrics", _metrics(parts), route_class_override=RawRoute, include_in_schema=False, response_model=None

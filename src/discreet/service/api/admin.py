@@ -14,6 +14,7 @@ from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
 from discreet.budget.model import Account, Act
 from discreet.errors import InputError
 from discreet.service.api.openapi_admin import ROUTES
+from discreet.service.api.query import RawRoute, idempotency_key, parameter, refuse_parameters
 from discreet.service.auth.api_keys import ApiKeys
 from discreet.service.auth.gate import gate_of, read_json, run_in_thread
 from discreet.service.auth.grants import columns_in, grant_name, grant_text, named_in
@@ -21,7 +22,6 @@ from discreet.service.auth.records import GRANT
 from discreet.service.middleware import context_of
 from discreet.service.observability.events import AdminChanged
 from discreet.service.problems import NotFound
-from discreet.service.routes import RawRoute, idempotency_key, parameter, refuse_parameters
 from discreet.service.serializers import (
     account_detail,
     account_summary,

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from discreet.service.api.openapi_example import RELEASE
-from discreet.service.negotiation import MEDIA_TYPES
+from discreet.service.representations import MEDIA_TYPES
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, problem
 from discreet.wire.questions import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, Question
 
@@ -267,4 +267,4 @@ ANALYSTS: tuple[About, ...] = (
         ("Discreet-Release",),
     ),
 )
-"""The routes of analysts; their handlers are in `discreet.service.routes`."""
+"""The routes of analysts; their handlers are in `discreet.service.api.query`."""

@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
 from starlette.responses import Response
 
+from discreet.service.api.query import RawRoute, refuse_parameters
 from discreet.service.auth.gate import read_json, run_in_thread
 from discreet.service.middleware import context_of
-from discreet.service.routes import RawRoute, refuse_parameters
 from discreet.wire.malformed import read_body
 from discreet.wire.peers import BODY_MOST_BYTES, Requests, Transfers
 

@@ -12,15 +12,11 @@ from discreet.errors import InputError
 from discreet.query.planning import make_plan
 from discreet.query.pricing import PRESETS, PerUnit
 from discreet.query.query import Query
-from discreet.service.asking import most_that_fits, wanted
+from discreet.service.queries import most_that_fits, planning_options
 from discreet.service.settings import Defaults, Limits
 from discreet.values import Cost
-from discreet.warehouse import Warehouse
 from discreet.wire.questions import Question
 
-from .books import CATALOG
-
-VIEW = Warehouse(CATALOG)
 LIMITS = Limits(k_most=100, head_limit_most=2_000, epsilon_most=5.0)
 TOP = "SELECT place, COUNT(DISTINCT guest) FROM visits GROUP BY place LIMIT {}"
 EPSILON = Defaults.model_validate({"epsilon": 0.5, "delta": Decimal("1e-9")})
@@ -28,8 +24,8 @@ UNITS = Defaults.model_validate({"preset": "linkedin"})
 
 
 def asked(defaults=EPSILON, k=10, **fields):
-    """What is wanted."""
-    return wanted(Question(sql=TOP.format(k), **fields), VIEW, defaults, LIMITS)
+    """The options of a top k."""
+    return planning_options(Question(sql=TOP.format(k), **fields), k, defaults, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -49,26 +45,28 @@ def asked(defaults=EPSILON, k=10, **fields):
 def test_what_the_question_does_not_say_the_settings_do(defaults, fields, epsilon, delta, per):
     """Either an epsilon and a delta, or a price of units; never a mix of both."""
     found = asked(defaults, **fields)
-    assert (found.epsilon, found.delta, found.per) == (epsilon, delta, per)
+    assert (found.get("epsilon"), found.get("delta"), found.get("per")) == (epsilon, delta, per)
 
 
 def test_options_are_those_of_the_question():
     """What was not said is left to the planner."""
     found = asked(counts=False, mechanism="gumbel", noise="laplace", relative_error="1/3", head_limit=1_500)
-    assert found.options == {
+    assert found == {
+        "epsilon": 0.5,
+        "delta": Fraction(1, 10**9),
         "counts": False,
         "mechanism": "gumbel",
         "noise": "laplace",
         "relative_error": "1/3",
         "head_limit": 1_500,
     }
-    assert asked().options == {"counts": True, "mechanism": None, "noise": None, "head_limit": None}
+    assert asked(UNITS).keys() == {"counts", "mechanism", "noise", "head_limit", "per"}
 
 
 def test_the_usual_head_limit_is_lowered_to_that_of_the_service():
     """What was asked for is not: that is refused."""
     every = Question(sql=TOP.format(1).replace(" LIMIT 1", ""))
-    assert wanted(every, VIEW, EPSILON, LIMITS).options["head_limit"] == 2_000
+    assert planning_options(every, None, EPSILON, LIMITS)["head_limit"] == 2_000
     with pytest.raises(InputError, match="at most 2,000, not 2,001"):
         asked(head_limit=2_001)
 

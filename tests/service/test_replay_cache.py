@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from discreet.catalog.model import Catalog
-from discreet.service.replays import KEYS_MOST, Kept, Replays, Standings, UsedKeys, known_version
+from discreet.service.queries import PlannedQuery
+from discreet.service.replay_cache import ReplayCache, known_version
 
 from .shelf import NOON, Clock
 from .world import TOP
@@ -30,12 +31,18 @@ CATALOG = Catalog.model_validate(
         }
     }
 )
-NAME = ("ann", b"{}", "json")
+PLANNED = PlannedQuery(None, "fixed", "fixed", "1", b"name")
 
 
-def kept(body=b"answer", dataset="fixed", version="1", catalog=CATALOG):
-    """An answer."""
-    return Kept(body, [], "id", dataset, "gumbel", catalog, version)
+def kept(cache, account="ann", body=b"{}", answer=b"answer", catalog=CATALOG, planned=PLANNED):
+    """Keep an answer."""
+    cache.keep(account, body, catalog, planned, "json", answer)
+
+
+def cached(cache, account="ann", body=b"{}", catalog=CATALOG, form="json"):
+    """The bytes of a cached answer, or None."""
+    found = cache.answer(account, body, catalog, form)
+    return None if found is None else found[1]
 
 
 def served(world):
@@ -104,8 +111,8 @@ def test_each_account_has_its_own_memory(world):
     assert world.balance("bob@sales").spent == world.balance("ann@sales").spent
 
 
-def test_a_key_is_one_request_from_memory_too(world):
-    """I4: also if the store never heard of the key, because the answer was free."""
+def test_a_request_with_an_idempotency_key_is_answered_by_the_store(world):
+    """I4: only the store knows what a key was used for, also where the answer was free."""
     other = TOP.replace("5", "4")
     for question in (TOP, other):
         assert world.ask(question).status_code == 200
@@ -115,7 +122,15 @@ def test_a_key_is_one_request_from_memory_too(world):
         assert world.ask(other, headers=key).json()["type"] == "/problems/key-reused"
     assert world.ask(headers=key).status_code == 200
     assert world.ask(other, "bob", headers=key).status_code == 200
-    assert served(world) == [False, False, True, False, False, True, False]
+    assert not any(served(world))
+
+
+@pytest.mark.parametrize("key", ["a b", "x" * 201])
+def test_a_malformed_idempotency_key_is_refused_where_the_answer_is_cached(world, key):
+    """There is one check of the key, whatever answers the request."""
+    assert world.ask().status_code == 200
+    refused = world.ask(headers={"Idempotency-Key": key})
+    assert (refused.status_code, refused.json()["type"]) == (422, "/problems/out-of-range")
 
 
 def test_a_key_that_was_refused_is_not_used_up(world):
@@ -126,99 +141,55 @@ def test_a_key_that_was_refused_is_not_used_up(world):
     assert world.ask(headers=key).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Content-Type": "application/json ; charset=utf-8"},
-        {"Content-Encoding": "identity"},
-        {"X-Twice": "1"},
-        {"Accept": "application/json;q=0.9"},
-    ],
-)
-def test_what_the_short_way_does_not_take_the_usual_one_does(world, headers):
-    """The same answer, whatever the headers look like."""
-    first = world.ask()
-    answer = world.send(
-        "POST", "/v1/query", content=first.request.content, headers={"Content-Type": "application/json", **headers}
-    )
-    assert (answer.status_code, answer.content) == (200, first.content)
-
-
 def test_an_answer_of_another_version_is_dropped():
-    """The version is that of the clock, and looked at when the minute changes."""
+    """The version is that of the clock, and compared when the minute changes."""
     clock = Clock()
-    replays = Replays(clock)
-    replays.keep(NAME, kept(dataset="hourly", version="2026-11-20T11:30+00:00"))
-    assert replays.recall(NAME, CATALOG) is not None
+    cache = ReplayCache(clock)
+    kept(cache, planned=dataclasses.replace(PLANNED, dataset="hourly", data_version="2026-11-20T11:30+00:00"))
+    assert cached(cache) is not None
     clock.pass_(minutes=29, seconds=59)
-    assert replays.recall(NAME, CATALOG) is not None
+    assert cached(cache) is not None
     clock.pass_(seconds=1)
-    assert replays.recall(NAME, CATALOG) is None
+    assert cached(cache) is None
     clock.pass_(minutes=-10)
-    assert replays.recall(NAME, CATALOG) is None, "dropped is dropped"
+    assert cached(cache) is None, "dropped is dropped"
 
 
 def test_another_catalog_is_another_question():
     """Equal is not enough: it is the same object as long as nothing changes."""
-    replays = Replays(Clock())
-    for catalog in (CATALOG.model_copy(), None):
-        replays.keep(NAME, kept())
-        assert replays.recall(NAME, catalog) is None
+    cache = ReplayCache(Clock())
+    kept(cache)
+    assert cache.plan("ann", b"{}", CATALOG) is PLANNED
+    assert cached(cache, catalog=CATALOG.model_copy()) is None
+    assert cache.plan("ann", b"{}", CATALOG) is None
+
+
+def test_a_new_plan_of_a_request_drops_its_old_answers():
+    """An answer in another form belongs to the plan that it was made by."""
+    cache = ReplayCache(Clock())
+    kept(cache)
+    cache.keep("ann", b"{}", CATALOG, dataclasses.replace(PLANNED, release_key=b"another"), "csv", b"a,b")
+    assert cached(cache) is None
+    assert cached(cache, form="csv") == b"a,b"
 
 
 @pytest.mark.parametrize("dataset", ["asked", "none"])
-def test_versions_that_an_engine_tells_are_not_kept(dataset):
-    """Nobody could say that they are still the same without asking it."""
-    replays = Replays(Clock())
-    replays.keep(NAME, kept(dataset=dataset))
-    assert replays.recall(NAME, CATALOG) is None
+def test_versions_that_an_engine_reports_are_not_kept(dataset):
+    """Without the engine it would be unknown whether they are still current."""
+    cache = ReplayCache(Clock())
+    kept(cache, planned=dataclasses.replace(PLANNED, dataset=dataset))
+    assert cached(cache) is None
     assert known_version(CATALOG.datasets[dataset], NOON) is None
 
 
-def test_memory_is_bounded_and_the_oldest_goes_first():
-    """By bytes; what was asked for lately stays."""
-    replays = Replays(Clock(), bytes_most=10_000)
-    names = [("ann", bytes([n]), "json") for n in range(5)]
-    for name in names[:3]:
-        replays.keep(name, kept(b"x" * 1000))
-    assert replays.recall(names[0], CATALOG) is not None
-    replays.keep(names[3], kept(b"x" * 1000))
-    assert [replays.recall(name, CATALOG) is not None for name in names[:4]] == [True, False, True, True]
-    replays.keep(names[4], kept(b"x" * 20_000))
-    assert all(replays.recall(name, CATALOG) is None for name in names)
-
-
-def test_idempotency_keys_are_bounded():
-    """The latest are remembered; one that was forgotten is like one that was never seen."""
-    keys = UsedKeys()
-    for number in range(KEYS_MOST + 1):
-        keys.note("ann", f"key {number}", b"{}", "release")
-    assert not keys.allow("ann", f"key {KEYS_MOST}", b"[]")
-    assert keys.allow("ann", f"key {KEYS_MOST}", b"{}")
-    assert keys.allow("bob", f"key {KEYS_MOST}", b"[]")
-    assert keys.allow("ann", "key 0", b"[]")
-    assert keys.allow("ann", None, b"[]")
-
-
-def test_a_key_that_got_an_answer_is_given_no_other_one_from_memory():
-    """I4: the store knows which it was; a key that was never seen may have any."""
-    keys = UsedKeys()
-    keys.note("ann", "key", b"{}", "yesterday's")
-    assert keys.fits("ann", "key", "yesterday's")
-    assert not keys.fits("ann", "key", "today's")
-    assert keys.fits("ann", "another", "today's")
-    assert keys.fits("bob", "key", "today's")
-    assert keys.fits("ann", None, "today's")
-
-
-def test_a_standing_is_as_old_as_it_is():
-    """A second, and not more; of each account."""
-    now = [5.0]
-    standings = Standings(lambda: now[0])
-    assert standings.recall("ann") is None
-    standings.note("ann", [(b"a", b"b")])
-    now[0] = 6.0
-    assert standings.recall("ann") == [(b"a", b"b")]
-    now[0] = 6.001
-    assert standings.recall("ann") is None
-    assert standings.recall("bob") is None
+def test_the_cache_is_bounded_in_bytes_and_drops_the_least_recently_used():
+    """Requests count as well as answers."""
+    cache = ReplayCache(Clock(), bytes_most=16_000)
+    bodies = [bytes([n]) for n in range(5)]
+    for body in bodies[:3]:
+        kept(cache, body=body, answer=b"x" * 1000)
+    assert cached(cache, body=bodies[0]) is not None
+    kept(cache, body=bodies[3], answer=b"x" * 1000)
+    assert [cached(cache, body=body) is not None for body in bodies[:4]] == [True, False, True, True]
+    kept(cache, body=b"x" * 1000)
+    assert all(cached(cache, body=body) is None for body in bodies)

@@ -1,4 +1,4 @@
-"""In which form an answer is wanted: the header Accept."""
+"""The representations of a release, and which of them the header Accept asks for."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Form: TypeAlias = Literal["json", "csv", "arrow"]
-"""A form that a release can be had in."""
+"""A representation of a release."""
 
 MEDIA_TYPES: Mapping[Form, str] = {
     "json": "application/json",
     "csv": "text/csv",
     "arrow": "application/vnd.apache.arrow.stream",
 }
-"""Of each form, in the order of preference if the asker has none."""
+"""Of each form, preferred first."""
 
 _CONTENT_TYPES: Mapping[Form, str] = {**MEDIA_TYPES, "csv": "text/csv; charset=utf-8; header=present"}
 
 
-def wanted_form(accept: str | None) -> Form:
-    """The form that a header asks for most.
+def negotiate(accept: str | None) -> Form:
+    """Return the form that a header prefers.
 
     Args:
         accept: the value of the header (RFC 9110, section 12.5.1), or None if there was none.
@@ -42,8 +42,8 @@ def wanted_form(accept: str | None) -> Form:
     return best
 
 
-def in_form(stored: bytes, form: Form) -> bytes:
-    """The stored document of a release in another form."""
+def represent(stored: bytes, form: Form) -> bytes:
+    """Return the stored document of a release in *form*."""
     match form:
         case "json":
             return stored
@@ -54,12 +54,12 @@ def in_form(stored: bytes, form: Form) -> bytes:
 
 
 def content_type(form: Form) -> str:
-    """The header Content-Type of a form."""
+    """Return the header Content-Type of *form*."""
     return _CONTENT_TYPES[form]
 
 
 def _range(part: str) -> tuple[str, float]:
-    """A media range and its weight, from 0 to 1; what is no weight weighs nothing."""
+    """Return a media range and its weight from 0 to 1; a malformed weight is 0."""
     media, *parameters = (piece.strip() for piece in part.split(";"))
     for parameter in parameters:
         name, _, value = parameter.partition("=")
@@ -74,6 +74,6 @@ def _number(text: str) -> float:
 
 
 def _weight(media: str, ranges: Mapping[str, float]) -> float:
-    """What the most precise of the ranges says about *media*."""
+    """Return the weight that the most specific of the ranges gives *media*."""
     family = media.partition("/")[0]
     return next((ranges[name] for name in (media, f"{family}/*", "*/*") if name in ranges), 0.0)

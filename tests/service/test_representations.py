@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.service.negotiation import MEDIA_TYPES, wanted_form
 from discreet.service.problems import NotAcceptable
+from discreet.service.representations import MEDIA_TYPES, negotiate
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from discreet.service.problems import NotAcceptable
 )
 def test_the_form_with_the_largest_weight_is_given(accept, form):
     """The most precise range counts; of equals, JSON, then CSV."""
-    assert wanted_form(accept) == form
+    assert negotiate(accept) == form
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_the_form_with_the_largest_weight_is_given(accept, form):
 def test_a_form_that_there_is_not_is_refused(accept):
     """The sentence lists those that there are."""
     with pytest.raises(NotAcceptable, match="application/json or text/csv or application/vnd"):
-        wanted_form(accept)
+        negotiate(accept)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=60))
 def test_whatever_is_sent_is_a_form_or_a_refusal(accept):
     """Nothing else happens, whatever the header holds."""
     with contextlib.suppress(NotAcceptable):
-        assert wanted_form(accept) in MEDIA_TYPES
+        assert negotiate(accept) in MEDIA_TYPES
 
 
 def test_a_refused_form_costs_nothing(world):

@@ -1,0 +1,346 @@
+"""Plan, answer and estimate queries of an account."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable, Suspended
+from discreet.budget.model import InFlight, Replay, Settled
+from discreet.budget.stored import StoredBudget
+from discreet.errors import EngineError, EngineTimeout, InputError
+from discreet.noise import SystemBits
+from discreet.query.planning import EPSILON_LEAST, make_plan
+from discreet.query.pricing import PRESETS, PerUnit
+from discreet.query.query import default_head_limit
+from discreet.query.query_json import from_dict
+from discreet.query.sql import parse_select
+from discreet.release.answer import answer
+from discreet.service.observability.events import Forfeited, Refused, Released
+from discreet.service.observability.traces import SpanAttributes, spans_of
+from discreet.service.problems import BudgetShort, ClientDisconnected, NotFound, RequestInFlight, RunFailed
+from discreet.service.serializers import estimate_of
+from discreet.values import Cost, exact, float_above
+from discreet.wire.document import encode, question_of
+from discreet.wire.malformed import Malformed
+from discreet.wire.problems import Fitting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from discreet.budget.manager import BudgetManager
+    from discreet.budget.model import Refusal
+    from discreet.catalog.model import Catalog
+    from discreet.query.planning import Plan
+    from discreet.query.query import Query, Select
+    from discreet.release import Release
+    from discreet.release.keys import DerivedKeys
+    from discreet.service.observability.events import Cause
+    from discreet.service.observability.logging import Log
+    from discreet.service.observability.traces import Tracer
+    from discreet.service.settings import Defaults, Limits, Settings
+    from discreet.warehouse import Warehouse
+    from discreet.wire.questions import Estimate, Question
+
+_BISECTIONS = 14
+"""Prices that are tried until the largest that fits is known to a hundredth."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A plan, and the state of the data that it will read.
+
+    Args:
+        plan: of the query.
+        dataset: its name in the catalog.
+        table: its name as keys are derived from it, see `Warehouse.context`.
+        data_version: of its data, or None if nothing identifies its state.
+        release_key: names the answer; None without a version, when only the same request has the same answer.
+    """
+
+    plan: Plan
+    dataset: str
+    table: str
+    data_version: str | None
+    release_key: bytes | None
+
+
+class Queries:
+    """Plans and answers queries at the expense of accounts. Usable from several threads.
+
+    Args:
+        manager: of the accounts.
+        warehouse: all datasets.
+        settings: of the service.
+        keys: name answers and draw their noise.
+        log: where events go.
+        tracer: where spans go.
+        random: returns so many random bytes.
+        refused: called with every refusal for want of budget.
+    """
+
+    def __init__(
+        self,
+        manager: BudgetManager,
+        warehouse: Warehouse,
+        settings: Settings,
+        keys: DerivedKeys,
+        log: Log,
+        tracer: Tracer,
+        random: Callable[[int], bytes],
+        refused: Callable[[Refusal], None],
+    ) -> None:
+        self._manager, self._warehouse, self._settings = manager, warehouse, settings
+        self._keys, self._log, self._tracer, self._random = keys, log, tracer, random
+        self._refused = refused
+
+    def plan(self, question: Question, account: str, catalog: Catalog, request_id: str) -> PlannedQuery:
+        """Plan *question* for a shared budget.
+
+        Args:
+            question: as it was sent.
+            account: that asks.
+            catalog: what the account may query. Errors name nothing else.
+            request_id: of the request.
+
+        Raises:
+            Malformed: the question is outside the grammar.
+            NotFound: *catalog* has no such dataset or column.
+            InputError: something is not allowed, or above a limit.
+            EngineError: the engine cannot be queried for what planning needs.
+        """
+        with self._tracer.span("plan", SpanAttributes(request_id, account=account)):
+            select = _select(question)
+            try:
+                dataset = catalog.find(select.dataset)
+            except InputError as error:
+                raise NotFound(str(error)) from None
+            options = planning_options(question, select.k, self._settings.defaults, self._settings.limits)
+            plan = self._warehouse.viewed(catalog).plan(select, shared=True, **options)
+            version, table = self._warehouse.context(dataset)
+            key = None if version is None else self._keys.release_key(plan, table, version)
+            return PlannedQuery(plan, dataset, table, version, key)
+
+    def answer(
+        self,
+        account: str,
+        planned: PlannedQuery,
+        *,
+        request_id: str,
+        key: str | None,
+        digest: bytes,
+        disconnected: Callable[[], bool],
+    ) -> Settled | Replay:
+        """Answer *planned* at the expense of *account*; only the bytes that are returned may leave.
+
+        Args:
+            account: that is charged.
+            planned: from `plan`.
+            request_id: of the request.
+            key: its idempotency key, or None.
+            digest: of its body.
+            disconnected: True once the client no longer waits.
+
+        Raises:
+            BudgetShort: an account on the path cannot pay the worst case; nothing was held.
+            RequestInFlight: the request with this key is being answered.
+            EngineError: the data cannot be queried; nothing was charged.
+            RunFailed: something failed after the data was queried; the worst case is forfeited.
+            DiscreetError: as `discreet.release.answer.answer`.
+        """
+        plan, version = planned.plan, planned.data_version
+        name = planned.release_key or self._keys.release_key_once(account, key or self._random(32).hex(), digest)
+        budget = StoredBudget(self._manager, account, name, key, digest)
+
+        def document(release: Release) -> bytes:
+            question = question_of(plan.query, planned.dataset)
+            return encode(release, id=name.hex(), dataset=planned.dataset, question=question, data_version=version)
+
+        def check_connected(_: float) -> None:
+            if disconnected():
+                raise ClientDisconnected
+
+        try:
+            answered = answer(
+                plan,
+                self._warehouse.steady(planned.dataset, version),
+                budget,
+                SystemBits() if version is None else self._keys.bits(plan, planned.table, version),
+                computational=version is not None,
+                encode=document,
+                fingerprint_key=None if version is None else self._keys.fingerprint_key(planned.table, version),
+                progress=check_connected,
+                span=spans_of(self._tracer, SpanAttributes(request_id, account=account)),
+            )
+        except BudgetRefused as error:
+            raise self._budget_short(error.refusal, account, plan, request_id) from error
+        except Suspended as error:
+            self._log.event(Refused(request_id, account, "suspended", error.account))
+            raise
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            if not budget.forfeited or budget.reservation is None:
+                raise
+            self._log.event(Forfeited(request_id, account, planned.dataset, _cause(error), budget.reservation))
+            raise RunFailed(budget.reservation) from error
+        if isinstance(answered, InFlight):
+            raise RequestInFlight
+        self._log.event(
+            Released(
+                request_id,
+                account,
+                planned.dataset,
+                plan.mechanism.name,
+                answered.release.release_key.hex(),
+                float_above(answered.charged.rho),
+                float_above(answered.charged.delta),
+                "store" if isinstance(answered, Replay) else "engine",
+                budget.reservation,
+            )
+        )
+        return answered
+
+    def estimate(self, account: str, planned: PlannedQuery) -> Estimate:
+        """Return what *planned* could cost *account*, and whether that fits; no data is read, nothing is held."""
+        key = planned.release_key
+        paid = key is not None and self._manager.entitled(account, key)
+        path = [self._manager.get(member.id) for member in self._manager.path(account)]
+        return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
+
+    def _budget_short(self, refusal: Refusal, account: str, plan: Plan, request_id: str) -> BudgetShort:
+        needed = refusal.needed
+        self._log.event(
+            Refused(
+                request_id,
+                account,
+                "budget-short",
+                refusal.account,
+                float_above(needed.rho),
+                float_above(needed.delta),
+            )
+        )
+        self._refused(refusal)
+        path = [self._manager.get(member.id).balance for member in self._manager.path(account)]
+        rest = [balance.remaining for balance in path if balance.account.enforced]
+        left = Cost(min(cost.rho for cost in rest), min(cost.delta for cost in rest)) if rest else Cost()
+        return BudgetShort(refusal, most_that_fits(plan, left))
+
+
+def planning_options(question: Question, k: int | None, defaults: Defaults, limits: Limits) -> dict[str, Any]:
+    """Return the options of `Warehouse.plan`: those of the question, its price or the default price.
+
+    Args:
+        question: as it was sent.
+        k: of its LIMIT.
+        defaults: prices of questions without one.
+        limits: of the service.
+
+    Raises:
+        InputError: something is above a limit.
+    """
+    if k is not None and k > limits.k_most:
+        raise InputError(f"k must be at most {limits.k_most:,}, not {k:,}")
+    options: dict[str, Any] = {
+        "counts": question.counts,
+        "mechanism": question.mechanism,
+        "noise": question.noise,
+        "head_limit": _head_limit(question.head_limit, k, limits),
+    }
+    if question.relative_error is not None:
+        options["relative_error"] = question.relative_error
+    by_unit = question.epsilon_per is not None or question.information is not None
+    by_epsilon = question.epsilon is not None or question.delta is not None
+    if by_unit or (defaults.per is not None and not by_epsilon):
+        return options | {"per": _per_unit(question, defaults)}
+    epsilon = question.epsilon if question.epsilon is not None else defaults.epsilon or 1.0
+    if epsilon > limits.epsilon_most:
+        raise InputError(f"epsilon must be at most {limits.epsilon_most:g}, not {epsilon:g}")
+    return options | {"epsilon": epsilon, "delta": question.delta if question.delta is not None else defaults.delta}
+
+
+def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
+    """Return the largest epsilon, k or information whose worst case is within *left*, all else equal.
+
+    Args:
+        plan: what was too much.
+        left: the least that is left on the path.
+    """
+
+    def fits(query: Query, per: PerUnit | None) -> bool:
+        try:
+            return make_plan(query, shared_budget=True, per=per).worst_cost.within(left)
+        except InputError:  # out of range when it is as small as that
+            return False
+
+    query, per = plan.query, plan.per
+    if per is None:
+        epsilon = _largest_epsilon(query.epsilon, lambda e: fits(replace(query, epsilon=e), None))
+        return None if epsilon is None else Fitting(epsilon=epsilon)
+    if query.k is not None:
+        k = _largest(query.k, lambda n: fits(replace(query, k=n), per))
+        return None if k is None else Fitting(k=k)
+    most = _largest(per.information, lambda n: fits(query, replace(per, information=n)))
+    return None if most is None else Fitting(information=most)
+
+
+def _largest(asked: int, fits: Callable[[int], bool]) -> int | None:
+    """Return the largest number from 1 to below *asked* that fits; *fits* is monotone."""
+    low, high = 0, asked
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low or None
+
+
+def _largest_epsilon(asked: float, fits: Callable[[float], bool]) -> float | None:
+    """Return an epsilon of two digits that fits, nearly the largest such below *asked*."""
+    low, high, best = EPSILON_LEAST, asked, None
+    for _ in range(_BISECTIONS):
+        middle = (low * high) ** 0.5
+        epsilon = float(f"{middle:.1e}")
+        if epsilon < asked and fits(epsilon):
+            low, best = middle, epsilon
+        else:
+            high = middle
+    return best
+
+
+def _select(question: Question) -> Select:
+    try:
+        return parse_select(question.sql) if question.sql is not None else from_dict(question.query or {})
+    except InputError as error:
+        raise Malformed(str(error), getattr(error, "position", None)) from None
+
+
+def _head_limit(asked: int | None, k: int | None, limits: Limits) -> int | None:
+    """Return the head limit of the question, or the default one, lowered to that of the service."""
+    if asked is not None and asked > limits.head_limit_most:
+        raise InputError(f"the head limit must be at most {limits.head_limit_most:,}, not {asked:,}")
+    usual = default_head_limit(k)
+    return limits.head_limit_most if asked is None and usual > limits.head_limit_most else asked
+
+
+def _per_unit(question: Question, defaults: Defaults) -> PerUnit:
+    """Return the price of a unit; what neither the question nor the settings say is as LinkedIn had it."""
+    usual = defaults.per or PRESETS["linkedin"]
+    return PerUnit(
+        usual.epsilon_per if question.epsilon_per is None else exact(question.epsilon_per, "epsilon per unit"),
+        usual.delta_per,
+        usual.information if question.information is None else question.information,
+    )
+
+
+def _cause(error: Exception) -> Cause:
+    match error:
+        case EngineTimeout():
+            return "timeout"
+        case EngineError() | InputError():
+            return "engine"
+        case ClientDisconnected():
+            return "client-gone"
+        case DataChanged():
+            return "data-changed"
+        case LeaseLost():
+            return "lease-lost"
+    return "internal"
