@@ -20,7 +20,7 @@ from discreet.budget.fixed_point import Amount, Tally
 from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line, settings_text
 from discreet.budget.ledger_replay import verify
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, Act
+from discreet.budget.model import Account, AdminAction
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 
@@ -151,9 +151,9 @@ class Ours:
         numbers = itertools.count()
         self.manager = BudgetManager(self.store, lambda: f"r{next(numbers):030x}")
         self.started, self.count = started, itertools.count()
-        large, act = Cost(Fraction(10**6), Fraction(1, 10)), Act("bench", "a benchmark")
+        large, act = Cost(Fraction(10**6), Fraction(1, 10)), AdminAction("bench", "a benchmark")
         for name, parent in (("data", None), ("org", "data"), *((f"a{n}", "org") for n in range(THREADS))):
-            self.manager.create(Account(name, large, Fraction(1, 2), parent), act)
+            self.manager.store.create(Account(name, large, Fraction(1, 2), parent), act)
 
     def run(self):
         """All pairs of all threads."""

@@ -16,7 +16,7 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
 from starlette.responses import Response
 
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, Act
+from discreet.budget.model import Account, AdminAction
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.query.sql import parse_select
 from discreet.service.api.query import RawRoute
@@ -30,7 +30,7 @@ from discreet.service.server import open_service, utc_now
 from discreet.service.settings import load_settings
 from discreet.wire.questions import read_question
 
-ACT = Act("officer", "to be measured")
+ACT = AdminAction("officer", "to be measured")
 ACCOUNT = "ann@org"
 CATALOG = """
 [datasets.reads]
@@ -66,13 +66,13 @@ def prepare(folder: Path, rows: int) -> str:
     (folder / "noise.key").write_bytes(secrets.token_bytes(32))
     store = SQLiteStore(folder / "budget.db", lambda: microseconds(utc_now()))
     manager = BudgetManager(store, ids=lambda: secrets.token_hex(16))
-    manager.create(Account.of_epsilon("data", 1e6, Fraction(1, 2)), ACT)
-    manager.create(Account.of_epsilon("org", 1e6, Fraction(1, 2), "data"), ACT)
-    manager.create(Account.of_epsilon(ACCOUNT, 1e6, Fraction(1, 2), "org"), ACT)
+    manager.store.create(Account.of_epsilon("data", 1e6, Fraction(1, 2)), ACT)
+    manager.store.create(Account.of_epsilon("org", 1e6, Fraction(1, 2), "data"), ACT)
+    manager.store.create(Account.of_epsilon(ACCOUNT, 1e6, Fraction(1, 2), "org"), ACT)
     key = new_key(secrets.token_bytes)
     record = KeyRecord(digest_of(key.text).hex(), ACCOUNT, ("analyst",), microseconds(utc_now()))
-    manager.put_record(KEY, key.id, record.text, ACT)
-    manager.put_record(GRANT, grant_name(ACCOUNT, "reads"), grant_text(None), ACT)
+    manager.store.put_record(KEY, key.id, record.text, ACT)
+    manager.store.put_record(GRANT, grant_name(ACCOUNT, "reads"), grant_text(None), ACT)
     store.close()
     return key.text
 

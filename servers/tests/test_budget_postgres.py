@@ -15,7 +15,7 @@ from tests.budget import test_migration, test_model_of_store
 from tests.budget.suite import ACT, UNIT, BudgetStoreSuite, FakeClock, account, claim, spend
 
 from discreet.budget.errors import LedgerBroken, StoreUnavailable
-from discreet.budget.model import Act, Calendar, Refusal
+from discreet.budget.model import AdminAction, Calendar, Refusal
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores import postgres_schema
 from discreet.budget.stores.postgres import PostgresStore
@@ -225,7 +225,7 @@ def test_whatever_is_changed_behind_its_back_is_found(fresh, defect):
         store.reserve(claim("c"))
         store.start("c")
         store.forfeit("c")
-        store.put_record("key", "k", "a text", Act("officer", "a record", "act-1"))
+        store.put_record("key", "k", "a text", AdminAction("officer", "a record", "act-1"))
         store.verify()
         with connected(fresh) as db:
             assert db.execute(defect).rowcount > 0

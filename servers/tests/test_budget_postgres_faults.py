@@ -13,7 +13,7 @@ import pytest
 from tests.budget.suite import ACT, UNIT, account, claim, key_of, spend, units
 
 from discreet.budget.errors import StoreUnavailable
-from discreet.budget.model import Act, Replay, Reservation, State
+from discreet.budget.model import AdminAction, Replay, Reservation, State
 from discreet.budget.stores import postgres_pool
 from discreet.budget.stores.postgres import PostgresStore
 from servers import postgres as server_of
@@ -182,7 +182,7 @@ def test_an_act_with_an_id_that_was_not_heard_is_asked_for_by_it(deaf):
     ]
     for n, do in enumerate(acts):
         lines, wire.armed = store.verify().lines, True
-        do(Act("officer", "once", f"act-{n}"))
+        do(AdminAction("officer", "once", f"act-{n}"))
         assert wire.hung_up == n + 1
         assert store.verify().lines == lines + 1
     assert units(store, "ann") == (1, 0, 0)

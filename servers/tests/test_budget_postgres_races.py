@@ -10,7 +10,7 @@ import pytest
 from tests.budget.suite import ACT, UNIT, account, claim, units
 
 from discreet.budget.errors import DataChanged, KeyReused
-from discreet.budget.model import Act, Fingerprint, InFlight, Replay, Reservation, Suspension
+from discreet.budget.model import AdminAction, Fingerprint, InFlight, Replay, Reservation, Suspension
 from discreet.budget.stores import postgres_pool, postgres_reads
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.errors import DiscreetError
@@ -249,7 +249,7 @@ def test_of_two_who_saw_different_data_at_once_one_is_told_so(open_store):
 def test_one_id_is_one_act_wherever_it_is_sent(open_store):
     """I4: two different accounts are charged at once, of which none waits for the other."""
     store = open_store()
-    act = Act("officer", "once", "act-1")
+    act = AdminAction("officer", "once", "act-1")
     both = _met([lambda store, who=who: store.charge(who, UNIT, act) for who in ("ann", "bob")], open_store)
     assert set(both) == {None, KeyReused}
     assert sorted(units(store, who)[0] for who in ("ann", "bob")) == [0, 1]

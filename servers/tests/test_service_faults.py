@@ -61,7 +61,7 @@ def ask(house, url, key="once", question=TOP, who="ann", **options):
 
 def ended(manager):
     """End the reservation that is dead, as soon as it is."""
-    until(lambda: (manager.tend(),))
+    until(lambda: (manager.maintain(),))
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -87,7 +87,7 @@ def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(house,
         house.check(manager)
         balance = manager.get("ann@sales").balance
         assert balance.spent == balance.used == manager.get("sales").balance.spent != Cost()
-        assert len(manager.history("ann@sales")) == 1
+        assert len(manager.store.history("ann@sales")) == 1
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_backend_that_is_ended_in_mid_transaction_is_not_noticed(house, place,
         assert service.ask(key="once").status_code == 200
         assert (True,) in terminated
         assert service.balance().used == service.balance().spent != Cost()
-        assert len(service.manager.history("ann@sales")) == 1
+        assert len(service.manager.store.history("ann@sales")) == 1
 
 
 class Deaf:
@@ -201,7 +201,7 @@ def test_whoever_finds_all_connections_taken_is_answered_later(house, monkeypatc
     monkeypatch.setattr(postgres_pool, "CONNECTIONS_MOST", 1)
     monkeypatch.setattr(postgres_pool, "_WAIT_SECONDS", 0.2)
     with house.opened() as service:
-        pool = service.manager._store._connections._pool
+        pool = service.manager.store._connections._pool
         service.send("GET", "/v1/budget")
         taken = pool.getconn()
         reply = service.ask(key="once")
@@ -257,7 +257,7 @@ def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, tm
     monkeypatch.setattr(postgres_pool, "_WAIT_SECONDS", 0.2)
     with house.opened() as service:
         paid = service.ask()
-        pool = service.manager._store._connections._pool
+        pool = service.manager.store._connections._pool
         with monkeypatch.context() as patched:
             patched.setattr(pool, "conninfo", pool.conninfo.replace(f":{urlsplit(url).port}/", ":1/"))
             with server_of.owner(url) as db:

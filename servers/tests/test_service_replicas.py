@@ -13,6 +13,7 @@ from fractions import Fraction
 
 import httpx
 import pytest
+from tests.budget.suite import set_limit
 from tests.service.faults.house import ACT, CATALOG, DELTA, KNOWN, TOP, House, slug
 from tests.service.faults.served import Orders, serving
 
@@ -41,7 +42,7 @@ def test_exactly_as_many_are_admitted_as_fit(house):
     """I1: sixteen clients of two services race for a shared budget of three and a half questions; three get one."""
     with house.opened() as service:
         worst = service.parts.warehouse.plan(KNOWN, **LAPLACE, epsilon=1.0, shared=True).worst_cost
-        service.manager.set_limit("sales", Cost(worst.rho * 7 / 2, DELTA / 2), DELTA, ACT)
+        set_limit(service.manager.store, "sales", Cost(worst.rho * 7 / 2, DELTA / 2), DELTA, ACT)
     with serving(house) as one, serving(house) as two, ThreadPoolExecutor(16) as pool:
 
         def race(n):
@@ -60,7 +61,7 @@ def test_exactly_as_many_are_admitted_as_fit_while_they_run(house):
     """I1: what they may cost is held until they are answered, by whichever service."""
     with house.opened() as service:
         worst = service.parts.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
-        service.manager.set_limit("sales", Cost(worst.rho * 5 / 2, DELTA / 2), DELTA, ACT)
+        set_limit(service.manager.store, "sales", Cost(worst.rho * 5 / 2, DELTA / 2), DELTA, ACT)
     orders = Orders(wait="before head")
     with serving(house, orders) as one, serving(house, orders) as two, ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, house, one.url, "first")
@@ -147,7 +148,7 @@ def test_two_officers_at_two_services_undo_nothing_of_each_other(house):
             assert go_on.wait(60)
             alter(account, act, before)
 
-        one.manager.alter = late
+        one.manager.store.alter = late
         path = "/v1/admin/accounts/ann@sales"
         with ThreadPoolExecutor(1) as pool:
             slow = pool.submit(one.act, "PATCH", path, mode="observe")
@@ -156,5 +157,5 @@ def test_two_officers_at_two_services_undo_nothing_of_each_other(house):
             lowered = two.act("PATCH", path, limit=limit)
             go_on.set()
             assert slow.result(60).status_code == lowered.status_code == 200
-        account = two.manager.account("ann@sales")
+        account = two.manager.store.account("ann@sales")
         assert (account.mode, account.limit.rho) == ("observe", Fraction(1, 1000))

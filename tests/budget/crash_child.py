@@ -12,13 +12,13 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
-from discreet.budget.model import Account, Act, Claim, Fingerprint, Replay, Sliding
+from discreet.budget.model import Account, AdminAction, Claim, Fingerprint, Replay, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 
 # as in tests.budget.suite, which brings pytest along: a child should start fast
 ACT, UNIT, TOTAL, NOON_US = (
-    Act("child", "a test"),
+    AdminAction("child", "a test"),
     Cost(Fraction(1, 1000), Fraction(1, 10**9)),
     Fraction(1, 100),
     10**15,
@@ -29,7 +29,7 @@ STEPS = (
     "commit", "committed",
 )  # fmt: skip
 
-PUT = ("key", "k", "a text", Act("child", "a record", "put-1"))
+PUT = ("key", "k", "a text", AdminAction("child", "a record", "put-1"))
 """A record that is put; whoever did not hear of it puts it again."""
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from discreet.budget.escrow.rebalance import Ask
 from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Account, Act, Claim, Reservation, Sliding
+from discreet.budget.model import Account, AdminAction, Claim, Reservation, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 from tests.budget.crash_child import Dies
 
 # as in tests.budget.suite.world, which brings pytest along: a child should start fast
-ACT, UNIT, NOON_US = Act("child", "a test"), Cost(Fraction(1, 1000), Fraction(1, 10**9)), 10**15
+ACT, UNIT, NOON_US = AdminAction("child", "a test"), Cost(Fraction(1, 1000), Fraction(1, 10**9)), 10**15
 
 STEPS = ("begin", "account", "ledger", "share", "commit", "committed")
 

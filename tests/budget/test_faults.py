@@ -14,11 +14,11 @@ import apsw
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.budget.checkpoints import Checkpoint, FileWitness, Notary
+from discreet.budget.checkpoints import Checkpoint, Checkpointer, CheckpointFile
 from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
 from discreet.budget.ledger import Head
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Act, Fingerprint, Replay, State, Suspension
+from discreet.budget.model import AdminAction, Fingerprint, Replay, State, Suspension
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores import place
 from discreet.budget.stores.sqlite import SQLiteStore
@@ -219,7 +219,7 @@ def test_an_unforeseen_error_changes_nothing_and_stops_nobody(tmp_path):
         assert units(store, "ann") == (0, 3, 0)
         store.verify()
     assert store.settle("a", UNIT, b"x", seen).charged == UNIT
-    put = Act("officer", "a record", "put-1")
+    put = AdminAction("officer", "a record", "put-1")
     for at in ("begin", "act", "record", "ledger", "commit"):
         armed.append(at)
         with pytest.raises(StoreUnavailable):
@@ -321,78 +321,78 @@ def test_an_old_sqlite_is_refused(version, fine):
             place.check_library(version)
 
 
-def _notary(tmp_path):
-    return Notary(FileWitness(tmp_path / "witness"), Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+def _checkpointer(tmp_path):
+    return Checkpointer(CheckpointFile(tmp_path / "witness"), Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 
 
 def test_a_restored_backup_is_behind_its_witness(tmp_path):
     """F12: an older copy of the database is whole, and refused."""
-    notary = _notary(tmp_path)
+    checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
-    manager = BudgetManager(store, map(str, itertools.count()).__next__, notary=notary)
+    manager = BudgetManager(store, map(str, itertools.count()).__next__, checkpointer=checkpointer)
     spend(store, claim("a"))
-    manager.tend()
+    manager.maintain()
     store.close()
     shutil.copy(tmp_path / "budget.db", tmp_path / "backup")
     with SQLiteStoreAgain(tmp_path) as again:
-        BudgetManager(again, lambda: "x", notary=notary)
+        BudgetManager(again, lambda: "x", checkpointer=checkpointer)
         spend(again, claim("b"))
-        notary.seal(again)
+        checkpointer.write(again)
     shutil.copy(tmp_path / "backup", tmp_path / "budget.db")
     with SQLiteStoreAgain(tmp_path) as restored:
         restored.verify()
         with pytest.raises(StoreBehind):
-            BudgetManager(restored, lambda: "x", notary=notary)
+            BudgetManager(restored, lambda: "x", checkpointer=checkpointer)
         spend(restored, claim("c"))  # it grows another tail: as long, and not the one that was witnessed
         with pytest.raises(LedgerBroken):
-            BudgetManager(restored, lambda: "x", notary=notary)
+            BudgetManager(restored, lambda: "x", checkpointer=checkpointer)
 
 
 def test_a_new_store_cannot_take_the_place_of_a_witnessed_one(tmp_path):
     """An empty one would be a refund for all."""
-    notary = _notary(tmp_path)
+    checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
-    notary.seal(store)
+    checkpointer.write(store)
     other = SQLiteStore.in_memory(FakeClock())
     with pytest.raises(StoreBehind, match="another store"):
-        notary.check(other)
-    notary.check(store)
+        checkpointer.check(other)
+    checkpointer.check(store)
     for one in (store, other):
         one.close()
 
 
 def test_a_checkpoint_is_only_believed_if_it_is_signed(tmp_path):
     """And read only if it is whole; what a crash cut off is not."""
-    notary = _notary(tmp_path)
+    checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
-    notary.seal(store)
+    checkpointer.write(store)
     sealed = (tmp_path / "witness").read_text()
     with (tmp_path / "witness").open("a") as out:
         out.write('\n{"said": "cut o')
-    notary.check(store)
-    notary.seal(store)
-    notary.check(store)
-    assert notary.witness.latest() == Checkpoint.of_text(sealed.strip())
+    checkpointer.check(store)
+    checkpointer.write(store)
+    checkpointer.check(store)
+    assert checkpointer.witness.latest() == Checkpoint.of_text(sealed.strip())
     forged = Checkpoint.signed(store.id, (), Ed25519PrivateKey.generate())
-    notary.witness.append(forged)
+    checkpointer.witness.append(forged)
     with pytest.raises(LedgerBroken, match="signed"):
-        notary.check(store)
+        checkpointer.check(store)
     (tmp_path / "witness").write_text("{}\n")
     with pytest.raises(LedgerBroken):
-        notary.check(store)
+        checkpointer.check(store)
     store.close()
 
 
 def test_what_was_witnessed_is_not_witnessed_again(tmp_path):
     """A store where nothing happens seals every ten seconds, and its witness stays as long as it is."""
-    notary = _notary(tmp_path)
+    checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     for _ in range(3):
-        notary.seal(store)
+        checkpointer.write(store)
     before = (tmp_path / "witness").read_text()
     assert before.count("signature") == 1
     store.note(ACT, {"what": "something"})
-    notary.seal(store)
+    checkpointer.write(store)
     assert (tmp_path / "witness").read_text().count("signature") == 2
     store.close()
 
@@ -401,7 +401,7 @@ def test_what_was_witnessed_is_not_witnessed_again(tmp_path):
 def test_the_last_checkpoint_is_found_from_the_end(chains, tmp_path):
     """However long it is, whatever comes before and whatever a crash cut off behind it."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-    witness = FileWitness(tmp_path / "witness")
+    witness = CheckpointFile(tmp_path / "witness")
     assert witness.latest() is None
     for last in range(1, 5):
         heads = [Head(chain, last, bytes([last]) * 32) for chain in range(chains)]

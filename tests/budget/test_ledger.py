@@ -13,7 +13,7 @@ from discreet.budget.errors import LedgerBroken
 from discreet.budget.fixed_point import Amount, Tally
 from discreet.budget.ledger import Entry, Head, Line, account_of, entry_of, head_of, next_line, settings_text
 from discreet.budget.ledger_replay import verify
-from discreet.budget.model import Act, Calendar, Sliding, Units
+from discreet.budget.model import AdminAction, Calendar, Sliding, Units
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.suite import ACT, UNIT, FakeClock, account, claim, key_of, spend
 
@@ -41,7 +41,7 @@ def lines():
     store.alter(dataclasses.replace(store.path("ann")[0], limit=UNIT * 30), ACT)
     store.confirm_clock(ACT)
     store.note(ACT, {"what": "nothing"})
-    store.put_record("key", "k", "a text", Act("officer", "a record", "act-1"))
+    store.put_record("key", "k", "a text", AdminAction("officer", "a record", "act-1"))
     store.put_record("key", "l", "another", ACT)
     store.put_record("key", "l", None, ACT)
     store.lift("ann", ACT)
@@ -236,7 +236,7 @@ def test_a_change_of_any_table_is_found(change, tmp_path):
     store.reserve(claim("failed"))
     store.start("failed")
     store.forfeit("failed")
-    store.put_record("key", "k", "a text", Act("officer", "a record", "act-1"))
+    store.put_record("key", "k", "a text", AdminAction("officer", "a record", "act-1"))
     store.put_record("key", "l", "another", ACT)
     store.put_record("key", "l", None, ACT)
     store.verify()

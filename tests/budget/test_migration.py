@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from discreet.budget.errors import LedgerBroken, StoreUnavailable
-from discreet.budget.model import Act, Fingerprint, Replay, Reservation, Suspension
+from discreet.budget.model import AdminAction, Fingerprint, Replay, Reservation, Suspension
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.sqlite_schema import MIGRATIONS
@@ -37,7 +37,7 @@ def goes_on(store):
     assert isinstance(again, Replay)
     assert (again.release.result, again.charged) == (b"first", UNIT * 0)
     assert store.settle("open", UNIT, b"late", Fingerprint(bytes(32), bytes(32))).charged == UNIT
-    store.lift("ann", Act("officer", "an old matter", "lift-1"))
+    store.lift("ann", AdminAction("officer", "an old matter", "lift-1"))
     assert isinstance(store.reserve(claim("retry", release="fails")), Reservation)
     assert units(store, "ann") == (4, 3, 9)  # the failure pays for the retry
     spend(store, claim("more"))

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, Suspended
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Act, Fingerprint, Replay, Sliding
+from discreet.budget.model import AdminAction, Fingerprint, Replay, Sliding
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.suite import ACT, TOTAL, UNIT, FakeClock, account, key_of, units
@@ -113,22 +113,22 @@ class Manager(RuleBasedStateMachine):
     @rule(who=st.sampled_from(["ann", "bob"]))
     def lift(self, who):
         """An officer is kind."""
-        self.manager.lift(who, ACT)
+        self.manager.store.lift(who, ACT)
         self.failed[who].clear()
 
     @rule(name=st.sampled_from("abc"), text=st.sampled_from(["1", "2", None]), again=st.booleans())
     def put_record(self, name, text, again):
         """A record is put or removed; an act that is sent again does nothing, whatever was put in between."""
         self.acts += 1
-        act = Act("officer", "a record", f"act-{self.acts}")
-        self.manager.put_record("key", name, text, act)
+        act = AdminAction("officer", "a record", f"act-{self.acts}")
+        self.manager.store.put_record("key", name, text, act)
         self.puts += 1
         self.records[name] = text
         if again:
-            self.manager.put_record("key", name, None, ACT)
+            self.manager.store.put_record("key", name, None, ACT)
             self.puts += 1
             self.records[name] = None
-            self.manager.put_record("key", name, text, act)
+            self.manager.store.put_record("key", name, text, act)
 
     @precondition(lambda self: self.open)
     @rule(
@@ -180,7 +180,7 @@ class Manager(RuleBasedStateMachine):
         self.clock.go(days=1)
         self.day += 1
         # the order of ending decides which forfeit is the newest: by lease
-        assert self.manager.tend() == len(self.open)
+        assert self.manager.maintain() == len(self.open)
         for name in sorted(self.open, key=lambda n: self.store.reservation(n).lease_until_us):
             running = self.open[name][0] == "running"
             self._end(name)
@@ -201,7 +201,7 @@ class Manager(RuleBasedStateMachine):
     @rule()
     def refresh(self):
         """Opening buckets early changes no balance."""
-        self.manager.refresh()
+        self.manager.store.refresh()
 
     @invariant()
     def balances_agree(self):
@@ -215,14 +215,16 @@ class Manager(RuleBasedStateMachine):
     def the_rest_agrees(self):
         """Histories, records and suspensions."""
         for name, releases in self.bought.items():
-            found = self.manager.history(name, None, 1_000)
+            found = self.manager.store.history(name, None, 1_000)
             assert [paid.release.release_key for paid in found] == [key_of(str(r)) for r in reversed(releases)]
             assert [paid.charged for paid in found] == [UNIT * self.answers[r][0] for r in reversed(releases)]
             until_us = self._suspended(name)
             told_us = self.manager.get(name).balance.suspended_until_us
             assert told_us == (until_us if until_us > self.clock() else None)
-        assert dict(self.manager.records("key")) == {n: text for n, text in self.records.items() if text is not None}
-        assert self.manager.records_version() == self.puts
+        assert dict(self.manager.store.records("key")) == {
+            n: text for n, text in self.records.items() if text is not None
+        }
+        assert self.manager.store.records_version() == self.puts
 
     def teardown(self):
         """The ledger says the same (I5)."""

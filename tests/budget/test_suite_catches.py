@@ -11,7 +11,7 @@ import pytest
 
 from discreet.budget import periods, rules, states
 from discreet.budget.fixed_point import NOTHING, Amount, Tally
-from discreet.budget.model import Act, Refusal, State
+from discreet.budget.model import AdminAction, Refusal, State
 from discreet.budget.states import Event
 from discreet.budget.stores import acts, books, claims, events, sqlite_books, sqlite_view, sqlite_writes
 from discreet.budget.stores.sqlite import SQLiteStore
@@ -265,7 +265,7 @@ def _shows_fingerprints(monkeypatch):
     def shown(books, reservation, actual, result, fingerprint=None):
         settled = settle(books, reservation, actual, result, fingerprint)
         if fingerprint is not None:
-            acts.note(books, Act("store", "settled"), {"head": fingerprint.head_key.hex()})
+            acts.note(books, AdminAction("store", "settled"), {"head": fingerprint.head_key.hex()})
         return settled
 
     monkeypatch.setattr("discreet.budget.stores.transactions.events.settle", shown)

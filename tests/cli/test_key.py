@@ -61,7 +61,7 @@ def test_whoever_has_the_store_can_make_a_key_for_an_administrator(run, tmp_path
     with open_service(load_settings(tmp_path / "discreet.toml"), {}) as parts:
         identity = parts.keyring.authenticate(f"Bearer {ran.out.strip()}")
         assert (identity.roles, identity.account) == ({"admin"}, None)
-        assert any("the last one left" in line.body for line in parts.manager.lines())
+        assert any("the last one left" in line.body for line in parts.manager.store.lines())
         assert parts.manager.verify()
 
 

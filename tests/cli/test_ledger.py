@@ -11,7 +11,7 @@ import shutil
 import apsw
 import pytest
 
-from discreet.budget.model import Act
+from discreet.budget.model import AdminAction
 from discreet.service.server import open_service
 from discreet.service.settings import load_settings
 from discreet.values import Cost
@@ -30,9 +30,9 @@ def folder(run, tmp_path, monkeypatch):
 def served(folder):
     """The same while it is served: what is written is in the log of the database only."""
     with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
-        act = Act("key:1", "was answered, by mail")
-        parts.manager.charge("ann@example", Cost.at_most(1e-3, 1e-9), act)
-        parts.manager.tend()
+        act = AdminAction("key:1", "was answered, by mail")
+        parts.manager.store.charge("ann@example", Cost.at_most(1e-3, 1e-9), act)
+        parts.manager.maintain()
         yield parts
 
 
@@ -55,8 +55,8 @@ def test_a_sound_ledger_is_called_sound(run, folder):
 def test_it_is_checked_beside_the_service_that_has_it(run, served):
     """Nobody has to stop for an audit, and the service goes on writing afterwards."""
     assert run("ledger", "verify").out.startswith("sound: 8 lines")
-    served.manager.charge("ann@example", Cost.at_most(1e-3, 0), Act("key:1", "again"))
-    served.manager.tend()
+    served.manager.store.charge("ann@example", Cost.at_most(1e-3, 0), AdminAction("key:1", "again"))
+    served.manager.maintain()
     assert run("ledger", "verify").out.startswith("sound: 9 lines")
     assert served.manager.verify().lines == 9
 
@@ -85,8 +85,8 @@ def test_lines_that_are_missing_at_the_end_are_found_by_the_witness(run):
     """T25: the rest is whole and sound, and still it is not the ledger."""
     shutil.copy("budget.db", "backup.db")
     with open_service(load_settings("discreet.toml"), {}) as parts:
-        parts.manager.charge("ann@example", Cost.at_most(1e-3, 0), Act("key:1", "why"))
-        parts.manager.tend()
+        parts.manager.store.charge("ann@example", Cost.at_most(1e-3, 0), AdminAction("key:1", "why"))
+        parts.manager.maintain()
     shutil.move("backup.db", "budget.db")
     ran = run("ledger", "verify")
     assert ran.code == 3

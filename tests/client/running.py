@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, Act, Sliding
+from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.load import load_catalog
 from discreet.service.app import create_app
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from discreet.service.observability.traces import Tracer
 
-ACT = Act("founder", "the first day")
+ACT = AdminAction("founder", "the first day")
 
 SETTINGS = """
 [service]
@@ -58,11 +58,11 @@ def found(folder: Path, catalog: str, service: str = "", noise: bytes = b"n" * 3
     (folder / "discreet.toml").write_text(SETTINGS.format(service=service))
     with contextlib.closing(SQLiteStore(folder / "store/budget.db", lambda: microseconds(utc_now()))) as store:
         manager = BudgetManager(store, lambda: secrets.token_hex(16), computational=True)
-        manager.create(Account.of_epsilon("sales", 40.0, Fraction(1, 10**6), period=Sliding(30)), ACT)
+        manager.store.create(Account.of_epsilon("sales", 40.0, Fraction(1, 10**6), period=Sliding(30)), ACT)
         for name in ("ann@sales", "bob@sales"):
-            manager.create(Account.of_epsilon(name, 20.0, Fraction(1, 10**7), "sales", Sliding(30)), ACT)
+            manager.store.create(Account.of_epsilon(name, 20.0, Fraction(1, 10**7), "sales", Sliding(30)), ACT)
         for dataset in load_catalog(folder / "catalog.toml").datasets:
-            manager.put_record(GRANT, grant_name("sales", dataset), grant_text(None), ACT)
+            manager.store.put_record(GRANT, grant_name("sales", dataset), grant_text(None), ACT)
         roles = {
             "ann": ("ann@sales", ("analyst",)),
             "bob": ("bob@sales", ("analyst",)),
@@ -75,7 +75,7 @@ def found(folder: Path, catalog: str, service: str = "", noise: bytes = b"n" * 3
 def _key(manager, account, roles):
     made = new_key(secrets.token_bytes)
     record = KeyRecord(digest_of(made.text).hex(), account, roles, microseconds(utc_now()), None, "")
-    manager.put_record(KEY, made.id, record.text, ACT)
+    manager.store.put_record(KEY, made.id, record.text, ACT)
     return made.text
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, Act, InFlight, Replay, Settled, State
+from discreet.budget.model import Account, AdminAction, InFlight, Replay, Settled, State
 from discreet.budget.stored import StoredBudget
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.load import load_catalog
@@ -29,7 +29,7 @@ from discreet.warehouse import Warehouse
 from discreet.wire.document import decode, encode, question_of
 
 SECRET = b"s" * 32
-ACT = Act("officer", "test")
+ACT = AdminAction("officer", "test")
 TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT {}"
 CATALOG = """
 [datasets.reads]
@@ -88,9 +88,9 @@ class World:
         self.names = itertools.count()
         self.store = SQLiteStore(folder / "budget.db", lambda: self.now)
         self.manager = BudgetManager(self.store, lambda: f"r{next(self.names)}", computational=True)
-        self.manager.create(Account.of_epsilon("org", 60.0, Fraction(1, 10**6)), ACT)
+        self.manager.store.create(Account.of_epsilon("org", 60.0, Fraction(1, 10**6)), ACT)
         for name in ("ann", "bob"):
-            self.manager.create(Account.of_epsilon(name, 30.0, Fraction(1, 10**6), "org"), ACT)
+            self.manager.store.create(Account.of_epsilon(name, 30.0, Fraction(1, 10**6), "org"), ACT)
         self.keys = DerivedKeys(SECRET)
 
     def write(self, most):
@@ -129,7 +129,7 @@ class World:
     def lose_leases(self):
         """Let the time of all leases pass, and end them."""
         self.now += 61_000_000
-        return self.manager.tend()
+        return self.manager.maintain()
 
     def close(self):
         """Let go of everything."""

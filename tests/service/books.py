@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Act
+from discreet.budget.model import AdminAction
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.model import Catalog
 from discreet.service.auth.api_keys import microseconds
 
-LAUNCH = Act("officer", "launch")
+LAUNCH = AdminAction("officer", "launch")
 
 CATALOG = Catalog.model_validate(
     {

@@ -79,11 +79,11 @@ def test_an_admin_does_what_admins_do(office, method, path, body):
 )
 def test_nobody_does_what_is_not_in_her_role(office, method, path, body, who):
     """403 to those who are known, 401 to all others, and nothing changes."""
-    before = office.manager.heads()
+    before = office.manager.store.heads()
     response = act(office, method, path, body, who)
     assert response.status_code == (401 if who is None else 403)
     assert response.json()["type"] == ("/problems/unauthorized" if who is None else "/problems/forbidden")
-    assert office.manager.heads() == before
+    assert office.manager.store.heads() == before
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
@@ -167,22 +167,22 @@ def test_parameters_that_are_none_are_refused(office, path, parameters):
 )
 def test_nothing_is_done_without_a_reason(office, method, path, body):
     """400, and no line in the ledger."""
-    before = office.manager.heads()
+    before = office.manager.store.heads()
     asked = {name: value for name, value in body.items() if name != "reason"}
     response = act(office, method, path, asked, "admin" if path == "/keys" else "officer")
     assert (response.status_code, response.json()["type"]) == (400, "/problems/malformed")
     assert "reason" in response.json()["detail"]
-    assert office.manager.heads() == before
+    assert office.manager.store.heads() == before
 
 
 @pytest.mark.parametrize("path", ["/grants/sales/reads", "/keys/0123456789abcdef"])
 def test_nothing_is_removed_without_a_reason(office, path):
     """422, and no line in the ledger."""
-    before = office.manager.heads()
+    before = office.manager.store.heads()
     who = "admin" if "keys" in path else "officer"
     assert office.send("DELETE", f"{ADMIN}{path}", who).status_code == 422
     assert remove(office, path, who, reason="").status_code == 422
-    assert office.manager.heads() == before
+    assert office.manager.store.heads() == before
 
 
 def test_the_ledger_says_who_did_it_and_why(office):
@@ -208,13 +208,13 @@ def test_the_ledger_says_who_did_it_and_why(office):
 def test_an_act_that_is_sent_again_is_done_once(office, method, path, body):
     """I4: the same Idempotency-Key and the same body are answered alike and leave one line; another body is 409."""
     first = act(office, method, path, body, key="act-1")
-    after = office.manager.heads()
+    after = office.manager.store.heads()
     again = act(office, method, path, body, key="act-1")
     assert again.status_code == first.status_code
-    assert office.manager.heads() == after
+    assert office.manager.store.heads() == after
     other = act(office, method, path, {**body, "reason": "another"}, key="act-1")
     assert (other.status_code, other.json()["type"]) == (409, "/problems/key-reused")
-    assert office.manager.heads() == after
+    assert office.manager.store.heads() == after
 
 
 def test_a_key_is_shown_once_and_opens_until_it_is_revoked(office):
@@ -235,7 +235,7 @@ def test_a_key_is_shown_once_and_opens_until_it_is_revoked(office):
     assert remove(office, f"/keys/{made.id}", "admin").status_code == 404
     secret = made.key.rpartition("_")[2]
     assert secret not in office.lines.getvalue()
-    assert all(secret not in line.body for line in office.manager.lines())
+    assert all(secret not in line.body for line in office.manager.store.lines())
 
 
 def test_a_key_is_replaced_by_another(office):
@@ -273,7 +273,7 @@ def test_the_ledger_is_verified_over_http(office):
     """And one that was edited is found, with the place."""
     sound = act(office, "POST", "/ledger/verify", {}).json()
     assert sound["sound"]
-    assert sound["lines"] == office.manager.heads()[0].seq
+    assert sound["lines"] == office.manager.store.heads()[0].seq
     office.store._db.execute("UPDATE ledger SET body = replace(body, 'officer', 'somebody') WHERE seq = 1")
     broken = act(office, "POST", "/ledger/verify", {}).json()
     assert (broken["sound"], broken["lines"]) == (False, None)
@@ -293,9 +293,9 @@ def test_the_ledger_is_verified_over_http(office):
 )
 def test_what_there_is_not_is_not_found(office, method, path, body):
     """404, and nothing is written."""
-    before = office.manager.heads()
+    before = office.manager.store.heads()
     assert act(office, method, path, body).status_code == 404
-    assert office.manager.heads() == before
+    assert office.manager.store.heads() == before
 
 
 def test_acts_are_logged_with_their_actor_and_subject(office):
@@ -324,8 +324,8 @@ def test_settings_are_told_without_a_secret(office):
 
 def test_records_are_read_by_nobody_else(office):
     """Neither hashes of keys nor grants of others come out of the analysts' routes."""
-    hashes = [json.loads(text)["sha256"] for _, text in office.manager.records(KEY)]
-    assert office.manager.records(GRANT)
+    hashes = [json.loads(text)["sha256"] for _, text in office.manager.store.records(KEY)]
+    assert office.manager.store.records(GRANT)
     for path in ("/v1/budget", "/v1/datasets", "/v1/releases", "/openapi.json", "/metrics"):
         assert not any(digest in office.get(path).text for digest in hashes)
 

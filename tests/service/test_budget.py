@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from discreet.budget.model import LINKEDIN, Account, Calendar, Forever, Sliding
 from discreet.values import Cost, float_above, float_below
+from tests.budget.suite import set_mode
 
 from .world import ACT, DELTA
 
@@ -51,7 +52,7 @@ def test_units_and_periods_are_told(world):
         ),
         ("c", Forever(), {"kind": "forever", "days": None, "unit": None, "zone": None}),
     ):
-        world.manager.create(Account.of_units(name, period=period), ACT)
+        world.manager.store.create(Account.of_units(name, period=period), ACT)
         key = world.make_key(name)
         world.clock.pass_(seconds=2)  # by then every process has heard of it
         budget = world.get("/v1/budget", key).json()
@@ -67,8 +68,8 @@ def test_units_and_periods_are_told(world):
 
 def test_units_are_rounded_against_the_account(world):
     """A thousandth of a unit is a unit spent, and one less left."""
-    world.manager.create(Account.of_units("u"), ACT)
-    world.manager.charge("u", Cost(LINKEDIN.epsilon_per**2 / 8 / 1000, Fraction(1, 10**13)), ACT)
+    world.manager.store.create(Account.of_units("u"), ACT)
+    world.manager.store.charge("u", Cost(LINKEDIN.epsilon_per**2 / 8 / 1000, Fraction(1, 10**13)), ACT)
     units = world.get("/v1/budget", world.make_key("u")).json()["units"]
     assert units["information"] == {"limit": 3000, "spent": 1, "left": 2999}
     assert units["calls"] == {"limit": 30, "spent": 1, "left": 29}
@@ -76,7 +77,7 @@ def test_units_are_rounded_against_the_account(world):
 
 def test_an_account_that_observes_promises_nothing(world):
     """No guarantee, and it says so."""
-    world.manager.create(Account.of_epsilon("w", 1.0, DELTA), ACT)
-    world.manager.set_mode("w", "observe", ACT)
+    world.manager.store.create(Account.of_epsilon("w", 1.0, DELTA), ACT)
+    set_mode(world.manager.store, "w", "observe", ACT)
     told = world.get("/v1/budget", world.make_key("w")).json()
     assert (told["mode"], told["guarantee"]) == ("observe", None)

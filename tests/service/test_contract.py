@@ -26,6 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from discreet.service.api.openapi import ANALYSTS
 from discreet.service.api.openapi_admin import ROUTES
 from discreet.values import Cost
+from tests.budget.suite import set_limit
 
 from .faults.house import ACT, DELTA, TOP, House
 from .faults.odd import QUESTIONS
@@ -53,7 +54,7 @@ def service(tmp_path_factory):
     with house.opened() as opened:
         opened.parts.upkeep.once()
         for account in ("sales", "ann@sales"):
-            opened.manager.set_limit(account, Cost(10**6, DELTA / 2), DELTA, ACT)
+            set_limit(opened.manager.store, account, Cost(10**6, DELTA / 2), DELTA, ACT)
         given_ = opened.ask()
         opened.there = {**THERE, "id": given_.headers["discreet-release"], "key": house.keys["bob"][4:20]}
         opened.schema = schemathesis.openapi.from_dict(opened.app.openapi())

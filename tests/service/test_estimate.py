@@ -39,7 +39,7 @@ def test_an_estimate_says_what_fits_on_the_whole_path(world):
     own = told["accounts"][0]
     assert own["left"]["rho"] - own["left_after"]["rho"] == pytest.approx(told["worst_cost"]["rho"])
     assert told["fits"]
-    world.manager.charge("sales", world.balance("sales").remaining, ACT)
+    world.manager.store.charge("sales", world.balance("sales").remaining, ACT)
     told = world.estimate(epsilon=4).json()
     assert [fit["fits"] for fit in told["accounts"]] == [True, False]
     assert not told["fits"]
@@ -51,7 +51,7 @@ def test_an_estimate_of_what_was_paid_for_says_that_it_is_free(world):
     assert not world.estimate().json()["paid"]
     world.ask()
     assert all(fit["left_after"] == fit["left"] for fit in world.estimate().json()["accounts"])
-    world.manager.charge("ann@sales", world.balance().remaining, ACT)
+    world.manager.store.charge("ann@sales", world.balance().remaining, ACT)
     told = world.estimate().json()
     assert told["paid"]
     assert told["fits"]
@@ -61,11 +61,13 @@ def test_an_estimate_of_what_was_paid_for_says_that_it_is_free(world):
 
 def test_an_estimate_for_an_account_with_units_is_in_units(world):
     """2 k + 1 and the choice of the cut-off, and one call."""
-    world.manager.create(Account.of_units("units"), ACT)
+    world.manager.store.create(Account.of_units("units"), ACT)
     world.grant("units", "reads")
     told = world.estimate(who=world.make_key("units"), epsilon_per="0.15").json()
     assert (told["information"], told["calls"]) == (2 * 5 + 1, 1)
-    assert told["worst_cost"]["rho"] == float_above(world.manager.account("units").units.epsilon_per ** 2 / 8 * 11)
+    assert told["worst_cost"]["rho"] == float_above(
+        world.manager.store.account("units").units.epsilon_per ** 2 / 8 * 11
+    )
     assert world.estimate().json()["information"] is None
 
 

@@ -112,7 +112,7 @@ def test_the_first_keys_open_what_they_should(make, folder):
             identity = parts.keyring.authenticate(f"Bearer {key}")
             assert identity.roles == {role}
             assert identity.account == ("ann@example" if role == "analyst" else None)
-        ends = {record for _, record in parts.manager.records("key") if '"expires_us":null' in record}
+        ends = {record for _, record in parts.manager.store.records("key") if '"expires_us":null' in record}
         assert len(ends) == 1
 
 
@@ -129,7 +129,7 @@ def test_the_analyst_may_ask_and_every_account_on_the_path_pays(make, folder):
     """Analyst, organisation, all data; grants come from the organisation."""
     make()
     with opened(folder) as parts:
-        path = parts.manager.path("ann@example")
+        path = parts.manager.store.path("ann@example")
         assert [account.id for account in path] == ["ann@example", "example", "data"]
         assert {account.period for account in path} == {Sliding(30)}
         assert all(account.enforced for account in path)
@@ -251,7 +251,7 @@ def test_a_catalog_of_ones_own_is_served_without_the_example(make, folder, tmp_p
     with opened(folder) as parts:
         assert parts.settings.service.catalog == own
         assert list(parts.grants.catalog_for("ann@example").datasets) == ["a", "b"]
-        assert parts.manager.account("ann@example").period == Sliding(90)
+        assert parts.manager.store.account("ann@example").period == Sliding(90)
 
 
 def test_a_catalog_that_cannot_be_used_starts_nothing(make, folder, tmp_path):

@@ -9,21 +9,23 @@ import threading
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.budget.checkpoints import FileWitness
+from discreet.budget.checkpoints import CheckpointFile
 from discreet.budget.errors import StoreUnavailable
 from discreet.budget.manager import BudgetManager
 from discreet.service import maintenance as module
 from discreet.service.app import create_app
 from discreet.service.auth.api_keys import ApiKeys
-from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedNotary
+from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedCheckpointer
 
 
 @pytest.fixture
 def tended(world):
     """A service with a witness whose upkeep is done when a test says so."""
     marks, numbers = MaintenanceStatus(), itertools.count()
-    notary = TimedNotary(FileWitness(world.folder / "witness.log"), Ed25519PrivateKey.generate(), marks, world.ticks)
-    world.manager = BudgetManager(world.store, lambda: f"reservation-{next(numbers)}", notary=notary)
+    checkpointer = TimedCheckpointer(
+        CheckpointFile(world.folder / "witness.log"), Ed25519PrivateKey.generate(), marks, world.ticks
+    )
+    world.manager = BudgetManager(world.store, lambda: f"reservation-{next(numbers)}", checkpointer=checkpointer)
     parts = world.parts
     locksmith = ApiKeys(world.manager, parts.registry, parts.keyring, world.clock, parts.random)
     world.upkeep = Maintenance(
@@ -119,7 +121,7 @@ def test_nobody_needs_a_key_to_ask_and_nobody_learns_anything(tended):
 
 def test_dead_reservations_are_ended_and_told(tended):
     """Those of processes that died; the log says how many."""
-    worst = tended.manager.account("ann@sales").limit
+    worst = tended.manager.store.account("ann@sales").limit
     tended.manager.reserve("ann@sales", b"r" * 32, worst)
     tended.clock.pass_(minutes=2)
     tended.upkeep.once()
@@ -144,7 +146,7 @@ def test_what_fails_is_tried_again(tended, monkeypatch):
             raise error
         return 0
 
-    monkeypatch.setattr(tended.manager, "tend", tend)
+    monkeypatch.setattr(tended.manager, "maintain", tend)
     for _ in range(3):
         tended.upkeep.once()
     assert [event["error"] for event in tended.events("failed")] == ["StoreUnavailable", "ValueError"]
@@ -176,4 +178,4 @@ def test_the_last_use_of_keys_is_kept_when_the_service_stops(tended):
     tended.get("/v1/budget")
     tended.upkeep.last()
     ann = tended.keys["ann"].split("_")[1]
-    assert ann in tended.manager.record("used", "keys")
+    assert ann in tended.manager.store.record("used", "keys")

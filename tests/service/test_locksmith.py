@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 
 from discreet.budget.errors import KeyReused, UnknownAccount
-from discreet.budget.model import Account, Act
+from discreet.budget.model import Account, AdminAction
 from discreet.errors import InvariantViolated
 from discreet.service.auth.api_keys import ApiKeys, Authenticator, microseconds
 from discreet.service.auth.identity import Unauthorized
@@ -34,7 +34,7 @@ def clock():
 def manager(clock):
     """With an account for Ann."""
     manager = open_manager(clock)
-    manager.create(Account.of_epsilon("ann", 1.0, Fraction(1, 10**9)), LAUNCH)
+    manager.store.create(Account.of_epsilon("ann", 1.0, Fraction(1, 10**9)), LAUNCH)
     yield manager
     manager.close()
 
@@ -42,7 +42,7 @@ def manager(clock):
 @pytest.fixture
 def registry(manager, clock):
     """What is remembered."""
-    return RecordCache(manager, clock)
+    return RecordCache(manager.store, clock)
 
 
 @pytest.fixture
@@ -82,10 +82,10 @@ def test_the_store_and_the_ledger_never_hold_a_key(smith, manager):
     """T9: only the SHA-256 of the text is kept, and of that the ledger has the SHA-256 only."""
     made = smith.make(key(), LAUNCH)
     secret = made.key.rpartition("_")[2]
-    kept = [text for _, text in manager.records("key")] + [line.body for line in manager.lines()]
+    kept = [text for _, text in manager.store.records("key")] + [line.body for line in manager.store.lines()]
     assert all(secret not in text for text in kept)
     assert hashlib.sha256(made.key.encode()).hexdigest() in kept[0]
-    assert all(hashlib.sha256(made.key.encode()).hexdigest() not in line.body for line in manager.lines())
+    assert all(hashlib.sha256(made.key.encode()).hexdigest() not in line.body for line in manager.store.lines())
 
 
 def test_a_key_ends_after_its_days(smith, ring, clock):
@@ -106,11 +106,11 @@ def test_a_key_needs_an_account_that_exists(smith):
 
 def test_a_key_is_made_once_for_each_act(smith, manager):
     """I4: whoever sends the same request again gets no second key, and no text of a key that was not kept."""
-    act = Act("key:1", "new colleague", "request-1")
+    act = AdminAction("key:1", "new colleague", "request-1")
     smith.make(key(), act)
     with pytest.raises(KeyReused):
         smith.make(key(), act)
-    assert len(manager.records("key")) == 1
+    assert len(manager.store.records("key")) == 1
 
 
 def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring, clock):
@@ -123,7 +123,7 @@ def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring
 
 def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(smith, ring, manager, clock):
     """Elsewhere within a second; and it cannot be revoked twice."""
-    elsewhere = Authenticator(RecordCache(manager, clock), clock)
+    elsewhere = Authenticator(RecordCache(manager.store, clock), clock)
     assert not opens(elsewhere, MadeKey(id="0" * 16, key=f"dsc_{'0' * 16}_{'0' * 64}", expires=None))
     made = smith.make(key(), LAUNCH)
     assert (opens(ring, made), opens(elsewhere, made)) == (True, False)
@@ -140,7 +140,9 @@ def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(
 def test_both_keys_open_during_the_overlap(smith, ring, clock):
     """And then only the new one, which is like the old one but for its end."""
     made = smith.make(key(), LAUNCH)
-    other = smith.rotate(made.id, RotatedKey(overlap_hours=24, days=30, reason="yearly"), Act("a", "yearly", "r-1"))
+    other = smith.rotate(
+        made.id, RotatedKey(overlap_hours=24, days=30, reason="yearly"), AdminAction("a", "yearly", "r-1")
+    )
     clock.pass_(hours=24, microseconds=-1)
     assert opens(ring, made)
     assert opens(ring, other)
@@ -204,28 +206,28 @@ def test_the_list_says_when_a_key_was_last_used(smith, ring, clock):
 def test_last_use_is_written_once_an_hour_in_one_record(smith, ring, manager, clock):
     """However many keys there are, and not if none was used."""
     keys = [smith.make(key(), LAUNCH) for _ in range(3)]
-    before = manager.records_version()
+    before = manager.store.records_version()
     for _ in range(180):
         for made in keys:
             opens(ring, made)
         smith.remember(at_once=False)
         clock.pass_(minutes=1)
-    assert manager.records_version() - before == 2
-    (name, text) = manager.records("used")[0]
+    assert manager.store.records_version() - before == 2
+    (name, text) = manager.store.records("used")[0]
     assert name == "keys"
     assert json.loads(text).keys() == {made.id for made in keys}
     for _ in range(5):
         clock.pass_(hours=1)
         smith.remember(at_once=False)
-    assert manager.records_version() - before == 3, "the last minutes, and then nothing new"
+    assert manager.store.records_version() - before == 3, "the last minutes, and then nothing new"
 
 
 def test_what_another_process_wrote_about_use_is_kept(smith, ring, manager):
     """Replicas write the same record, and none forgets what the others saw."""
     made, others = smith.make(key(), LAUNCH), smith.make(key(), LAUNCH)
     text = json.dumps({others.id: 5, "gone": 6}, separators=(",", ":"))
-    manager.put_record("used", "keys", text, LAUNCH)
+    manager.store.put_record("used", "keys", text, LAUNCH)
     opens(ring, made)
     smith.remember(at_once=True)
-    kept = json.loads(manager.record("used", "keys"))
+    kept = json.loads(manager.store.record("used", "keys"))
     assert kept == {made.id: microseconds(NOON), others.id: 5}

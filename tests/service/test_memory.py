@@ -14,6 +14,7 @@ from pathlib import Path
 
 from discreet.service.replay_cache import ReplayCache
 from discreet.values import Cost
+from tests.budget.suite import set_limit
 
 from .faults.house import ACT, DELTA, TOP, House
 
@@ -50,9 +51,11 @@ EXPECTED = [200, 200, 200, 200, 409, 404, 404, 400, 404, 404, 404, 401, 403]
 def prepared(house, service):
     """Let ann ask as often as she likes, and bob never."""
     for account, rho in (("sales", 10**6), ("ann@sales", 10**6), ("bob@sales", 0)):
-        service.manager.set_limit(account, Cost(rho, DELTA / 2 * (rho > 0)), DELTA, ACT)
-        limit = service.manager.account(account)
-        service.manager.alter(limit.limited(Cost(limit.limit.rho, DELTA * 10**5 * (rho > 0)), DELTA * 10**6 / 2), ACT)
+        set_limit(service.manager.store, account, Cost(rho, DELTA / 2 * (rho > 0)), DELTA, ACT)
+        limit = service.manager.store.account(account)
+        service.manager.store.alter(
+            limit.limited(Cost(limit.limit.rho, DELTA * 10**5 * (rho > 0)), DELTA * 10**6 / 2), ACT
+        )
     house.left = _Forgets()
 
 

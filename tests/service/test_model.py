@@ -247,7 +247,7 @@ class Service(RuleBasedStateMachine):
     def pass_(self, hours):
         """Time goes by, and the service tends itself."""
         self.house.clock.pass_(hours=hours)
-        self.service.manager.tend()
+        self.service.manager.maintain()
 
     @rule(hours=st.integers(1, 100), who=WHO, question=QUESTIONS)
     def put_back(self, hours, who, question):
@@ -263,7 +263,7 @@ class Service(RuleBasedStateMachine):
     def run_ahead(self, days, who):
         """The clock runs ahead: what is not paid for is not answered until an officer confirms it."""
         suspended = self.reference.books[PATHS[who][0]].suspended(self.now_us)
-        self.service.manager.tend()
+        self.service.manager.maintain()
         self.house.clock.pass_(days=days)
         assert slug(self._send(who, (99, 1.0), None)) == ("suspended" if suspended else "clock")
         assert self.service.act("POST", "/v1/admin/clock").status_code in {200, 204}

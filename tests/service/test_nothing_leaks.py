@@ -168,7 +168,7 @@ def run(tmp_path_factory):
     keys = found(folder, CATALOG, noise=NOISE)
     tracer = OpenTelemetryTracer(SimpleSpanProcessor(exporter))
     with running(folder, tracer) as started:
-        started.parts.manager.put_record(GRANT, grant_name("sales", "secret"), None, FOUNDER)
+        started.parts.manager.store.put_record(GRANT, grant_name("sales", "secret"), None, FOUNDER)
         done = Run(started, keys)
         try:
             for part in (answers, refusals, failures, administration):
@@ -176,7 +176,7 @@ def run(tmp_path_factory):
         finally:
             done.close()
         done.metrics = started.parts.metrics.text()
-        done.ledger = "\n".join(map(repr, started.parts.manager.lines())).encode()
+        done.ledger = "\n".join(map(repr, started.parts.manager.store.lines())).encode()
         done.files = {path.name: path.read_bytes() for path in (folder / "store").iterdir()}
     tracer.close()
     done.spans = exporter.get_finished_spans()

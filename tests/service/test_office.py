@@ -11,7 +11,7 @@ import pytest
 
 from discreet.accounting.calibrate import limit_for
 from discreet.budget.errors import KeyReused, UnknownAccount
-from discreet.budget.model import LINKEDIN, Act, Calendar, Forever, Sliding
+from discreet.budget.model import LINKEDIN, AdminAction, Calendar, Forever, Sliding
 from discreet.errors import InputError
 from discreet.service.api.admin import Office
 from discreet.service.auth.records import RecordCache
@@ -40,7 +40,7 @@ def manager():
 def office(manager):
     """With SQLite and no witness."""
     return Office(
-        manager, RecordCache(manager, Clock()), CATALOG, Settings.model_validate({"noise": {"key_env": "NOISE"}})
+        manager, RecordCache(manager.store, Clock()), CATALOG, Settings.model_validate({"noise": {"key_env": "NOISE"}})
     )
 
 
@@ -73,7 +73,7 @@ def pay(**fields) -> Payment:
 def test_a_limit_is_said_in_four_ways(office, manager, written, limit, delta):
     """Exactly: limits are rounded down, and never by a float on the way."""
     office.create(new(limit=written), LAUNCH)
-    account = manager.account("ann")
+    account = manager.store.account("ann")
     assert (account.limit, account.delta) == (limit, delta)
     assert account.limit.rho <= limit.rho
     assert (account.units is not None) == ("epsilon_per" in written or "preset" in written)
@@ -121,7 +121,7 @@ def test_a_limit_outside_its_range_is_refused(office, manager, limit):
     """With a sentence, and no account is made."""
     with pytest.raises(InputError):
         office.create(new(limit=limit), LAUNCH)
-    assert manager.accounts() == []
+    assert manager.store.accounts() == []
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_limit_outside_its_range_is_refused(office, manager, limit):
 def test_a_period_is_told_as_it_was_said(office, manager, written, period):
     """And there is one in three kinds."""
     told = office.create(new(period=written), LAUNCH).period.model_dump(exclude_none=True)
-    assert manager.account("ann").period == period
+    assert manager.store.account("ann").period == period
     assert told == ({"zone": "UTC"} | written if written["kind"] == "calendar" else written)
 
 
@@ -160,33 +160,33 @@ def test_a_period_that_is_none_is_malformed(period):
 def test_without_a_period_a_limit_is_for_ever(office, manager):
     """Privacy is not given back because somebody forgot a field; and accounts enforce unless they are told not to."""
     office.create(new(), LAUNCH)
-    assert (manager.account("ann").period, manager.account("ann").mode) == (Forever(), "enforce")
+    assert (manager.store.account("ann").period, manager.store.account("ann").mode) == (Forever(), "enforce")
 
 
 def test_a_time_zone_that_does_not_exist_is_refused(office, manager):
     """No account is made."""
     with pytest.raises(InputError, match="time zone"):
         office.create(new(period={"kind": "calendar", "unit": "day", "zone": "Mars/Olympus"}), LAUNCH)
-    assert manager.accounts() == []
+    assert manager.store.accounts() == []
 
 
 def test_an_account_is_opened_once_for_each_act(office, manager):
     """I4: the same request again is answered alike and changes nothing; another one with its id is refused."""
-    act = Act("key:1", "new colleague", "request-1")
+    act = AdminAction("key:1", "new colleague", "request-1")
     first = office.create(new(), act)
     assert office.create(new(), act).account == first.account
-    assert sum(1 for _ in manager.lines()) == 1
+    assert sum(1 for _ in manager.store.lines()) == 1
     with pytest.raises(KeyReused):
         office.create(new(account="ben"), act)
     with pytest.raises(InputError, match="ann"):
-        office.create(new(), Act("key:1", "new colleague", "request-2"))
+        office.create(new(), AdminAction("key:1", "new colleague", "request-2"))
 
 
 def test_what_is_not_asked_for_stays_as_it_is(office, manager):
     """A change of the limit keeps mode and period, and the other way round."""
     office.create(new(period={"kind": "sliding", "days": 30}, mode="observe"), LAUNCH)
     office.change("ann", change(limit=UNITS), LAUNCH)
-    account = manager.account("ann")
+    account = manager.store.account("ann")
     assert (account.mode, account.period, account.units.information) == ("observe", Sliding(30), 100)
     told = office.change("ann", change(mode="enforce"), LAUNCH)
     assert (told.mode, told.period.days, told.units.information.limit) == ("enforce", 30, 100)
@@ -251,7 +251,7 @@ def test_a_refund_has_its_ceiling(office):
 def test_a_payment_is_made_once_for_each_act(office):
     """I4: sent twice, charged once."""
     office.create(new(limit=UNITS), LAUNCH)
-    act = Act("key:1", "was answered by mail", "request-1")
+    act = AdminAction("key:1", "was answered by mail", "request-1")
     for _ in range(2):
         told = office.charge("ann", pay(information=10, calls=0), act)
         assert told.units.information.spent == 10
@@ -272,7 +272,7 @@ def test_an_account_that_does_not_exist_is_told(office, manager, ask):
     """And nothing is written."""
     with pytest.raises(UnknownAccount):
         ask(office)
-    assert list(manager.lines()) == []
+    assert list(manager.store.lines()) == []
 
 
 def test_accounts_are_listed_page_by_page(office):
@@ -345,14 +345,14 @@ def test_grants_are_listed_page_by_page_and_account_by_account(office):
 
 def test_every_act_is_in_the_ledger_with_its_actor_and_reason(office, manager):
     """T26: who did what, and why."""
-    office.create(new(limit=UNITS), Act("key:1", "reason 1"))
-    office.change("ann", change(mode="observe"), Act("key:2", "reason 2"))
-    office.charge("ann", pay(information=1, calls=0), Act("key:3", "reason 3"))
-    office.refund("ann", pay(information=1, calls=0), Act("key:4", "reason 4"))
-    office.lift("ann", Act("key:5", "reason 5"))
-    office.grant("ann", "reads", NewGrant(columns=None, reason="r"), Act("key:6", "reason 6"))
-    office.revoke_grant("ann", "reads", Act("key:7", "reason 7"))
-    office.confirm_clock(Act("key:8", "reason 8"))
+    office.create(new(limit=UNITS), AdminAction("key:1", "reason 1"))
+    office.change("ann", change(mode="observe"), AdminAction("key:2", "reason 2"))
+    office.charge("ann", pay(information=1, calls=0), AdminAction("key:3", "reason 3"))
+    office.refund("ann", pay(information=1, calls=0), AdminAction("key:4", "reason 4"))
+    office.lift("ann", AdminAction("key:5", "reason 5"))
+    office.grant("ann", "reads", NewGrant(columns=None, reason="r"), AdminAction("key:6", "reason 6"))
+    office.revoke_grant("ann", "reads", AdminAction("key:7", "reason 7"))
+    office.confirm_clock(AdminAction("key:8", "reason 8"))
     lines = office.ledger(0, 0, 100).lines
     for n in range(1, 9):
         assert sum(f"key:{n}" in line.body and f"reason {n}" in line.body for line in lines) == 1
@@ -399,7 +399,7 @@ def test_what_the_service_runs_with_is_told_without_paths_and_secrets(manager, t
         },
         context=Path(tmp_path),
     )
-    told = Office(manager, RecordCache(manager, Clock()), CATALOG, settings).settings()
+    told = Office(manager, RecordCache(manager.store, Clock()), CATALOG, settings).settings()
     text = told.model_dump_json()
     assert "secret" not in text
     assert str(tmp_path) not in text

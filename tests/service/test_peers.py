@@ -23,6 +23,7 @@ from discreet.service.serializers import account_detail, account_summary
 from discreet.service.settings import DataCentre, load_settings
 from discreet.values import Cost
 from tests.budget.share_suite.world import ONE, holding, limits
+from tests.budget.suite import set_limit, set_mode
 from tests.budget.suite.world import ACT, UNIT, account, claim, key_of, spend
 
 from .centres import KEY, Centres
@@ -32,8 +33,8 @@ BEARER = {"Authorization": f"Bearer {KEY}"}
 
 def _made(centres, units=12):
     """Accounts ann of org in the first data centre."""
-    centres[0].manager.create(account("org", 2 * units), ACT)
-    centres[0].manager.create(account("ann", units, "org"), ACT)
+    centres[0].manager.store.create(account("org", 2 * units), ACT)
+    centres[0].manager.store.create(account("ann", units, "org"), ACT)
     return centres
 
 
@@ -107,17 +108,17 @@ def test_settings_that_are_changed_at_home_arrive():
     """And the total with them."""
     with _made(Centres()) as centres:
         centres.tend()
-        centres[0].manager.set_mode("ann", "observe", ACT)
-        centres[0].manager.set_limit("ann", UNIT * 20, account("x").delta, ACT)
+        set_mode(centres[0].manager.store, "ann", "observe", ACT)
+        set_limit(centres[0].manager.store, "ann", UNIT * 20, account("x").delta, ACT)
         centres.tend()
-        found = centres[1].manager.account("ann")
+        found = centres[1].manager.store.account("ann")
         assert (found.mode, found.whole, found.limit) == ("observe", UNIT * 20, UNIT * 6)
         assert centres[1].manager.get("ann").guarantee is None
-        centres[0].manager.set_mode("ann", "enforce", ACT)
+        set_mode(centres[0].manager.store, "ann", "enforce", ACT)
         centres.tend()
         said = [centre.manager.get("ann").guarantee for centre in centres.all]
         assert said[0] == said[1]  # of the total, not of a share
-        for found in (centres[1].manager.account("ann"), account("ann", 6)):
+        for found in (centres[1].manager.store.account("ann"), account("ann", 6)):
             told = account_summary(found)
             assert told.limit.rho == pytest.approx(float(6 * UNIT.rho), rel=1e-15)
             assert (told.total is None) == (found.share is None)
@@ -129,7 +130,7 @@ def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
     """It is told in both logs, and not tried again."""
     with Centres() as centres:
         for centre in centres.all:
-            centre.manager.create(account("ann"), ACT)
+            centre.manager.store.create(account("ann"), ACT)
         centres.tend(3)
         assert limits(centres.stores) == [10, 10]
         for centre in centres.all:
@@ -243,7 +244,7 @@ def test_a_clock_that_runs_ahead_in_one_stops_nobody():
     """What cannot be given or taken there waits; everything else goes on."""
     with _made(Centres(3), 24) as centres:
         centres.tend()
-        centres[0].manager.create(account("late", 12), ACT)
+        centres[0].manager.store.create(account("late", 12), ACT)
         centres[0].clock.go(days=1)  # not so far that anybody has to confirm it
         centres.tend()
         assert limits(centres.stores, "late") == [4, 0, 0]

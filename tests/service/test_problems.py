@@ -180,7 +180,7 @@ def test_a_shared_budget_that_is_short_is_named(world):
 
 def test_in_units_it_is_k_or_information_that_would_fit(world):
     """Of 30 units: the largest k, and without k the most units that one answer may take."""
-    world.manager.create(Account.of_units("units", Units(Fraction(15, 100), Fraction(1, 10**10), 30, 5)), ACT)
+    world.manager.store.create(Account.of_units("units", Units(Fraction(15, 100), Fraction(1, 10**10), 30, 5)), ACT)
     world.grant("units", "reads")
     units = world.make_key("units")
     told = refused(world.ask(TOP.replace("5", "50"), units, epsilon_per="0.15"), "budget-short")
@@ -196,7 +196,7 @@ def test_in_units_it_is_k_or_information_that_would_fit(world):
 def test_nothing_fits_an_empty_budget(world):
     """Then no alternative is told."""
     world.open_account("poor", 1.0)
-    world.manager.charge("poor", world.balance("poor").remaining, ACT)
+    world.manager.store.charge("poor", world.balance("poor").remaining, ACT)
     world.grant("poor", "reads")
     assert "fits" not in refused(world.ask(who=world.make_key("poor")), "budget-short")
 
@@ -350,7 +350,7 @@ def test_a_bug_is_logged_by_its_place_and_not_by_its_words(world):
     def broken(*_):
         raise RuntimeError(WORDS)
 
-    world.manager.history = broken
+    world.manager.store.history = broken
     answer = world.get("/v1/releases")
     refused(answer, "internal")
     (failed,) = world.events("failed")

@@ -15,6 +15,7 @@ from discreet.budget.model import Account
 from discreet.service.app import create_app
 from discreet.values import Cost, float_above
 from discreet.wire.document import decode
+from tests.budget.suite import set_mode
 
 from .world import ACT, DELTA, TOP
 
@@ -212,8 +213,8 @@ def test_a_new_version_is_a_new_question(world):
 
 def test_observed_accounts_are_charged_and_told_so(world):
     """Nothing is refused, and the header says that nothing is guaranteed."""
-    world.manager.create(Account.of_epsilon("run_while_connected", 0.1, DELTA), ACT)
-    world.manager.set_mode("run_while_connected", "observe", ACT)
+    world.manager.store.create(Account.of_epsilon("run_while_connected", 0.1, DELTA), ACT)
+    set_mode(world.manager.store, "run_while_connected", "observe", ACT)
     world.grant("run_while_connected", "reads")
     answer = world.ask(who=world.make_key("run_while_connected"), epsilon=3)
     assert (answer.status_code, answer.headers["discreet-mode"]) == (200, "observe")
@@ -222,7 +223,7 @@ def test_observed_accounts_are_charged_and_told_so(world):
 
 def test_accounts_with_units_are_told_in_units(world):
     """RateLimit counts what LinkedIn's accounts have: information and calls."""
-    world.manager.create(Account.of_units("units"), ACT)
+    world.manager.store.create(Account.of_units("units"), ACT)
     world.grant("units", "reads")
     answer = world.ask(who=world.make_key("units"), epsilon_per="0.15", counts=True)
     assert answer.headers["ratelimit-policy"] == '"information";q=3000;w=2678400, "calls";q=30;w=2678400'

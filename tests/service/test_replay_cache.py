@@ -67,7 +67,7 @@ def test_how_the_account_stands_is_at_most_a_second_old(world):
     """After that it is looked at again, and the answer still comes from memory."""
     world.ask()
     assert '"rho";r=1466' in world.ask().headers["ratelimit"]
-    world.manager.charge("ann@sales", dataclasses.replace(world.balance().remaining, delta=0), _act())
+    world.manager.store.charge("ann@sales", dataclasses.replace(world.balance().remaining, delta=0), _act())
     assert '"rho";r=1466' in world.ask().headers["ratelimit"]
     world.ticks.now += 1.1
     assert '"rho";r=0' in world.ask().headers["ratelimit"]
@@ -97,7 +97,7 @@ def test_whatever_the_answer_depends_on_is_looked_at(world, change):
             world.clock.pass_(seconds=2)
             world.ask()
         case "revoked key":
-            world.manager.put_record("key", world.keys["ann"].split("_")[1], None, _act())
+            world.manager.store.put_record("key", world.keys["ann"].split("_")[1], None, _act())
             world.clock.pass_(seconds=2)
             assert world.ask().status_code == 401
     assert served(world) == [False, False]

@@ -294,7 +294,7 @@ def test_a_service_that_nobody_has_a_key_to_does_not_start(folder, refused):
     assert "nobody has a key" in said
     change(folder, "#[oidc]", '[oidc]\nissuer = "https://login.example.org"\naudience = "discreet"')
     with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
-        assert parts.manager.records("key") == []
+        assert parts.manager.store.records("key") == []
 
 
 def test_the_schema_for_editors_is_printed_without_any_settings(tmp_path, capsys, monkeypatch):
@@ -324,7 +324,9 @@ def test_a_run_may_take_longer_than_any_engine(folder):
         '[engines.w]\nurl = "postgresql://reader@db/warehouse"\ntimeout_seconds = 600\n' + catalog.read_text()
     )
     with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
-        reservation = parts.manager.reserve("ann@example", os.urandom(32), parts.manager.account("ann@example").limit)
+        reservation = parts.manager.reserve(
+            "ann@example", os.urandom(32), parts.manager.store.account("ann@example").limit
+        )
         lease_us = reservation.lease_until_us - parts.manager.get("ann@example").balance.time_us
     assert lease_us > 600 * 1_000_000
 

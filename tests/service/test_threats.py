@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from discreet.budget.model import Act
+from discreet.budget.model import AdminAction
 from discreet.service.auth.records import KEY
 from discreet.values import Cost
 
@@ -39,9 +39,9 @@ def service(house):
 @pytest.fixture
 def unchanged(service):
     """The books are as they were: nothing charged, held or written, and no engine asked."""
-    before = service.manager.heads(), service.engines.asked
+    before = service.manager.store.heads(), service.engines.asked
     yield
-    assert (service.manager.heads(), service.engines.asked) == before
+    assert (service.manager.store.heads(), service.engines.asked) == before
 
 
 # ---------------------------------------------------------------------------------------------------------- SQL
@@ -236,7 +236,7 @@ def test_a_key_that_was_revoked_is_like_one_that_never_was(tmp_path):
     with house.opened() as service:
         key = house.keys["bob"]
         assert service.send("GET", "/v1/budget", "bob").status_code == 200
-        service.manager.put_record(KEY, key[4:20], None, Act("admin", "it was lost"))
+        service.manager.store.put_record(KEY, key[4:20], None, AdminAction("admin", "it was lost"))
         service.clock.pass_(seconds=1.001)
         revoked = service.send("GET", "/v1/budget", "bob")
         unknown = service.send("GET", "/v1/budget", f"dsc_{'1' * 16}_{'1' * 64}")
@@ -431,5 +431,5 @@ def test_what_is_no_http_gets_no_answer_and_stops_nobody(tmp_path):
             connection.close()
     with house.books() as manager:
         house.check(manager)
-        assert len(manager.history("ann@sales")) == 2
+        assert len(manager.store.history("ann@sales")) == 2
         assert manager.get("ann@sales").balance.held == Cost()

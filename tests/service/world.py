@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, Act, Sliding
+from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.load import load_catalog
 from discreet.service.app import create_app
@@ -33,7 +33,7 @@ from discreet.warehouse import Warehouse
 
 from .shelf import Clock
 
-ACT = Act("officer", "test")
+ACT = AdminAction("officer", "test")
 DELTA = Fraction(1, 10**6)
 TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 5"
 CATALOG = """
@@ -171,12 +171,12 @@ class World:
         self.warehouse = Warehouse(load_catalog(folder / "catalog.toml"), self.clock)
         self.lines = io.StringIO()
         self.metrics = Metrics(self.ticks)
-        registry = RecordCache(self.manager, self.clock)
+        registry = RecordCache(self.manager.store, self.clock)
         self.parts = Parts(
             manager=self.manager,
             warehouse=self.warehouse,
             keyring=Authenticator(registry, self.clock),
-            grants=Grants(self.warehouse.catalog, registry, self.manager),
+            grants=Grants(self.warehouse.catalog, registry, self.manager.store),
             registry=registry,
             settings=load_settings(folder / "discreet.toml"),
             secret=b"n" * 32,
@@ -213,22 +213,24 @@ class World:
 
     def open_account(self, name, epsilon, parent=None, **parts):
         """An account of so much epsilon within any 30 days."""
-        self.manager.create(Account.of_epsilon(name, epsilon, DELTA, parent, **{"period": Sliding(30), **parts}), ACT)
+        self.manager.store.create(
+            Account.of_epsilon(name, epsilon, DELTA, parent, **{"period": Sliding(30), **parts}), ACT
+        )
 
     def grant(self, account, dataset, columns=None):
         """Let an account and those below it ask about a dataset."""
         text = grant_text(None if columns is None else frozenset(columns))
-        self.manager.put_record(GRANT, grant_name(account, dataset), text, ACT)
+        self.manager.store.put_record(GRANT, grant_name(account, dataset), text, ACT)
 
     def revoke(self, account, dataset):
         """Take a grant back."""
-        self.manager.put_record(GRANT, grant_name(account, dataset), None, ACT)
+        self.manager.store.put_record(GRANT, grant_name(account, dataset), None, ACT)
 
     def make_key(self, account, roles=("analyst",)):
         """A new key."""
         made = new_key(os.urandom)
         record = KeyRecord(digest_of(made.text).hex(), account, roles, 0)
-        self.manager.put_record(KEY, made.id, record.text, ACT)
+        self.manager.store.put_record(KEY, made.id, record.text, ACT)
         return made.text
 
     # -------------------------------------------------------------------------------------------- what analysts do

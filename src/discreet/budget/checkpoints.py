@@ -98,7 +98,7 @@ class Witness(Protocol):
         ...
 
 
-class FileWitness:
+class CheckpointFile:
     """A `Witness` in a file that is only ever added to. Keep it on another disk than the database.
 
     Args:
@@ -134,7 +134,7 @@ class FileWitness:
 
 
 @dataclass(frozen=True, slots=True)
-class Notary:
+class Checkpointer:
     """Holds a store against its witness.
 
     Args:
@@ -145,7 +145,7 @@ class Notary:
     witness: Witness
     key: Ed25519PrivateKey
 
-    def seal(self, store: BudgetStore) -> None:
+    def write(self, store: BudgetStore) -> None:
         """Have the heads of *store* witnessed, unless they have been.
 
         Raises:

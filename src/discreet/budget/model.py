@@ -96,7 +96,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class AdminAction:
     """Who did something to an account or to the store, and why; the ledger keeps both.
 
     Args:

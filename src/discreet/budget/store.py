@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.ledger import Head, Line
     from discreet.budget.ledger_replay import Verified
-    from discreet.budget.model import Account, Act, Balance, Claim, Fingerprint, Paid, Settled, StoredRelease
+    from discreet.budget.model import Account, AdminAction, Balance, Claim, Fingerprint, Paid, Settled, StoredRelease
     from discreet.values import Cost
 
 Admission: TypeAlias = Reservation | Replay | InFlight | Refusal | Suspension
@@ -125,7 +125,7 @@ class BudgetStore(Protocol):
 
     # ---------------------------------------------------------------------------------------------- accounts and time
 
-    def create(self, account: Account, act: Act) -> None:
+    def create(self, account: Account, act: AdminAction) -> None:
         """Open an account; its parent exists.
 
         Raises:
@@ -133,7 +133,7 @@ class BudgetStore(Protocol):
         """
         ...
 
-    def alter(self, account: Account, act: Act, before: Account | None = None) -> None:
+    def alter(self, account: Account, act: AdminAction, before: Account | None = None) -> None:
         """Change limit, delta, period, mode or units. A limit below what is spent is legal: nothing is left then.
 
         What was read before and is written back would undo what somebody else changed meanwhile: *before* says what
@@ -149,7 +149,7 @@ class BudgetStore(Protocol):
         """
         ...
 
-    def charge(self, account: str, cost: Cost, act: Act) -> None:
+    def charge(self, account: str, cost: Cost, act: AdminAction) -> None:
         """Charge an account by hand, in its open bucket, whatever its limit.
 
         Raises:
@@ -157,7 +157,7 @@ class BudgetStore(Protocol):
         """
         ...
 
-    def refund(self, account: str, cost: Cost, act: Act) -> None:
+    def refund(self, account: str, cost: Cost, act: AdminAction) -> None:
         """Give back charges of releases, oldest bucket first.
 
         Raises:
@@ -167,7 +167,7 @@ class BudgetStore(Protocol):
         """
         ...
 
-    def lift(self, account: str, act: Act) -> None:
+    def lift(self, account: str, act: AdminAction) -> None:
         """End a suspension: what failed until now counts no more towards one. Charges stay."""
         ...
 
@@ -186,11 +186,11 @@ class BudgetStore(Protocol):
         """Record the time of the database as seen, unless it ran ahead further than the guard; no ledger line."""
         ...
 
-    def confirm_clock(self, act: Act) -> None:
+    def confirm_clock(self, act: AdminAction) -> None:
         """Take the time of the database as right, however far it ran ahead."""
         ...
 
-    def note(self, act: Act, detail: Mapping[str, str]) -> None:
+    def note(self, act: AdminAction, detail: Mapping[str, str]) -> None:
         """Append an administrative act that changes no balance, such as a key that was made. Never a secret.
 
         Raises:
@@ -200,7 +200,7 @@ class BudgetStore(Protocol):
 
     # ---------------------------------------------------------------------------------------------- records
 
-    def put_record(self, kind: str, name: str, text: str | None, act: Act) -> None:
+    def put_record(self, kind: str, name: str, text: str | None, act: AdminAction) -> None:
         """Keep a text beside the budgets, such as the hash of an API key or a grant, in the place of the one before.
 
         The ledger line is a `note` that holds kind, name and the SHA-256 of the text, never the text.
@@ -232,6 +232,10 @@ class BudgetStore(Protocol):
 
     def path(self, account: str) -> tuple[Account, ...]:
         """The account and its parents, that account first."""
+        ...
+
+    def account(self, name: str) -> Account:
+        """The account of that name."""
         ...
 
     def accounts(self) -> list[Account]:

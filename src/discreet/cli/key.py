@@ -54,14 +54,14 @@ def admin(config: str, reason: str) -> None:
     """
     require_service()
     from discreet.budget.manager import BudgetManager
-    from discreet.budget.model import Act
+    from discreet.budget.model import AdminAction
     from discreet.service.init_project import make_key
     from discreet.service.settings import load_settings
-    from discreet.service.stores import notary_of, open_store, utc_now
+    from discreet.service.stores import checkpointer_of, open_store, utc_now
 
     settings = load_settings(config)
     with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
-        manager = BudgetManager(store, lambda: secrets.token_hex(16), notary=notary_of(settings.witness))
+        manager = BudgetManager(store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.witness))
         now_us = time.time_ns() // 1_000
-        click.echo(make_key(manager, "admin", None, now_us, secrets.token_bytes, Act("discreet", reason)))
-        manager.tend()
+        click.echo(make_key(manager, "admin", None, now_us, secrets.token_bytes, AdminAction("discreet", reason)))
+        manager.maintain()

@@ -20,7 +20,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from discreet.budget.checkpoints import Notary
+    from discreet.budget.checkpoints import Checkpointer
     from discreet.budget.store import BudgetStore
     from discreet.service.stores import Ledger
     from discreet.wire.administration import LedgerLine
@@ -58,11 +58,11 @@ def verify(**where: str | None) -> None:
     Reads the whole ledger, adds up every balance from it alone, and asks the witness whether lines are missing at the
     end. Exit code 3 if something was changed.
     """
-    with _opened(**where) as (store, notary):
+    with _opened(**where) as (store, checkpointer):
         verified = store.verify()
-        if notary is not None:
-            notary.check(cast("BudgetStore", store))
-    vouched = "no witness vouches for its end" if notary is None else "its witness vouches for the end"
+        if checkpointer is not None:
+            checkpointer.check(cast("BudgetStore", store))
+    vouched = "no witness vouches for its end" if checkpointer is None else "its witness vouches for the end"
     click.echo(f"sound: {verified.lines:,} lines, {len(verified.courses):,} accounts; {vouched}")
 
 
@@ -106,21 +106,23 @@ def export(form: str, output: str | None, *, force: bool, **where: str | None) -
 
 
 @contextlib.contextmanager
-def _opened(config: str | None, store: str | None, password_env: str | None) -> Iterator[tuple[Ledger, Notary | None]]:
+def _opened(
+    config: str | None, store: str | None, password_env: str | None
+) -> Iterator[tuple[Ledger, Checkpointer | None]]:
     """The store that the options name, and who holds it against its witness."""
     require_service()
     from discreet.service.settings import load_settings
-    from discreet.service.stores import notary_of, open_ledger
+    from discreet.service.stores import checkpointer_of, open_ledger
 
     if store is not None and config is not None:
         raise InputError("say either --config or --store, not both")
     if store is not None:
-        named, notary = store_named(store, password_env), None
+        named, checkpointer = store_named(store, password_env), None
     else:
         settings = load_settings(config or "discreet.toml")
-        named, notary = settings.store, notary_of(settings.witness)
+        named, checkpointer = settings.store, checkpointer_of(settings.witness)
     with contextlib.closing(open_ledger(named, os.environ)) as opened:
-        yield opened, notary
+        yield opened, checkpointer
 
 
 def _lines(store: Ledger) -> Iterator[tuple[int, LedgerLine]]:

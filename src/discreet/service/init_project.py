@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.budget.checkpoints import FileWitness, Notary
+from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, Act, Sliding
+from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores import place
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.load import load_catalog
@@ -115,7 +115,12 @@ def found(
 
 
 def make_key(
-    manager: BudgetManager, role: Role, account: str | None, now_us: int, random: Callable[[int], bytes], act: Act
+    manager: BudgetManager,
+    role: Role,
+    account: str | None,
+    now_us: int,
+    random: Callable[[int], bytes],
+    act: AdminAction,
 ) -> str:
     """Put a key into the store without asking anybody: for whoever has the store.
 
@@ -124,7 +129,7 @@ def make_key(
     """
     made, expires_us = new_key(random), None if role == "admin" else now_us + _YEAR_US
     record = KeyRecord(digest_of(made.text).hex(), account, (role,), now_us, expires_us, f"first {role}")
-    manager.put_record(KEY, made.id, record.text, act)
+    manager.store.put_record(KEY, made.id, record.text, act)
     return made.text
 
 
@@ -151,26 +156,26 @@ def _stocked(
     numbers = itertools.count(1)
     with contextlib.closing(opened):
         manager = BudgetManager(opened, lambda: f"first-{next(numbers)}")
-        if manager.accounts() or manager.records(KEY):
+        if manager.store.accounts() or manager.store.records(KEY):
             raise InputError("the store has accounts or keys already, and can be served as it is")
-        act = Act("discreet", "discreet init")
+        act = AdminAction("discreet", "discreet init")
         _open_accounts(manager, catalog, act)
         now_us = microseconds(clock())
         keys = {role: make_key(manager, role, account, now_us, random, act) for role, account in _ROLES.items()}
-        Notary(FileWitness(stage / "witness.log"), signing_key(stage / "witness.key")).seal(opened)
+        Checkpointer(CheckpointFile(stage / "witness.log"), signing_key(stage / "witness.key")).write(opened)
     with contextlib.suppress(FileNotFoundError):
         (stage / "budget.db").chmod(0o600)  # answers are in it, and who paid for them
     return keys
 
 
-def _open_accounts(manager: BudgetManager, catalog: Catalog, act: Act) -> None:
+def _open_accounts(manager: BudgetManager, catalog: Catalog, act: AdminAction) -> None:
     kept = [dataset.retention_days for dataset in catalog.datasets.values()]
     period = Sliding(max(days or RETENTION_DAYS for days in kept))
     delta = Fraction(1, 10**6)
     for name, epsilon, parent in ((DATA, 20.0, None), (ORGANISATION, 10.0, DATA), (ANALYST, 5.0, ORGANISATION)):
-        manager.create(Account.of_epsilon(name, epsilon, delta, parent, period), act)
+        manager.store.create(Account.of_epsilon(name, epsilon, delta, parent, period), act)
     for dataset in catalog.datasets:
-        manager.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), act)
+        manager.store.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), act)
 
 
 QUESTION = (

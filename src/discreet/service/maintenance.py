@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from discreet.budget.checkpoints import Notary
+from discreet.budget.checkpoints import Checkpointer
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.service.auth.api_keys import microseconds
 from discreet.service.observability.events import Failed, LeasesExpired
@@ -54,8 +54,8 @@ class MaintenanceStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedNotary(Notary):
-    """A notary that leaves a mark when it sealed.
+class TimedCheckpointer(Checkpointer):
+    """A checkpointer that leaves a mark when it sealed.
 
     Args:
         marks: where.
@@ -65,9 +65,9 @@ class TimedNotary(Notary):
     marks: MaintenanceStatus
     monotonic: Callable[[], float]
 
-    def seal(self, store: BudgetStore) -> None:
-        """See `Notary.seal`."""
-        Notary.seal(self, store)
+    def write(self, store: BudgetStore) -> None:
+        """See `Checkpointer.write`."""
+        Checkpointer.write(self, store)
         self.marks.sealed = self.monotonic()
 
 
@@ -82,7 +82,7 @@ class Maintenance:
         clock: the time.
         monotonic: seconds that only rise.
         marks: what became of it, for whoever wants to know.
-        witnessed: True if the manager has a witness, whose notary leaves marks too.
+        witnessed: True if the manager has a witness, whose checkpointer leaves marks too.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class Maintenance:
     def once(self) -> None:
         """Do all of it once; what fails is told and tried again the next time."""
         try:
-            ended = self._manager.tend()
-            self._meter.tended(sum(head.seq for head in self._manager.heads()))
+            ended = self._manager.maintain()
+            self._meter.tended(sum(head.seq for head in self._manager.store.heads()))
             self._marks.clocks_agree = self._compare_clocks()
             self._locksmith.remember(at_once=False)
         except Exception as error:  # noqa: BLE001 - a thread that ends tends nothing
@@ -148,7 +148,7 @@ class Maintenance:
     def _compare_clocks(self) -> bool:
         """A store whose clock ran ahead tells the time at which it did, so that it differs from ours."""
         if self._account is None:
-            self._account = next((account.id for account in self._manager.accounts()), None)
+            self._account = next((account.id for account in self._manager.store.accounts()), None)
         if self._account is None:
             return True
         apart_us = self._manager.get(self._account).balance.time_us - microseconds(self._clock())

@@ -204,8 +204,8 @@ class Queries:
     def estimate(self, account: str, planned: PlannedQuery) -> Estimate:
         """Return what *planned* could cost *account*, and whether that fits; no data is read, nothing is held."""
         key = planned.release_key
-        paid = key is not None and self._manager.entitled(account, key)
-        path = [self._manager.get(member.id) for member in self._manager.path(account)]
+        paid = key is not None and self._manager.store.entitled(account, key)
+        path = [self._manager.get(member.id) for member in self._manager.store.path(account)]
         return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
 
     def _budget_short(self, refusal: Refusal, account: str, plan: Plan, request_id: str) -> BudgetShort:
@@ -221,7 +221,7 @@ class Queries:
             )
         )
         self._refused(refusal)
-        path = [self._manager.get(member.id).balance for member in self._manager.path(account)]
+        path = [self._manager.get(member.id).balance for member in self._manager.store.path(account)]
         rest = [balance.remaining for balance in path if balance.account.enforced]
         left = Cost(min(cost.rho for cost in rest), min(cost.delta for cost in rest)) if rest else Cost()
         return BudgetShort(refusal, most_that_fits(plan, left))

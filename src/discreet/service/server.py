@@ -19,7 +19,7 @@ import uvicorn
 from prometheus_client import start_http_server
 
 from discreet._version import __version__
-from discreet.budget.checkpoints import FileWitness
+from discreet.budget.checkpoints import CheckpointFile
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import LEASE_MOST_MS
 from discreet.catalog.load import load_catalog
@@ -29,7 +29,7 @@ from discreet.service.auth.api_keys import ApiKeys, Authenticator
 from discreet.service.auth.grants import Grants
 from discreet.service.auth.oidc import Issuer
 from discreet.service.auth.records import KEY, RecordCache
-from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedNotary
+from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedCheckpointer
 from discreet.service.observability.events import Started, Stopped
 from discreet.service.observability.logging import CombinedLog, StructuredLog, capture_library_logs
 from discreet.service.observability.metrics import Metrics
@@ -78,17 +78,19 @@ def open_service(
     metrics = Metrics(time.monotonic)
     log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
     secret, marks = noise_secret(settings.noise, environment), MaintenanceStatus()
-    notary = None if settings.witness is None else _notary(settings.witness, marks)
+    checkpointer = None if settings.witness is None else _checkpointer(settings.witness, marks)
     catalog = load_catalog(settings.service.catalog)
     with contextlib.ExitStack() as stack:
         tracer = open_tracer(None if settings.traces is None else settings.traces.endpoint)
         stack.callback(tracer.close)
         store = stack.enter_context(contextlib.closing(open_store(settings.store, environment, clock)))
-        manager = BudgetManager(metrics.timed(store), _name, _lease_ms(catalog), notary=notary, computational=True)
-        registry, tokens = RecordCache(manager, clock), None
+        manager = BudgetManager(
+            metrics.timed(store), _name, _lease_ms(catalog), checkpointer=checkpointer, computational=True
+        )
+        registry, tokens = RecordCache(manager.store, clock), None
         if settings.oidc is not None:
             tokens = Issuer(settings.oidc, stack.enter_context(httpx.Client()), clock, log)
-        elif not manager.records(KEY):
+        elif not manager.store.records(KEY):
             raise InputError("nobody has a key to this service: discreet init makes the first")
         keyring = Authenticator(registry, clock, tokens)
         locksmith = ApiKeys(manager, registry, keyring, clock, secrets.token_bytes)
@@ -100,7 +102,7 @@ def open_service(
             manager=manager,
             warehouse=stack.enter_context(Warehouse(catalog, clock, environment)),
             keyring=keyring,
-            grants=Grants(catalog, registry, manager),
+            grants=Grants(catalog, registry, manager.store),
             registry=registry,
             settings=settings,
             secret=secret,
@@ -113,7 +115,7 @@ def open_service(
             metrics=metrics,
             tracer=tracer,
             upkeep=Maintenance(
-                manager, locksmith, metrics, log, clock, time.monotonic, marks, witnessed=notary is not None
+                manager, locksmith, metrics, log, clock, time.monotonic, marks, witnessed=checkpointer is not None
             ),
             peers=peers,
         )
@@ -183,8 +185,8 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _notary(witness: WitnessSettings, marks: MaintenanceStatus) -> TimedNotary:
-    return TimedNotary(FileWitness(witness.file), signing_key(witness.signing_key_file), marks, time.monotonic)
+def _checkpointer(witness: WitnessSettings, marks: MaintenanceStatus) -> TimedCheckpointer:
+    return TimedCheckpointer(CheckpointFile(witness.file), signing_key(witness.signing_key_file), marks, time.monotonic)
 
 
 def _name() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from discreet.budget.checkpoints import FileWitness, Notary
+from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.sqlite_reader import SQLiteReader
 from discreet.errors import InputError
@@ -52,7 +52,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def notary_of(witness: WitnessSettings | None) -> Notary | None:
+def checkpointer_of(witness: WitnessSettings | None) -> Checkpointer | None:
     """Who holds the store against its witness; None if there is no witness.
 
     Raises:
@@ -60,7 +60,7 @@ def notary_of(witness: WitnessSettings | None) -> Notary | None:
     """
     if witness is None:
         return None
-    return Notary(FileWitness(witness.file), signing_key(witness.signing_key_file))
+    return Checkpointer(CheckpointFile(witness.file), signing_key(witness.signing_key_file))
 
 
 def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[], datetime]) -> SplitStore:

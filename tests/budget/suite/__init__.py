@@ -15,10 +15,24 @@ from tests.budget.suite.officers import Officers
 from tests.budget.suite.periods import Periods
 from tests.budget.suite.records import Records
 from tests.budget.suite.together import Together
-from tests.budget.suite.world import ACT, NOON_US, TOTAL, UNIT, FakeClock, account, claim, key_of, spend, units
+from tests.budget.suite.world import (
+    ACT,
+    NOON_US,
+    TOTAL,
+    UNIT,
+    FakeClock,
+    account,
+    claim,
+    key_of,
+    set_limit,
+    set_mode,
+    set_period,
+    spend,
+    units,
+)
 
 __all__ = ["ACT", "NOON_US", "TOTAL", "UNIT", "BudgetStoreSuite", "FakeClock", "account", "claim"]
-__all__ += ["key_of", "spend", "units"]
+__all__ += ["key_of", "set_limit", "set_mode", "set_period", "spend", "units"]
 
 
 class BudgetStoreSuite(Claims, Failures, Answers, Periods, Officers, Records, Together):

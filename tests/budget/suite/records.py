@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from discreet.budget.errors import KeyReused, UnknownAccount
-from discreet.budget.model import Act, Reservation
+from discreet.budget.model import AdminAction, Reservation
 from discreet.errors import InputError
 from discreet.values import Cost
 from tests.budget.suite.world import ACT, UNIT, Suite, account, claim, key_of, spend, units
@@ -99,7 +99,7 @@ class Records(Suite):
             store.note(ACT, {"record": '{"kind":"key"}', "act": "a1"})
             with pytest.raises(InputError):
                 store.note(ACT, {"record": {"kind": "key", "name": "a", "sha256": None}})  # type: ignore[dict-item]
-            store.note(Act("officer", "another", "a1"), {})
+            store.note(AdminAction("officer", "another", "a1"), {})
             assert store.records_version() == 0
 
     # ---------------------------------------------------------------------------------------------- acts
@@ -109,7 +109,7 @@ class Records(Suite):
         with self.books(limit=20) as (store, _):
             spend(store, claim("a"), UNIT * 3)
             larger = dataclasses.replace(store.path("ann")[0], limit=UNIT * 30)
-            acts: list[Callable[[Act], None]] = [
+            acts: list[Callable[[AdminAction], None]] = [
                 lambda act: store.create(account("eve", 5, "org"), act),
                 lambda act: store.alter(larger, act),
                 lambda act: store.charge("ann", UNIT, act),
@@ -121,20 +121,20 @@ class Records(Suite):
             ]
             for n, do in enumerate(acts):
                 before = len(_lines(store))
-                do(Act("officer", "once", f"a{n}"))
+                do(AdminAction("officer", "once", f"a{n}"))
                 heads = store.heads()
-                do(Act("officer", "once", f"a{n}"))
+                do(AdminAction("officer", "once", f"a{n}"))
                 assert store.heads() == heads
                 assert len(_lines(store)) == before + 1
             assert (units(store, "ann"), store.records_version()) == ((3, 0, 0), 1)
             store.put_record("key", "a", "2", ACT)
-            acts[-1](Act("officer", "once", "a7"))  # however late: what was done since stays
+            acts[-1](AdminAction("officer", "once", "a7"))  # however late: what was done since stays
             assert store.record("key", "a") == "2"
 
     def test_the_id_of_an_act_is_not_for_another_one(self) -> None:
         """Another verb, another amount, another account, another reason: refused, and nothing changes."""
         with self.books() as (store, _):
-            act = Act("officer", "once", "a1")
+            act = AdminAction("officer", "once", "a1")
             store.charge("ann", UNIT, act)
             before = store.heads()
             others: list[Callable[[], None]] = [
@@ -143,8 +143,8 @@ class Records(Suite):
                 lambda: store.refund("ann", UNIT, act),
                 lambda: store.put_record("key", "a", "1", act),
                 lambda: store.note(act, {}),
-                lambda: store.charge("ann", UNIT, Act("officer", "twice", "a1")),
-                lambda: store.charge("ann", UNIT, Act("another", "once", "a1")),
+                lambda: store.charge("ann", UNIT, AdminAction("officer", "twice", "a1")),
+                lambda: store.charge("ann", UNIT, AdminAction("another", "once", "a1")),
             ]
             for other in others:
                 with pytest.raises(KeyReused):
@@ -155,7 +155,7 @@ class Records(Suite):
     def test_an_act_that_was_refused_has_not_used_its_id(self) -> None:
         """What raises has changed nothing: a later try is another try."""
         with self.books() as (store, _):
-            act = Act("officer", "give back", "a1")
+            act = AdminAction("officer", "give back", "a1")
             with pytest.raises(InputError):
                 store.refund("ann", UNIT, act)
             spend(store, claim("a"), UNIT * 3)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from discreet.budget.model import Act, InFlight, Replay, Reservation
+from discreet.budget.model import AdminAction, InFlight, Replay, Reservation
 from discreet.values import Cost
 from tests.budget.suite.world import UNIT, Suite, claim, units
 
@@ -66,7 +66,7 @@ class Together(Suite):
 
             def ask(_: int) -> None:
                 barrier.wait(30)
-                store.charge("ann", UNIT, Act("officer", "once", "c1"))
+                store.charge("ann", UNIT, AdminAction("officer", "once", "c1"))
 
             with ThreadPoolExecutor(8) as pool:
                 list(pool.map(ask, range(8)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.budget.model import Account, Act, Claim, Forever, Replay, Reservation
+from discreet.budget.model import Account, AdminAction, Claim, Forever, Replay, Reservation
 from discreet.budget.periods import DAY_US, SECOND_US
 from discreet.values import Cost
 
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from discreet.budget.model import Period
+    from discreet.budget.model import Mode, Period
     from discreet.budget.store import BudgetStore
 
 NOON_US = 1_760_011_200 * SECOND_US
 """2025-10-09 12:00 UTC, a Thursday."""
 
-ACT = Act("suite", "a test")
+ACT = AdminAction("suite", "a test")
 """Who does it all."""
 
 UNIT = Cost(Fraction(1, 1000), Fraction(1, 10**9))
@@ -77,6 +78,21 @@ def units(store: BudgetStore, name: str) -> tuple[Fraction | int, ...]:
     for part in (balance.used, balance.held, balance.forfeited):
         assert part.rho / UNIT.rho == part.delta / UNIT.delta
     return balance.used.rho / UNIT.rho, balance.held.rho / UNIT.rho, balance.forfeited.rho / UNIT.rho
+
+
+def set_limit(store: BudgetStore, name: str, limit: Cost, delta: Fraction, action: AdminAction) -> None:
+    """Give an account another limit and total delta; of all data centres if it is split over them."""
+    store.alter(store.account(name).limited(limit, delta), action)
+
+
+def set_mode(store: BudgetStore, name: str, mode: Mode, action: AdminAction) -> None:
+    """Let an account refuse, or only observe it."""
+    store.alter(dataclasses.replace(store.account(name), mode=mode), action)
+
+
+def set_period(store: BudgetStore, name: str, period: Period, action: AdminAction) -> None:
+    """Give an account another period."""
+    store.alter(dataclasses.replace(store.account(name), period=period), action)
 
 
 class Suite:

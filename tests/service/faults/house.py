@@ -26,7 +26,7 @@ import pyarrow.parquet
 
 from discreet.budget.fixed_point import Amount
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, Act, Sliding
+from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.app import create_app
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
@@ -37,7 +37,7 @@ from discreet.service.settings import load_settings
 from discreet.service.stores import open_store
 from tests.service.shelf import NOON, Clock
 
-ACT = Act("founder", "the first day")
+ACT = AdminAction("founder", "the first day")
 DELTA = Fraction(1, 10**6)
 TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 5"
 KNOWN = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country"
@@ -210,15 +210,15 @@ class House:
             lowered: accounts whose limit an officer lowered below what was spent.
         """
         said = manager.verify()
-        for account in manager.accounts():
+        for account in manager.store.accounts():
             if account.enforced and account.id not in lowered:
                 assert manager.get(account.id).balance.spent.within(account.limit), "I1"
         for account, id_, body in self.left:
-            answered, stored = said.answered[id_], manager.release(bytes.fromhex(id_))
+            answered, stored = said.answered[id_], manager.store.release(bytes.fromhex(id_))
             assert stored.result == body, "I2: what left is what was settled"
             assert answered.result == hashlib.sha256(body).hexdigest(), "I2: and the ledger says so"
             assert account in answered.by, "I2: and who was answered"
-            assert manager.entitled(account, bytes.fromhex(id_)), "I2: and paid"
+            assert manager.store.entitled(account, bytes.fromhex(id_)), "I2: and paid"
             assert answered.cost == Amount.of(stored.cost), "I2: and for how much"
 
     def note(self, who, reply):
@@ -228,10 +228,10 @@ class House:
 
     def _found(self, manager, accounts, granted):
         for account in accounts:
-            manager.create(account, ACT)
+            manager.store.create(account, ACT)
         for dataset, columns in granted.items():
             text = grant_text(None if columns is None else frozenset(columns))
-            manager.put_record(GRANT, grant_name(accounts[0].id, dataset), text, ACT)
+            manager.store.put_record(GRANT, grant_name(accounts[0].id, dataset), text, ACT)
         for account in accounts:
             if "@" in account.id:
                 self._key(manager, account.id.partition("@")[0], account.id, ("analyst",))
@@ -240,7 +240,7 @@ class House:
 
     def _key(self, manager, name, account, roles):
         made = new_key(os.urandom)
-        manager.put_record(KEY, made.id, KeyRecord(digest_of(made.text).hex(), account, roles, 0).text, ACT)
+        manager.store.put_record(KEY, made.id, KeyRecord(digest_of(made.text).hex(), account, roles, 0).text, ACT)
         self.keys[name] = made.text
 
     def headers(self, who, key=None):

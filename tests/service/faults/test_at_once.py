@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from discreet.values import Cost
+from tests.budget.suite import set_limit
 
 from .house import ACT, DELTA, TOP, House, slug
 
@@ -47,7 +48,7 @@ def test_the_same_request_fifty_times_at_once_is_run_once(house, question):
         ]
         assert len(charged) == 1
         assert service.balance().used == service.balance("sales").used == service.balance().spent != Cost()
-        assert len(service.manager.history("ann@sales")) == 1
+        assert len(service.manager.store.history("ann@sales")) == 1
 
 
 def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(house):
@@ -107,10 +108,10 @@ def test_what_was_answered_is_replayed_by_the_next_service(house, question):
 def test_a_request_that_was_refused_can_be_sent_again_with_its_key(house):
     """I4: nothing became of it, so that there is nothing to give again."""
     with house.opened() as service:
-        limit = service.manager.account("ann@sales").limit
-        service.manager.set_limit("ann@sales", Cost(), DELTA, ACT)
+        limit = service.manager.store.account("ann@sales").limit
+        set_limit(service.manager.store, "ann@sales", Cost(), DELTA, ACT)
         assert slug(service.ask(key="once")) == "budget-short"
-        service.manager.set_limit("ann@sales", limit, DELTA, ACT)
+        set_limit(service.manager.store, "ann@sales", limit, DELTA, ACT)
         assert service.ask(key="once").status_code == 200
 
 
@@ -118,7 +119,7 @@ def test_exactly_as_many_are_admitted_as_fit(house):
     """I1: sixteen ask at once for a shared budget of three and a half; none is overspent, and none left over."""
     with house.opened() as service, ThreadPoolExecutor(16) as pool:
         worst = service.parts.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
-        service.manager.set_limit("sales", Cost(worst.rho * 7 / 2, DELTA / 2), DELTA, ACT)
+        set_limit(service.manager.store, "sales", Cost(worst.rho * 7 / 2, DELTA / 2), DELTA, ACT)
         refused, all_refused = [], threading.Event()
 
         def wait(count, _):
@@ -166,7 +167,7 @@ def test_what_a_shared_account_has_paid_for_takes_nothing_more_of_it(house):
     with house.opened() as service:
         first = service.ask()
         paid = service.balance("sales").used
-        service.manager.set_limit("sales", paid, DELTA, ACT)
+        set_limit(service.manager.store, "sales", paid, DELTA, ACT)
         second = service.ask(who="bob")
         assert second.content == first.content
         assert service.balance("bob@sales").used == service.balance("sales").spent == paid

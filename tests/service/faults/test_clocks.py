@@ -31,8 +31,8 @@ def with_limit(house, times, period):
     """Give ann so many times the price of a question in a period; sales and bob have more."""
     with house.opened() as service:
         price = service.parts.warehouse.plan(counted(0), shared=True, **PRICE).worst_cost
-        account = dataclasses.replace(service.manager.account("ann@sales"), period=period)
-        service.manager.alter(account.limited(Cost(price.rho * times, price.delta * times), DELTA), ACT)
+        account = dataclasses.replace(service.manager.store.account("ann@sales"), period=period)
+        service.manager.store.alter(account.limited(Cost(price.rho * times, price.delta * times), DELTA), ACT)
     return price
 
 
@@ -43,7 +43,7 @@ def test_a_clock_that_is_put_back_frees_nothing(house):
         assert ask(service, 1).status_code == 200
         for back in ({"hours": -1}, {"days": -40}):
             service.clock.pass_(**back)
-            service.manager.tend()
+            service.manager.maintain()
             assert slug(ask(service, 2)) == "budget-short"
             assert service.balance().used == price
             assert ask(service, 1).headers["discreet-replayed"] == "?1"
@@ -57,12 +57,12 @@ def test_an_hour_more_or_less_is_no_new_period(house):
     with house.opened() as service:
         assert ask(service, 1).status_code == 200
         service.clock.pass_(hours=1)
-        service.manager.tend()
+        service.manager.maintain()
         assert ask(service, 2).status_code == 200
         service.clock.pass_(hours=-1)
         assert slug(ask(service, 3)) == "budget-short"
         service.clock.pass_(days=1)
-        service.manager.tend()
+        service.manager.maintain()
         assert slug(ask(service, 3)) == "budget-short"
 
 
@@ -88,7 +88,7 @@ def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(h
         assert service.send("GET", "/readyz", None).status_code == 200
         assert ask(service, 2).status_code == 200
         assert slug(ask(service, 3)) == "budget-short"
-        confirmed = [line for line in service.manager.lines() if "\tclock\t" in line.body]
+        confirmed = [line for line in service.manager.store.lines() if "\tclock\t" in line.body]
         assert len(confirmed) == 1
 
 
@@ -99,10 +99,10 @@ def test_time_that_passes_is_no_clock_that_runs_ahead(house):
         assert ask(service, 1).status_code == 200
         for _ in range(30):
             service.clock.pass_(days=1)
-            service.manager.tend()
+            service.manager.maintain()
             assert slug(ask(service, 2)) == "budget-short"
         service.clock.pass_(days=1)
-        service.manager.tend()
+        service.manager.maintain()
         assert ask(service, 2).status_code == 200
 
 
@@ -124,7 +124,7 @@ def test_a_charge_belongs_to_the_period_of_its_reservation(house, period):
         assert begun.wait(60)
         service.engines.head = None
         service.clock.pass_(seconds=1)
-        service.manager.tend()
+        service.manager.maintain()
         after = ask(service, 2)
         go_on.set()
         assert before.result(60).status_code == 200
@@ -162,7 +162,7 @@ def test_midnight_under_load_opens_each_bucket_once(house):
             codes.append(ask(service, 30 + len(codes)).status_code)
         assert slug(ask(service, 99)) == "budget-short"
         assert service.balance().used == Cost(price.rho * 2, price.delta * 2)
-        opened = [line.body for line in service.manager.lines() if "\trefresh\t" in line.body]
+        opened = [line.body for line in service.manager.store.lines() if "\trefresh\t" in line.body]
         assert sum('"ann@sales"' in body for body in opened) == 1
 
 

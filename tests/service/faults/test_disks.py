@@ -90,7 +90,7 @@ def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, ho
         disk.full, service.engines.head = False, None
         assert (service.ask(key="once").status_code, service.engines.asked) == (409, 1)
         service.clock.pass_(minutes=10)
-        assert service.manager.tend() == 1
+        assert service.manager.maintain() == 1
         assert service.balance().forfeited == service.balance().spent != Cost()
         assert service.ask(key="once").status_code == 200
         assert service.balance().used == service.balance().spent
@@ -114,7 +114,7 @@ def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(di
         assert service.send("GET", "/readyz", None).json()["checks"]["upkeep"] == "stale"
     house.clock.pass_(minutes=10)
     with house.opened() as service:
-        service.manager.tend()
+        service.manager.maintain()
         assert service.ask(key="once").status_code == 200
         assert service.balance().used == service.balance().spent
 
@@ -135,7 +135,7 @@ def _witnessed(tmp_path):
     house = House(tmp_path / "house", rest=WITNESS)
     with house.opened() as service:
         assert service.ask(key="first").status_code == 200
-        service.manager.tend()
+        service.manager.maintain()
     return house
 
 
@@ -145,7 +145,7 @@ def test_a_service_whose_store_is_put_back_does_not_start(tmp_path):
     backup = shutil.copytree(house.folder, tmp_path / "backup")
     with house.opened() as service:
         assert service.ask(key="second", epsilon=2.0).status_code == 200
-        service.manager.tend()
+        service.manager.maintain()
     shutil.copy(backup / "budget.db", house.folder / "budget.db")
     with pytest.raises(StoreBehind), house.opened():
         pass
@@ -157,10 +157,10 @@ def test_a_store_whose_log_was_removed_after_a_crash_does_not_serve(tmp_path):
     house = _witnessed(tmp_path)
     with house.opened() as service:
         assert service.ask(key="second", epsilon=2.0).status_code == 200
-        service.manager.tend()
+        service.manager.maintain()
         crashed = house.copied(tmp_path / "crashed")  # as kill -9 would leave it
     with crashed.copied(tmp_path / "whole").opened() as service:
-        assert len(service.manager.history("ann@sales")) == 2
+        assert len(service.manager.store.history("ann@sales")) == 2
     (crashed.folder / "budget.db-wal").unlink()
     with pytest.raises(StoreBehind), crashed.opened():
         pass
@@ -187,8 +187,8 @@ def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_pat
         service.parts.upkeep.once()
         assert service.send("GET", "/readyz", None).status_code == 200
         witnessed, paid = (house.folder / "witness").read_bytes(), service.ask(key="first").content
-        service.manager._store._writer.run(lose)
-        heads = service.manager.heads()
+        service.manager.store._writer.run(lose)
+        heads = service.manager.store.heads()
         for _ in range(2):
             service.parts.upkeep.once()
             reply = service.ask(key="second", epsilon=2.0)
@@ -196,7 +196,7 @@ def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_pat
             ready = service.send("GET", "/readyz", None)
             assert (ready.status_code, ready.json()["checks"]["witness"]) == (503, "stale")
         assert (house.folder / "witness").read_bytes() == witnessed
-        assert service.manager.heads() == heads
+        assert service.manager.store.heads() == heads
         assert service.engines.asked == 0
         assert service.ask(key="first").content == paid, "what is in memory was paid for"
 

@@ -105,11 +105,11 @@ def test_five_runs_that_failed_in_a_day_suspend_until_time_passes_or_an_officer_
 def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(house):
     """503, before anything was reserved: it may be asked as often as anybody likes."""
     with house.opened() as service:
-        heads = service.manager.heads()
+        heads = service.manager.store.heads()
         for _ in range(6):
             reply = service.ask(TOP.replace("reads", "away"), key="once")
             assert (reply.status_code, slug(reply), reply.headers["retry-after"]) == (503, "engine-unavailable", "5")
-        assert service.manager.heads() == heads
+        assert service.manager.store.heads() == heads
         assert service.balance().spent == Cost()
 
 

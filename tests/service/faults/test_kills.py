@@ -163,10 +163,12 @@ def test_killed_while_many_ask_every_question_is_paid_once(house):
     crowd.end()
     assert len(crowd.answers) == len(set(crowd.answers.values())) == 16
     with house.books() as manager:
-        manager.tend()
+        manager.maintain()
         house.check(manager)
         paid = {
-            paid.release.release_key: paid.charged for who in ("ann", "bob") for paid in manager.history(f"{who}@sales")
+            paid.release.release_key: paid.charged
+            for who in ("ann", "bob")
+            for paid in manager.store.history(f"{who}@sales")
         }
         assert len(paid) == 16
         sales = manager.get("sales").balance

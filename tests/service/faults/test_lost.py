@@ -19,7 +19,7 @@ def test_a_run_that_lost_its_lease_answers_nothing(house):
         def sleep_long(count, _):
             head = count()
             service.clock.pass_(minutes=10)
-            assert service.manager.tend() == 1
+            assert service.manager.maintain() == 1
             return head
 
         service.engines.head = sleep_long
@@ -28,9 +28,9 @@ def test_a_run_that_lost_its_lease_answers_nothing(house):
         assert "article" not in reply.text
         assert service.events("forfeited")[0]["cause"] == "lease-lost"
         forfeited = service.events("forfeited")[0]["reservation"]
-        assert service.manager._store.reservation(forfeited).state is State.FORFEIT
+        assert service.manager.store.reservation(forfeited).state is State.FORFEIT
         assert service.balance().forfeited == service.balance().spent != Cost()
-        assert service.manager.history("ann@sales") == []
+        assert service.manager.store.history("ann@sales") == []
         service.engines.head = None
         assert service.ask(key="once").status_code == 200
         assert service.balance().forfeited == Cost()
@@ -44,7 +44,7 @@ def test_a_run_that_lost_its_lease_to_its_own_retry_gives_way(house):
             head = count()
             service.engines.head = None
             service.clock.pass_(minutes=10)
-            service.manager.tend()
+            service.manager.maintain()
             answers.append(service.ask(key="another"))
             return head
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from discreet.values import Cost
+from tests.budget.suite import set_limit
 
 from .house import ACT, CATALOG, DELTA, KNOWN, TOP, House, table_of
 
@@ -55,7 +56,7 @@ def asked(folder, table, sequence, rho):
     """The replies to *sequence*, of a house with that data where ann may spend *rho* in all."""
     house = House(folder, table=table)
     with house.opened() as service:
-        service.manager.set_limit("ann@sales", Cost(rho, DELTA / 4), DELTA, ACT)
+        set_limit(service.manager.store, "ann@sales", Cost(rho, DELTA / 4), DELTA, ACT)
         return [service.ask(question, key=str(n), **options) for n, (question, options) in enumerate(sequence)]
 
 
@@ -153,7 +154,7 @@ def test_a_refusal_tells_nothing_of_an_answer_that_is_stored(founded, tmp_path):
                 assert cost != service.manager.get("bob@sales").balance.used
             worst = service.parts.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
             short = Cost(worst.rho * 9 / 10, DELTA / 4)
-            service.manager.set_limit("ann@sales", short, DELTA, ACT)
+            set_limit(service.manager.store, "ann@sales", short, DELTA, ACT)
             assert service.balance("bob@sales").used.within(short) or not stored, "it would have been enough"
             said.append([seen(service.ask()), seen(service.ask(epsilon=0.9)), seen(service.ask(epsilon=0.9))])
     assert said[0][0] == said[1][0]
@@ -166,7 +167,7 @@ def test_a_parent_that_is_short_is_told_whatever_others_spent_it_on(founded, tmp
     for questions in ((KNOWN,), (KNOWN.replace("GROUP", "WHERE article = 'article 1' GROUP"),)):
         with founded.copied(tmp_path / str(len(said))).opened() as service:
             worst = service.parts.warehouse.plan(KNOWN, **LAPLACE, shared=True).worst_cost
-            service.manager.set_limit("sales", Cost(worst.rho, DELTA / 2), DELTA, ACT)
+            set_limit(service.manager.store, "sales", Cost(worst.rho, DELTA / 2), DELTA, ACT)
             assert service.ask(questions[0], "bob", **LAPLACE).status_code == 200
             said.append(seen(service.ask(**ODD)))
     assert said[0] == said[1]

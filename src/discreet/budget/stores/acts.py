@@ -18,12 +18,12 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.budget.model import Account, Act
+    from discreet.budget.model import Account, AdminAction
     from discreet.budget.stores.books import Books
     from discreet.values import Cost
 
 
-def create(books: Books, account: Account, act: Act) -> None:
+def create(books: Books, account: Account, act: AdminAction) -> None:
     """See `BudgetStore.create`."""
     known, settings = books.begin_creation(account), settings_text(account)
     said = _said(books, act, "create", settings)
@@ -39,7 +39,7 @@ def create(books: Books, account: Account, act: Act) -> None:
     books.add_account(page, account)
 
 
-def alter(books: Books, account: Account, act: Act, here: str, read: Account | None = None) -> None:
+def alter(books: Books, account: Account, act: AdminAction, here: str, read: Account | None = None) -> None:
     """See `BudgetStore.alter`; *here* is the id of the store, *read* what the account is taken to be."""
     page, settings = books.begin_account(account.id), settings_text(account)
     said = _said(books, act, "alter", settings)
@@ -72,7 +72,7 @@ def change_settings(books: Books, page: Page, account: Account, said: dict[str, 
     books.append(page, "alter", detail=opened(page, said))
 
 
-def charge(books: Books, account: str, cost: Cost, act: Act) -> None:
+def charge(books: Books, account: str, cost: Cost, act: AdminAction) -> None:
     """See `BudgetStore.charge`."""
     page, amount = books.begin_account(account), Amount.of(cost)
     said = _said(books, act, "charge", account, f"{amount.rho} {amount.delta}")
@@ -84,7 +84,7 @@ def charge(books: Books, account: str, cost: Cost, act: Act) -> None:
     books.append(page, "charge", detail=canonical(said), changes=changes)
 
 
-def refund(books: Books, account: str, cost: Cost, act: Act) -> None:
+def refund(books: Books, account: str, cost: Cost, act: AdminAction) -> None:
     """See `BudgetStore.refund`."""
     page, amount = books.begin_account(account), Amount.of(cost)
     said = _said(books, act, "refund", account, f"{amount.rho} {amount.delta}")
@@ -100,7 +100,7 @@ def refund(books: Books, account: str, cost: Cost, act: Act) -> None:
     books.append(page, "refund", detail=canonical(said), changes=changes)
 
 
-def lift(books: Books, account: str, act: Act) -> None:
+def lift(books: Books, account: str, act: AdminAction) -> None:
     """See `BudgetStore.lift`."""
     page = books.begin_account(account)
     said = _said(books, act, "lift", account)
@@ -114,7 +114,7 @@ def refresh(books: Books, account: str) -> bool:
     return books.advance(books.begin_account(account))
 
 
-def confirm_clock(books: Books, act: Act) -> None:
+def confirm_clock(books: Books, act: AdminAction) -> None:
     """See `BudgetStore.confirm_clock`."""
     books.begin_store()
     said = _said(books, act, "clock")
@@ -124,7 +124,7 @@ def confirm_clock(books: Books, act: Act) -> None:
         books.append(None, "clock", detail=canonical(said | {"seen_us": str(before_us)}))
 
 
-def note(books: Books, act: Act, detail: Mapping[str, str]) -> None:
+def note(books: Books, act: AdminAction, detail: Mapping[str, str]) -> None:
     """See `BudgetStore.note`."""
     if not all(isinstance(text, str) for text in detail.values()):  # what is no text is ours: an act, a record
         raise InputError("a note holds text only")
@@ -134,7 +134,7 @@ def note(books: Books, act: Act, detail: Mapping[str, str]) -> None:
         books.append(None, "note", detail=canonical(dict(detail) | said))
 
 
-def put_record(books: Books, kind: str, name: str, text: str | None, act: Act) -> None:
+def put_record(books: Books, kind: str, name: str, text: str | None, act: AdminAction) -> None:
     """See `BudgetStore.put_record`."""
     digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
     books.begin_store()
@@ -145,7 +145,7 @@ def put_record(books: Books, kind: str, name: str, text: str | None, act: Act) -
         books.append(None, "note", detail=canonical(said | {"record": record}))
 
 
-def _said(books: Books, act: Act, *what: str) -> dict[str, object] | None:
+def _said(books: Books, act: AdminAction, *what: str) -> dict[str, object] | None:
     """What the ledger says of who did something and why; None if it has said so before.
 
     Raises:

@@ -103,6 +103,10 @@ class PostgresStore(Transactions):
             raise UnknownAccount(account)
         return tuple(terms_of(settings).account for (settings,) in rows)
 
+    def account(self, name: str) -> Account:
+        """See `BudgetStore.account`."""
+        return self.path(name)[0]
+
     def accounts(self) -> list[Account]:
         """See `BudgetStore.accounts`."""
         rows = self._rows("SELECT settings FROM budget_accounts ORDER BY id")

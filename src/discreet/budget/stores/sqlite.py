@@ -118,6 +118,10 @@ class SQLiteStore(Transactions):
         """See `BudgetStore.path`."""
         return self._read(lambda db: sqlite_view.path(db, account))
 
+    def account(self, name: str) -> Account:
+        """See `BudgetStore.account`."""
+        return self.path(name)[0]
+
     def accounts(self) -> list[Account]:
         """See `BudgetStore.accounts`."""
         rows = self._rows("SELECT settings FROM accounts ORDER BY id")

@@ -14,7 +14,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.budget.model import Account, Act, Claim, Fingerprint, Reservation, Settled
+    from discreet.budget.model import Account, AdminAction, Claim, Fingerprint, Reservation, Settled
     from discreet.budget.store import Admission
     from discreet.budget.stores.books import Books
     from discreet.values import Cost
@@ -75,40 +75,40 @@ class Transactions(ABC):
         """See `BudgetStore.forfeit`."""
         self._write(lambda books: events.end(books, reservation, Event.FORFEIT), repeat=True)
 
-    def create(self, account: Account, act: Act) -> None:
+    def create(self, account: Account, act: AdminAction) -> None:
         """See `BudgetStore.create`."""
         self._act(lambda books: acts.create(books, account, act), act)
 
-    def alter(self, account: Account, act: Act, before: Account | None = None) -> None:
+    def alter(self, account: Account, act: AdminAction, before: Account | None = None) -> None:
         """See `BudgetStore.alter`."""
         self._act(lambda books: acts.alter(books, account, act, self.id, before), act)
 
-    def charge(self, account: str, cost: Cost, act: Act) -> None:
+    def charge(self, account: str, cost: Cost, act: AdminAction) -> None:
         """See `BudgetStore.charge`."""
         self._act(lambda books: acts.charge(books, account, cost, act), act)
 
-    def refund(self, account: str, cost: Cost, act: Act) -> None:
+    def refund(self, account: str, cost: Cost, act: AdminAction) -> None:
         """See `BudgetStore.refund`."""
         self._act(lambda books: acts.refund(books, account, cost, act), act)
 
-    def lift(self, account: str, act: Act) -> None:
+    def lift(self, account: str, act: AdminAction) -> None:
         """See `BudgetStore.lift`."""
         self._act(lambda books: acts.lift(books, account, act), act)
 
-    def confirm_clock(self, act: Act) -> None:
+    def confirm_clock(self, act: AdminAction) -> None:
         """See `BudgetStore.confirm_clock`."""
         self._act(lambda books: acts.confirm_clock(books, act), act)
 
-    def note(self, act: Act, detail: Mapping[str, str]) -> None:
+    def note(self, act: AdminAction, detail: Mapping[str, str]) -> None:
         """See `BudgetStore.note`."""
         self._act(lambda books: acts.note(books, act, detail), act)
 
-    def put_record(self, kind: str, name: str, text: str | None, act: Act) -> None:
+    def put_record(self, kind: str, name: str, text: str | None, act: AdminAction) -> None:
         """See `BudgetStore.put_record`."""
         check_record(kind, name, text)
         self._act(lambda books: acts.put_record(books, kind, name, text, act), act)
 
-    def _act(self, work: Work[None], act: Act) -> None:
+    def _act(self, work: Work[None], act: AdminAction) -> None:
         """An act that has an id is known by it, so that it may be done again."""
         self._write(work, repeat=act.id is not None)
 

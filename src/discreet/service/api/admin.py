@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from discreet._version import __version__
 from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
-from discreet.budget.model import Account, Act
+from discreet.budget.model import Account, AdminAction
 from discreet.errors import InputError
 from discreet.service.api.openapi_admin import ROUTES
 from discreet.service.api.query import RawRoute, idempotency_key, parameter, refuse_parameters
@@ -201,23 +201,23 @@ class Administration:
         await self._look(request, role, "after", "limit", *parameters)
         return request.query_params.get("after"), parameter(request, "limit", PAGE_MOST) or PAGE
 
-    async def _asked(self, request: Request, role: Role, kind: type[Asked]) -> tuple[Asked, Act]:
+    async def _asked(self, request: Request, role: Role, kind: type[Asked]) -> tuple[Asked, AdminAction]:
         refuse_parameters(request)
         gate, key = gate_of(request), idempotency_key(request)
         asker = await gate.authorize(request, role)
         asked = read_body(kind, await read_json(request, gate.settings.service.body_most_bytes))
-        return asked, Act(asker.actor, asked.reason, key)
+        return asked, AdminAction(asker.actor, asked.reason, key)
 
-    async def _removing(self, request: Request, role: Role) -> Act:
+    async def _removing(self, request: Request, role: Role) -> AdminAction:
         refuse_parameters(request, {"reason"})
         key = idempotency_key(request)
         asker = await gate_of(request).authorize(request, role)
         if "reason" not in request.query_params:
             raise InputError("the parameter reason must say why; it is kept in the ledger")
-        return Act(asker.actor, request.query_params["reason"], key)
+        return AdminAction(asker.actor, request.query_params["reason"], key)
 
     def _done(
-        self, request: Request, act: Act, subject: str, told: BaseModel | None = None, status: int = 200
+        self, request: Request, act: AdminAction, subject: str, told: BaseModel | None = None, status: int = 200
     ) -> Response:
         visit = context_of(request.scope)
         route = f"{request.method} {request.scope['route'].path}"
@@ -251,7 +251,7 @@ class Office:
 
     def accounts(self, after: str | None, most: int) -> AccountPage:
         """Accounts by name, from the one behind *after*."""
-        behind = [account for account in self._manager.accounts() if after is None or account.id > after]
+        behind = [account for account in self._manager.store.accounts() if after is None or account.id > after]
         found = [account_summary(account) for account in behind[:most]]
         return AccountPage(accounts=found, next=found[-1].account if len(behind) > most else None)
 
@@ -261,9 +261,9 @@ class Office:
         Raises:
             UnknownAccount: there is none.
         """
-        return account_detail([self._manager.get(member.id) for member in self._manager.path(name)])
+        return account_detail([self._manager.get(member.id) for member in self._manager.store.path(name)])
 
-    def create(self, asked: NewAccount, act: Act) -> AccountDetail:
+    def create(self, asked: NewAccount, act: AdminAction) -> AccountDetail:
         """Open an account.
 
         Raises:
@@ -271,10 +271,10 @@ class Office:
         """
         limit, delta, units = read_limit(asked.limit)
         account = Account(asked.account, limit, delta, asked.parent, read_period(asked.period), asked.mode, units)
-        self._manager.create(account, act)
+        self._manager.store.create(account, act)
         return self.account(asked.account)
 
-    def change(self, name: str, asked: ChangedAccount, act: Act) -> AccountDetail:
+    def change(self, name: str, asked: ChangedAccount, act: AdminAction) -> AccountDetail:
         """Give an account another limit, period or mode.
 
         Raises:
@@ -282,53 +282,53 @@ class Office:
             InputError: a value outside its range.
         """
         while True:  # what is not asked for stays as it is, whoever changes that meanwhile
-            before = self._manager.account(name)
+            before = self._manager.store.account(name)
             try:
-                self._manager.alter(_changed(before, asked), act, before)
+                self._manager.store.alter(_changed(before, asked), act, before)
             except AccountChanged:
                 continue
             return self.account(name)
 
-    def charge(self, name: str, asked: Payment, act: Act) -> AccountDetail:
+    def charge(self, name: str, asked: Payment, act: AdminAction) -> AccountDetail:
         """Charge an account by hand.
 
         Raises:
             UnknownAccount: there is none.
             InputError: the amount is not in its units.
         """
-        rho, delta = read_amount(self._manager.account(name), asked)
-        self._manager.charge(name, Cost(rho, delta), act)
+        rho, delta = read_amount(self._manager.store.account(name), asked)
+        self._manager.store.charge(name, Cost(rho, delta), act)
         return self.account(name)
 
-    def refund(self, name: str, asked: Payment, act: Act) -> AccountDetail:
+    def refund(self, name: str, asked: Payment, act: AdminAction) -> AccountDetail:
         """Give back charges.
 
         Raises:
             UnknownAccount: there is none.
             InputError: more than may be given back.
         """
-        rho, delta = read_amount(self._manager.account(name), asked)
-        self._manager.refund(name, Cost.at_most(rho, delta), act)
+        rho, delta = read_amount(self._manager.store.account(name), asked)
+        self._manager.store.refund(name, Cost.at_most(rho, delta), act)
         return self.account(name)
 
-    def lift(self, name: str, act: Act) -> AccountDetail:
+    def lift(self, name: str, act: AdminAction) -> AccountDetail:
         """End the suspension of an account.
 
         Raises:
             UnknownAccount: there is none.
         """
-        self._manager.lift(name, act)
+        self._manager.store.lift(name, act)
         return self.account(name)
 
-    def confirm_clock(self, act: Act) -> None:
+    def confirm_clock(self, act: AdminAction) -> None:
         """Take the time of the store as right, after it ran ahead."""
-        self._manager.confirm_clock(act)
+        self._manager.store.confirm_clock(act)
 
     # ---------------------------------------------------------------------------------------------- grants
 
     def grants(self, account: str | None, after: str | None, most: int) -> GrantPage:
         """Grants by account and dataset, from the one behind *after*; those of one account if it is named."""
-        named = sorted((named_in(name), columns_in(text)) for name, text in self._manager.records(GRANT))
+        named = sorted((named_in(name), columns_in(text)) for name, text in self._manager.store.records(GRANT))
         found = [
             Grant(account=who, dataset=dataset, columns=None if columns is None else sorted(columns))
             for (who, dataset), columns in named
@@ -337,40 +337,40 @@ class Office:
         page = found[:most]
         return GrantPage(grants=page, next=f"{page[-1].account}\t{page[-1].dataset}" if len(found) > most else None)
 
-    def grant(self, account: str, dataset: str, asked: NewGrant, act: Act) -> Grant:
+    def grant(self, account: str, dataset: str, asked: NewGrant, act: AdminAction) -> Grant:
         """Let an account, and all below it, ask about a dataset; in place of what it was granted before.
 
         Raises:
             UnknownAccount: there is none.
             InputError: there is no such dataset or column in the catalog.
         """
-        self._manager.account(account)
+        self._manager.store.account(account)
         name = self._catalog.find(dataset)
         known = {column.casefold(): column for column in self._catalog.datasets[name].columns}
         unknown = [column for column in asked.columns or () if column.casefold() not in known]
         if unknown:
             raise InputError(f"the catalog has no column {unknown[0]!r} in the dataset {name!r} that could be granted")
         columns = None if asked.columns is None else frozenset(known[column.casefold()] for column in asked.columns)
-        self._manager.put_record(GRANT, grant_name(account, name), grant_text(columns), act)
+        self._manager.store.put_record(GRANT, grant_name(account, name), grant_text(columns), act)
         self._registry.invalidate()
         return Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
 
-    def revoke_grant(self, account: str, dataset: str, act: Act) -> None:
+    def revoke_grant(self, account: str, dataset: str, act: AdminAction) -> None:
         """Take a grant back: the dataset does not exist for the account then; in other processes within a second.
 
         Raises:
             NotFound: there is no such grant.
         """
-        if self._manager.record(GRANT, grant_name(account, dataset)) is None:
+        if self._manager.store.record(GRANT, grant_name(account, dataset)) is None:
             raise NotFound
-        self._manager.put_record(GRANT, grant_name(account, dataset), None, act)
+        self._manager.store.put_record(GRANT, grant_name(account, dataset), None, act)
         self._registry.invalidate()
 
     # ---------------------------------------------------------------------------------------------- the ledger
 
     def ledger(self, chain: int, after: int, most: int) -> LedgerPage:
         """Lines of a chain, from the one behind *after*."""
-        lines = list(self._manager.lines(chain, after, most + 1))
+        lines = list(self._manager.store.lines(chain, after, most + 1))
         return LedgerPage(
             chain=chain,
             lines=[ledger_line_of(line) for line in lines[:most]],

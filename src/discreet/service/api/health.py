@@ -59,7 +59,7 @@ def health_router(parts: Parts) -> APIRouter:
 
 def _store(parts: Parts) -> Word:
     try:
-        parts.manager.records_version()
+        parts.manager.store.records_version()
     except DiscreetError:
         return "unavailable"
     return "ok"

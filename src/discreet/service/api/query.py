@@ -208,7 +208,7 @@ class QueryAPI:
         account = await self._authorize(request)
 
         def work() -> BaseModel:
-            own, *parents = (self._manager.get(member.id) for member in self._manager.path(account))
+            own, *parents = (self._manager.get(member.id) for member in self._manager.store.path(account))
             return budget_report(own, parents)
 
         return _json(await run_in_thread(work))
@@ -245,7 +245,7 @@ class QueryAPI:
         account = await self._authorize(request, "limit", "before")
         most = parameter(request, "limit", PAGE_MOST) or PAGE
         before = parameter(request, "before", 2**63 - 1)
-        paid = await run_in_thread(self._manager.history, account, before, most + 1)
+        paid = await run_in_thread(self._manager.store.history, account, before, most + 1)
         page = paid[:most]
         following = page[-1].number if len(paid) > len(page) else None
         return _json(HistoryPage(releases=[history_entry(one) for one in page], next=following))
@@ -257,7 +257,7 @@ class QueryAPI:
 
         def work() -> bytes:
             key = _release_key(id_)
-            stored = self._manager.release(key) if self._manager.entitled(account, key) else None
+            stored = self._manager.store.release(key) if self._manager.store.entitled(account, key) else None
             if stored is None:
                 raise NotFound
             return represent(stored.result, form)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from discreet.budget.ledger import canonical
-from discreet.budget.model import Act
+from discreet.budget.model import AdminAction
 from discreet.errors import InputError, InvariantViolated
 from discreet.service.auth.identity import ROLES, Identity, Unauthorized
 from discreet.service.auth.records import KEY, USED
@@ -283,7 +283,7 @@ class ApiKeys:
         self._clock, self._random = clock, random
         self._remembered_us = microseconds(clock())
 
-    def make(self, asked: NewKey, act: Act) -> MadeKey:
+    def make(self, asked: NewKey, act: AdminAction) -> MadeKey:
         """A new key.
 
         Raises:
@@ -291,11 +291,11 @@ class ApiKeys:
             KeyReused: a key was made with this id of the act before; its text was shown then.
         """
         if asked.account is not None:
-            self._manager.account(asked.account)
+            self._manager.store.account(asked.account)
         roles = tuple(role for role in ROLES if role in asked.roles)
         return self._kept(KeyRecord("", asked.account, roles, 0, None, asked.label), asked.days, act)
 
-    def rotate(self, key: str, asked: RotatedKey, act: Act) -> MadeKey:
+    def rotate(self, key: str, asked: RotatedKey, act: AdminAction) -> MadeKey:
         """Another key for the same, which is good until then or for the overlap, whichever is shorter.
 
         Raises:
@@ -310,7 +310,7 @@ class ApiKeys:
         self._put(key, dataclasses.replace(before, expires_us=ends_us).text, ending)
         return made
 
-    def revoke(self, key: str, act: Act) -> None:
+    def revoke(self, key: str, act: AdminAction) -> None:
         """Have a key open nothing any more; in other processes within a second.
 
         Raises:
@@ -321,7 +321,7 @@ class ApiKeys:
 
     def listed(self, after: str | None, most: int) -> KeyPage:
         """Keys by id, from the one behind *after*."""
-        behind = [(name, text) for name, text in self._manager.records(KEY) if after is None or name > after]
+        behind = [(name, text) for name, text in self._manager.store.records(KEY) if after is None or name > after]
         used = self._used()
         keys = [_summary(name, KeyRecord.of_text(text), used.get(name)) for name, text in behind[:most]]
         return KeyPage(keys=keys, next=keys[-1].id if len(behind) > most else None)
@@ -341,39 +341,39 @@ class ApiKeys:
             return
         latest = sorted(used, key=lambda key: used[key])[-_USED_MOST:]
         text = canonical({key: used[key] for key in latest})
-        self._manager.put_record(USED, _ALL, text, Act("discreet", "when API keys were last used"))
+        self._manager.store.put_record(USED, _ALL, text, AdminAction("discreet", "when API keys were last used"))
 
     @property
     def _now_us(self) -> int:
         return microseconds(self._clock())
 
     def _record(self, key: str) -> KeyRecord:
-        text = self._manager.record(KEY, key)
+        text = self._manager.store.record(KEY, key)
         if text is None:
             raise NotFound
         return KeyRecord.of_text(text)
 
-    def _kept(self, like: KeyRecord, days: int | None, act: Act) -> MadeKey:
+    def _kept(self, like: KeyRecord, days: int | None, act: AdminAction) -> MadeKey:
         made, now_us = new_key(self._random), self._now_us
-        if self._manager.record(KEY, made.id) is not None:
+        if self._manager.store.record(KEY, made.id) is not None:
             raise InvariantViolated("the random source repeats itself")
         expires_us = None if days is None else now_us + timedelta(days=days) // timedelta(microseconds=1)
         record = dataclasses.replace(like, sha256=digest_of(made.text).hex(), created_us=now_us, expires_us=expires_us)
         self._put(made.id, record.text, act)
         return MadeKey(id=made.id, key=made.text, expires=None if expires_us is None else moment(expires_us))
 
-    def _put(self, key: str, text: str | None, act: Act) -> None:
-        self._manager.put_record(KEY, key, text, act)
+    def _put(self, key: str, text: str | None, act: AdminAction) -> None:
+        self._manager.store.put_record(KEY, key, text, act)
         self._registry.invalidate()
 
     def _kept_used(self) -> dict[str, int]:
-        text = self._manager.record(USED, _ALL)
+        text = self._manager.store.record(USED, _ALL)
         return {} if text is None else {str(key): int(us) for key, us in json.loads(text).items()}
 
     def _used(self) -> dict[str, int]:
         """When keys that still exist were last used, here or elsewhere."""
         kept, here = self._kept_used(), self._keyring.used
-        names = [name for name, _ in self._manager.records(KEY) if name in kept or name in here]
+        names = [name for name, _ in self._manager.store.records(KEY) if name in kept or name in here]
         return {name: max(kept.get(name, 0), here.get(name, 0)) for name in names}
 
 

@@ -21,7 +21,7 @@ Columns: TypeAlias = frozenset[str] | None
 
 
 class Accounts(Protocol):
-    """Where accounts are; a `discreet.budget.manager.BudgetManager` has this method."""
+    """Where accounts are; a store of budgets has this method."""
 
     def account(self, name: str) -> Account:
         """The account of that name.

@@ -23,7 +23,7 @@ import httpx
 from discreet.budget.errors import ClockError, StoreBehind, UnknownAccount
 from discreet.budget.escrow.rebalance import Ask, is_short
 from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Act
+from discreet.budget.model import AdminAction
 from discreet.errors import InputError
 from discreet.service.maintenance import repeating
 from discreet.service.observability.events import Failed, ShareMoved
@@ -268,7 +268,7 @@ def open_peers(centre: DataCentre, store: SplitStore, environment: Mapping[str, 
     keys = peer_keys(centre, environment)
     known = store.record("datacentre", "name")
     if known is None:
-        act = Act("discreet", "the store is that of this data centre from now on")
+        act = AdminAction("discreet", "the store is that of this data centre from now on")
         store.put_record("datacentre", "name", json.dumps(centre.name), act)
     elif json.loads(known) != centre.name:
         raise InputError(
