@@ -169,7 +169,7 @@ class Manager(RuleBasedStateMachine):
         if state == "running":
             self.failed[held[0][0]].append(self.clock())
         for charge in held:
-            self.charges.remove(charge)
+            self.charges = [other for other in self.charges if other is not charge]  # equal ones are held by others
             if charge[2] and (state == "running" or charge[5]):
                 self.numbered = getattr(self, "numbered", 0) + 1
                 self.charges.append([*charge[:3], "forfeit", charge[4], self.numbered])
