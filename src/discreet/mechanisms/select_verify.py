@@ -129,7 +129,7 @@ class SelectVerify:
             if run.released == self.head_limit or not run.budget.admits(level.step + self._lost()):
                 break
             run.budget.spend(self._lost())
-            race = Race(counts[alive], level.epsilon / tau, Rival(tail + tau, self.head_limit / level.mass))
+            race = self._race(counts[alive], tail, level)
             order, reached = race.run(bits, f"race/{number}", self.head_limit - run.released)
             noise = _half_counts(bits, f"counts/{number}", level.variance, len(order))
             doubled = 2 * counts[alive[order]] + anchor + noise
@@ -143,6 +143,11 @@ class SelectVerify:
                 break
             alive = np.delete(alive, order[:found])
         return self._outcome(run)
+
+    def _race(self, counts: NDArray[np.int64], tail: int, level: _Level) -> Race:
+        """The race among *counts* against a level's threshold."""
+        tau = self.rows_per_group
+        return Race(counts, level.epsilon / tau, Rival(tail + tau, self.head_limit / level.mass))
 
     def _start(self) -> _Run:
         run = _Run(PrivacyFilter(self.limit))
