@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 from discreet.errors import InputError
 from discreet.question import Kind, Not
 from discreet.testing import engines
-from discreet.testing.engines import digest, reference_head
+from discreet.testing.engines import digest, reference_head, reference_pairs
 from discreet.values import ExactHead
 
 _KINDS = [
@@ -69,6 +70,17 @@ class PlainEngine:
             [pa.array(labels[item], t) for item, t in zip(request.items, types, strict=True)], request.items
         )
         return ExactHead(np.array([count for _, count in counted], dtype=np.int64), request.limit, table)
+
+    has_pairs = True
+
+    def pairs(self, request, *, progress=None):
+        """See `Engine.pairs`."""
+        if progress is not None:
+            progress(1.0)
+        return contextlib.nullcontext(self._found(request))
+
+    def _found(self, request):
+        return reference_pairs(self.table, request)
 
     def _counted(self, rows, request):
         """The head."""
@@ -233,3 +245,21 @@ class CutLabels(PlainEngine):
     def __init__(self, table):
         cut = pa.array([None if label is None else str(label)[:65_535] for label in table.column("item").to_pylist()])
         super().__init__(table.set_column(table.column_names.index("item"), "item", cut))
+
+
+class WeightsRoundedToNearest(PlainEngine):
+    """Lets the squared weights of a user's items add up to a little more than the limit."""
+
+    def _found(self, request):
+        pairs = reference_pairs(self.table, request)
+        exact, pairs.weighted_sums = pairs.weighted_sums, lambda limit: exact(limit) + pairs.counts
+        return pairs
+
+
+class PairsByAppearance(PlainEngine):
+    """Numbers items in another order than that of their labels."""
+
+    def _found(self, request):
+        pairs = reference_pairs(self.table, request)
+        exact, pairs.weighted_sums = pairs.weighted_sums, lambda limit: exact(limit)[::-1]
+        return pairs

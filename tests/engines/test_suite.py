@@ -23,6 +23,7 @@ class TestPlainEngine(EngineSuite):
     # These would hold plain counting against itself.
     test_random_questions_get_the_head_that_plain_counting_gives = None
     test_a_listed_domain_gets_all_its_counts_and_no_others = None
+    test_pair_queries_return_the_integers_that_numpy_gives = None
 
 
 DEFECTS = [
@@ -40,6 +41,10 @@ DEFECTS = [
     (plain.DeafToTheSeed, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
     (plain.CrowdDependent, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
     (plain.OnlyStored, "test_an_empty_table_has_an_empty_head", ()),
+    *(
+        (engine, "test_pair_queries_return_the_integers_that_numpy_gives", (("word",), {}))
+        for engine in (plain.WeightsRoundedToNearest, plain.PairsByAppearance)
+    ),
     (plain.CutLabels, "test_very_long_labels_stay_apart", ()),
 ]
 

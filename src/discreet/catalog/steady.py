@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from discreet.engines.base import Engine
     from discreet.question import HeadRequest, Kind
-    from discreet.values import ExactHead
+    from discreet.values import ExactHead, UserItemPairs
 
 _SENTENCES: Mapping[type[EngineError], str] = {
     EngineUnreachable: "the engine of the dataset {!r} cannot be reached now; nothing was asked",
@@ -81,9 +81,24 @@ class SteadyEngine:
         """See `Engine.head`."""
         with self._without_hosts():
             head = self._engine.head(request, seed=seed, progress=progress)
+        self._check_unchanged()
+        return head
+
+    @property
+    def has_pairs(self) -> bool:
+        return self._engine.has_pairs
+
+    @contextlib.contextmanager
+    def pairs(
+        self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
+    ) -> Iterator[UserItemPairs]:
+        with self._without_hosts(), self._engine.pairs(request, progress=progress) as pairs:
+            yield pairs
+        self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
         if not self._unchanged():
             raise EngineError(f"the data of {self._dataset!r} got a new version while it was counted; ask again")
-        return head
 
     @contextlib.contextmanager
     def _without_hosts(self) -> Iterator[None]:

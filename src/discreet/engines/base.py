@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
     from discreet.question import HeadRequest, Kind
-    from discreet.values import ExactHead
+    from discreet.values import ExactHead, UserItemPairs
 
 
 class Engine(Protocol):
@@ -84,6 +85,28 @@ class Engine(Protocol):
             EngineError: the engine failed in another way; its own words, which may hold data, are left out.
             UnfitData: a row is not what the question takes it for.
             InexactHead: the engine answered, but not with a head that is proven exact.
+        """
+        ...
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether `pairs` can be asked for. Known without a connection."""
+        ...
+
+    def pairs(
+        self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
+    ) -> AbstractContextManager[UserItemPairs]:
+        """Write the distinct user-item pairs of the rows that count, and make them queryable until the context ends.
+
+        Whatever was written for it is deleted then. Inside, nothing else can be asked of the engine.
+
+        Args:
+            request: its user, items, filter and keep_missing; the limit does not matter.
+            progress: as for `head`, of each query.
+
+        Raises:
+            InputError: the engine has no pair queries, or not for such a request.
+            EngineError: and its kinds, from every query, as from `head`.
         """
         ...
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import threading
 import weakref
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import duckdb
+import pyarrow as pa
 
 from discreet.engines.duckdb_source import Source, files_version, name_source, open_source, original_names
 from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
+from discreet.engines.pairs import SqlPairs
 from discreet.engines.running import run
 from discreet.engines.sql import Column, NumberType, quoted
 from discreet.engines.statement import HeadStatement, check_sum
@@ -21,9 +24,10 @@ from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitDat
 from discreet.question import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    import pyarrow as pa
+    import numpy as np
+    from numpy.typing import NDArray
 
     from discreet.question import HeadRequest
     from discreet.values import ExactHead
@@ -169,6 +173,21 @@ class DuckDBEngine:
         sql = statement.write()
         return self._connection.sql(sql, params=statement.parameters).to_arrow_table()
 
+    @property
+    def has_pairs(self) -> bool:
+        return True
+
+    @contextlib.contextmanager
+    def pairs(self, request: HeadRequest, *, progress: Callable[[float], None] | None = None) -> Iterator[SqlPairs]:
+        with self._lock:
+            statement = _Statement(request, self._source, self._described(), b"")
+            pairs = _Pairs(statement, self._connection, lambda work: self._run(work, progress))
+            try:
+                pairs.create()
+                yield pairs
+            finally:
+                pairs.drop()
+
     def fetch(self, statement: str) -> pa.Table:
         """See `Engine.fetch`."""
         with self._lock:
@@ -311,3 +330,41 @@ class _Statement(HeadStatement):
         """The column as it is written: a collation of its table must not make one text of two."""
         collated = self._database and self.columns[column].type == "VARCHAR"
         return f"{quoted(column)} COLLATE C" if collated else quoted(column)
+
+
+class _Pairs(SqlPairs):
+    """Pairs in temporary tables of a connection, which spill to disk."""
+
+    _CHOSEN: ClassVar[str] = "discreet_chosen"
+
+    def __init__(
+        self,
+        words: _Statement,
+        connection: duckdb.DuckDBPyConnection,
+        run: Callable[[Callable[[], pa.Table]], pa.Table],
+    ) -> None:
+        super().__init__(words)
+        self._connection = connection
+        self._run = run
+
+    def create(self) -> None:
+        """Write the relations, one after the other."""
+        for name, select in self.definitions().items():
+            create = f"CREATE TEMP TABLE {name} AS {select}"
+            parameters = self._words.parameters if name == self._distinct else None
+            self._run(lambda: self._connection.execute(create, parameters))  # noqa: B023
+        self._connection.execute(f"DROP TABLE {self._distinct}")
+
+    def drop(self) -> None:
+        """Drop what was written, however far that came."""
+        for name in (self._pairs, self._numbered, self._users, self._distinct):
+            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
+        self._connection.unregister(self._CHOSEN)
+
+    def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
+        del labels  # the types of the columns are those of the labels already
+        return self._run(lambda: self._connection.sql(statement).to_arrow_table())
+
+    def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
+        self._connection.register(self._CHOSEN, pa.table({name: pa.array(values) for name, values in columns.items()}))
+        return self._CHOSEN

@@ -29,8 +29,8 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
         InexactHead: what came back cannot be the head: too long, out of order, a label twice, a count below 1.
     """
     labels = table.select([f"i{n}" for n in range(len(request.items))]).rename_columns(list(request.items))
-    counts = _int64(table.column("n"))
-    sums = None if request.summed is None else _int64(table.column("t"))
+    counts = int64_array(table.column("n"))
+    sums = None if request.summed is None else int64_array(table.column("t"))
     if not request.items:
         labels = pa.table({TOTAL: ["all"]})
     if len(counts) != len(labels) or len(counts) > request.limit + 1:
@@ -57,7 +57,8 @@ def _check(table: pa.Table, request: HeadRequest) -> None:
         raise InexactHead("the engine answered with an item twice")
 
 
-def _int64(column: pa.ChunkedArray) -> NDArray[np.int64]:
+def int64_array(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return a column of numbers, none of them missing, as an array."""
     if column.null_count:
         raise InexactHead("the engine answered with an item without a count")
     # Not to_numpy(), which imports pandas where it is installed: a quarter of a second.

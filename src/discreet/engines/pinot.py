@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
+from discreet.engines.pairs import NoPairs
 from discreet.engines.pinot_answer import (
     LABEL_TYPES,
     asked_nobody,
@@ -48,7 +49,7 @@ _FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
 _TABLE = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
-class PinotEngine:
+class PinotEngine(NoPairs):
     """An offline table of Pinot; see `discreet.engines.base.Engine`.
 
     Args:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
+from discreet.engines.pairs import NoPairs
 from discreet.engines.postgres_session import ZONED, Session, arrow_type, columns_of, table_of
 from discreet.engines.sql import Column, quoted
 from discreet.engines.statement import HeadStatement, check_sum
@@ -50,7 +51,7 @@ _DAYS = "DATE '0001-01-01' AND DATE '9999-12-31'"
 _MOMENTS = "TIMESTAMP '0001-01-01 00:00:00' AND TIMESTAMP '9999-12-31 23:59:59.999999'"
 
 
-class PostgresEngine:
+class PostgresEngine(NoPairs):
     """A table that PostgreSQL keeps; see `discreet.engines.base.Engine`.
 
     Args:

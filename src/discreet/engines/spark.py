@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
+from discreet.engines.pairs import NoPairs
 from discreet.engines.spark_session import FAILURES, DriverQuestion, ServerQuestion, condition_of
 from discreet.engines.spark_statement import LISTED, ROWS, SparkStatement, column_of
 from discreet.engines.statement import check_sum
@@ -45,7 +46,7 @@ _NOT_READ = {
 _TABLES_SHOWN = 30
 
 
-class SparkEngine:
+class SparkEngine(NoPairs):
     """A table that Spark reads; see `discreet.engines.base.Engine`.
 
     Args:

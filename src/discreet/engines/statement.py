@@ -67,7 +67,7 @@ class HeadStatement(Conditions):
 
     def write(self) -> str:
         """The statement. It selects i0, i1, ... (labels), n (counts) and, where a column is summed, t (sums)."""
-        counts = self._counts(self._listed_rows(self._rows()))
+        counts = self._counts(self._listed_rows(self.rows()))
         if not self._names:
             return counts
         return f"{counts} ORDER BY n DESC, {self.ordered()} LIMIT {self.request.limit + 1}"
@@ -108,9 +108,14 @@ class HeadStatement(Conditions):
         """MD5 in lower-case hexadecimal digits, compared by their bytes."""
         return f"md5({text})"
 
+    def same(self, left: str, right: str) -> str:
+        """Whether two labels are equal or both missing, in a form that the engine can join by."""
+        return f"{left} IS NOT DISTINCT FROM {right}"
+
     # The shape.
 
-    def _rows(self) -> str:
+    def rows(self) -> str:
+        """The rows that count: labels i0, i1, ..., user u and, where a column is summed, its value x."""
         request = self.request
         needed = (request.user,) if request.keep_missing else (request.user, *request.items)
         kept = [self.present(column) for column in needed]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from discreet.engines.head import exact_head
 from discreet.engines.listed import typed_domain
+from discreet.engines.pairs import NoPairs
 from discreet.engines.sql import quoted, text_literal
 from discreet.engines.statement import HeadStatement, check_sum
 from discreet.engines.trino_client import Asker, Forbidden, NotThere, check_length, column_of, has_zone, label_type
@@ -33,7 +34,7 @@ _TRIMMING = {"pinot"}
 _TABLES_SHOWN = 30
 
 
-class TrinoEngine:
+class TrinoEngine(NoPairs):
     """A table that Trino reads; see `discreet.engines.base.Engine`.
 
     Args:

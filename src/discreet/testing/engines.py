@@ -13,12 +13,14 @@ from __future__ import annotations
 import datetime
 import functools
 import hashlib
+import math
 import operator
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,6 +28,8 @@ from hypothesis import strategies as st
 
 from discreet.errors import InputError
 from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
+from discreet.testing.pairs import ArrayPairs
+from discreet.values import LARGEST_BASKET, LARGEST_ITEM_COST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
     from discreet.engines.base import Engine
     from discreet.question import Operator, Predicate
+    from discreet.values import UserItemPairs
 
 Row: TypeAlias = "tuple[Any, ...]"
 """An item's labels and its count, and its sum where one was asked for."""
@@ -170,6 +175,49 @@ def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> 
             totals[1] += 0 if request.summed is None else _clipped(items[labels], request.summed)
     shown = sorted(head.items(), key=lambda item: (-item[1][0], *map(_sorted_by, item[0])))[: request.limit + 1]
     return [(labels, count) if request.summed is None else (labels, count, total) for labels, (count, total) in shown]
+
+
+def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int = LARGEST_BASKET) -> ArrayPairs:
+    """The user-item pairs of *table*, found in plain Python."""
+    numbered: dict[Any, int] = {}
+    pairs = []
+    for row in table.to_pylist():
+        labels = tuple(row[item] for item in request.items)
+        known = row[request.user] is not None and (request.keep_missing or None not in labels)
+        if known and (request.where is None or truth(request.where, row) is True):
+            pairs.append((numbered.setdefault(row[request.user], len(numbered)), labels))
+    items = sorted({labels for _, labels in pairs}, key=lambda labels: tuple(map(_sorted_by, labels)))
+    place = {labels: n for n, labels in enumerate(items)}
+    columns = [
+        pa.array([labels[n] for labels in items], table.schema.field(item).type) for n, item in enumerate(request.items)
+    ]
+    users = [user for user, _ in pairs]
+    return ArrayPairs(users, [place[labels] for _, labels in pairs], pa.table(columns, request.items), largest_basket)
+
+
+def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 0) -> None:
+    """Ask *pairs* and *reference* the same, chosen at random: few and many items, none, costs up to the largest."""
+    rng = np.random.default_rng(seed)
+    size = len(reference.counts)
+    for bounds in ([1, 2, 3, 5, 8], [0], [*range(32)]):
+        sizes = np.array(bounds)
+        assert pairs.users_by_size(sizes).tolist() == reference.users_by_size(sizes).tolist()
+    for limit in (0.3, 1.0, math.sqrt(2), 2.2360679774997896, 1e9):
+        assert pairs.weighted_sums(limit).tolist() == reference.weighted_sums(limit).tolist()
+    for share, cost in ((0, 1), (0.3, 7), (1, LARGEST_ITEM_COST), (0.8, 2**30)):
+        items = np.flatnonzero(rng.random(size) < share)
+        costs = rng.integers(1, cost, len(items), endpoint=True)
+        scale_bounds = np.sort(rng.integers(0, 4 * cost, 18, endpoint=True))
+        scales = rng.integers(0, 18, len(items))
+        counted = pairs.users_by_scale(items, scales, costs, scale_bounds)
+        assert counted.tolist() == reference.users_by_scale(items, scales, costs, scale_bounds).tolist()
+        bound = int(rng.integers(1, 3 * cost, endpoint=True))
+        sums, users = pairs.clipped_sums(items, costs, bound, scale_bounds)
+        expected_sums, expected_users = reference.clipped_sums(items, costs, bound, scale_bounds)
+        assert (sums.tolist(), users.tolist()) == (expected_sums.tolist(), expected_users.tolist())
+        shuffled = rng.permutation(items)
+        labels: Any = reference.labels(shuffled)
+        assert pairs.labels(shuffled).to_pylist() == labels.to_pylist()
 
 
 def digest(seed: bytes, user: Any, labels: tuple[Any, ...]) -> str:  # noqa: ANN401 - whatever a user may be
@@ -390,6 +438,37 @@ class EngineSuite:
         table = pa.table({"who": pa.array([], pa.int64()), "item": pa.array([], type_)})
         with pytest.raises(InputError, match="domain"):
             self.head(table, "item", domain=pa.table({"item": labels}), limit=len(labels))
+
+    @pytest.mark.parametrize(
+        ("items", "parts"),
+        [
+            (("word",), {}),
+            (("word", "size"), {"keep_missing": True}),
+            (("day", "open", "at"), {"keep_missing": True}),
+            (("price", "open"), {"where": Not(Comparison("word", "=", Constant(Kind.TEXT, "a")))}),
+            (("word",), {"where": Missing("who")}),
+        ],
+    )
+    def test_pair_queries_return_the_integers_that_numpy_gives(
+        self, items: tuple[str, ...], parts: dict[str, Any]
+    ) -> None:
+        """Duplicates, ties and NULLs, many items and none: every engine computes the same weights, costs and bins."""
+        rng = np.random.default_rng(9)
+        rows = 500
+        users = [None if rank > 40 else f"{'Aaé😀'[rank % 4]}'{rank // 4} " for rank in rng.zipf(1.4, rows)]
+        cells = [
+            [([None, *values])[n] for n in rng.integers(0, len(values) + 1, rows)] for *_, values in _POOLS.values()
+        ]
+        types = [type_ for _, type_, _ in _POOLS.values()]
+        table = pa.table([pa.array(c, t) for c, t in zip([users, *cells[1:]], types, strict=True)], names=list(_POOLS))
+        request = HeadRequest("who", items, 1, **parts)
+        with self.opened(table) as engine:
+            if engine.has_pairs:
+                with engine.pairs(request) as pairs:
+                    check_pair_queries(pairs, reference_pairs(table, request))
+            else:
+                with pytest.raises(InputError, match="pair"), engine.pairs(request):
+                    pass
 
     def test_progress_is_a_share(self) -> None:
         """Whatever progress is reported lies between 0 and 1."""

@@ -1,0 +1,210 @@
+"""The distinct (user, item) pairs of a table, and the aggregate queries on them, in SQL.
+
+One pass over the rows writes the pairs; every query reads the pairs only. All engines return the same integers: apart
+from one quotient and one square root, which IEEE 754 rounds alike everywhere, all arithmetic is on integers. None of it
+can fail on account of a row: quotients are of positive numbers, and no sum reaches 2^63 (a weight is below 2^20, so
+sums of weights need 2^43 users; `LARGEST_BASKET` costs of at most `LARGEST_ITEM_COST` are below 2^63).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from discreet.engines.head import int64_array
+from discreet.errors import InexactHead, InputError
+from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from discreet.engines.statement import HeadStatement
+    from discreet.question import HeadRequest
+    from discreet.values import UserItemPairs
+
+
+def check_pairs(request: HeadRequest) -> None:
+    """Raise unless pairs can be made for a request.
+
+    Raises:
+        InputError: it bounds a user's rows or items, lists its items, sums a column, or names no item column.
+    """
+    if request.groups_per_user is not None or request.rows_per_group != 1:
+        raise InputError("the pair queries count distinct users with all their items: bound neither rows nor items")
+    if request.domain is not None or request.summed is not None:
+        raise InputError("the pair queries take neither listed items nor a sum")
+    if not request.items:
+        raise InputError("the pair queries need an item column")
+
+
+class NoPairs:
+    """What an engine without pair queries says of them."""
+
+    has_pairs: ClassVar[bool] = False
+
+    def pairs(
+        self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
+    ) -> AbstractContextManager[UserItemPairs]:
+        del request, progress
+        raise InputError("this engine has no pair queries; release from the head of the counts")
+
+
+class SqlPairs(ABC):
+    """`discreet.values.UserItemPairs` in standard SQL, on relations that an engine defines from `definitions`.
+
+    Args:
+        words: the dialect, the rows and the filter.
+        prefix: of the relations' names.
+    """
+
+    def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
+        check_pairs(words.request)
+        self._words = words
+        self._items = [f"i{n}" for n in range(len(words.request.items))]
+        self._distinct, self._users, self._numbered, self._pairs = (
+            f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
+        )
+
+    def definitions(self) -> dict[str, str]:
+        """Return a SELECT for each relation, by its name; each uses those before it, and only the first reads rows.
+
+        distinct: labels i0, i1, ... and user u. users: u and the number n of items. items: labels and number. pairs: u
+        and item. Users with more than `LARGEST_BASKET` items are in the first two only.
+        """
+        items = ", ".join(self._items)
+        few = f"d.u NOT IN (SELECT u FROM {self._users} WHERE n > {LARGEST_BASKET})"
+        same = self._words.same if self._words.request.keep_missing else "{} = {}".format
+        joined = " AND ".join(same(f"d.{name}", f"i.{name}") for name in self._items)
+        return {
+            self._distinct: f"SELECT DISTINCT {items}, u FROM ({self._words.rows()}) AS r",
+            self._users: f"SELECT u, count(*) AS n FROM {self._distinct} GROUP BY u",
+            self._numbered: (
+                f"SELECT {items}, row_number() OVER (ORDER BY {self._words.ordered()}) - 1 AS item "
+                f"FROM (SELECT DISTINCT {items} FROM {self._distinct} AS d WHERE {few}) AS i"
+            ),
+            self._pairs: (
+                f"SELECT u, item FROM {self._distinct} AS d JOIN {self._numbered} AS i ON {joined} WHERE {few}"
+            ),
+        }
+
+    @abstractmethod
+    def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
+        """Return the rows of a SELECT on the relations.
+
+        Args:
+            statement: selects int64 columns a and b, or
+            labels: the column item and the labels.
+        """
+
+    @abstractmethod
+    def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
+        """Return a relation with int64 *columns*, to stand behind FROM."""
+
+    def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count users by how many items they have."""
+        sized = f"SELECT {_bin('n', bounds)} AS a FROM {self._users} WHERE n <= {LARGEST_BASKET}"
+        return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({sized}) AS s GROUP BY a"), len(bounds))
+
+    def weighted_sums(self, limit: float) -> NDArray[np.int64]:
+        """Add up the weights of every item's users."""
+        weight = self._weight(f"{self._double(limit)} / sqrt({self._as_double('n')})")
+        table = self._select(
+            f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._pairs} "
+            f"JOIN (SELECT u, {weight} AS w FROM {self._users}) AS v USING (u) GROUP BY item"
+        )
+        items, sums = _int64(table, "a"), _int64(table, "b")
+        if not np.array_equal(np.sort(items), np.arange(len(items))):
+            raise InexactHead("the engine answered with items of other numbers than it gave them")
+        return _placed(items, sums, len(items))
+
+    def users_by_scale(
+        self,
+        items: NDArray[np.int64],
+        last_scale: NDArray[np.int64],
+        costs: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Count users by the first scale at which their items fit.
+
+        Let k_1 < k_2 < ... be the last scales of a user's items, and c_i the cost of those with last scale k_i or more.
+        The cost at scale k is the c_i of the first k_i >= k, or 0. It falls with k and the bounds rise, so scale k is
+        too low if and only if k <= k_i and bounds[k] < c_i for some i, and the scales that are too low are the first
+        ones. Their number is the maximum over i of min(k_i + 1, number of bounds below c_i).
+        """
+        chosen = self._chosen({"item": items, "k": last_scale, "c": costs})
+        by_scale = (
+            f"SELECT u, k, CAST(sum(c) AS BIGINT) AS c FROM {self._pairs} JOIN {chosen} USING (item) GROUP BY u, k"
+        )
+        running = (
+            f"SELECT u, k, CAST(sum(c) OVER (PARTITION BY u ORDER BY k DESC) AS BIGINT) AS c FROM ({by_scale}) AS g"
+        )
+        fitted = f"SELECT u, max(least(k + 1, {_bin('c', bounds, len(bounds))})) AS k FROM ({running}) AS r GROUP BY u"
+        counted = f"SELECT least(k, {len(bounds) - 1}) AS a, count(*) AS b FROM ({fitted}) AS f GROUP BY 1"
+        return _histogram(self._select(counted), len(bounds))
+
+    def clipped_sums(
+        self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int, bin_bounds: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Add up the weights of the users of *items*, and count those users by what their items cost."""
+        chosen = self._chosen({"item": items, "c": costs})
+        weight = self._weight(f"sqrt({self._double(bound)} / {self._as_double('c')})")
+        cost = f"SELECT u, CAST(sum(c) AS BIGINT) AS c FROM {self._pairs} JOIN {chosen} USING (item) GROUP BY u"
+        # One statement for both, so that the users' costs are computed once: bins have the keys -1, -2, ...
+        table = self._select(
+            f"WITH cost AS ({cost}) SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._pairs} "
+            f"JOIN {chosen} USING (item) JOIN (SELECT u, {weight} AS w FROM cost) AS v USING (u) GROUP BY item "
+            f"UNION ALL SELECT -1 - a, count(*) FROM (SELECT {_bin('c', bin_bounds)} AS a FROM cost) AS h GROUP BY a"
+        )
+        keys, values = _int64(table, "a"), _int64(table, "b")
+        of_items = keys >= 0
+        place = np.searchsorted(items, keys[of_items])
+        return (
+            _placed(place, values[of_items], len(items)),
+            _placed(-1 - keys[~of_items], values[~of_items], len(bin_bounds)),
+        )
+
+    def labels(self, items: NDArray[np.int64]) -> pa.Table:
+        """Return the labels of *items*."""
+        chosen = self._chosen({"item": np.sort(items)})
+        names = ", ".join(self._items)
+        table = self._select(f"SELECT item, {names} FROM {self._numbered} JOIN {chosen} USING (item)", labels=True)
+        order = np.empty(len(items), dtype=np.int64)
+        order[np.argsort(items)] = np.argsort(_int64(table, "item"))
+        return table.select(self._items).rename_columns(list(self._words.request.items)).take(pa.array(order))
+
+    def _weight(self, share: str) -> str:
+        scaled = f"floor({self._double(WEIGHT_UNIT)} * least({self._double(1)}, {share}))"
+        return f"greatest(CAST({scaled} AS BIGINT) - 1, 0)"
+
+    def _double(self, value: float) -> str:
+        """Return a literal that every engine reads as the float next to it, which decimals may not be."""
+        return f"CAST('{float(value)!r}' AS {self._words.double})"
+
+    def _as_double(self, name: str) -> str:
+        return f"CAST({name} AS {self._words.double})"
+
+
+def _bin(value: str, bounds: NDArray[np.int64], beyond: int | None = None) -> str:
+    """Return the SQL for the first bin whose bound is not below *value*, else *beyond*, which is the last bin."""
+    cases = " ".join(f"WHEN {value} <= {bound} THEN {place}" for place, bound in enumerate(bounds.tolist()))
+    return f"CASE {cases} ELSE {len(bounds) - 1 if beyond is None else beyond} END"
+
+
+def _histogram(table: pa.Table, bins: int) -> NDArray[np.int64]:
+    return _placed(_int64(table, "a"), _int64(table, "b"), bins)
+
+
+def _placed(places: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    placed = np.zeros(size, dtype=np.int64)
+    placed[places] = values
+    return placed
+
+
+def _int64(table: pa.Table, name: str) -> NDArray[np.int64]:
+    return int64_array(table.column(name))

@@ -1,0 +1,119 @@
+"""The pair queries of DuckDB, held against numpy, and what they leave behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discreet.engines.duckdb import DuckDBEngine
+from discreet.errors import EngineTimeout, InputError
+from discreet.question import HeadRequest, Summed
+from discreet.testing.engines import check_pair_queries, predicates, reference_pairs, tables
+
+REQUEST = HeadRequest("user", ("item",), 1)
+
+
+def table_of(pairs):
+    """Make a table of users and items."""
+    return pa.table({"user": [user for user, _ in pairs], "item": [item for _, item in pairs]})
+
+
+def names_of(engine):
+    """Return what the pair queries have on an engine's connection."""
+    shown = engine._connection.execute(
+        "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views"
+    )
+    return {name for (name,) in shown.fetchall() if name.startswith("discreet")}
+
+
+@settings(max_examples=25, derandomize=True, deadline=None, database=None)
+@given(data=st.data(), table=tables())
+def test_random_tables_get_the_integers_that_numpy_gives(data, table):
+    """Whatever the filter and the columns, and whether missing labels are kept."""
+    items = data.draw(st.lists(st.sampled_from(["word", "size", "day", "open"]), min_size=1, unique=True).map(tuple))
+    request = HeadRequest("who", items, 1, data.draw(st.none() | predicates()), keep_missing=data.draw(st.booleans()))
+    engine = DuckDBEngine(table)
+    with engine.pairs(request) as pairs:
+        check_pair_queries(pairs, reference_pairs(table, request))
+    engine.close()
+
+
+def test_users_with_too_many_items_are_left_out_with_their_items(engine, monkeypatch):
+    """The bound K on n_u, of which the theorem's union over a user's own items is."""
+    monkeypatch.setattr("discreet.engines.pairs.LARGEST_BASKET", 3)
+    table = table_of([(1, "a"), (1, "b"), (1, "c"), (1, "c"), (2, "a"), (2, "b"), (2, "c"), (2, "d"), (3, "c")])
+    with engine(table).pairs(REQUEST) as pairs:
+        check_pair_queries(pairs, reference_pairs(table, REQUEST, largest_basket=3))
+        assert pairs.labels(np.arange(3)).to_pydict() == {"item": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize("limit", [0.1, 1 / 3, 0.7, 1.1, 2.9, 7.3])
+def test_weights_never_exceed_the_cap(engine, limit):
+    """The squared weights of a user's items add up to (W limit)^2 at most, in integers: Theorem 1 needs it exactly."""
+    table = table_of([(user, f"{user}/{n}") for user in range(1, 40) for n in range(user)])
+    with engine(table).pairs(REQUEST) as pairs:
+        users = [int(label.split("/")[0]) for label in pairs.labels(np.arange(780))["item"].to_pylist()]
+        spent = np.bincount(users, weights=pairs.weighted_sums(limit).astype(float) ** 2)
+    assert (spent <= (2**20 * limit) ** 2).all()
+
+
+def test_clipped_weights_never_exceed_the_bound(engine):
+    """Costs times squared weights add up to W^2 bound at most, in integers."""
+    table = table_of([(user, f"{user}/{n}") for user in range(1, 30) for n in range(user)])
+    rng = np.random.default_rng(2)
+    with engine(table).pairs(REQUEST) as pairs:
+        items = np.arange(435)
+        users = [int(label.split("/")[0]) for label in pairs.labels(items)["item"].to_pylist()]
+        for bound in (1, 1000, 2**41):
+            costs = rng.integers(1, 2**40, len(items))
+            sums, _ = pairs.clipped_sums(items, costs, bound, np.array([bound]))
+            spent: dict[int, int] = {}
+            for user, cost, weight in zip(users, costs.tolist(), sums.tolist(), strict=True):
+                spent[user] = spent.get(user, 0) + cost * weight**2
+            assert max(spent.values()) <= 2**40 * bound
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        HeadRequest("user", ("item",), 1, rows_per_group=2),
+        HeadRequest("user", ("item",), 1, groups_per_user=2),
+        HeadRequest("user", ("item",), 1, domain=pa.table({"item": ["a"]})),
+        HeadRequest("user", ("item",), 1, summed=Summed("user", 0, 1)),
+        HeadRequest("user", (), 1),
+    ],
+)
+def test_requests_without_pair_queries_are_refused(engine, request_):
+    """By the request alone: nothing is read."""
+    with pytest.raises(InputError, match="pair queries"), engine(table_of([(1, "a")])).pairs(request_):
+        pass
+
+
+def test_nothing_is_left_behind(engine, monkeypatch):
+    """Temporary tables are dropped after an answer, an error inside, a cancel and a time limit; the engine goes on."""
+    monkeypatch.setattr("discreet.engines.running._POLL_SECONDS", 1e-4)
+    opened = engine(table_of([(n % 1000, n % 3001) for n in range(300_000)]))
+
+    def cancel(_):
+        raise KeyboardInterrupt
+
+    with opened.pairs(REQUEST) as pairs:
+        first = pairs.weighted_sums(1.0)
+        assert len(names_of(opened)) == 3
+    assert not names_of(opened)
+    with pytest.raises(TypeError), opened.pairs(REQUEST) as pairs:
+        pairs.weighted_sums(None)
+    assert not names_of(opened)
+    with pytest.raises(KeyboardInterrupt), opened.pairs(REQUEST, progress=cancel):
+        pass
+    assert not names_of(opened)
+    opened._seconds = 1e-9
+    with pytest.raises(EngineTimeout), opened.pairs(REQUEST):
+        pass
+    assert not names_of(opened)
+    opened._seconds = None
+    with opened.pairs(REQUEST) as pairs:
+        assert (pairs.weighted_sums(1.0) == first).all()
