@@ -12,7 +12,7 @@ from discreet.noise import KeyedBits
 from discreet.testing.audit import head_of
 from discreet.values import Cost, ExactHead
 
-from .pcr_reference import Pcr
+from .pcr_reference import Pcr, found_by, transcripts
 
 HALF, DELTA = Fraction(1, 2), Fraction(1, 1000)
 LARGE = dict.fromkeys("abcdefgh", 10_000)
@@ -83,6 +83,25 @@ def test_count_release_charges_every_try_and_every_count(counts):
     assert abs(outcome.cost.rho - spent.rho) <= Fraction(20, 10**18)  # each step is rounded up to the quantum
     assert outcome.cost.delta == spent.delta
     assert not outcome.complete
+
+
+def test_count_release_charges_the_peel_of_an_item_whose_count_no_longer_fits():
+    """Whitehouse et al. 2023: a step is paid before it is run, also the last one, which releases nothing."""
+    histogram = {"a": 30, "b": 12, "c": 8}
+    pcr = Pcr(Fraction(4), DELTA, 3, Fraction(1, 20))
+
+    def released_at(tries):
+        return sum((e**2 / 8 + (pcr.count_cost(e) if label else 0) for e, label in tries), Fraction(0))
+
+    ends = [(found_by(tries), spent, spent > released_at(tries)) for tries, spent in transcripts(pcr, histogram, 1e-9)]
+    unpaid = 0
+    for outcome in outcomes(CountRelease(Cost(pcr.rho, DELTA), 3, Fraction(1, 20)), histogram, 60):
+        labels = tuple("abc"[position] for position in outcome.positions)
+        # Each step is rounded up to the quantum.
+        fitting = [end for end in ends if end[0] == labels and 0 <= outcome.cost.rho - end[1] <= Fraction(40, 10**18)]
+        assert fitting, "what was charged is what the reference spends for the same labels"
+        unpaid += all(end[2] for end in fitting)
+    assert unpaid >= 10, "runs end so often enough to be looked at"
 
 
 def test_count_release_of_all_that_the_cutoff_allows_tries_no_further():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 from decimal import Decimal
@@ -15,7 +16,18 @@ from discreet.noise import encode
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
 from discreet.query.where import parse_where
-from discreet.question import HeadRequest, Summed
+from discreet.question import (
+    Comparison,
+    Constant,
+    Every,
+    HeadRequest,
+    Kind,
+    Membership,
+    Missing,
+    Not,
+    Some,
+    Summed,
+)
 from discreet.release import NoiseKey, answer, keys
 from discreet.release.keys import release_context
 from discreet.values import Cost, Sensitivity
@@ -49,7 +61,7 @@ def _others(value):
             return [not value]
         case int():
             return [value + 1, value * 2 + 1]
-        case Fraction():
+        case Fraction() | float():
             return [value * (1 + Fraction(1, 10**9)), value / 2]
         case Cost():
             return [Cost(value.rho + Fraction(1, 10**18), value.delta), Cost(value.rho, value.delta * 2)]
@@ -57,6 +69,10 @@ def _others(value):
             return ["laplace", None]
         case "laplace":
             return ["gaussian", None]
+        case str():
+            return [value + "2"]
+        case Kind():
+            return [kind for kind in Kind if kind is not value]
     raise AssertionError(f"no other value for {value!r}")
 
 
@@ -103,30 +119,88 @@ WHERES = [
 ]
 _DATE = datetime.date(2024, 1, 1)
 DOMAINS = [[1], [2], [1, 2], [12], ["1"], [True], [Decimal(1)], [_DATE], [datetime.datetime(2024, 1, 1)], [str(_DATE)]]
-ASKED = {
-    "user": ["u2"],
-    "items": [("item2",), ("item", "item2"), ("item2", "item")],
-    "where": [parse_where(text) for text in WHERES],
-    "rows_per_group": [2],
-    "groups_per_user": [1, 2],
-    "domain": [pa.table({"item": labels}) for labels in DOMAINS],
-    "limit": [50],
-    "keep_missing": [True],
-    "summed": [Summed("x", Fraction(low), Fraction(7), scale) for low, scale in ((0, 0), (1, 0), (0, 1))],
-}
+C, D = Constant(Kind.TEXT, "c"), Constant(Kind.INTEGER, "4")
+FILTER = Every(
+    (Some((Comparison("x", "<", D), Missing("y"))), Not(Membership("z", (C, D))), Not(Comparison("w", "=", C)))
+)
+FULL = make_plan(
+    Query(
+        "user",
+        ("item", "other"),
+        1.0,
+        Fraction(1, 10**8),
+        k=3,
+        where=FILTER,
+        sensitivity=BOUNDED,
+        domain=pa.table({"item": [1, 2, 3], "other": ["a", "b", "c"]}),
+        summed=Summed("x", Fraction(0), Fraction(7), 1),
+    )
+)
 
 
-def _asked(**parts):
-    sensitivity = Sensitivity(parts.pop("groups_per_user", None), parts.pop("rows_per_group", 1))
-    limit = parts.pop("limit", None)
-    return make_plan(dataclasses.replace(QUERY, k=1, sensitivity=sensitivity, head_limit=limit, **parts))
+def _varied(value):
+    """Values that differ from *value* in one place each, at any depth; one of another type is a mistake here."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            for other in _varied(getattr(value, field.name)):
+                yield dataclasses.replace(value, **{field.name: other})
+        return
+    if isinstance(value, tuple):
+        for n, part in enumerate(value):
+            yield from ((*value[:n], other, *value[n + 1 :]) for other in _varied(part))
+        yield value[1:]
+        yield value[::-1]
+    elif isinstance(value, pa.Table):
+        for n, name in enumerate(value.column_names):
+            yield value.set_column(n, name, value.column(n).take(pa.array([0, 1, 1])))
+        yield value.slice(1)
+    else:
+        yield from _others(value)
+
+
+def _changed_fields(request):
+    """The fields in which *request* differs from that of the full plan."""
+    first = FULL.request
+    fields = (field.name for field in dataclasses.fields(HeadRequest))
+    return {name for name in fields if getattr(request, name) != getattr(first, name)}
 
 
 def test_whatever_the_engine_is_asked_changes_the_context():
-    """Every field of its request, in every way: the same noise on other counts shows how they differ."""
-    assert set(ASKED) == {field.name for field in dataclasses.fields(HeadRequest)}
-    plans = [_asked(), *(_asked(**{name: value}) for name, values in ASKED.items() for value in values)]
-    assert len({_context(plan) for plan in plans}) == len(plans)
+    """Every field of its request at any depth: the same noise on other counts shows how they differ."""
+    seen, changed = {_context(FULL)}, {"limit"}  # of the mechanism: above
+    for query in _varied_queries():
+        plan = dataclasses.replace(FULL, query=query)
+        if fields := _changed_fields(plan.request):
+            changed |= fields
+            assert _context(plan) not in seen
+            seen.add(_context(plan))
+    assert changed == {field.name for field in dataclasses.fields(HeadRequest)}
+    assert len(seen) > 60
+
+
+def _varied_queries():
+    """The full plan's query, changed in one place; without those that are no queries."""
+    for field in dataclasses.fields(Query):
+        for other in _varied(getattr(FULL.query, field.name)):
+            with contextlib.suppress(InputError):
+                yield dataclasses.replace(FULL.query, **{field.name: other})
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"where": parse_where(text)} for text in WHERES],
+        [{"domain": pa.table({"item": labels})} for labels in DOMAINS],
+    ],
+    ids=["filters", "domains"],
+)
+def test_filters_and_domains_that_look_alike_differ(parts):
+    """No two texts, types or shapes run into each other."""
+    assert len({_context(_asked(**part)) for part in parts}) == len(parts)
+
+
+def _asked(**parts):
+    return make_plan(dataclasses.replace(QUERY, k=1, **parts))
 
 
 def test_table_version_and_software_change_the_context(monkeypatch):
