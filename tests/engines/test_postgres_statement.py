@@ -59,7 +59,8 @@ def test_sums_have_no_bounds_before_they_are_clipped():
     summed = Summed("price", Fraction(-1, 2), Fraction(7), 2)
     assert _statement("size", summed=summed, keep_missing=True).write() == (
         "SELECT i0, CAST(coalesce(sum(least(c, 1)), 0) AS BIGINT) AS n, "
-        "CAST(coalesce(sum(greatest(least(coalesce(s, 0), 700), -50)), 0) AS BIGINT) AS t FROM ("
+        "CAST(greatest(least(coalesce(sum(greatest(least(coalesce(s, 0), 700), -50)), 0), 4611686018427387904), "
+        "-4611686018427387904) AS BIGINT) AS t FROM ("
         "SELECT i0, u, count(*) AS c, sum(x) AS s FROM ("
         f'SELECT CAST("size" AS BIGINT) AS i0, {_WHO} AS u, CAST({_PRICE} AS numeric) * 100 AS x '
         f'FROM "public"."reads" WHERE {_WHO} IS NOT NULL) AS r '
