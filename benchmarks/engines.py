@@ -17,9 +17,8 @@ from servers.urls import url_of, without_password
 from benchmarks.processes import made_table
 from benchmarks.timing import in_turns, table
 from discreet.catalog.load import load_catalog
-from discreet.engines.opening import open_engine
-from discreet.engines.pinot_http import OPTIONS
-from discreet.engines.url import parse_url
+from discreet.engines.opening import open_engine, parse_url
+from discreet.engines.pinot_cluster import OPTIONS
 from discreet.question import HeadRequest
 from discreet.warehouse import Warehouse
 

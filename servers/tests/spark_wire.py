@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from discreet.engines.url import parse_url
+from discreet.engines.opening import parse_url
 
 
 class Wire:

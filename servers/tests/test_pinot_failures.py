@@ -10,9 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from discreet.engines.pinot import PinotEngine
-from discreet.engines.pinot_answer import check_complete, check_signs
-from discreet.engines.pinot_answer import rows_of as answered_rows
+from discreet.engines.pinot import PinotEngine, check_complete, check_signs
+from discreet.engines.pinot import rows_of as answered_rows
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.question import HeadRequest
 from discreet.testing.engines import rows_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from discreet.engines.postgres_session import Session
+from discreet.engines.postgres import Session
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.question import HeadRequest
 from discreet.testing.engines import rows_of

@@ -252,7 +252,7 @@ def test_tables_that_are_not_there_are_refused(opened, table, url, path, parts, 
 @pytest.mark.usefixtures("table")
 def test_of_many_tables_some_are_listed(opened, url, monkeypatch):
     """A warehouse has thousands."""
-    monkeypatch.setattr("discreet.engines.trino._TABLES_SHOWN", 1)
+    monkeypatch.setattr("discreet.engines.base.NAMES_SHOWN", 1)
     trino_server.load(url, pa.table({"who": [1]}), "a_first")
     try:
         with pytest.raises(InputError, match=r"are 'a_first' and others$"):

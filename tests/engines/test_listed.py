@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.engines.listed import typed_domain
+from discreet.engines.heads import typed_domain
 from discreet.errors import InputError
 from discreet.question import HeadRequest
 

@@ -65,6 +65,7 @@ class FakeCluster:
     def __init__(self, version="0.11"):
         settings = {"pinot.broker.groupby.trim.threshold": "1000000000", "pinot.broker.instance.id": "Broker_1"}
         self.paths = {
+            "/health": {},
             "/version": dict.fromkeys(("pinot-controller", "pinot-core"), f"{VERSIONS[version]}-1b4d6b6"),
             "/tables/events": {"OFFLINE": {"tableName": "events_OFFLINE"}},
             "/tables/events/schema": deepcopy(SCHEMA),
@@ -212,7 +213,7 @@ def test_a_cluster_that_changes_all_the_time_is_refused(cluster):
         ((500, "secret"), "HTTP status 500"),
         ((302, "secret"), "HTTP status 302"),
         ((200, "secret"), "not Pinot"),
-        ((200, '["secret"]'), "no broker"),
+        ((200, '["secret"]'), "not a broker"),
     ],
 )
 def test_what_is_no_answer_is_an_engine_error_without_its_words(cluster, answer, match):
@@ -265,15 +266,15 @@ def test_a_broker_that_cannot_cancel_is_left_alone(cluster):
 
 def test_the_account_goes_to_broker_and_controller():
     """In the header of every request."""
-    from discreet.engines.pinot_http import Asker
+    from discreet.engines.pinot_cluster import PinotClient
 
     cluster = FakeCluster()
     with cluster.running() as port:
-        asker = Asker(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}", ("ann", "open"), None)
-        asker.controller("/version")
-        asker.broker("/appconfigs")
-        asker.ask("SELECT 1")
-        asker.close()
+        client = PinotClient(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}", ("ann", "open"), None)
+        client.controller("/version")
+        client.broker("/appconfigs")
+        client.run("SELECT 1")
+        client.close()
     assert {account for _, _, account in cluster.seen} == {"Basic YW5uOm9wZW4="}
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from discreet.engines.pinot_attest import GENERATIONS
-from discreet.engines.pinot_schema import columns_of
+from discreet.engines.pinot_cluster import GENERATIONS, columns_of
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.question import HeadRequest, Kind
 from discreet.testing.engines import rows_of

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.engines.pinot_schema import PinotColumn, columns_of
+from discreet.engines.pinot_cluster import PinotColumn, columns_of
 from discreet.engines.pinot_statement import LISTED_MOST, LISTED_TUPLES_MOST, PinotStatement
 from discreet.engines.sql import quoted
 from discreet.errors import InputError
@@ -142,7 +142,8 @@ def test_the_statement_says_what_is_counted_and_in_which_order():
     statement = PinotStatement(HeadRequest("who", ("word", "at"), 7, where), "t_OFFLINE", COLUMNS)
     assert statement.write() == (
         'SELECT "word", CAST("at" AS LONG), COUNT(DISTINCT "who") FROM "t_OFFLINE" '
-        """WHERE ("who" <> '?!' AND "word" <> '(missing)' AND "at" <> 0 AND """
+        """WHERE ("who" <> '?!' AND "word" <> '(missing)' AND "at" <> 0 """
+        """AND ("at" >= -62135596800000 AND "at" <= 253402300799999) AND """
         """("word" <> '(missing)' AND "word" NOT IN ('it''s', 'ﬀ'))) """
         'GROUP BY "word", CAST("at" AS LONG) '
         'ORDER BY COUNT(DISTINCT "who") DESC, toUtf8("word") ASC, CAST("at" AS LONG) ASC LIMIT 8'

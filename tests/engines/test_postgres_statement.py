@@ -10,8 +10,7 @@ import pytest
 
 pytest.importorskip("psycopg")
 
-from discreet.engines.postgres import PostgresEngine, Statement
-from discreet.engines.postgres_session import arrow_type
+from discreet.engines.postgres import PostgresEngine, PostgresStatement, arrow_type
 from discreet.engines.sql import Column, NumberType
 from discreet.errors import InputError
 from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
@@ -35,7 +34,7 @@ _AT = "(\"at\" AT TIME ZONE 'UTC')"
 
 
 def _statement(*items, seed=b"", **parts):
-    return Statement(HeadRequest("who", items, 10, **parts), '"public"."reads"', _COLUMNS, seed)
+    return PostgresStatement(HeadRequest("who", items, 10, **parts), '"public"."reads"', _COLUMNS, seed)
 
 
 def test_distinct_users_of_a_text_are_counted_by_bytes():

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pyarrow as pa
 import pytest
 
-from discreet.engines.spark_statement import ROWS, SparkStatement, column_of
+from discreet.engines.spark import SparkStatement, column_of
 from discreet.engines.sql import NumberType
 from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
 
@@ -32,7 +32,7 @@ WORD = "make_valid_utf8(`word`)"
 
 def statement(*items, seed=b"", **parts):
     """A statement about COLUMNS."""
-    return SparkStatement(HeadRequest("who", items, 10, **parts), ROWS, COLUMNS, seed)
+    return SparkStatement(HeadRequest("who", items, 10, **parts), COLUMNS, seed)
 
 
 def condition(where):
@@ -78,12 +78,11 @@ def test_sums_are_clipped_per_user_in_whole_units():
 def test_moments_are_labels_without_a_zone():
     """Those with one, as they are in UTC; what Python's calendar cannot hold is missing."""
     written = statement("at", "then").write()
-    years = "TIMESTAMP_NTZ '0001-01-01 00:00:00' AND TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"
-    at, then = (
-        f"CASE WHEN {moment} BETWEEN {years} THEN {moment} END" for moment in ("`at`", "CAST(`then` AS TIMESTAMP_NTZ)")
-    )
+    first, last = (f"CAST('{text}' AS TIMESTAMP_NTZ)" for text in ("0001-01-01", "9999-12-31 23:59:59.999999"))
+    at, then = "`at`", "CAST(`then` AS TIMESTAMP_NTZ)"
     assert f"SELECT {at} AS i0, {then} AS i1" in written
-    assert f"WHERE `who` IS NOT NULL AND {at} IS NOT NULL AND {then} IS NOT NULL" in written
+    present = [f"({moment} BETWEEN {first} AND {last})" for moment in (at, then)]
+    assert f"WHERE `who` IS NOT NULL AND {' AND '.join(present)}" in written
 
 
 def test_listed_items_come_in_the_types_of_labels():
@@ -132,7 +131,7 @@ def test_hostile_names_and_constants_stay_names_and_constants():
     where = Every(
         (Not(Missing(HOSTILE)), Some((Comparison(HOSTILE, "=", Constant(Kind.TEXT, "'; DROP")), Missing("day"))))
     )
-    written = SparkStatement(HeadRequest(HOSTILE, ("word",), 10, where), ROWS, COLUMNS)
+    written = SparkStatement(HeadRequest(HOSTILE, ("word",), 10, where), COLUMNS)
     text = written.write()
     name = "`x`` OR ? ${y} -- '\"`"
     assert f"((NOT ({name} IS NULL)) AND (({name} = ?) OR (`day` IS NULL)))" in text
@@ -180,13 +179,15 @@ def test_decimals_hold_as_many_digits_as_they_say(digits, scale):
     most = Fraction(Decimal((0, (9,) * digits, -scale)))
     assert column.number == NumberType(f"decimal({digits},{scale})", -most, most, scale)
     columns = {"who": COLUMNS["who"], "item": column}
-    types = SparkStatement(HeadRequest("who", ("item",), 1), ROWS, columns).label_types()
-    assert types == {"item": pa.decimal128(digits, scale)}
+    domain = pa.table({"item": pa.array([], pa.decimal128(digits, scale))})
+    listed = SparkStatement(HeadRequest("who", ("item",), 1, domain=domain), columns).items_listed
+    assert listed.schema.types == [pa.decimal128(digits, scale)]
 
 
 def test_labels_have_arrows_types():
     """Those that DuckDB's have."""
     items = ("word", "size", "day", "at", "then", "open")
     moment = pa.timestamp("us")
-    expected = dict(zip(items, [pa.string(), pa.int64(), pa.date32(), moment, moment, pa.bool_()], strict=True))
-    assert statement(*items).label_types() == expected
+    types = [pa.string(), pa.int64(), pa.date32(), moment, moment, pa.bool_()]
+    domain = pa.table({item: pa.array([], type_) for item, type_ in zip(items, types, strict=True)})
+    assert statement(*items, domain=domain).items_listed.schema.types == types

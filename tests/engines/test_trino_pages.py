@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("trino")
 
-from discreet.engines import trino_client
+from discreet.engines import trino
 from discreet.engines.trino import TrinoEngine
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.question import HeadRequest, Kind
@@ -130,13 +130,13 @@ def test_a_statement_is_ended_that_was_cancelled_before_it_had_an_address(answer
     server, engine = answering({"count(DISTINCT u)": [{}, {}, {}, _HEAD], **_connected([["c", "hive"]], ["c"])})
     engine.columns()
     server.may_answer.clear()
-    cancel = trino_client._Question.cancel
+    cancel = trino._Query.cancel
 
     def cancel_and_answer(question):
         cancel(question)
         server.may_answer.set()
 
-    monkeypatch.setattr(trino_client._Question, "cancel", cancel_and_answer)
+    monkeypatch.setattr(trino._Query, "cancel", cancel_and_answer)
 
     def progress(_):
         if len(server.said) == 4:

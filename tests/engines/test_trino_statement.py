@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("trino")
 
-from discreet.engines.trino import Statement, TrinoEngine
-from discreet.engines.trino_client import arrow_table, column_of
+from discreet.engines.trino import TrinoEngine, TrinoStatement, arrow_table, column_of
 from discreet.errors import InputError
 from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
 
@@ -31,12 +30,15 @@ _TYPES = {
 _COLUMNS = {name: column_of(type_) for name, type_ in _TYPES.items()}
 _WHO = 'CAST("who" AS VARCHAR)'
 _AT = "CAST(\"at\" AT TIME ZONE 'UTC' AS TIMESTAMP(6))"
+_AT_PRESENT = (
+    f"({_AT} BETWEEN CAST('0001-01-01' AS TIMESTAMP(6)) AND CAST('9999-12-31 23:59:59.999999' AS TIMESTAMP(6)))"
+)
 _SHARE = 'CASE WHEN is_nan("share") THEN NULL ELSE "share" END'
 
 
 def _statement(*items, seed=b"", view=None, **parts):
     relation = "shown" if view else '"hive"."web"."reads"'
-    return Statement(HeadRequest("who", items, 10, **parts), relation, _COLUMNS, seed, view).write()
+    return TrinoStatement(HeadRequest("who", items, 10, **parts), relation, _COLUMNS, seed, view).write()
 
 
 def test_distinct_users_are_counted():
@@ -56,7 +58,7 @@ def test_sums_of_users_are_clipped_in_whole_units():
         "CAST(greatest(least(coalesce(sum(greatest(least(coalesce(s, 0), 700), -50)), 0), 4611686018427387904), "
         "-4611686018427387904) AS BIGINT) AS t "
         "FROM (SELECT i0, u, count(*) AS c, sum(x) AS s "
-        f"FROM (SELECT {_AT} AS i0, {_WHO} AS u, "
+        f"FROM (SELECT CASE WHEN {_AT_PRESENT} THEN {_AT} END AS i0, {_WHO} AS u, "
         'CAST("price" * CAST(100 AS DECIMAL(3, 0)) AS DECIMAL(38, 0)) AS x '
         'FROM "hive"."web"."reads" WHERE "who" IS NOT NULL) AS r GROUP BY i0, u) AS p GROUP BY i0 '
         "ORDER BY n DESC, i0 ASC NULLS FIRST LIMIT 11"
@@ -141,16 +143,16 @@ def test_numbers_have_the_range_of_their_type(type_, least, most, scale):
 
 
 def test_rows_become_arrow_of_every_year():
-    """Moments before 1970 and behind 9999, digits behind the point, NULLs; no rows at all."""
+    """Times before 1970, digits behind the point, NULLs; no rows at all."""
     columns = [("d", "date"), ("at", "timestamp(3)"), ("n", "decimal(5, 3)"), ("x", "double"), ("t", "varchar(3)")]
     rows = [
         ["1969-12-31", "1969-12-31 23:59:59.999", "-0.001", "NaN", "a"],
-        ["+12345-01-02", "-0005-01-02 00:00:00.000", None, "Infinity", None],
+        ["9999-12-31", "0001-01-01 00:00:00.000", None, "Infinity", None],
         ["1970-01-01", "1970-01-01 00:00:00.5", "12.345", 1.5, ""],
     ]
     table = arrow_table(rows, columns)
-    assert table["d"].cast(pa.int32()).to_pylist() == [-1, 3_789_392, 0]
-    assert table["at"].cast(pa.int64()).to_pylist() == [-1000, -721_353 * 86_400_000_000, 500_000]
+    assert table["d"].cast(pa.int32()).to_pylist() == [-1, 2_932_896, 0]
+    assert table["at"].cast(pa.int64()).to_pylist() == [-1000, -719_162 * 86_400_000_000, 500_000]
     assert table["n"].to_pylist() == [Decimal("-0.001"), None, Decimal("12.345")]
     assert [str(x) for x in table["x"].to_pylist()] == ["nan", "inf", "1.5"]
     assert table["t"].to_pylist() == ["a", None, ""]

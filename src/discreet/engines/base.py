@@ -1,29 +1,52 @@
-"""What every engine can do."""
+"""The interface of engines, and what the engines that speak SQL have in common."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import threading
+import time
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Waiting
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from discreet.engines.heads import exact_head
+from discreet.engines.pairs import NoPairs
+from discreet.engines.sql import check_sum
+from discreet.errors import EngineTimeout, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable, Mapping
 
     import pyarrow as pa
 
+    from discreet.engines.sql import Column, HeadStatement
     from discreet.question import HeadRequest, Kind
     from discreet.values import ExactHead, UserItemPairs
 
+_Result = TypeVar("_Result")
+_Statement = TypeVar("_Statement", bound="HeadStatement")
+
+NAMES_SHOWN = 30
+"""How many tables a message lists."""
+
+_POLL_SECONDS = 0.1
+_ANY_SEED = bytes(32)
+
 
 class Engine(Protocol):
-    """A table in some engine, and how to count in it exactly."""
+    """One table in some engine, which counts exactly. It is read-only and can be used from several threads.
+
+    No method raises, or not, depending on a single row; `docs/threat-model.md` has the rule.
+    """
 
     @property
     def name(self) -> str:
-        """What people call the table, without passwords. Part of what keyed noise depends on, unless a catalog says."""
+        """The table's source without passwords. Keyed noise depends on it, unless a catalog names the dataset."""
         ...
 
     def columns(self) -> Mapping[str, Kind]:
-        """The table's columns, in order.
+        """Return the table's columns, in order.
 
         Raises:
             EngineError: the engine failed.
@@ -31,7 +54,7 @@ class Engine(Protocol):
         ...
 
     def scale(self, column: str) -> int:
-        """Digits behind the point of a column of decimal numbers, 0 of whole ones.
+        """Return the digits behind the point of a decimal column, 0 of any other.
 
         Raises:
             EngineError: the engine failed.
@@ -39,23 +62,20 @@ class Engine(Protocol):
         ...
 
     def check_sum(self, column: str) -> None:
-        """Raise unless the column can be summed, by its type: no sum of it overflows, and none is rounded.
+        """Raise unless the type of *column* guarantees that every sum of it is exact and does not overflow.
 
         Raises:
-            InputError: it cannot.
+            InputError: it does not.
             EngineError: the engine failed.
         """
         ...
 
     def data_version(self) -> str | None:
-        """A public name of the state of the data that depends on no row; None if there is none.
-
-        When the data changes, so does it.
-        """
+        """Return a public text that changes when the data does and depends on no row, or None if there is none."""
         ...
 
     def check(self, request: HeadRequest) -> None:
-        """Raise unless the engine can be reached and can answer *request*; no part of it is sent and no row is read.
+        """Raise unless the engine can be reached and can answer *request*; sends no statement and reads no row.
 
         Raises:
             InputError: the engine cannot answer such a request, as its form and the types of the columns show.
@@ -67,30 +87,31 @@ class Engine(Protocol):
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
-        """The request.limit + 1 largest counts with their labels, exactly.
+        """Return the request.limit + 1 largest counts with their labels, exactly.
 
         Rows without a user are left out, and so are rows without one of the labels unless missing labels are kept. Ties
-        stand in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, its items and no
-        others, all of them. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine.
+        are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
+        are returned. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine.
 
         Args:
             request: what is wanted.
-            seed: which random items of a user are kept, where request.groups_per_user bounds them: the same ones in
-                every engine.
-            progress: called with a share from 0 to 1 every now and then; whatever it raises stops the engine.
+            seed: decides which random items of a user are kept, where request.groups_per_user bounds them: the same
+                ones in every engine.
+            progress: called with a share from 0 to 1 about ten times a second; whatever it raises stops the engine.
 
         Raises:
-            InputError: as `check`.
-            EngineUnreachable: there is no connection, and no part of the request was sent.
+            InputError: the engine cannot answer such a request. The request and the types of the columns alone decide
+                that, never a row: such a request costs nothing.
+            EngineUnreachable: there is no connection, and no part of the request was sent. That costs nothing, either.
             EngineError: the engine failed in another way; its own words, which may hold data, are left out.
-            UnfitData: a row is not what the question takes it for.
+            UnfitData: a view of the data owner's failed on a value.
             InexactHead: the engine answered, but not with a head that is proven exact.
         """
         ...
 
     @property
     def has_pairs(self) -> bool:
-        """Whether `pairs` can be asked for. Known without a connection."""
+        """True if the engine has pair queries; known without a connection."""
         ...
 
     def pairs(
@@ -98,7 +119,7 @@ class Engine(Protocol):
     ) -> AbstractContextManager[UserItemPairs]:
         """Write the distinct user-item pairs of the rows that count, and make them queryable until the context ends.
 
-        Whatever was written for it is deleted then. Inside, nothing else can be asked of the engine.
+        What was written is deleted then. Inside the context, no other method may be called.
 
         Args:
             request: its user, items, filter and keep_missing; the limit does not matter.
@@ -111,7 +132,7 @@ class Engine(Protocol):
         ...
 
     def fetch(self, statement: str) -> pa.Table:
-        """What a statement of the data owner's returns, whole: the values of a domain, the version of the data.
+        """Return all rows of a statement of the data owner's: the values of a domain, the version of the data.
 
         Raises:
             EngineError: the engine failed, or the statement is wrong.
@@ -119,5 +140,129 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up connections and whatever was kept in files."""
+        """Close connections and delete temporary files."""
         ...
+
+
+class SqlEngine(NoPairs, ABC, Generic[_Statement]):
+    """An engine to which a head is one SQL statement; subclasses connect, describe the table and run the statement.
+
+    Args:
+        name: see `Engine.name`.
+        concurrent: True if several requests may run at once; otherwise one waits for the other.
+    """
+
+    def __init__(self, name: str, *, concurrent: bool = False) -> None:
+        self._name = name
+        self._columns: Mapping[str, Column] | None = None
+        self._lock: AbstractContextManager[object] = nullcontext() if concurrent else threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def columns(self) -> Mapping[str, Kind]:
+        with self._lock:
+            return {name: column.kind for name, column in self._described().items()}
+
+    def scale(self, column: str) -> int:
+        with self._lock:
+            number = self._described()[column].number
+        return 0 if number is None else number.scale
+
+    def check_sum(self, column: str) -> None:
+        with self._lock:
+            check_sum(column, self._described()[column])
+
+    def data_version(self) -> str | None:
+        return None
+
+    def check(self, request: HeadRequest) -> None:
+        with self._lock:
+            self._ping()
+            self._statement(request, self._described(), _ANY_SEED).write()
+
+    def head(
+        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
+    ) -> ExactHead:
+        with self._lock:
+            statement = self._statement(request, self._described(), seed)
+            return exact_head(self._run(statement, progress), request)
+
+    def _described(self) -> Mapping[str, Column]:
+        if self._columns is None:
+            self._columns = self._describe()
+        return self._columns
+
+    @abstractmethod
+    def _ping(self) -> None:
+        """Raise `EngineUnreachable` unless the engine can be reached; sends no statement."""
+
+    @abstractmethod
+    def _describe(self) -> Mapping[str, Column]:
+        """Return the columns of the table, as the engine declares them."""
+
+    @abstractmethod
+    def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> _Statement:
+        """Return the statement for a head, or raise `InputError` if there is none."""
+
+    @abstractmethod
+    def _run(self, statement: _Statement, progress: Callable[[float], None] | None) -> pa.Table:
+        """Return what *statement* selects."""
+
+
+def check_names(names: Iterable[str], source: str) -> None:
+    """Refuse columns that SQL cannot tell apart.
+
+    Raises:
+        InputError: two names differ in case only, or not at all.
+    """
+    folded = [name.casefold() for name in names]
+    if len(set(folded)) < len(folded):
+        raise InputError(f"{source} has columns whose names differ in case only, or not at all")
+
+
+def listing(names: list[str]) -> str:
+    """Return *names*, quoted, for a message; at most `NAMES_SHOWN` of them."""
+    shown = ", ".join(map(repr, names[:NAMES_SHOWN])) or "none"
+    return f"{shown} and others" if len(names) > NAMES_SHOWN else shown
+
+
+def run(
+    work: Callable[[], _Result],
+    cancel: Callable[[], None],
+    *,
+    seconds: float | None = None,
+    progress: Callable[[float], None] | None = None,
+    share: Callable[[], float] = lambda: 0.0,
+) -> _Result:
+    """Run *work* in a thread, so that Ctrl-C, a deadline or the caller can stop it, and return its result.
+
+    Args:
+        work: runs in a thread of its own.
+        cancel: makes it stop soon; called if anything else ends the wait, and waited for.
+        seconds: how long it may take, or None.
+        progress: called every tenth of a second; whatever it raises stops the work.
+        share: how much is done, from 0 to 1.
+
+    Raises:
+        EngineTimeout: it took too long.
+    """
+    end = None if seconds is None else time.monotonic() + seconds
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        try:
+            while True:
+                left = _POLL_SECONDS if end is None else min(_POLL_SECONDS, max(end - time.monotonic(), 0))
+                try:
+                    return future.result(timeout=left)
+                except Waiting:
+                    if future.done():  # the work itself ran into a time limit
+                        raise
+                if end is not None and time.monotonic() >= end:
+                    raise EngineTimeout(f"the engine did not answer within {seconds:g} seconds")
+                if progress is not None:
+                    progress(min(max(share(), 0.0), 1.0))
+        finally:
+            if not future.done():
+                cancel()

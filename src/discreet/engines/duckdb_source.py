@@ -1,4 +1,4 @@
-"""What DuckDB can read, and how to say FROM it."""
+"""What DuckDB can read, and what is written behind FROM for it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Source:
     """Where the rows are.
 
     Args:
-        relation: what stands behind FROM.
-        name: what people call it.
+        relation: what is written behind FROM.
+        name: for messages.
         files: what is read, if it is files.
-        names: the columns of a frame, as it calls them.
+        names: the columns' names in the source, if DuckDB may have changed them.
         database: True for a table of a DuckDB file.
         untyped: True for CSV files, in which everything is the text that it is: 007 is not 7.
         read_version: the version of the files that were read whole when the engine was opened; None for others.
@@ -83,7 +83,7 @@ def open_source(
 
 
 def name_source(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
-    """Let statements of the data owner's call files and frames by the name of source."""
+    """Give files and frames the name source, for statements of the data owner's."""
     if not source.database:
         connection.execute(f"CREATE OR REPLACE TEMP VIEW source AS SELECT * FROM {source.relation}")
 
@@ -125,7 +125,7 @@ def _check_objects(frame: Any) -> None:  # noqa: ANN401 - a pandas frame
 
 
 def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
-    """What the columns are called where they come from: DuckDB renames one of two whose names differ in case only."""
+    """Return the columns' names in the source: DuckDB renames one of two that differ in case only."""
     if source.names or source.database:
         return list(source.names)
     files = f"[{text_literal(glob.escape(str(source.files[0])))}]"
@@ -134,7 +134,7 @@ def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> lis
 
 
 def _top_level(schema: list[tuple[str, int]]) -> list[str]:
-    """The columns of a Parquet schema, which is a tree in pre-order, the root first."""
+    """Return the columns of a Parquet schema, which is a tree in pre-order, the root first."""
     names, inside = [], 0
     for name, children in schema[1:]:
         if inside == 0:
@@ -282,7 +282,7 @@ def _insert(connection: duckdb.DuckDBPyConnection, records: Iterator[list[str]])
 
 
 def _parse_url(url: str, table: str | None) -> tuple[str, str | None]:
-    """The path and table of "duckdb:///folder/file.db?table=name" (three slashes: relative, four: absolute)."""
+    """Return the path and table of "duckdb:///folder/file.db?table=name" (three slashes: relative, four: absolute)."""
     parts = urlsplit(url)
     options = parse_qs(parts.query, keep_blank_values=True)
     known = url.startswith("duckdb:///") and not parts.fragment and not set(options) - {"table"}
@@ -292,7 +292,7 @@ def _parse_url(url: str, table: str | None) -> tuple[str, str | None]:
 
 
 def _begins_with(path: Path, magic: bytes, offset: int = 0) -> bool:
-    """True if the file has *magic* at *offset*; False if there is no such file.
+    """Return True if the file has *magic* at *offset*, False if there is no such file.
 
     Raises:
         InputError: it may not be read.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.head import int64_array
+from discreet.engines.heads import int64_array
 from discreet.errors import InexactHead, InputError
 from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from discreet.engines.statement import HeadStatement
+    from discreet.engines.sql import HeadStatement
     from discreet.question import HeadRequest
     from discreet.values import UserItemPairs
 

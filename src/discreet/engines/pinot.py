@@ -1,8 +1,8 @@
 """Apache Pinot: offline tables, counted by the single-stage engine over plain HTTP.
 
-Pinot is made to be fast, and leaves groups out where it may: each server keeps its largest 5,000 only, unless told
-otherwise with every question, and does not say so. So every question switches that off, the settings that cannot be
-switched off are read before it, and an answer is believed only if no sign of completeness is missing.
+By default each server keeps only its largest 5,000 groups, and its answer does not show it. So every statement
+switches that off, the settings that cannot be switched off are read while it runs, and an answer is believed only if no
+sign of completeness is missing.
 """
 
 from __future__ import annotations
@@ -16,41 +16,49 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from discreet.engines.head import exact_head
-from discreet.engines.listed import typed_domain
+from discreet.engines.heads import exact_head, typed_domain
+from discreet.engines.opening import parse_url
 from discreet.engines.pairs import NoPairs
-from discreet.engines.pinot_answer import (
-    LABEL_TYPES,
-    asked_nobody,
-    check_complete,
-    check_signs,
-    counts_of,
-    labels_of,
-    rows_of,
-    whole_table,
-)
-from discreet.engines.pinot_attest import attested
-from discreet.engines.pinot_http import Asker, check_url
-from discreet.engines.pinot_schema import column_of
+from discreet.engines.pinot_cluster import PinotClient, attested, check_url, column_of
 from discreet.engines.pinot_statement import PinotStatement
 from discreet.engines.sql import quoted
-from discreet.engines.url import parse_url
-from discreet.errors import DiscreetError, EngineError, InexactHead, InputError
+from discreet.errors import DiscreetError, EngineError, EngineTimeout, InexactHead, InputError
+from discreet.question import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from discreet.engines.pinot_attest import Attested
-    from discreet.question import HeadRequest, Kind
+    from discreet.engines.pinot_cluster import Attested, PinotColumn
+    from discreet.question import HeadRequest
     from discreet.values import ExactHead
 
 _LIMIT = re.compile(r"\bLIMIT\s+([0-9]+)\s*;?\s*\Z", re.IGNORECASE)
 _FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
 _TABLE = re.compile(r"\w[\w.-]*", re.ASCII)
+_TIME_OUTS = {240, 250, 400}
+"""Pinot's codes of servers and brokers that ran out of time."""
+
+LABEL_TYPES = {
+    Kind.TEXT: pa.string(),
+    Kind.INTEGER: pa.int64(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.TIMESTAMP: pa.timestamp("us"),
+}
+"""The Arrow types of labels, by kind."""
+
+_FETCHED = {
+    "STRING": pa.string(),
+    "TIMESTAMP": pa.string(),  # in the time zone of the servers
+    "INT": pa.int64(),
+    "LONG": pa.int64(),
+    "BOOLEAN": pa.bool_(),
+    "FLOAT": pa.float64(),
+    "DOUBLE": pa.float64(),
+}
 
 
 class PinotEngine(NoPairs):
-    """An offline table of Pinot; see `discreet.engines.base.Engine`.
+    """An engine for an offline table of Pinot.
 
     Args:
         source_url: pinot://broker:8099?table=events&controller=http://host:9000, or pinots:// for a broker over TLS. It
@@ -61,7 +69,7 @@ class PinotEngine(NoPairs):
         timeout_seconds: how long a count may take, here and on the servers, or None.
 
     Raises:
-        InputError: the URL cannot be meant, or there is no such table.
+        InputError: the URL is not valid, or there is no such table.
         InexactHead: the version or a setting of the cluster or the table is not known to count exactly.
         EngineError: the controller or the broker cannot be reached.
     """
@@ -95,47 +103,83 @@ class PinotEngine(NoPairs):
         account = None if password is None else (url.user or "", password)
         self._name = f"{url}, table {table}"
         self._table = table
-        self._relation = f"{table}_OFFLINE"  # whatever comes in meanwhile is in another one
-        self._lock = threading.Lock()  # one question at a time
-        self._asker = Asker(broker, controller, account, timeout_seconds)
+        self._relation = f"{table}_OFFLINE"  # new rows come into another one
+        self._lock = threading.Lock()  # the client runs one statement at a time
+        self._client = PinotClient(broker, controller, account, timeout_seconds)
         try:
             self._known = self._attested()
         except BaseException:
-            self._asker.close()
+            self._client.close()
             raise
 
     @property
     def name(self) -> str:
-        """See `Engine.name`: the URL and the table."""
         return self._name
 
     def columns(self) -> Mapping[str, Kind]:
-        """See `Engine.columns`."""
         return {name: column.kind for name, column in self._known.columns.items()}
 
-    def scale(self, column: str) -> int:  # noqa: ARG002 - no column of Pinot's has a fixed number of them
-        """See `Engine.scale`."""
+    def scale(self, column: str) -> int:  # noqa: ARG002 - no decimals are read from Pinot
         return 0
 
-    def check_sum(self, column: str) -> None:  # noqa: ARG002 - whatever its type
-        """See `Engine.check_sum`."""
+    def check_sum(self, column: str) -> None:  # noqa: ARG002 - of any type
         raise InputError("Pinot cannot add up what each user contributes; its single-stage engine has no subqueries")
 
     def data_version(self) -> str | None:
-        """See `Engine.data_version`: when each segment was made, which no row decides."""
+        """Return a digest of the times when the segments were made, which no row decides."""
         known = self._attested()
         path, key = known.generation.made
-        told = self._asker.controller(f"/segments/{quote(self._relation)}/{path}")
+        answer = self._client.controller(f"/segments/{quote(self._relation)}/{path}")
         try:
-            made = sorted(int(told[segment][key]) for segment in known.segments)
+            made = sorted(int(answer[segment][key]) for segment in known.segments)
         except (LookupError, TypeError, ValueError):
-            raise EngineError("the controller of Pinot does not tell when all of the segments were made") from None
+            raise EngineError("the controller of Pinot does not say when all of the segments were made") from None
         return f"{len(made)} segments, {hashlib.sha256(repr(made).encode()).hexdigest()[:32]}"
 
     def check(self, request: HeadRequest) -> None:
+        self._client.ping()
+        self._statement(request, self._known).write()
+
+    def head(
+        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
+    ) -> ExactHead:
+        del seed  # Pinot cannot bound the items of a user
         with self._lock:
-            self._asker.ask("SELECT 1")
-            self._statement(request, self._known).write()
+            for _ in range(2):
+                known = self._known
+                with ThreadPoolExecutor(1) as pool:
+                    reading = pool.submit(self._attested)
+                    try:
+                        head = self._head(request, known, progress)
+                    except DiscreetError:
+                        if reading.result() == known:
+                            raise
+                    else:
+                        if reading.result() == known:
+                            return head
+                # Counted, or failed, under settings that have changed since they were read: it means nothing.
+                self._known = reading.result()
+            raise InexactHead("the table or its cluster is being changed; try again")
+
+    def fetch(self, statement: str) -> pa.Table:
+        """Return all rows of a statement about this table; it ends with a LIMIT if it has several rows."""
+        with self._lock:
+            known = self._attested()
+            answer = self._client.run(statement)
+        check_signs(answer, known)
+        if _FROM.search(statement):  # a statement about no table is answered by the broker alone
+            check_complete(answer, known)
+        table = _fetched(answer)
+        limit = _LIMIT.search(statement)
+        if len(table) >= (int(limit[1]) if limit else 2):
+            raise InexactHead("the statement may have more rows; end it with a LIMIT above the number of its rows")
+        return table
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _attested(self) -> Attested:
+        return attested(self._client.controller, self._client.broker, quote(self._table))
 
     def _statement(self, request: HeadRequest, known: Attested) -> PinotStatement:
         listed = None
@@ -144,68 +188,17 @@ class PinotEngine(NoPairs):
             listed = typed_domain(request.domain, types)
         return PinotStatement(request, self._relation, known.columns, listed)
 
-    def head(
-        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
-    ) -> ExactHead:
-        """See `Engine.head`. Pinot keeps no bounded number of items of each user, so that *seed* decides nothing."""
-        del seed
-        with self._lock:
-            return self._in_known(lambda known: self._head(request, known, progress))
-
     def _head(self, request: HeadRequest, known: Attested, progress: Callable[[float], None] | None) -> ExactHead:
-        columns = {name: column_of(name, known.columns) for name in request.items}
         statement = self._statement(request, known)
-        listed = statement.listed
         rows = self._rows(statement, known, request.user, progress)
         if not request.items:
             return exact_head(pa.table({"n": counts_of([row[0] for row in rows] or [0])}), request)
-        arrays = [labels_of([row[n] for row in rows], column) for n, column in enumerate(columns.values())]
+        columns = [known.columns[name] for name in request.items]
+        arrays = [labels_of([row[n] for row in rows], column) for n, column in enumerate(columns)]
         names = [f"i{n}" for n in range(len(arrays))]
         table = pa.table([*arrays, counts_of([row[-1] for row in rows])], [*names, "n"])
+        listed = statement.listed
         return exact_head(table if listed is None else _all_listed(listed, table, request.limit), request)
-
-    def fetch(self, statement: str) -> pa.Table:
-        """See `Engine.fetch`. The statement is about this table, and ends with a LIMIT if it has several rows."""
-        with self._lock:
-            known = self._attested()
-            answer = self._asker.ask(statement)
-        check_signs(answer, known)
-        if _FROM.search(statement):  # the broker alone answers what is about no table
-            check_complete(answer, known)
-        table = whole_table(answer)
-        limit = _LIMIT.search(statement)
-        if len(table) >= (int(limit[1]) if limit else 2):
-            raise InexactHead("the statement may have more rows; end it with a LIMIT above the number of its rows")
-        return table
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._asker.close()
-
-    def _in_known(self, ask: Callable[[Attested], ExactHead]) -> ExactHead:
-        """What *ask* returns under the settings as last read, which are read anew while it asks.
-
-        If they are others by now, it asks once more, under these. Whatever it raised under others counts for nothing.
-        """
-        with ThreadPoolExecutor(1) as pool:
-            reading = pool.submit(self._attested)
-            try:
-                head = ask(self._known)
-            except DiscreetError:
-                if reading.result() == self._known:
-                    raise
-            else:
-                if reading.result() == self._known:
-                    return head
-            self._known = reading.result()
-            reading = pool.submit(self._attested)
-            head = ask(self._known)
-            if reading.result() != self._known:
-                raise InexactHead("the table or its cluster is being changed; ask again")
-            return head
-
-    def _attested(self) -> Attested:
-        return attested(self._asker.controller, self._asker.broker, quote(self._table))
 
     def _rows(
         self, statement: PinotStatement, known: Attested, user: str, progress: Callable[[float], None] | None
@@ -223,12 +216,12 @@ class PinotEngine(NoPairs):
         text = statement.write()
         if text is None:
             return []
-        answer = self._asker.ask(text, progress)
+        answer = self._client.run(text, progress)
         check_signs(answer, known)
-        if asked_nobody(answer):
+        if _answered_by_broker(answer):
             # A broker that knows of no server says the same as one that sees that no row can count.
             if known.segments:
-                every = self._asker.ask(f"SELECT COUNT(*) FROM {quoted(self._relation)}", progress)
+                every = self._client.run(f"SELECT COUNT(*) FROM {quoted(self._relation)}", progress)
                 check_signs(every, known)
                 check_complete(every, known)
             return []
@@ -237,7 +230,7 @@ class PinotEngine(NoPairs):
 
 
 def _all_listed(listed: pa.Table, counted: pa.Table, limit: int) -> pa.Table:
-    """The head of the listed items, of which Pinot returns only those that somebody has."""
+    """Return the head of the listed items, of which Pinot returns only those with rows."""
     every = listed.join(counted, listed.column_names, join_type="left outer")
     counts = every.column("n")
     if counts.null_count != len(listed) - len(counted):
@@ -245,3 +238,135 @@ def _all_listed(listed: pa.Table, counted: pa.Table, limit: int) -> pa.Table:
     every = every.set_column(every.column_names.index("n"), "n", counts.fill_null(0))
     order = [("n", "descending"), *((name, "ascending") for name in listed.column_names)]
     return every.sort_by(order).slice(0, limit + 1)
+
+
+def check_complete(answer: dict[str, Any], attested: Attested) -> None:
+    """Refuse an answer that is not of all servers and all segments.
+
+    Args:
+        answer: of the broker, to a statement that it sent to servers.
+        attested: what is known of the cluster.
+
+    Raises:
+        InexactHead: a part is missing, or may be.
+    """
+    queried = _number(answer, "numServersQueried")
+    if not 1 <= queried == _number(answer, "numServersResponded"):
+        raise InexactHead("not all of Pinot's servers answered")
+    # A segment that no server has loaded yet is left out without a word.
+    if _number(answer, "numSegmentsQueried") + _number(answer, "numSegmentsPrunedByBroker") != len(attested.segments):
+        raise InexactHead("Pinot did not read all segments of the table; it may be loading them")
+
+
+def check_signs(answer: dict[str, Any], attested: Attested) -> None:
+    """Refuse an answer with a sign that something was left out.
+
+    Args:
+        answer: of the broker.
+        attested: what is known of the cluster; its generation says which signs there are.
+
+    Raises:
+        InexactHead: a sign of something left out is there, or one of completeness is not.
+        EngineTimeout: Pinot ran out of time.
+    """
+    exceptions = answer.get("exceptions")
+    if not isinstance(exceptions, list):
+        raise InexactHead("Pinot did not say whether there were errors")
+    codes = sorted({int(each.get("errorCode", -1)) for each in exceptions})
+    if codes and _TIME_OUTS.issuperset(codes):
+        raise EngineTimeout("Pinot did not answer within its time limit")
+    if codes:  # its messages hold SQL and may hold data
+        raise InexactHead(f"Pinot reported errors, with the codes {', '.join(map(str, codes))}")
+    for sign, meaning in attested.generation.signs.items():
+        if answer.get(sign) is not False:
+            raise InexactHead(f"{meaning}: its answer's {sign} is not false")
+    if _number(answer, "numConsumingSegmentsQueried"):
+        raise InexactHead("Pinot counted rows that are still coming in; only offline tables stand still")
+    if attested.generation.named and answer.get("brokerId") != attested.broker:
+        raise InexactHead("another broker answered than the one whose settings were read; name one broker, not several")
+
+
+def _answered_by_broker(answer: dict[str, Any]) -> bool:
+    """Return True if the broker sent the statement to no server, because it knows that no row counts."""
+    return _number(answer, "numServersQueried") == 0 and _number(answer, "numServersResponded") == 0
+
+
+def rows_of(answer: dict[str, Any], names: Sequence[str], types: Sequence[str], limit: int) -> list[list[Any]]:
+    """Return the rows of an answer to a statement for a head.
+
+    Args:
+        answer: checked.
+        names: of the columns, which show what was counted.
+        types: Pinot's, of the columns.
+        limit: the LIMIT of the statement.
+
+    Raises:
+        InexactHead: the answer is to another statement.
+    """
+    table = answer.get("resultTable")
+    schema = table.get("dataSchema") if isinstance(table, dict) else None
+    rows = table.get("rows") if isinstance(table, dict) else None
+    if not isinstance(schema, dict) or not isinstance(rows, list):
+        raise InexactHead("Pinot answered without a table")
+    if schema.get("columnNames") != list(names):
+        raise InexactHead(
+            f"Pinot counted something else than {names[-1]}: its settings rewrite the count into one that is not exact"
+        )
+    # The type of a column without values is whatever Pinot makes of it.
+    if rows and schema.get("columnDataTypes") != list(types):
+        raise InexactHead("Pinot answered with columns of other types than its schema declares")
+    if len(rows) > limit or _number(answer, "numRowsResultSet") != len(rows):
+        raise InexactHead("Pinot answered with another number of rows than it should")
+    if not all(isinstance(row, list) and len(row) == len(names) for row in rows):
+        raise InexactHead("Pinot answered with a row of another length")
+    return rows
+
+
+def _fetched(answer: dict[str, Any]) -> pa.Table:
+    """Return the rows of an answer to a statement of the data owner's.
+
+    Raises:
+        EngineError: there is no table, or a column of a type that is not read.
+    """
+    try:
+        schema, rows = answer["resultTable"]["dataSchema"], answer["resultTable"]["rows"]
+        types = [_FETCHED[type_] for type_ in schema["columnDataTypes"]]
+        columns = [pa.array([row[n] for row in rows], type_) for n, type_ in enumerate(types)]
+        return pa.table(columns, schema["columnNames"])
+    except (LookupError, TypeError, pa.ArrowInvalid):
+        raise EngineError("Pinot answered without rows, or with a column of a type that is not read") from None
+
+
+def labels_of(values: Sequence[Any], column: PinotColumn) -> pa.Array:
+    """Return a column of labels as Arrow.
+
+    Raises:
+        InexactHead: a value is not of the column's type.
+    """
+    type_ = {Kind.TEXT: str, Kind.BOOLEAN: bool}.get(column.kind, int)
+    if not all(type(value) is type_ for value in values):
+        raise InexactHead("Pinot answered with a label that is not of its column's type")
+    try:
+        if column.kind is Kind.TIMESTAMP:
+            return pa.array([value * 1000 for value in values], pa.int64()).cast(pa.timestamp("us"))
+        return pa.array(values, LABEL_TYPES[column.kind])
+    except (OverflowError, pa.ArrowInvalid, UnicodeError):
+        raise InexactHead("Pinot answered with a label that its column cannot hold") from None
+
+
+def counts_of(values: Sequence[Any]) -> pa.Array:
+    """Return the counts as Arrow.
+
+    Raises:
+        InexactHead: one is not a whole number from 0 to 2^31 - 1, which is what Pinot counts up to.
+    """
+    if not all(type(value) is int and 0 <= value < 2**31 for value in values):
+        raise InexactHead("Pinot answered with something that is not a count")
+    return pa.array(values, pa.int64())
+
+
+def _number(answer: dict[str, Any], key: str) -> int:
+    value = answer.get(key)
+    if type(value) is not int or value < 0:
+        raise InexactHead(f"Pinot's answer does not have {key}")
+    return value

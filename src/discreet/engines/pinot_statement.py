@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from discreet.engines.pinot_schema import column_of
+from discreet.engines.pinot_cluster import column_of
 from discreet.engines.sql import NumberType, fit, quoted
 from discreet.errors import InputError
 from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Some
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from discreet.engines.pinot_schema import PinotColumn
+    from discreet.engines.pinot_cluster import PinotColumn
     from discreet.question import Constant, HeadRequest, Operator, Predicate
 
 Condition: TypeAlias = "str | bool"
@@ -51,6 +51,7 @@ _NUMBERS = {
 }
 _LEAST = {"FLOAT": "-3.4028235E38", "DOUBLE": "-1.7976931348623157E308"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MILLISECOND, _LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999  # of the years 1 and 9999
 _FIRST_SURROGATE = "\ud800"
 """From here on UTF-16, by which Pinot compares text, is not in the order of the characters."""
 
@@ -65,7 +66,7 @@ class PinotStatement:
         listed: the domain in the types of the labels, with columns i0, i1, ...; or None.
 
     Raises:
-        InputError: Pinot cannot answer such a question.
+        InputError: Pinot cannot answer such a request.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class PinotStatement:
 
     @property
     def names(self) -> list[str]:
-        """The columns that the answer must have, in order; another last one would be another count."""
+        """The columns that the answer must have, in order; another last one would show another count."""
         labels = [
             f"cast({item},'LONG')" if self._columns[item].kind is Kind.TIMESTAMP else item
             for item in self._request.items
@@ -94,9 +95,10 @@ class PinotStatement:
         return [*("LONG" if type_ == "TIMESTAMP" else type_ for type_ in labels), "INT"]
 
     def write(self) -> str | None:
-        """The statement; None if no row can count, whatever the table holds."""
+        """Return the statement, or None if no row can count whatever the table holds."""
         request = self._request
         kept = [self._present(column) for column in (request.user, *request.items)]
+        kept += [self._in_years(column) for column in request.items if self._columns[column].kind is Kind.TIMESTAMP]
         if request.where is not None:
             kept.append(self._true(request.where))
         if self.listed is not None:
@@ -134,6 +136,11 @@ class PinotStatement:
         # Pinot writes moments in the time zone of its servers, where one hour of the year is there twice.
         return f"CAST({quoted(item)} AS LONG)" if self._columns[item].kind is Kind.TIMESTAMP else quoted(item)
 
+    @staticmethod
+    def _in_years(item: str) -> str:
+        # Others do not fit into Arrow's microseconds: as in all engines, they are missing.
+        return f"({quoted(item)} >= {_FIRST_MILLISECOND} AND {quoted(item)} <= {_LAST_MILLISECOND})"
+
     def _ordered(self, item: str) -> str:
         # Pinot compares text by UTF-16, but bytes by value.
         return f"toUtf8({quoted(item)})" if self._columns[item].kind is Kind.TEXT else self._label(item)
@@ -156,7 +163,7 @@ class PinotStatement:
         )
 
     def _true(self, predicate: Predicate) -> Condition:
-        """Where *predicate* is true."""
+        """Return where *predicate* is true."""
         match predicate:
             case Every(parts):
                 return _every(map(self._true, parts))
@@ -172,7 +179,7 @@ class PinotStatement:
                 return self._where_present(column, "=", constants, self._listed_in(column, constants, negated=False))
 
     def _false(self, predicate: Predicate) -> Condition:
-        """Where *predicate* is false, which is not wherever it is not true."""
+        """Return where *predicate* is false; where it is unknown, it is neither."""
         match predicate:
             case Every(parts):
                 return _some(map(self._false, parts))
@@ -190,14 +197,14 @@ class PinotStatement:
     def _where_present(
         self, name: str, operator: Operator, constants: Iterable[Constant], compared: Condition
     ) -> Condition:
-        """A comparison that no missing value may pass; each condition less is one that Pinot need not try on rows."""
+        """Return a comparison that no missing value passes; a condition that is not needed costs time."""
         column = column_of(name, self._columns)
         if any(_passes(column, operator, constant) for constant in constants):
             return _every([self._present(name), compared])
         return compared
 
     def _present(self, name: str) -> Condition:
-        """Where a column has a value; of floating point, a number."""
+        """Return where a column has a value; NaN is none."""
         column = column_of(name, self._columns)
         if column.kind is Kind.FLOAT:
             number = f"{quoted(name)} <= 'Infinity'"
@@ -251,7 +258,7 @@ class PinotStatement:
 
 
 def _passes(column: PinotColumn, operator: Operator, constant: Constant) -> bool:
-    """False if what is stored for a missing value surely fails the comparison."""
+    """Return False if what is stored for a missing value fails the comparison for certain."""
     if column.stored is None:
         return True
     if column.kind is Kind.TEXT:
@@ -274,7 +281,7 @@ def _some(parts: Iterable[Condition]) -> Condition:
 
 
 def _member(column: str, texts: Iterable[str | None], *, negated: bool) -> Condition:
-    """A column among constants; None is one that it cannot hold."""
+    """Return whether a column is among constants, of which None is one that it cannot hold."""
     listed = ", ".join(text for text in texts if text is not None)
     return f"{column} {'NOT ' if negated else ''}IN ({listed})" if listed else negated
 
@@ -286,7 +293,7 @@ def _literal(text: str) -> str:
 
 
 def _stored(label: str | int | bool, column: PinotColumn) -> str | None:
-    """A listed label as a constant of Pinot's; None if the column cannot hold it."""
+    """Return a listed label as a literal, or None if the column cannot hold it."""
     if isinstance(label, str):
         return _literal(label)
     if column.kind is Kind.BOOLEAN:
@@ -295,7 +302,7 @@ def _stored(label: str | int | bool, column: PinotColumn) -> str | None:
 
 
 def _exact(constant: Constant) -> Fraction:
-    """A number, or a moment in milliseconds since 1970."""
+    """Return a number, or a timestamp in milliseconds since 1970."""
     if constant.kind not in {Kind.DATE, Kind.TIMESTAMP}:
         return Fraction(constant.text)
     return Fraction(
@@ -304,7 +311,7 @@ def _exact(constant: Constant) -> Fraction:
 
 
 def _float_compared(column: str, operator: str, value: float, type_: str) -> Condition:
-    """A column of floating point with a double."""
+    """Return a comparison of a floating-point column with a double."""
     with np.errstate(over="ignore"):
         near = np.float32(value)
     if type_ == "FLOAT" and float(near) != value:  # between two numbers of the column

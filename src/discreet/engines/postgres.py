@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import math
+import os
+import socket
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import psycopg
 import pyarrow as pa
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping
 
-from discreet.engines.head import exact_head
-from discreet.engines.listed import typed_domain
-from discreet.engines.pairs import NoPairs
-from discreet.engines.postgres_session import ZONED, Session, arrow_type, columns_of, table_of
-from discreet.engines.sql import Column, quoted
-from discreet.engines.statement import HeadStatement, check_sum
-from discreet.engines.url import parse_url
-from discreet.errors import EngineError, InexactHead, InputError
+from discreet.engines.base import NAMES_SHOWN, SqlEngine, listing, run
+from discreet.engines.heads import typed_domain
+from discreet.engines.opening import parse_url
+from discreet.engines.sql import Column, HeadStatement, check_sum, decimal_type, integer_type, quoted
+from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.question import HeadRequest, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, ClassVar
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
-    from discreet.engines.postgres_session import Cursor
+    from discreet.engines.opening import Url
     from discreet.question import Constant
-    from discreet.values import ExactHead
+
+    Cursor: TypeAlias = psycopg.RawCursor[tuple[Any, ...]]
+
+_Result = TypeVar("_Result")
 
 _OPTIONS = {"table", "sslmode", "sslrootcert"}
-_TABLES_SHOWN = 30
 _FIND = """
 SELECT CAST(n.nspname AS text), CAST(c.relname AS text), row_security_active(c.oid), EXISTS (
     WITH RECURSIVE tree(part) AS (
@@ -43,28 +48,49 @@ SELECT concat(n.nspname, '.', c.relname) FROM pg_class AS c JOIN pg_namespace AS
 WHERE c.relkind IN ('r', 'p', 'v', 'm') AND NOT c.relispartition
     AND n.nspname NOT IN ('pg_catalog', 'information_schema')
     AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
-ORDER BY 1 LIMIT {_TABLES_SHOWN + 1}
+ORDER BY 1 LIMIT {NAMES_SHOWN + 1}
 """
 _BYTES = ' COLLATE "C"'
 _LABEL_TYPES = {Kind.TEXT: "text", Kind.INTEGER: "bigint", Kind.TIMESTAMP: "timestamp"}
-_DAYS = "DATE '0001-01-01' AND DATE '9999-12-31'"
-_MOMENTS = "TIMESTAMP '0001-01-01 00:00:00' AND TIMESTAMP '9999-12-31 23:59:59.999999'"
+_ZONED = "timestamp with time zone"
+_TYPES = {
+    16: Column(Kind.BOOLEAN, "boolean"),
+    25: Column(Kind.TEXT, "text"),
+    700: Column(Kind.FLOAT, "real"),
+    701: Column(Kind.FLOAT, "double precision"),
+    1043: Column(Kind.TEXT, "text"),  # varchar
+    1082: Column(Kind.DATE, "date"),
+    1114: Column(Kind.TIMESTAMP, "timestamp"),
+    1184: Column(Kind.TIMESTAMP, _ZONED),
+    2950: Column(Kind.TEXT, "uuid"),
+}
+"""By PostgreSQL's numbers of its own types, which never change."""
+
+_INTEGERS = {21: ("smallint", 16), 23: ("integer", 32), 20: ("bigint", 64)}
+_NUMERIC = 1700
+_DIGITS_MOST = 38
+_FIRST_OF_OTHERS = 16_384  # types that are not PostgreSQL's own have numbers from here on
+
+_CONNECT_SECONDS = 10
+_CANCEL_SECONDS = 5
+_LONGEST_MILLISECONDS = 2**31 - 1
+_ROWS_AT_ONCE = 65_536
 
 
-class PostgresEngine(NoPairs):
-    """A table that PostgreSQL keeps; see `discreet.engines.base.Engine`.
+class PostgresEngine(SqlEngine["PostgresStatement"]):
+    """An engine for a table of PostgreSQL.
 
     Args:
         source_url: postgresql://reader@host:5432/database?table=schema.name, with sslmode and sslrootcert if need be.
         table: which table, as it is written, its schema before it if need be; or the URL names it.
-        view: or a SELECT of the data owner's, which stands in its place.
+        view: or a SELECT of the data owner's, used instead of a table.
         password: of the account, if neither the URL nor ~/.pgpass nor PGPASSWORD has it.
         timeout_seconds: how long a count may take, here and on the server, or None.
 
     Raises:
-        InputError: the URL cannot be meant, there is no such table, or neither a table nor a view was named, or both.
+        InputError: the URL is not valid, there is no such table, or neither a table nor a view was named, or both.
         EngineError: the server cannot be reached.
-        InexactHead: row security hides rows of the table from the account, or its rows are somewhere else.
+        InexactHead: row security hides rows of the table from the account, or its rows are in another system.
     """
 
     def __init__(
@@ -83,82 +109,42 @@ class PostgresEngine(NoPairs):
             raise InputError("name a table or a view, not both")
         self._session = Session(url, url.password if password is None else password, timeout_seconds)
         self._close = weakref.finalize(self, self._session.close)
-        self._columns: Mapping[str, Column] | None = None
         self._exact_users: set[str] = set()
-        self._lock = threading.Lock()  # a connection answers one question at a time
         if view is None:
-            schema, table = self._session.ask(lambda cursor: _found(cursor, table, str(url)))
-            self._relation, self._name = f"{quoted(schema)}.{quoted(table)}", f"{url}, table {schema}.{table}"
+            schema, table = self._session.run(lambda cursor: _find(cursor, table, str(url)))
+            self._relation = f"{quoted(schema)}.{quoted(table)}"
+            super().__init__(f"{url}, table {schema}.{table}")
         else:
-            self._relation, self._name = f"({view}\n) AS shown", f"{url}, a view"
-
-    @property
-    def name(self) -> str:
-        """See `Engine.name`: the URL and the table."""
-        return self._name
-
-    def columns(self) -> Mapping[str, Kind]:
-        """See `Engine.columns`."""
-        with self._lock:
-            return {name: column.kind for name, column in self._described().items()}
-
-    def scale(self, column: str) -> int:
-        """See `Engine.scale`."""
-        with self._lock:
-            number = self._described()[column].number
-        return 0 if number is None else number.scale
-
-    def check_sum(self, column: str) -> None:
-        """See `Engine.check_sum`."""
-        with self._lock:
-            check_sum(column, self._described()[column])
-
-    def data_version(self) -> str | None:
-        """None: PostgreSQL has no public name for the state of a table."""
-        return None
-
-    def check(self, request: HeadRequest) -> None:
-        with self._lock:
-            self._session.ask(lambda cursor: cursor.execute("SELECT 1").fetchall())
-            self._statement(request, bytes(32)).write()
-
-    def _statement(self, request: HeadRequest, seed: bytes) -> Statement:
-        columns = self._described()
-        self._check_user(request.user, columns[request.user])
-        return Statement(request, self._relation, columns, seed)
-
-    def head(
-        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
-    ) -> ExactHead:
-        """See `Engine.head`."""
-        with self._lock:
-            statement, columns = self._statement(request, seed), self._described()
-            fields = [(f"i{n}", arrow_type(columns[item])) for n, item in enumerate(request.items)]
-            counts = ["n"] if request.summed is None else ["n", "t"]
-            schema = pa.schema([*fields, *((name, pa.int64()) for name in counts)])
-            sql, bound = statement.write(), statement.bound
-            table = self._session.ask(lambda cursor: table_of(cursor, sql, bound, schema), progress)
-            return exact_head(table, request)
+            self._relation = f"({view}\n) AS shown"
+            super().__init__(f"{url}, a view")
 
     def fetch(self, statement: str) -> pa.Table:
-        """See `Engine.fetch`. A SELECT or VALUES, without a semicolon."""
+        """Return all rows of a SELECT or VALUES, without a semicolon."""
         with self._lock:
-            return self._session.ask(lambda cursor: _fetched(cursor, f"({statement}\n) AS shown"))
+            return self._session.run(lambda cursor: _fetched(cursor, f"({statement}\n) AS shown"))
 
     def close(self) -> None:
-        """Close the connection."""
         self._session.close()
 
-    def _described(self) -> Mapping[str, Column]:
-        if self._columns is None:
-            fields = self._session.ask(lambda cursor: columns_of(cursor, self._relation))
-            if len(dict(fields)) < len(fields):
-                raise InputError(f"{self._name} has two columns of one name; give each a name of its own")
-            self._columns = dict(fields)
-        return self._columns
+    def _ping(self) -> None:
+        self._session.ping()
+
+    def _describe(self) -> Mapping[str, Column]:
+        fields = self._session.run(lambda cursor: columns_of(cursor, self._relation))
+        if len(dict(fields)) < len(fields):
+            raise InputError(f"{self._name} has two columns of one name; give each a name of its own")
+        return dict(fields)
+
+    def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> PostgresStatement:
+        self._check_user(request.user, columns[request.user])
+        return PostgresStatement(request, self._relation, columns, seed)
+
+    def _run(self, statement: PostgresStatement, progress: Callable[[float], None] | None) -> pa.Table:
+        sql, schema = statement.write(), statement.schema()
+        return self._session.run(lambda cursor: table_of(cursor, sql, statement.bound, schema), progress)
 
     def _check_user(self, user: str, column: Column) -> None:
-        """Refuse users whose texts the table takes for equal though they differ: one of them would count as several.
+        """Refuse users whose texts a collation takes for equal though they differ: one of them would count as several.
 
         Raises:
             InputError: the column ignores case or the like.
@@ -167,9 +153,9 @@ class PostgresEngine(NoPairs):
             return
         exact = column.type in {"uuid", "enum"}
         if column.type == "text":
-            rules = f"to_regcollation(pg_collation_for((SELECT {quoted(user)} FROM {self._relation} LIMIT 0)))"
-            sql = f"SELECT collisdeterministic FROM pg_collation WHERE oid = {rules}"
-            exact = self._session.ask(lambda cursor: cursor.execute(sql).fetchall()) != [(False,)]
+            collation = f"to_regcollation(pg_collation_for((SELECT {quoted(user)} FROM {self._relation} LIMIT 0)))"
+            sql = f"SELECT collisdeterministic FROM pg_collation WHERE oid = {collation}"
+            exact = self._session.run(lambda cursor: cursor.execute(sql).fetchall()) != [(False,)]
         if not exact:
             raise InputError(
                 f"column {user!r} takes texts that differ for the same user; show each user as one text in a view, "
@@ -178,8 +164,8 @@ class PostgresEngine(NoPairs):
         self._exact_users.add(user)
 
 
-def _found(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
-    """The schema and name of a table.
+def _find(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
+    """Return the schema and name of a table.
 
     Raises:
         InputError: there is none of that name, or several.
@@ -188,10 +174,8 @@ def _found(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
     found = [] if table is None else cursor.execute(_FIND, [table.replace("\0", "\ufffd")]).fetchall()
     if len(found) != 1:
         names = [name for (name,) in cursor.execute(_LIST).fetchall()]
-        shown = ", ".join(map(repr, names[:_TABLES_SHOWN])) or "none"
-        others = " and others" if len(names) > _TABLES_SHOWN else ""
         wanted = "name a table" if table is None else f"there is {'no' if not found else 'more than one'} {table!r}"
-        raise InputError(f"{wanted}; the tables of {where} that may be read are {shown}{others}")
+        raise InputError(f"{wanted}; the tables of {where} that may be read are {listing(names)}")
     schema, name, hidden, foreign = found[0]
     if hidden:
         raise InexactHead(
@@ -204,7 +188,7 @@ def _found(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
 
 
 def _fetched(cursor: Cursor, relation: str) -> pa.Table:
-    """All that stands behind FROM.
+    """Return all rows of what is written behind FROM.
 
     Raises:
         EngineError: a column has a type that is not read, or two have one name.
@@ -214,17 +198,14 @@ def _fetched(cursor: Cursor, relation: str) -> pa.Table:
     unread = [name for name, column in fields if column.kind is Kind.OTHER]
     if unread or len(columns) < len(fields):
         raise EngineError("the statement selects a column of a type that is not read, or two of one name; use CAST, AS")
-    words = Statement(HeadRequest("", (), 1), relation, columns)
-    selected = ", ".join(f"{words.label(name)} AS {quoted(name)}" for name in columns)
+    statement = PostgresStatement(HeadRequest("", (), 1), relation, columns)
+    selected = ", ".join(f"{statement.label(name)} AS {quoted(name)}" for name in columns)
     schema = pa.schema([(name, arrow_type(column)) for name, column in fields])
     return table_of(cursor, f"SELECT {selected} FROM {relation}", [], schema)
 
 
-class Statement(HeadStatement):
-    """What PostgreSQL says in words of its own.
-
-    Text is compared and sorted by its bytes: by the rules of a language, texts that differ may be equal.
-    """
+class PostgresStatement(HeadStatement):
+    """The statement for a head in PostgreSQL's SQL. Text is compared and sorted by its bytes."""
 
     text: ClassVar[str] = "text"
     double: ClassVar[str] = "double precision"
@@ -235,47 +216,44 @@ class Statement(HeadStatement):
 
     @property
     def bound(self) -> list[Any]:
-        """What $1, $2, ... stand for: the listed labels, column by column, and the constants."""
+        """The values of $1, $2, ...: the listed labels, column by column, and the constants."""
         return [*self._listed, *self.parameters]
 
+    def schema(self) -> pa.Schema:
+        """Return the columns that the statement selects."""
+        fields = [(f"i{n}", arrow_type(self.columns[item])) for n, item in enumerate(self.request.items)]
+        counts = ["n"] if self.request.summed is None else ["n", "t"]
+        return pa.schema([*fields, *((name, pa.int64()) for name in counts)])
+
     def constant(self, text: str, type_: str | None) -> str:
-        """A constant of a type, None for text; bound."""
         self.parameters.append(text)
         return f"CAST(${len(self.bound)} AS {type_ or self.text})"
 
-    def label(self, column: str) -> str:
-        """Labels that Arrow and Python can hold; what is beyond them, infinity and NaN, is missing."""
+    def moment(self, column: str) -> str:
         name = self.quoted(column)
+        return f"({name} AT TIME ZONE 'UTC')" if self.columns[column].type == _ZONED else name
+
+    def label(self, column: str) -> str:
         match self.columns[column].kind:
             case Kind.TEXT:
-                return f"CAST({name} AS text){_BYTES}"
-            case Kind.DATE:
-                return f"CASE WHEN {name} BETWEEN {_DAYS} THEN {name} END"
-            case Kind.TIMESTAMP:
-                moment = self.compared(column, None)
-                return f"CASE WHEN {moment} BETWEEN {_MOMENTS} THEN {moment} END"
+                return f"CAST({self.quoted(column)} AS text){_BYTES}"
             case Kind.DECIMAL:
                 return self.compared(column, None)
         return super().label(column)
 
     def present(self, column: str) -> str:
-        """Whether a row has a label or user."""
-        return f"{self.label(column)} IS NOT NULL"
+        moment = self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}
+        return super().present(column) if moment else f"{self.label(column)} IS NOT NULL"
 
     def compared(self, column: str, kind: Kind | None) -> str:
-        """Text by its bytes, moments in UTC; NaN is missing, also among decimals."""
-        name = self.quoted(column)
-        match self.columns[column]:
-            case Column(kind=Kind.TEXT):
+        match self.columns[column].kind:
+            case Kind.TEXT:
                 return self.label(column)
-            case Column(type=type_) if type_ == ZONED:
-                return f"({name} AT TIME ZONE 'UTC')"
-            case Column(kind=Kind.DECIMAL):
-                return f"nullif({name}, CAST('NaN' AS numeric))"
+            case Kind.DECIMAL:  # which may be NaN here
+                return f"nullif({self.quoted(column)}, CAST('NaN' AS numeric))"
         return super().compared(column, kind)
 
     def listed(self) -> str:
-        """The listed items, from arrays of text."""
         casts = []
         for name, item in zip(self._names, self.request.items, strict=True):
             column = self.columns[item]
@@ -285,24 +263,22 @@ class Statement(HeadStatement):
         return f"(SELECT {', '.join(casts)} FROM unnest({arrays}) AS d({self._items})) AS listed"
 
     def as_text(self, name: str, column: str) -> str:
-        """Moments with all their microseconds, as everywhere; days in that form whatever the account prefers."""
         match self.columns[column].kind:
             case Kind.TIMESTAMP:
                 return f"to_char({name}, 'YYYY-MM-DD HH24:MI:SS.US')"
-            case Kind.DATE:
+            case Kind.DATE:  # a cast would follow the account's DateStyle
                 return f"to_char({name}, 'YYYY-MM-DD')"
         return super().as_text(name, column)
 
     def digest(self, text: str) -> str:
-        """MD5, sorted by its bytes."""
         return f"md5({text}){_BYTES}"
 
-    def _summand(self, column: str, scale: int) -> str:
-        """In a type without bounds."""
+    def summand(self, column: str, scale: int) -> str:
+        check_sum(column, self.columns[column])
         return f"CAST({self.compared(column, None)} AS numeric) * {10**scale}"
 
     def _fitted(self, column: str, operator: str, constant: Constant) -> tuple[str, str | None]:
-        """No text of PostgreSQL holds NUL: every text is as far from one with it as from what stands before that."""
+        # No text of PostgreSQL holds NUL: every text compares with one that does as with the part before the NUL.
         before, nul, _ = constant.text.partition("\0")
         if not nul:
             return super()._fitted(column, operator, constant)
@@ -312,7 +288,7 @@ class Statement(HeadStatement):
 
 
 def _texts(request: HeadRequest, columns: Mapping[str, Column]) -> list[list[str]]:
-    """The listed labels as text, column by column.
+    """Return the listed labels as text, column by column.
 
     Raises:
         InputError: a label is not a value that its column can hold, or an item is listed twice.
@@ -325,3 +301,231 @@ def _texts(request: HeadRequest, columns: Mapping[str, Column]) -> list[list[str
     if any("\0" in text for column in texts for text in column):
         raise InputError("the domain lists a label that PostgreSQL cannot hold: text with the character NUL")
     return texts
+
+
+class Session:
+    """A connection that is opened when it is needed, and closed after any failure on it.
+
+    Args:
+        url: of the server and its database.
+        password: of the account, or None if libpq finds it elsewhere.
+        seconds: how long an answer may take, or None.
+    """
+
+    def __init__(self, url: Url, password: str | None, seconds: float | None) -> None:
+        self._where = str(url)
+        self._account = "this account" if url.user is None else repr(url.user)
+        self._seconds = seconds
+        given: dict[str, Any] = {"host": url.host, "port": url.port, "dbname": url.path}
+        given |= {"user": url.user, "password": password, "connect_timeout": _CONNECT_SECONDS}
+        given |= {name: value for name, value in url.options.items() if name != "table"}
+        self._address = make_conninfo(**{name: value for name, value in given.items() if value not in {None, ""}})
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    def run(self, work: Callable[[Cursor], _Result], progress: Callable[[float], None] | None = None) -> _Result:
+        """Return what *work* returns, within one transaction that sees one state of the data and changes nothing.
+
+        Raises:
+            EngineError: the server cannot be reached, or failed, or took too long.
+            InputError: its database keeps text in another encoding than UTF-8.
+        """
+        finished = threading.Event()
+
+        def answered() -> _Result:
+            try:
+                connection = self._begun()
+                result = work(psycopg.RawCursor(connection))
+                connection.rollback()
+                return result
+            finally:
+                finished.set()
+
+        try:
+            return run(answered, lambda: self._cancel(finished), seconds=self._seconds, progress=progress)
+        except psycopg.Error as error:
+            self.close()
+            raise self._explained(error) from None
+        except pa.ArrowException:
+            self.close()
+            raise EngineError(f"{self._where} answered with values of another type than its columns had") from None
+        except BaseException:
+            self.close()  # a cancellation may come late, and must not hit the next request
+            raise
+
+    def ping(self) -> None:
+        """Connect, or see that the connection was not closed by the server; sends nothing on it.
+
+        Raises:
+            EngineUnreachable: the server cannot be reached.
+        """
+        if self._connection is not None:
+            try:
+                self._connection.pgconn.consume_input()  # does not block
+            except psycopg.OperationalError:
+                self.close()
+        if self._connection is None:
+            self._connection = self._connected()
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _begun(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """Return a connection with a transaction begun."""
+        if self._connection is not None:
+            try:
+                return self._set(self._connection)
+            except psycopg.OperationalError:  # it was lost between requests
+                self.close()
+        self._connection = self._connected()
+        return self._set(self._connection)
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        try:
+            connection = psycopg.connect(
+                self._address, client_encoding="UTF8", application_name="discreet", prepare_threshold=None
+            )
+        except psycopg.Error:
+            raise EngineUnreachable(self._refused()) from None
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        if connection.info.parameter_status("server_encoding") != "UTF8":
+            connection.close()
+            raise InputError(
+                f"the database {self._where} does not keep text as UTF8, in whose order labels are released"
+            )
+        return connection
+
+    def _set(self, connection: psycopg.Connection[tuple[Any, ...]]) -> psycopg.Connection[tuple[Any, ...]]:
+        """Begin a transaction, and pin for it whatever could make an answer another one.
+
+        Settings of a transaction hold also where connections are shared behind a pool.
+        """
+        settings = {"row_security": "off", "TimeZone": "UTC", "jit": "off"}  # off: an error, never fewer rows
+        if self._seconds is not None:
+            settings["statement_timeout"] = str(min(max(math.ceil(self._seconds * 1000), 1), _LONGEST_MILLISECONDS))
+        calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+        connection.execute(f"SELECT {calls}")
+        return connection
+
+    def _cancel(self, finished: threading.Event) -> None:
+        """Cancel on the server until *work* ends: a cancellation that comes between two statements is lost."""
+        while not finished.is_set():
+            connection = self._connection
+            if connection is not None:
+                try:
+                    connection.cancel_safe(timeout=_CANCEL_SECONDS)
+                except psycopg.Error:
+                    _hang_up(connection)
+            finished.wait(_CANCEL_SECONDS / 10)
+
+    def _refused(self) -> str:
+        match PGconn.ping(self._address.encode()):
+            case Ping.OK:
+                return (
+                    f"{self._where} refuses {self._account}: the account, its password or the database is wrong, or "
+                    "it may not connect"
+                )
+            case Ping.REJECT:
+                return f"the PostgreSQL server of {self._where} takes no connections now; try again later"
+        return f"there is no PostgreSQL server that answers at {self._where}; check the host, the port and the options"
+
+    def _explained(self, error: psycopg.Error) -> EngineError:
+        """Return the error without the server's message, which may hold data."""
+        if isinstance(error, psycopg.errors.QueryCanceled) and self._seconds is not None:
+            return EngineTimeout(f"the engine did not answer within {self._seconds:g} seconds")
+        return EngineError(self._failure(error))
+
+    def _failure(self, error: psycopg.Error) -> str:
+        match error:
+            case psycopg.errors.QueryCanceled():
+                return f"{self._where} stopped the statement: the account has a time limit, or it was cancelled there"
+            case psycopg.errors.InsufficientPrivilege():
+                return (
+                    f"{self._account} may not read all of it at {self._where}: "
+                    "a right is missing, or row security hides rows"
+                )
+            case psycopg.OperationalError() if error.sqlstate is None or error.sqlstate.startswith("57P"):
+                return f"the connection to {self._where} was lost"
+        return f"{self._where} could not answer ({type(error).__name__})"
+
+
+def _hang_up(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Shut down the socket to a server that cannot be told to cancel."""
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
+    except (OSError, psycopg.Error):
+        return  # it is gone already
+
+
+def table_of(cursor: Cursor, statement: str, parameters: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    """Run one statement with $1, $2, ... bound, and return its rows as Arrow columns of *schema*."""
+    cursor.execute(statement, parameters, binary=True)
+    batches = []
+    while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+        columns = zip(zip(*rows, strict=True), schema.types, strict=True)
+        batches.append(pa.record_batch([pa.array(values, type_) for values, type_ in columns], schema))
+    return pa.Table.from_batches(batches, schema)
+
+
+def columns_of(cursor: Cursor, relation: str) -> list[tuple[str, Column]]:
+    """Return the names and types of what is written behind FROM; a domain counts as its base type."""
+    cursor.execute(f"SELECT * FROM {relation} LIMIT 0", binary=True)
+    result = cursor.pgresult
+    fields = (
+        [] if result is None else [(result.fname(n), result.ftype(n), result.fmod(n)) for n in range(result.nfields)]
+    )
+    others = {oid for _, oid, _ in fields if oid >= _FIRST_OF_OTHERS}
+    known = {}
+    if others:
+        numbers = ", ".join(map(str, sorted(others)))
+        cursor.execute(
+            f"SELECT CAST(oid AS bigint), CAST(typname AS text), typtype = 'e' FROM pg_type WHERE oid IN ({numbers})"
+        )
+        known = {oid: _other(name, enumerated) for oid, name, enumerated in cursor.fetchall()}
+    return [((name or b"").decode(), _column(oid, modifier, known)) for name, oid, modifier in fields]
+
+
+def _other(name: str, enumerated: bool) -> Column:
+    """Return a column of a type that is not PostgreSQL's own."""
+    if enumerated:
+        return Column(Kind.TEXT, "enum")
+    return Column(Kind.TEXT, name) if name == "citext" else Column(Kind.OTHER, name)
+
+
+def _column(oid: int, modifier: int, others: dict[int, Column]) -> Column:
+    if oid in _INTEGERS:
+        name, bits = _INTEGERS[oid]
+        return Column(Kind.INTEGER, name, integer_type(name, bits))
+    if oid == _NUMERIC and modifier >= 0:
+        return _decimal(modifier - 4)
+    return _TYPES.get(oid) or others.get(oid) or Column(Kind.OTHER, "other")
+
+
+def _decimal(modifier: int) -> Column:
+    """Return numeric(p, s), whose s may be negative or above p, as a wider type in which it is not."""
+    precision, scale = modifier >> 16, ((modifier & 0x7FF) ^ 0x400) - 0x400
+    digits, behind = max(precision - scale, 0) + max(scale, 0), max(scale, 0)
+    if digits > _DIGITS_MOST:
+        return Column(Kind.OTHER, "numeric")
+    name = f"numeric({digits},{behind})"
+    return Column(Kind.DECIMAL, name, decimal_type(name, digits, behind))
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """Return the Arrow type of a column's labels."""
+    if column.kind is Kind.DECIMAL:
+        digits, scale = column.type[len("numeric(") : -1].split(",")
+        return pa.decimal128(int(digits), int(scale))
+    if column.kind is Kind.TIMESTAMP:
+        return pa.timestamp("us", "UTC" if column.type == _ZONED else None)
+    return {
+        Kind.TEXT: pa.string(),
+        Kind.INTEGER: pa.int64(),
+        Kind.BOOLEAN: pa.bool_(),
+        Kind.DATE: pa.date32(),
+        Kind.FLOAT: pa.float64(),
+    }[column.kind]

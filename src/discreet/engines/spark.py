@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-from discreet.engines.head import exact_head
-from discreet.engines.listed import typed_domain
-from discreet.engines.pairs import NoPairs
-from discreet.engines.spark_session import FAILURES, DriverQuestion, ServerQuestion, condition_of
-from discreet.engines.spark_statement import LISTED, ROWS, SparkStatement, column_of
-from discreet.engines.statement import check_sum
-from discreet.engines.url import parse_url
+from discreet.engines.base import SqlEngine, check_names, listing
+from discreet.engines.heads import typed_domain
+from discreet.engines.opening import parse_url
+from discreet.engines.spark_session import FAILURES, condition_of, open_session
+from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, InexactHead, InputError
+from discreet.question import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from discreet.engines.sql import Column
-    from discreet.engines.url import Url
-    from discreet.question import HeadRequest, Kind
-    from discreet.values import ExactHead
+    from discreet.engines.opening import Url
+    from discreet.question import HeadRequest
 
 _Result = TypeVar("_Result")
 
+ROWS, LISTED = "__discreet_rows", "__discreet_listed"
+"""The names of the rows and of the listed items in the session of a request."""
+
 _FILES = "source"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
-"""Where Spark says of text what it was declared as."""
+"""Metadata of text columns: the type they were declared with."""
 
 _STRICT = dict.fromkeys(("ignoreCorruptFiles", "ignoreMissingFiles", "ignoreInvalidPartitionPaths"), "false")
-"""Options of a table come before settings. Given here as well, Spark refuses a table that has them otherwise."""
+"""Options of a table win over settings. Given here as well, Spark refuses a table that has other ones."""
 
-_OTHERWISE = "_LEGACY_ERROR_TEMP_1151"
-_NOT_THERE = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE"}
+_OTHER_OPTIONS = "_LEGACY_ERROR_TEMP_1151"
+_NOT_FOUND = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PATH_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE"}
 _NOT_READ = {
     "COLUMN_ALREADY_EXISTS",
     "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER",
@@ -43,11 +43,24 @@ _NOT_READ = {
     "UNABLE_TO_INFER_SCHEMA",
     "UNRESOLVED_COLUMN",
 }
-_TABLES_SHOWN = 30
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_KINDS = {
+    **dict.fromkeys(_BITS, Kind.INTEGER),
+    "string": Kind.TEXT,
+    "varchar": Kind.TEXT,
+    "decimal": Kind.DECIMAL,
+    "float": Kind.FLOAT,
+    "double": Kind.FLOAT,
+    "boolean": Kind.BOOLEAN,
+    "date": Kind.DATE,
+    "timestamp": Kind.TIMESTAMP,
+    "timestamp_ntz": Kind.TIMESTAMP,
+}
+"""By Spark's names, without parameters; text that has a collation has a longer name."""
 
 
-class SparkEngine(NoPairs):
-    """A table that Spark reads; see `discreet.engines.base.Engine`.
+class SparkEngine(SqlEngine["SparkStatement"]):
+    """An engine for a table or files that Spark reads.
 
     Args:
         source_url: spark://local for Spark in this process (the one that runs already, or a new one on all cores),
@@ -60,7 +73,7 @@ class SparkEngine(NoPairs):
         timeout_seconds: how long a count may take, or None.
 
     Raises:
-        InputError: the URL cannot be meant, or there is neither a table nor files nor a view.
+        InputError: the URL is not valid, or there is neither a table nor files nor a view.
         EngineError: tables were to be listed, and Spark cannot be reached or started.
     """
 
@@ -73,103 +86,70 @@ class SparkEngine(NoPairs):
         password: str | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        self._url = _read(source_url)
+        self._url = _parse(source_url)
         self._password = self._url.password if password is None else password
         if self._password is not None and self._url.scheme != "sc":
             raise InputError("only a Spark Connect server (sc://) takes a password")
         self._table = self._url.options.get("table") if table is None else table
         self._path = self._url.options.get("path")
         self._view = view
+        named = f", table {self._table}" if self._table else f", files {self._path}" if self._path else ""
+        super().__init__(f"{self._url}{named}" + ("" if view is None else ", a view"), concurrent=True)
         self._seconds = timeout_seconds
-        self._columns: Mapping[str, Column] | None = None
         if self._table is not None and (self._path is not None or view is not None):
             raise InputError("name a table, or files, or a view, not a table and another")
         if self._table is None and self._path is None and view is None:
             raise InputError(f"name a table or files; the tables of {self._url} are {self._tables()}")
 
-    @property
-    def name(self) -> str:
-        """See `Engine.name`: the URL, and the table or the files."""
-        named = f", table {self._table}" if self._table else f", files {self._path}" if self._path else ""
-        return f"{self._url}{named}" + ("" if self._view is None else ", a view")
-
-    def columns(self) -> Mapping[str, Kind]:
-        """See `Engine.columns`."""
-        return {name: column.kind for name, column in self._described().items()}
-
-    def scale(self, column: str) -> int:
-        """See `Engine.scale`."""
-        number = self._described()[column].number
-        return 0 if number is None else number.scale
-
-    def check_sum(self, column: str) -> None:
-        """See `Engine.check_sum`."""
-        check_sum(column, self._described()[column])
-
-    def data_version(self) -> str | None:
-        """None: Spark has no name for the state of what its catalogs show."""
-        return None
-
-    def check(self, request: HeadRequest) -> None:
-        self._ask(lambda session: _table(session, "SELECT 1", []))
-        statement = SparkStatement(request, ROWS, self._described(), bytes(32))
-        statement.write()
-        if request.domain is not None:
-            typed_domain(request.domain, statement.label_types())
-
-    def head(
-        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
-    ) -> ExactHead:
-        """See `Engine.head`."""
-        statement = SparkStatement(request, ROWS, self._described(), seed)
-        text = statement.write()
-        listed = None if request.domain is None else typed_domain(request.domain, statement.label_types())
-
-        def count(session: SparkSession) -> pa.Table:
-            self._rows(session)
-            if listed is not None:
-                session.createDataFrame(listed, statement.listed_schema()).createOrReplaceTempView(LISTED)
-            return _table(session, text, statement.parameters)
-
-        return exact_head(self._ask(count, progress), request)
-
     def fetch(self, statement: str) -> pa.Table:
-        """See `Engine.fetch`."""
-
         def select(session: SparkSession) -> pa.Table:
-            self._files(session)
+            self._name_files(session)
             return _table(session, statement, [])
 
-        return self._ask(select)
+        return self._in_session(select)
 
     def close(self) -> None:
-        """Nothing is open between questions. A Spark in this process goes on: others may be using it."""
+        """Do nothing: no session is open between requests. A Spark in this process goes on for its other users."""
 
-    def _described(self) -> Mapping[str, Column]:
-        if self._columns is None:
-            try:
-                fields = self._ask(lambda session: self._rows(session).schema.fields)
-            except _NotThereError as error:
-                raise InputError(str(error)) from None
-            if len({field.name.casefold() for field in fields}) < len(fields):
-                raise InputError(f"{self.name} has columns whose names differ in case only, or not at all")
-            if any("${" in field.name for field in fields):
-                # On their way to the readers of files, names are filled in with settings, and found to be missing.
-                raise InputError(f"Spark may take a column for empty whose name holds '${{'; rename it in {self.name}")
-            self._columns = {
-                field.name: column_of(field.dataType.simpleString(), field.metadata.get(_DECLARED, ""))
-                for field in fields
-            }
-        return self._columns
+    def _ping(self) -> None:
+        open_session(self._url, self._password).ping()
 
-    def _files(self, session: SparkSession) -> None:
-        """Let statements of the data owner's call the files by the name of source."""
+    def _describe(self) -> Mapping[str, Column]:
+        try:
+            fields = self._in_session(lambda session: self._name_rows(session).schema.fields)
+        except _NotFoundError as error:
+            raise InputError(str(error)) from None
+        check_names([field.name for field in fields], self.name)
+        if any("${" in field.name for field in fields):
+            # In the names that readers of files get, Spark substitutes settings, and then finds no such column.
+            raise InputError(f"Spark may take a column for empty whose name holds '${{'; rename it in {self.name}")
+        return {
+            field.name: column_of(field.dataType.simpleString(), field.metadata.get(_DECLARED, "")) for field in fields
+        }
+
+    def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> SparkStatement:
+        return SparkStatement(request, columns, seed)
+
+    def _run(self, statement: SparkStatement, progress: Callable[[float], None] | None) -> pa.Table:
+        sql = statement.write()
+
+        def count(session: SparkSession) -> pa.Table:
+            self._name_rows(session)
+            if statement.items_listed is not None:
+                listed = session.createDataFrame(statement.items_listed, statement.listed_schema())
+                listed.createOrReplaceTempView(LISTED)
+            return _table(session, sql, statement.parameters)
+
+        return self._in_session(count, progress)
+
+    def _name_files(self, session: SparkSession) -> None:
+        """Give the files the name source, for statements of the data owner's."""
         if self._path is not None:
             session.read.options(**_STRICT).parquet(self._path).createOrReplaceTempView(_FILES)
 
-    def _rows(self, session: SparkSession) -> Any:  # noqa: ANN401 - a data frame of Spark's or of Spark Connect's
-        """The table, the files or the view, which statements know as `ROWS`."""
-        self._files(session)
+    def _name_rows(self, session: SparkSession) -> Any:  # noqa: ANN401 - a data frame of Spark's or of Spark Connect's
+        """Give the table, the files or the view the name `ROWS`, and return it."""
+        self._name_files(session)
         if self._view is not None:
             # Between parentheses, nothing but a query can stand.
             rows = session.sql(f"SELECT * FROM ({self._view}\n)")
@@ -178,38 +158,40 @@ class SparkEngine(NoPairs):
         rows.createOrReplaceTempView(ROWS)
         return rows
 
-    def _ask(self, work: Callable[[SparkSession], _Result], progress: Callable[[float], None] | None = None) -> _Result:
-        kind = ServerQuestion if self._url.scheme == "sc" else DriverQuestion
+    def _in_session(
+        self, work: Callable[[SparkSession], _Result], progress: Callable[[float], None] | None = None
+    ) -> _Result:
+        """Return what *work* returns, in a Spark session of its own."""
+        session = open_session(self._url, self._password)
         try:
-            return kind(self._url, self._password).ask(work, seconds=self._seconds, progress=progress)
+            return session.run(work, seconds=self._seconds, progress=progress)
         except FAILURES as error:
-            raise self._told(condition_of(error)) from None
+            raise self._explained(condition_of(error)) from None
 
-    def _told(self, condition: str) -> EngineError:
-        """What went wrong, in words of ours: Spark's may hold data."""
-        if condition in _NOT_THERE:
-            return _NotThereError(f"Spark finds no such table or file: {self.name}")
+    def _explained(self, condition: str) -> EngineError:
+        """Return the error without Spark's message, which may hold data."""
+        if condition in _NOT_FOUND:
+            return _NotFoundError(f"Spark finds no such table or file: {self.name}")
         if {condition, condition.partition(".")[0]} & _NOT_READ:
-            return _NotThereError(f"Spark cannot read it as a table, as Parquet files or as a SELECT: {self.name}")
-        if condition == _OTHERWISE:
+            return _NotFoundError(f"Spark cannot read it as a table, as Parquet files or as a SELECT: {self.name}")
+        if condition == _OTHER_OPTIONS:
             return InexactHead(f"options of its own leave files out of it: {self.name}; take {', '.join(_STRICT)} away")
         if condition == "UNAVAILABLE":
             return EngineError(f"no Spark Connect server answers at {self._url}; check the host and the port")
         if condition in {"UNAUTHENTICATED", "PERMISSION_DENIED"}:
-            return EngineError(f"{self._url} lets nobody in with this password, or with none")
+            return EngineError(f"{self._url} refuses this password, or a missing one")
         return EngineError(f"Spark could not answer: {self.name} ({condition})")
 
     def _tables(self) -> str:
-        names = [table.name for table in self._ask(lambda session: session.catalog.listTables())]
-        shown = ", ".join(map(repr, names[:_TABLES_SHOWN])) or "none"
-        return f"{shown} and others" if len(names) > _TABLES_SHOWN else shown
+        names = [table.name for table in self._in_session(lambda session: session.catalog.listTables())]
+        return listing(names)
 
 
-class _NotThereError(EngineError):
-    """There is no such table or file, or it is none."""
+class _NotFoundError(EngineError):
+    """There is no such table or file, or it cannot be read as one."""
 
 
-def _read(source_url: str) -> Url:
+def _parse(source_url: str) -> Url:
     url = parse_url(source_url)
     remote = url.scheme == "sc"
     url.check_options({"table", "path", "ssl"} if remote else {"table", "path"})
@@ -224,8 +206,89 @@ def _read(source_url: str) -> Url:
 
 
 def _table(session: SparkSession, statement: str, parameters: list[str]) -> pa.Table:
-    """What *statement* returns; moments without their zone, which is UTC, and nothing marked as never missing."""
+    """Return the rows of *statement*; timestamps without their zone, which is UTC, and all columns nullable."""
     table: pa.Table = session.sql(statement, args=parameters).toArrow()
     moment = pa.timestamp("us")
     types = [moment if pa.types.is_timestamp(type_) else type_ for type_ in table.schema.types]
     return table.cast(pa.schema(list(zip(table.column_names, types, strict=True))))
+
+
+def column_of(type_: str, declared: str = "") -> Column:
+    """Return a column of Spark's type.
+
+    Args:
+        type_: as Spark calls it in short.
+        declared: as which other type of text it was declared, if it was: char(n) is padded with blanks.
+    """
+    base, _, parameters = type_.rstrip(")").partition("(")
+    kind = Kind.OTHER if declared.startswith("char") else _KINDS.get(base, Kind.OTHER)
+    if kind is Kind.DECIMAL:
+        digits, scale = map(int, parameters.split(","))
+        return Column(kind, type_, decimal_type(type_, digits, scale))
+    if kind is Kind.INTEGER:
+        return Column(kind, type_, integer_type(type_, _BITS[base]))
+    return Column(kind, type_)
+
+
+class SparkStatement(HeadStatement):
+    """The statement for a head in Spark's SQL. Its text is compared by bytes unless it has a collation.
+
+    Args:
+        request: what is wanted.
+        columns: of the relation `ROWS`.
+        seed: which random items of a user are kept.
+
+    Attributes:
+        items_listed: the listed items, for a relation `LISTED`, or None.
+
+    Raises:
+        InputError: the domain lists a label that its column cannot hold, or an item twice.
+    """
+
+    text: ClassVar[str] = "STRING"
+    types: ClassVar[Mapping[Kind, str]] = {**HeadStatement.types, Kind.TIMESTAMP: "TIMESTAMP_NTZ"}
+
+    def __init__(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes = b"") -> None:
+        super().__init__(request, ROWS, columns, seed)
+        types = {item: _label_type(columns[item]) for item in request.items}
+        self.items_listed = None if request.domain is None else typed_domain(request.domain, types)
+
+    def listed_schema(self) -> str:
+        """Return the listed items' columns with their types, as Spark writes a schema."""
+        columns = [self.columns[item] for item in self.request.items]
+        words = {**self.types, Kind.TEXT: self.text, Kind.INTEGER: "BIGINT"}
+        types = [words.get(column.kind, column.type) for column in columns]
+        return ", ".join(f"{name} {type_}" for name, type_ in zip(self._names, types, strict=True))
+
+    def quoted(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def moment(self, column: str) -> str:
+        name = self.quoted(column)
+        return f"CAST({name} AS TIMESTAMP_NTZ)" if self.columns[column].type == "timestamp" else name
+
+    def label(self, column: str) -> str:
+        if self.columns[column].kind is Kind.TEXT:  # Spark does not check that text is UTF-8
+            return f"make_valid_utf8({self.quoted(column)})"
+        return super().label(column)
+
+    def as_text(self, name: str, column: str) -> str:
+        if self.columns[column].kind is Kind.TIMESTAMP:
+            return f"date_format({name}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+        return super().as_text(name, column)
+
+    def listed(self) -> str:
+        return LISTED
+
+
+def _label_type(column: Column) -> pa.DataType:
+    if column.kind is Kind.DECIMAL:
+        digits, scale = map(int, column.type.removeprefix("decimal(").rstrip(")").split(","))
+        return pa.decimal128(digits, scale)
+    return {
+        Kind.TEXT: pa.string(),
+        Kind.INTEGER: pa.int64(),
+        Kind.BOOLEAN: pa.bool_(),
+        Kind.DATE: pa.date32(),
+        Kind.TIMESTAMP: pa.timestamp("us"),
+    }[column.kind]

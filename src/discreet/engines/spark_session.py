@@ -1,11 +1,17 @@
-"""Asking Spark, in this process or at a Spark Connect server: each question in a session of its own."""
+"""Sessions of Spark, in this process or at a Spark Connect server: one for each request."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import os
+import shutil
+import socket
+import subprocess
 import threading
 import uuid
+import warnings
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -14,9 +20,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped, import-not-f
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
-from discreet.engines.running import run
-from discreet.engines.spark_driver import driver, unwarned
-from discreet.errors import EngineError, InexactHead
+from discreet.engines.base import run
+from discreet.errors import EngineError, EngineUnreachable, InexactHead
 
 if TYPE_CHECKING:
     import logging
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from discreet.engines.url import Url
+    from discreet.engines.opening import Url
 
 _Result = TypeVar("_Result")
 
@@ -49,39 +54,50 @@ _PINNED = {
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 _REFUSED = ("spark.files.ignoreCorruptFiles", "spark.files.ignoreMissingFiles")
-"""What would leave rows out and cannot be set for a session; of all of Spark, for tables in Hive's formats."""
+"""Settings of the whole of Spark that leave rows of Hive's tables out, and cannot be set for a session."""
 
 _CANCEL_SECONDS = 0.2
+_CONNECT_SECONDS = 10
+_MASTER_PORT, _CONNECT_PORT = 7077, 15002
+_DRIVER_MEMORY = "2g"
+_starting = threading.Lock()  # there is one Spark in a process
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
-class Question:
-    """One question to Spark, in a session of its own: it sees the data as they are now, under settings of ours.
+def open_session(url: Url, password: str | None) -> SessionRun:
+    """Return a session that is not connected yet, of the kind that *url* asks for.
 
     Args:
         url: where Spark is.
         password: the token of a Spark Connect server, or None.
     """
+    return ServerSession(url, password) if url.scheme == "sc" else DriverSession(url)
 
-    def __init__(self, url: Url, password: str | None) -> None:
-        self._url = url
-        self._password = password
+
+class SessionRun(ABC):
+    """One piece of work in a Spark session of its own: it sees the data as they are now, under our settings."""
+
+    def __init__(self) -> None:
         self._ended = threading.Event()
 
-    def ask(
+    def run(
         self,
         work: Callable[[SparkSession], _Result],
         *,
         seconds: float | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> _Result:
-        """What *work* returns.
+        """Return what *work* returns.
 
         Raises:
-            EngineError: Spark cannot be reached, cannot be set as it must be, or took too long.
-            PySparkException: or another of `FAILURES`: whatever fails in *work*.
+            EngineError: Spark cannot be reached, does not take a setting, or took too long.
+            PySparkException: or another of `FAILURES`: any failure of *work*.
         """
         return run(lambda: self._answer(work), self._cancel, seconds=seconds, progress=progress, share=self._share)
+
+    @abstractmethod
+    def ping(self) -> None:
+        """Raise `EngineUnreachable` unless Spark can be reached; no session is opened."""
 
     def _answer(self, work: Callable[[SparkSession], _Result]) -> _Result:
         with _silence():
@@ -94,41 +110,46 @@ class Question:
                 self._close()
 
     def _cancel(self) -> None:
-        """Interrupt until it ends: what has not reached Spark yet is not there to be interrupted."""
+        """Interrupt until it ends: what has not reached Spark yet cannot be interrupted."""
         while not self._ended.wait(_CANCEL_SECONDS):
             with contextlib.suppress(*FAILURES):
                 self._interrupt()
 
-    def _opened(self) -> SparkSession:
-        raise NotImplementedError
+    @abstractmethod
+    def _opened(self) -> SparkSession: ...
 
-    def _interrupt(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _interrupt(self) -> None: ...
 
-    def _share(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def _share(self) -> float: ...
 
-    def _close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _close(self) -> None: ...
 
 
-class DriverQuestion(Question):
-    """A question to Spark whose driver is this process: local, or of a standalone cluster."""
+class DriverSession(SessionRun):
+    """A session of a Spark whose driver is this process: local, or of a standalone cluster."""
 
-    _context: SparkContext
+    def __init__(self, url: Url) -> None:
+        super().__init__()
+        self._url = url
+        self._group = f"discreet-{uuid.uuid4()}"
+        self._context: SparkContext
 
-    def ask(
+    def ping(self) -> None:
+        # In a thread, too: Spark would handle Ctrl-C in the main thread itself.
+        self._context = run(lambda: _driver(self._url), lambda: None)
+
+    def run(
         self,
         work: Callable[[SparkSession], _Result],
         *,
         seconds: float | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> _Result:
-        """See `Question.ask`; the time that Spark takes to start is not counted."""
-        # In a thread, too: Spark would make Ctrl-C in the main thread its own.
-        self._context = run(lambda: driver(self._url), lambda: None)
-        self._group = f"discreet-{uuid.uuid4()}"
-        return super().ask(work, seconds=seconds, progress=progress)
+        self.ping()  # the time that Spark takes to start is not counted
+        return super().run(work, seconds=seconds, progress=progress)
 
     def _opened(self) -> SparkSession:
         from pyspark.sql import SparkSession
@@ -147,14 +168,21 @@ class DriverQuestion(Question):
         return _ratio((stage.numCompletedTasks, stage.numTasks) for stage in known)
 
     def _close(self) -> None:
-        """The session goes with its last name; Spark stays for other questions."""
+        """Do nothing: the session ends with its last reference, and Spark stays for others."""
 
 
-class ServerQuestion(Question):
-    """A question to a Spark Connect server."""
+class ServerSession(SessionRun):
+    """A session of a Spark Connect server."""
 
-    _session: Any = None
-    _done = 0.0
+    def __init__(self, url: Url, password: str | None) -> None:
+        super().__init__()
+        self._url = url
+        self._password = password
+        self._session: Any = None
+        self._done = 0.0
+
+    def ping(self) -> None:
+        _reach(self._url, _CONNECT_PORT)
 
     def _opened(self) -> SparkSession:
         with unwarned():
@@ -180,18 +208,18 @@ class ServerQuestion(Question):
     def _close(self) -> None:
         if self._session is not None:
             self._session.stop()
-            # Spark would keep what it knows of the session until the process ends.
+            # Spark would keep the session's state until the process ends.
             atexit.unregister(getattr(self._session.client, "_on_exit", None))  # type: ignore[arg-type, unused-ignore]
 
 
 def _ratio(stages: Iterable[tuple[int, int]]) -> float:
-    """The share of the tasks that are done."""
+    """Return the share of the tasks that are done."""
     known = list(stages)
     return sum(done for done, _ in known) / max(sum(tasks for _, tasks in known), 1)
 
 
 def condition_of(error: Exception) -> str:
-    """A word for what went wrong that holds no data: Spark's name of the error, the state of the call, or its class."""
+    """Return a name of the error that holds no data: Spark's, the status of the call, or the class."""
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     status = getattr(error, "getGrpcStatusCode", None)
     if condition is None and status is not None and status().name not in {"UNKNOWN", "INTERNAL"}:
@@ -205,35 +233,110 @@ def _pin(session: SparkSession) -> None:
             if session.conf.get(name) != value:
                 session.sql(f"SET {name}={value}")  # not conf.set(), which warns of what is deprecated
     except PySparkException as error:
-        if error.getCondition() is None:  # nothing was said about the setting
+        if error.getCondition() is None:  # it is not about the setting
             raise
         raise EngineError(f"Spark does not let {name} be {value}, without which no head is exact") from None
     for name in _REFUSED:
         if session.conf.get(name, "false") != "false":
-            raise InexactHead(f"Spark leaves out rows without a word while {name} is on; switch it off")
+            raise InexactHead(f"Spark leaves out rows silently while {name} is on; switch it off")
 
 
 def connect_url(url: Url, password: str | None) -> str:
-    """Where a Spark Connect server is, as Spark writes it."""
+    """Return the URL of a Spark Connect server as Spark writes it."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     given = {"user_id": url.user, "token": password, "use_ssl": url.options.get("ssl")}
     parameters = [f"{name}={quote(value, safe='')}" for name, value in given.items() if value is not None]
-    return f"sc://{host}:{url.port or 15002}/" + "".join(f";{parameter}" for parameter in parameters)
+    return f"sc://{host}:{url.port or _CONNECT_PORT}/" + "".join(f";{parameter}" for parameter in parameters)
 
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keep from the screen what Spark says of errors in this thread: it may hold data."""
+    """Keep Spark from printing the errors of this thread, which may hold data."""
     thread = threading.get_ident()
 
-    def heard(record: logging.LogRecord) -> bool:
+    def is_other(record: logging.LogRecord) -> bool:
         return record.thread != thread
 
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
     for logger in loggers:
-        logger.addFilter(heard)
+        logger.addFilter(is_other)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(heard)
+            logger.removeFilter(is_other)
+
+
+def _driver(url: Url) -> SparkContext:
+    """Return the Spark in this process, or start one; it runs as long as the process does.
+
+    Raises:
+        EngineUnreachable: the cluster cannot be reached.
+        EngineError: it does not start, or the one that runs belongs to another cluster.
+    """
+    from pyspark import SparkContext
+
+    with _starting:
+        running = SparkContext._active_spark_context
+        if running is not None and _has_ended(SparkContext):
+            # Spark's Java process was killed. PySpark would go on talking to it.
+            running._jsc = None  # type: ignore[assignment, unused-ignore]
+            SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = running = None
+        if running is None:
+            return _started(url)
+    if url.host == "local" or running.master == str(url):
+        return running
+    raise EngineError(f"this process runs Spark at {running.master} already, and there can be only one")
+
+
+@contextlib.contextmanager
+def unwarned() -> Iterator[None]:
+    """Silence warnings about new versions of pandas, which is not used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+def _has_ended(context: type[SparkContext]) -> bool:
+    process = getattr(context._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def _started(url: Url) -> SparkContext:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    settings = {
+        "spark.app.name": "discreet",
+        "spark.master": "local[*]" if url.host == "local" else str(url),
+        "spark.driver.memory": _DRIVER_MEMORY,
+        "spark.ui.enabled": "false",
+    }
+    if url.host == "local":
+        settings |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        _reach(url, _MASTER_PORT)
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        raise EngineError("Spark needs Java 17 or later, and there is none; install one, or set JAVA_HOME")
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    launch: Any = launch_gateway
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        gateway = None if SparkContext._gateway else launch(conf, silent)
+        with unwarned():
+            return SparkContext(conf=conf, gateway=gateway)
+    except (PySparkException, Py4JError, OSError):
+        raise EngineError(f"Spark does not start; it needs Java 17 or later and {_DRIVER_MEMORY} of memory") from None
+
+
+def _reach(url: Url, default_port: int) -> None:
+    """Connect once and hang up: Spark itself would try for a minute.
+
+    Raises:
+        EngineUnreachable: nothing accepts connections there.
+    """
+    try:
+        socket.create_connection((url.host, url.port or default_port), timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        raise EngineUnreachable(f"no Spark answers at {url}; check the host and the port") from None

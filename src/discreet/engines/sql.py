@@ -1,7 +1,15 @@
-"""SQL for heads, written anew from values: names are quoted, constants are bound. No text of an analyst gets here.
+"""SQL for heads: one shape of statement for all engines, so that their heads are equal to the byte.
 
-Nor does a constant of an analyst ever make an engine fail on some rows and not on others, which would tell about them
-for nothing: numbers are fitted to the column's type beforehand, so that no value of a column is ever cast to theirs.
+**The rule**: no value of a row decides whether a statement fails, or how. Whether there is an answer, and which error,
+would tell about one user without noise. So the generated SQL is total:
+
+- no value of a column is ever cast to the type of a constant: constants are fitted to the column's type (`fit`);
+- casts of columns cannot fail, by the declared types, or are TRY_CAST;
+- sums are of exact numbers that cannot overflow, by the declared type (`check_sum`), and totals saturate;
+- dates and timestamps outside the years 1 to 9999, which Arrow and Python cannot hold, are missing values;
+- what cannot be made total is refused by its declared type, before a row is read.
+
+No text of an analyst gets into a statement: names are quoted, constants are bound or checked literals.
 """
 
 from __future__ import annotations
@@ -11,12 +19,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
+from discreet.errors import InputError
 from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Some
+from discreet.values import LARGEST_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.question import Constant, Predicate
+    from discreet.question import Constant, HeadRequest, Predicate
+
+_SUMMED_DIGITS = 20
+"""Of numbers that can be summed: 10^18 of them have a sum that no engine's decimals are too small for."""
+
+_SCALED_DIGITS = 36
+"""Digits of a decimal's type and digits behind its point, together: its product with 10^scale has room for both."""
+
+_MOMENTS = (Kind.DATE, Kind.TIMESTAMP)
+_LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
+_NEVER, _ALWAYS = "<>", "="  # of a column with itself: NULL stays NULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +56,18 @@ class NumberType:
     scale: int = 0
 
 
+def integer_type(name: str, bits: int, *, signed: bool = True) -> NumberType:
+    """Return the type of integers of so many bits."""
+    most = Fraction(2 ** (bits - signed) - 1)
+    return NumberType(name, -most - 1 if signed else Fraction(0), most)
+
+
+def decimal_type(name: str, digits: int, scale: int) -> NumberType:
+    """Return the type of decimals of so many digits, *scale* of them behind the point."""
+    most = Fraction(10**digits - 1, 10**scale)
+    return NumberType(name, -most, most, scale)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table, as an engine describes it.
@@ -51,30 +83,70 @@ class Column:
     number: NumberType | None = None
 
 
-_NEVER, _ALWAYS = "<>", "="  # of a column with itself: NULL stays NULL
-
-
 def quoted(name: str) -> str:
-    """*name* as an SQL identifier."""
+    """Return *name* as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text_literal(text: str) -> str:
-    """*text* as an SQL literal, for places that take no parameters."""
+    """Return *text* as an SQL literal, for places that take no parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 
-class Conditions:
-    """Filters in the words of standard SQL; engines override what they say otherwise.
+def fit(operator: str, value: Fraction, number: NumberType) -> tuple[str, str | None]:
+    """Return a comparison with a number that the column's type can hold, true for the same values of the column.
+
+    Returns:
+        the operator and the number as text; or the operator of the column with itself that is always, or never, true.
+    """
+    unit = 10**number.scale
+    below = Fraction(math.floor(value * unit), unit)
+    if operator in {"=", "<>"} and not (below == value and number.least <= value <= number.most):
+        return (_NEVER if operator == "=" else _ALWAYS), None
+    if below > number.most:
+        return (_ALWAYS if operator in {"<", "<="} else _NEVER), None
+    if below < number.least:
+        return (_ALWAYS if operator in {">", ">="} else _NEVER), None
+    if below != value:
+        operator = {"<": "<=", ">=": ">"}.get(operator, operator)
+    whole = abs(below.numerator * (unit // below.denominator))
+    digits = f"{whole // unit}.{whole % unit:0{number.scale}d}" if number.scale else str(whole)
+    return operator, f"-{digits}" if below < 0 else digits
+
+
+def check_sum(name: str, column: Column) -> None:
+    """Raise unless a column can be summed.
+
+    Raises:
+        InputError: it holds no exact numbers, or such with too many digits.
+    """
+    number = column.number
+    digits = math.inf if number is None else len(str(int(number.most * 10**number.scale)))
+    if number is None or digits > _SUMMED_DIGITS or digits + number.scale > _SCALED_DIGITS:
+        raise InputError(
+            f"column {name!r} cannot be summed: only exact numbers of at most {_SUMMED_DIGITS} digits can, and at most "
+            f"{_SCALED_DIGITS} with those behind the point counted twice"
+        )
+
+
+class HeadStatement:
+    """The statement for a head in standard SQL; engines override the parts that they write differently.
+
+    From the inside out: the rows that count; from them the pairs of a user and an item, where more than distinct users
+    is counted; from the pairs each item's count; of those the largest, ties by label.
 
     Args:
+        request: what is wanted.
+        relation: what is written behind FROM.
         columns: the table's.
+        seed: which random items of a user are kept, where their number is bounded.
 
     Attributes:
-        parameters: what was bound so far, in order.
+        parameters: the values of the placeholders written so far, in order.
     """
 
     placeholder: ClassVar[str] = "?"
+    text: ClassVar[str] = "VARCHAR"
     double: ClassVar[str] = "DOUBLE"
     types: ClassVar[Mapping[Kind, str]] = {
         Kind.DATE: "DATE",
@@ -82,12 +154,129 @@ class Conditions:
         Kind.BOOLEAN: "BOOLEAN",
     }
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
+    def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes = b"") -> None:
+        self.request = request
         self.columns = columns
         self.parameters: list[str] = []
+        self._relation = relation
+        self._seed = seed
+        self._names = [f"i{n}" for n in range(len(request.items))]
+        self._items = ", ".join(self._names)
+        self._leading = "".join(f"{name}, " for name in self._names)
+        self._grouped = f" GROUP BY {self._items}" if self._names else ""
+
+    def write(self) -> str:
+        """Return the statement. It selects i0, i1, ... (labels), n (counts) and, if a column is summed, t (sums)."""
+        counts = self._counts(self.rows())
+        if not self._names:
+            return counts
+        return f"{counts} ORDER BY n DESC, {self.ordered()} LIMIT {self.request.limit + 1}"
+
+    def rows(self) -> str:
+        """Return a SELECT of the rows that count: i0, i1, ... (labels), u (users) and, if a column is summed, x.
+
+        Rows that the filter drops, without a user, or with an item that is not listed are left out.
+        """
+        request = self.request
+        needed = (request.user,) if request.keep_missing else (request.user, *request.items)
+        kept = [self.present(column) for column in needed]
+        if request.where is not None:
+            kept.append(self.filtered(request.where))
+        selected = [f"{self.label(item)} AS {name}" for item, name in zip(request.items, self._names, strict=True)]
+        selected.append(f"{self.user(request.user)} AS u")
+        if request.summed is not None:
+            selected.append(f"{self.summand(request.summed.column, request.summed.scale)} AS x")
+        rows = f"SELECT {', '.join(selected)} FROM {self._relation} WHERE {' AND '.join(kept)}"
+        if request.domain is None:
+            return rows
+        value = "" if request.summed is None else ", x"
+        return f"SELECT {self._items}, u{value} FROM ({rows}) AS r JOIN {self.listed()} USING ({self._items})"
+
+    # Parts that engines write differently.
+
+    def quoted(self, name: str) -> str:
+        """Return *name* as an identifier."""
+        return quoted(name)
+
+    def constant(self, text: str, type_: str | None) -> str:
+        """Return a constant of a type, None for text; bound."""
+        self.parameters.append(text)
+        return self.placeholder if type_ is None else f"CAST({self.placeholder} AS {type_})"
+
+    def moment(self, column: str) -> str:
+        """Return a date or timestamp as a value that compares with those of `types`; what does not fit is NULL."""
+        return self.quoted(column)
+
+    def label(self, column: str) -> str:
+        """Return a label as text, BIGINT, DECIMAL, BOOLEAN, DATE or TIMESTAMP, text compared by its bytes."""
+        kind = self.columns[column].kind
+        if kind in _MOMENTS:
+            moment = self.moment(column)
+            return f"CASE WHEN {self.present(column)} THEN {moment} END" if self.request.keep_missing else moment
+        return f"CAST({self.quoted(column)} AS BIGINT)" if kind is Kind.INTEGER else self.quoted(column)
+
+    def user(self, column: str) -> str:
+        """Return the value that tells users apart."""
+        return self.moment(column) if self.columns[column].kind in _MOMENTS else self.label(column)
+
+    def present(self, column: str) -> str:
+        """Return the condition that a row has a label or user; it has no NULLs where it is true."""
+        kind = self.columns[column].kind
+        if kind not in _MOMENTS:
+            return f"{self.quoted(column)} IS NOT NULL"
+        first, last = (f"CAST('{text}' AS {self.types[kind]})" for text in ("0001-01-01", _LAST[kind]))
+        return f"({self.moment(column)} BETWEEN {first} AND {last})"
+
+    def compared(self, column: str, kind: Kind | None) -> str:
+        """Return a column that is compared with constants of *kind*, or with none. NaN counts as missing."""
+        del kind
+        match self.columns[column].kind:
+            case Kind.FLOAT:
+                return f"nullif({self.quoted(column)}, CAST('NaN' AS {self.double}))"
+            case Kind.DATE | Kind.TIMESTAMP:
+                return self.moment(column)
+        return self.quoted(column)
+
+    def summand(self, column: str, scale: int) -> str:
+        """Return a value in units of its last digit, in a type in which no sum overflows.
+
+        Raises:
+            InputError: the column cannot be summed.
+        """
+        check_sum(column, self.columns[column])
+        name = self.quoted(column)
+        whole = f"{name} * CAST({10**scale} AS DECIMAL({scale + 1}, 0))" if scale else name
+        return f"CAST({whole} AS DECIMAL(38, 0))"
+
+    def ordered(self) -> str:
+        """Return the labels in ascending order, missing ones first."""
+        return ", ".join(f"{name} ASC NULLS FIRST" for name in self._names)
+
+    def listed(self) -> str:
+        """Return a relation of the listed items: columns i0, i1, ... in the types of the labels."""
+        return "listed"
+
+    def as_text(self, name: str, column: str) -> str:
+        """Return the label or user *name*, selected from *column*, as the text that all engines write."""
+        del column
+        return f"CAST({name} AS {self.text})"
+
+    def size(self, text: str) -> str:
+        """Return the bytes of a text in UTF-8, as text."""
+        return f"CAST(octet_length({text}) AS {self.text})"
+
+    def digest(self, text: str) -> str:
+        """Return MD5 in lower-case hexadecimal digits, compared by their bytes."""
+        return f"md5({text})"
+
+    def same(self, left: str, right: str) -> str:
+        """Return the condition that two labels are equal or both missing, in a form that the engine can join by."""
+        return f"{left} IS NOT DISTINCT FROM {right}"
+
+    # Filters.
 
     def filtered(self, predicate: Predicate) -> str:
-        """*predicate* in SQL, fully parenthesised."""
+        """Return *predicate* in SQL, fully parenthesised."""
         match predicate:
             case Comparison(column, operator, constant):
                 return self._comparison(column, operator, constant)
@@ -101,26 +290,6 @@ class Conditions:
                 return "(" + " AND ".join(map(self.filtered, parts)) + ")" if parts else "(1 = 1)"
             case Some(parts):
                 return "(" + " OR ".join(map(self.filtered, parts)) + ")" if parts else "(1 = 0)"
-
-    def quoted(self, name: str) -> str:
-        """*name* as an identifier."""
-        return quoted(name)
-
-    def compared(self, column: str, kind: Kind | None) -> str:
-        """How a column is written that is compared with constants of *kind*, or with none.
-
-        Engines disagree on what is not a number; in filters it is missing.
-        """
-        del kind
-        name = self.quoted(column)
-        if self.columns[column].kind is Kind.FLOAT:
-            return f"nullif({name}, CAST('NaN' AS {self.double}))"
-        return name
-
-    def constant(self, text: str, type_: str | None) -> str:
-        """A constant of a type, None for text; bound."""
-        self.parameters.append(text)
-        return self.placeholder if type_ is None else f"CAST({self.placeholder} AS {type_})"
 
     def _comparison(self, column: str, operator: str, constant: Constant) -> str:
         written = self.compared(column, constant.kind)
@@ -139,7 +308,7 @@ class Conditions:
         return lists[0] if len(lists) == 1 else f"({' OR '.join(lists)})"
 
     def _fitted(self, column: str, operator: str, constant: Constant) -> tuple[str, str | None]:
-        """The operator and the constant in SQL, or None where the column is compared with itself."""
+        """Return the operator and the constant in SQL, or None where the column is compared with itself."""
         number = self.columns[column].number
         if constant.kind not in {Kind.INTEGER, Kind.DECIMAL}:
             return operator, self.constant(constant.text, self.types.get(constant.kind))
@@ -148,23 +317,39 @@ class Conditions:
         operator, fitted = fit(operator, Fraction(constant.text), number)
         return operator, None if fitted is None else self.constant(fitted, number.name)
 
+    # The shape.
 
-def fit(operator: str, value: Fraction, number: NumberType) -> tuple[str, str | None]:
-    """A comparison with a number that the column's type can hold, true for the same values of the column.
+    def _counts(self, rows: str) -> str:
+        request = self.request
+        if request.groups_per_user is None and request.rows_per_group == 1 and request.summed is None:
+            counts = f"SELECT {self._leading}count(DISTINCT u) AS n FROM ({rows}) AS r{self._grouped}"
+        else:
+            counts = self._counts_of_pairs(rows)
+        if request.domain is None:
+            return counts
+        total = "" if request.summed is None else ", coalesce(t, 0) AS t"
+        every = f"{self.listed()} LEFT JOIN ({counts}) AS k USING ({self._items})"
+        return f"SELECT {self._items}, coalesce(n, 0) AS n{total} FROM {every}"
 
-    Returns:
-        the operator and the number as text; or the operator of the column with itself that is always, or never, true.
-    """
-    unit = 10**number.scale
-    below = Fraction(math.floor(value * unit), unit)
-    if operator in {"=", "<>"} and not (below == value and number.least <= value <= number.most):
-        return (_NEVER if operator == "=" else _ALWAYS), None
-    if below > number.most:
-        return (_ALWAYS if operator in {"<", "<="} else _NEVER), None
-    if below < number.least:
-        return (_ALWAYS if operator in {">", ">="} else _NEVER), None
-    if below != value:
-        operator = {"<": "<=", ">=": ">"}.get(operator, operator)
-    whole = abs(below.numerator * (unit // below.denominator))
-    digits = f"{whole // unit}.{whole % unit:0{number.scale}d}" if number.scale else str(whole)
-    return operator, f"-{digits}" if below < 0 else digits
+    def _counts_of_pairs(self, rows: str) -> str:
+        request, summed = self.request, self.request.summed
+        value = "" if summed is None else ", sum(x) AS s"
+        pairs = f"SELECT {self._leading}u, count(*) AS c{value} FROM ({rows}) AS r GROUP BY {self._leading}u"
+        if request.groups_per_user is not None and request.items:
+            pairs = self._bounded(pairs, request.groups_per_user)
+        counts = f"CAST(coalesce(sum(least(c, {request.rows_per_group})), 0) AS BIGINT) AS n"
+        if summed is not None:
+            low, high = (int(bound * 10**summed.scale) for bound in (summed.low, summed.high))
+            total = f"coalesce(sum(greatest(least(coalesce(s, 0), {high}), {low})), 0)"
+            # Saturating: a sum too large for the result must not be an error, which one user could cause.
+            counts += f", CAST(greatest(least({total}, {LARGEST_COUNT}), {-LARGEST_COUNT}) AS BIGINT) AS t"
+        return f"SELECT {self._leading}{counts} FROM ({pairs}) AS p{self._grouped}"
+
+    def _bounded(self, pairs: str, groups: int) -> str:
+        """Keep so many items of each user, in an order that depends on the seed, the user and the item only."""
+        texts = [self.as_text("u", self.request.user)]
+        texts += [self.as_text(name, item) for name, item in zip(self._names, self.request.items, strict=True)]
+        framed = "".join(f" || coalesce({self.size(text)} || ':' || {text}, '-')" for text in texts)
+        digest = self.digest(f"'{self._seed.hex()}'{framed}")
+        place = f"row_number() OVER (PARTITION BY u ORDER BY {digest}, {self.ordered()}) AS place"
+        return f"SELECT * FROM (SELECT q.*, {place} FROM ({pairs}) AS q) AS o WHERE place <= {groups}"

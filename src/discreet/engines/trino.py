@@ -2,50 +2,81 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from discreet.engines.head import exact_head
-from discreet.engines.listed import typed_domain
-from discreet.engines.pairs import NoPairs
-from discreet.engines.sql import quoted, text_literal
-from discreet.engines.statement import HeadStatement, check_sum
-from discreet.engines.trino_client import Asker, Forbidden, NotThere, check_length, column_of, has_zone, label_type
-from discreet.engines.url import parse_url
-from discreet.errors import InexactHead, InputError
+import pyarrow as pa
+import requests
+import trino.auth
+import trino.dbapi
+import trino.exceptions
+
+from discreet.engines.base import SqlEngine, check_names, listing, run
+from discreet.engines.heads import typed_domain
+from discreet.engines.opening import parse_url
+from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type, quoted, text_literal
+from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.question import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
-    import pyarrow as pa
-
-    from discreet.engines.sql import Column
-    from discreet.engines.url import Url
+    from discreet.engines.opening import Url
     from discreet.question import HeadRequest
-    from discreet.values import ExactHead
+
+    _Answer: TypeAlias = "tuple[list[list[Any]], list[tuple[str, str]]]"
 
 _CATALOGS = "SELECT catalog_name, connector_name FROM system.metadata.catalogs"
 _TRIMMING = {"pinot"}
-"""Connectors that let another system count which leaves groups out without a word."""
+"""Connectors to systems that leave groups out of their counts without saying so."""
 
-_TABLES_SHOWN = 30
+LONGEST = 1_000_000
+"""Characters in a statement: Trino's own query.max-length, unless its owner chose another."""
+
+_BITS = {"tinyint": 8, "smallint": 16, "integer": 32, "bigint": 64}
+_KINDS = {
+    **dict.fromkeys(_BITS, Kind.INTEGER),
+    "decimal": Kind.DECIMAL,
+    "varchar": Kind.TEXT,
+    "uuid": Kind.TEXT,
+    "boolean": Kind.BOOLEAN,
+    "date": Kind.DATE,
+    "timestamp": Kind.TIMESTAMP,
+    "real": Kind.FLOAT,
+    "double": Kind.FLOAT,
+}
+_TYPE = re.compile(r"(\w+)(?:\((\d+)(?:, ?(\d+))?\))?( with time zone)?")
+_ARROW = {
+    Kind.INTEGER: pa.int64(),
+    Kind.TEXT: pa.string(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.DATE: pa.date32(),
+    Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.FLOAT: pa.float64(),
+}
+_FINEST = 6  # digits behind a second's point that Arrow's microseconds keep
+
+_MISSING = {"TABLE_NOT_FOUND", "SCHEMA_NOT_FOUND", "CATALOG_NOT_FOUND", "MISSING_CATALOG_NAME"}
+_TRANSPORT_ERRORS = (trino.exceptions.Error, trino.exceptions.HttpError, requests.RequestException)
+_CHECK_SECONDS = 10.0
 
 
-class TrinoEngine(NoPairs):
-    """A table that Trino reads; see `discreet.engines.base.Engine`.
+class TrinoEngine(SqlEngine["TrinoStatement"]):
+    """An engine for a table that Trino reads.
 
     Args:
         source_url: trino://user@host:8080/catalog/schema?table=name; with https=true over TLS.
         table: which table of the schema, taken literally; or the URL names it.
-        view: or a SELECT of the data owner's, which stands in its place.
+        view: or a SELECT of the data owner's, used instead of a table.
         password: of the user; sent over TLS only.
         timeout_seconds: how long a count may take, here and on the server, or None.
 
     Raises:
-        InputError: the URL cannot be meant, or there is neither a table nor a view, or both.
+        InputError: the URL is not valid, or there is neither a table nor a view, or both.
         EngineError: tables were to be listed, and Trino cannot be reached.
     """
 
@@ -58,7 +89,7 @@ class TrinoEngine(NoPairs):
         password: str | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        url = _read(source_url)
+        url = _parse(source_url)
         table = table or url.options.get("table") or None
         password = url.password if password is None else password
         if password is not None and url.options.get("https") != "true":
@@ -66,88 +97,51 @@ class TrinoEngine(NoPairs):
         self._where = url
         self._view = view
         self._schema = ".".join(map(quoted, url.path.split("/")))
-        self._asker = Asker(url, password, timeout_seconds)
-        self._columns: Mapping[str, Column] | None = None
-        self._lock = threading.Lock()  # a connection answers one question at a time
+        self._client = TrinoClient(url, password, timeout_seconds)
         if view is not None and table is not None:
             raise InputError("name a table or a view, not both")
         if view is None and table is None:
             raise InputError(f"name a table; the tables of {url} are {self._tables()}")
         self._relation = "shown" if table is None else f"{self._schema}.{quoted(table)}"
-        self._name = f"{url}, a view" if table is None else f"{url}, table {table}"
-
-    @property
-    def name(self) -> str:
-        """See `Engine.name`: the URL and the table."""
-        return self._name
-
-    def columns(self) -> Mapping[str, Kind]:
-        """See `Engine.columns`. Trino's names have no case: they come back in lower case."""
-        with self._lock:
-            return {name: column.kind for name, column in self._described().items()}
-
-    def scale(self, column: str) -> int:
-        """See `Engine.scale`."""
-        with self._lock:
-            number = self._described()[column].number
-        return 0 if number is None else number.scale
-
-    def check_sum(self, column: str) -> None:
-        """See `Engine.check_sum`."""
-        with self._lock:
-            check_sum(column, self._described()[column])
-
-    def data_version(self) -> str | None:
-        """None: Trino has no name for the state of what its catalogs show."""
-        return None
-
-    def check(self, request: HeadRequest) -> None:
-        with self._lock:
-            self._asker.ask("SELECT 1")
-            statement = Statement(request, self._relation, self._described(), bytes(32), self._view)
-            check_length(statement.write())
-
-    def head(
-        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
-    ) -> ExactHead:
-        """See `Engine.head`."""
-        with self._lock:
-            statement = Statement(request, self._relation, self._described(), seed, self._view)
-            return exact_head(self._asker.ask(statement.write(), progress), request)
+        super().__init__(f"{url}, a view" if table is None else f"{url}, table {table}")
 
     def fetch(self, statement: str) -> pa.Table:
-        """See `Engine.fetch`."""
         with self._lock:
-            return self._asker.ask(statement)
+            return self._client.run(statement)
 
     def close(self) -> None:
-        """Close the connection."""
-        self._asker.close()
+        self._client.close()
 
-    def _described(self) -> Mapping[str, Column]:
-        if self._columns is None:
-            every = f"{_with(self._view)}SELECT * FROM {self._relation}"
-            try:
-                shown = self._asker.ask_types(f"{every} LIMIT 0")
-            except NotThere:
-                raise InputError(self._not_there()) from None
-            self._check_connectors(every)
-            columns = _AnyCase((name.lower(), column_of(type_)) for name, type_ in shown)
-            if len(columns) < len(shown):
-                raise InputError(f"{self._name} has columns whose names differ in case only, or not at all")
-            self._columns = columns
-        return self._columns
+    def _ping(self) -> None:
+        self._client.ping()
+
+    def _describe(self) -> Mapping[str, Column]:
+        """Return the columns. Trino's names have no case: they are in lower case, and found in any."""
+        every = f"{_with(self._view)}SELECT * FROM {self._relation}"
+        try:
+            shown = self._client.run_types(f"{every} LIMIT 0")
+        except NotFoundError:
+            raise InputError(self._not_found()) from None
+        self._check_connectors(every)
+        check_names([name for name, _ in shown], self._name)
+        return _AnyCase((name.lower(), column_of(type_)) for name, type_ in shown)
+
+    def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> TrinoStatement:
+        return TrinoStatement(request, self._relation, columns, seed, self._view)
+
+    def _run(self, statement: TrinoStatement, progress: Callable[[float], None] | None) -> pa.Table:
+        return self._client.run(statement.write(), progress)
 
     def _check_connectors(self, every: str) -> None:
-        """Refuse tables behind connectors that may count inexactly, also where views hide them.
+        """Refuse tables behind connectors that may count inexactly, also behind views.
 
         Raises:
-            InexactHead: there is one, or Trino does not tell the user what there is.
+            InexactHead: there is one, or the user may not see which connectors there are.
         """
-        plan = self._asker.ask(f"EXPLAIN (TYPE IO, FORMAT JSON) {every}").column(0)[0].as_py()
+        plan = self._client.run(f"EXPLAIN (TYPE IO, FORMAT JSON) {every}").column(0)[0].as_py()
         try:
-            rows = self._asker.ask(_CATALOGS).to_pylist()
-        except Forbidden:
+            rows = self._client.run(_CATALOGS).to_pylist()
+        except ForbiddenError:
             rows = []
         connectors = {row["catalog_name"]: row["connector_name"] for row in rows}
         for table in json.loads(plan)["inputTableColumnInfos"]:
@@ -161,21 +155,20 @@ class TrinoEngine(NoPairs):
             if connector in _TRIMMING:
                 raise InexactHead(f"catalog {catalog!r} counts in {connector}, which leaves items out; open it itself")
 
-    def _not_there(self) -> str:
+    def _not_found(self) -> str:
         if self._view is not None:
             return f"the view names a table that {self._where} does not have"
         return f"there is no such table; the tables of {self._where} are {self._tables()}"
 
     def _tables(self) -> str:
         try:
-            names = self._asker.ask(f"SHOW TABLES FROM {self._schema}").column(0).to_pylist()
-        except (NotThere, Forbidden):
-            raise InputError(f"{self._where} is no catalog with a schema that {self._where.user} may see") from None
-        shown = ", ".join(map(repr, names[:_TABLES_SHOWN])) or "none"
-        return f"{shown} and others" if len(names) > _TABLES_SHOWN else shown
+            names = self._client.run(f"SHOW TABLES FROM {self._schema}").column(0).to_pylist()
+        except (NotFoundError, ForbiddenError):
+            raise InputError(f"{self._where} is not a catalog with a schema that {self._where.user} may see") from None
+        return listing(names)
 
 
-def _read(source_url: str) -> Url:
+def _parse(source_url: str) -> Url:
     url = parse_url(source_url)
     url.check_options({"table", "https"})
     complete = url.host and url.user and re.fullmatch("[^/]+/[^/]+", url.path)
@@ -185,13 +178,13 @@ def _read(source_url: str) -> Url:
 
 
 def _with(view: str | None, *others: str) -> str:
-    """The view under the name of shown; as the first, it cannot see what comes after it."""
+    """Return a WITH clause that names the view `shown`; as the first part, it cannot see the others."""
     parts = others if view is None else (f"shown AS ({view}\n)", *others)
     return f"WITH {', '.join(parts)} " if parts else ""
 
 
 class _AnyCase(dict[str, "Column"]):
-    """Columns by name, whose case Trino does not see."""
+    """Columns by name in any case."""
 
     def __missing__(self, name: str) -> Column:
         if name == name.lower():
@@ -199,8 +192,16 @@ class _AnyCase(dict[str, "Column"]):
         return self[name.lower()]
 
 
-class Statement(HeadStatement):
-    """What Trino says in words of its own. Its text has no collations: it is compared by bytes."""
+class TrinoStatement(HeadStatement):
+    """The statement for a head in Trino's SQL, whose text has no collations: it is compared by bytes.
+
+    Args:
+        request: what is wanted.
+        relation: what is written behind FROM.
+        columns: the table's.
+        seed: which random items of a user are kept.
+        view: a SELECT of the data owner's, which the relation `shown` stands for, or None.
+    """
 
     types: ClassVar[Mapping[Kind, str]] = {**HeadStatement.types, Kind.TIMESTAMP: "TIMESTAMP(6)"}
 
@@ -211,44 +212,47 @@ class Statement(HeadStatement):
         self._view = view
 
     def write(self) -> str:
-        """The statement, with the view and the listed items before it."""
-        listed = [] if self.request.domain is None else [f"listed AS ({self._items_listed()})"]
-        return _with(self._view, *listed) + super().write()
+        """Return the statement, with the view and the listed items before it.
+
+        Raises:
+            InputError: it is longer than Trino takes.
+        """
+        listed = [] if self.request.domain is None else [f"listed AS ({self._listed_items()})"]
+        statement = _with(self._view, *listed) + super().write()
+        if len(statement) > LONGEST:
+            raise InputError(f"Trino takes {LONGEST:,} characters at most; list fewer items or shorter constants")
+        return statement
 
     def constant(self, text: str, type_: str | None) -> str:
-        """As a literal, in which only the quote means anything else than itself."""
-        literal = text_literal(text)
+        literal = text_literal(text)  # in which only the quote means anything but itself
         return literal if type_ is None else f"CAST({literal} AS {type_})"
 
-    def label(self, column: str) -> str:
-        """Moments by their microseconds, in UTC."""
-        name = self.quoted(column)
+    def moment(self, column: str) -> str:
         described = self.columns[column]
-        if described.kind is Kind.TIMESTAMP:
-            moment = f"{name} AT TIME ZONE 'UTC'" if has_zone(described.type) else name
-            return f"CAST({moment} AS TIMESTAMP(6))"
-        return f"CAST({name} AS VARCHAR)" if described.type == "uuid" else super().label(column)
+        if described.kind is Kind.DATE:
+            return self.quoted(column)
+        zone = " AT TIME ZONE 'UTC'" if has_zone(described.type) else ""
+        return f"CAST({self.quoted(column)}{zone} AS TIMESTAMP(6))"
+
+    def label(self, column: str) -> str:
+        uuid = self.columns[column].type == "uuid"
+        return f"CAST({self.quoted(column)} AS VARCHAR)" if uuid else super().label(column)
 
     def compared(self, column: str, kind: Kind | None) -> str:
-        """NaN equals nothing here, so that nullif would keep it."""
         described = self.columns[column]
-        if described.kind is Kind.FLOAT:
+        if described.kind is Kind.FLOAT:  # NaN equals nothing here, so that nullif would keep it
             name = self.quoted(column)
             return f"CASE WHEN is_nan({name}) THEN NULL ELSE {name} END"
-        if described.type == "uuid" or has_zone(described.type):
-            return self.label(column)
-        return super().compared(column, kind)
+        return self.label(column) if described.type == "uuid" else super().compared(column, kind)
 
     def size(self, text: str) -> str:
-        """Bytes of a text."""
         return f"CAST(length(to_utf8({text})) AS VARCHAR)"
 
     def digest(self, text: str) -> str:
-        """MD5 of a text."""
         return f"lower(to_hex(md5(to_utf8({text}))))"
 
-    def _items_listed(self) -> str:
-        """The listed items: each column a literal of JSON, which takes far less planning than many rows of literals."""
+    def _listed_items(self) -> str:
+        """Return the listed items: a literal of JSON a column, which is planned much faster than a literal a label."""
         types = {item: label_type(self.columns[item]) for item in self.request.items}
         listed = typed_domain(self.request.domain, types)
         arrays, labels = [], []
@@ -264,3 +268,229 @@ class Statement(HeadStatement):
         if described.kind is Kind.DECIMAL:
             return described.type
         return {Kind.INTEGER: "BIGINT", Kind.TEXT: "VARCHAR", **self.types}[described.kind]
+
+
+class NotFoundError(InputError):
+    """The statement names a table, schema or catalog that Trino does not have, or does not show to its user."""
+
+
+class ForbiddenError(EngineError):
+    """Trino's user has no right to what the statement needs."""
+
+
+class TrinoClient:
+    """A connection to Trino. Constants are literals in the statements: nothing is prepared on the server.
+
+    Args:
+        url: of the coordinator; https=true for TLS; the path is the catalog and the schema of names without theirs.
+        password: sent over TLS only.
+        seconds: how long a statement may take, here and on the server, or None.
+    """
+
+    def __init__(self, url: Url, password: str | None, seconds: float | None) -> None:
+        self._url = url
+        self._seconds = seconds
+        catalog, schema = url.path.split("/")
+        scheme = "https" if url.options.get("https") == "true" else "http"
+        host = f"[{url.host}]" if ":" in url.host else url.host
+        self._info = f"{scheme}://{host}:{url.port or (443 if scheme == 'https' else 8080)}/v1/info"
+        self._http = requests.Session()
+        self._connection = trino.dbapi.connect(  # type: ignore[no-untyped-call]
+            host=url.host,
+            port=url.port,
+            user=url.user,
+            http_scheme=scheme,
+            http_session=self._http,
+            auth=None if password is None else trino.auth.BasicAuthentication(url.user or "", password),
+            catalog=catalog,
+            schema=schema,
+            source="discreet",
+            timezone="UTC",
+            session_properties=None if seconds is None else {"query_max_run_time": f"{seconds:.3f}s"},
+            legacy_primitive_types=True,  # Python's dates end with the year 9999
+        )
+
+    def run(self, statement: str, progress: Callable[[float], None] | None = None) -> pa.Table:
+        """Return all rows of *statement*.
+
+        Raises:
+            NotFoundError: it names a table that is not there.
+            ForbiddenError: its user may not read what it names.
+            InputError: it is longer than this Trino takes.
+            EngineError: Trino cannot be reached, refused it, failed, or took too long; or a column has a type that is
+                not read.
+        """
+        return arrow_table(*self._answer(statement, progress))
+
+    def run_types(self, statement: str) -> list[tuple[str, str]]:
+        """Return the names and Trino's types of the columns of *statement*.
+
+        Raises:
+            NotFoundError: it names a table that is not there.
+            EngineError: as for `run`.
+        """
+        return self._answer(statement, None)[1]
+
+    def ping(self) -> None:
+        """Ask the coordinator whether it has started; no statement is sent.
+
+        Raises:
+            EngineUnreachable: it does not answer, or has not started.
+        """
+        try:
+            answer = self._http.get(self._info, timeout=_CHECK_SECONDS)
+            ready = answer.status_code == requests.codes.ok and answer.json()["starting"] is False
+        except requests.exceptions.SSLError:
+            raise EngineUnreachable(f"{self._url} shows no certificate that is trusted here") from None
+        except (requests.RequestException, ValueError, LookupError, TypeError):
+            ready = False
+        if not ready:
+            raise EngineUnreachable(f"Trino cannot be reached at {self._url}, or is still starting")
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._connection.close()
+
+    def _answer(self, statement: str, progress: Callable[[float], None] | None) -> _Answer:
+        query = _Query(self._connection)
+        return run(
+            lambda: self._work(query, statement),
+            query.cancel,
+            seconds=self._seconds,
+            progress=progress,
+            share=query.share,
+        )
+
+    def _work(self, query: _Query, statement: str) -> _Answer:
+        try:
+            return query.answer(statement)
+        except trino.exceptions.TrinoQueryError as error:
+            raise self._refused(error.error_name or "") from None
+        except _TRANSPORT_ERRORS as error:
+            raise EngineError(self._unreached(error)) from None
+        except (ValueError, TypeError, LookupError, AttributeError):
+            raise EngineError(f"what answers at {self._url} is not Trino") from None
+
+    def _refused(self, name: str) -> DiscreetError:
+        """Return the error for Trino's name of it; there is a fixed list of names, so they hold no data."""
+        if name in _MISSING:
+            return NotFoundError(f"{self._url} has no such table")
+        if name == "PERMISSION_DENIED":
+            return ForbiddenError(f"Trino does not let {self._url.user} read {self._url}")
+        if name == "EXCEEDED_TIME_LIMIT" and self._seconds is not None:
+            return EngineTimeout(f"the engine did not answer within {self._seconds:g} seconds")
+        if name == "QUERY_TEXT_TOO_LARGE":
+            return InputError("this Trino takes no statement of that length; list fewer items or shorter constants")
+        return EngineError(f"Trino could not count in {self._url} ({name or 'an unknown error'})")
+
+    def _unreached(self, error: BaseException) -> str:
+        status = re.match(r"error (\d+)", str(error))
+        if status and status[1] in {"401", "403"}:
+            return f"Trino at {self._url} does not accept the user and the password"
+        if isinstance(error.__context__, requests.exceptions.SSLError):
+            return f"{self._url} shows no certificate that is trusted here"
+        if status and status[1] in {"404", "405"}:
+            return f"Trino at {self._url} does not know the query any more, or is not Trino"
+        return f"Trino cannot be reached at {self._url}"
+
+
+class _Stopped(Exception):
+    """The query was cancelled here."""
+
+
+class _Query:
+    """One running statement, which may be cancelled from another thread."""
+
+    def __init__(self, connection: trino.dbapi.Connection) -> None:
+        self._stopped = threading.Event()
+        self._share = 0.0
+        self._cursor = connection.cursor(stats_callback=self._watch)
+
+    def answer(self, statement: str) -> _Answer:
+        """Run the statement and return its rows, and the names and types of its columns."""
+        try:
+            self._cursor.execute(statement)
+            rows = self._cursor.fetchall()
+        finally:
+            self._end()
+        return rows, [(column.name, column.type_code) for column in self._cursor.description or ()]
+
+    def cancel(self) -> None:
+        """Cancel on the server; if that does not know the query yet, as soon as it does."""
+        self._stopped.set()
+        self._end()
+
+    def share(self) -> float:
+        """Return the share that is done."""
+        return self._share
+
+    def _watch(self, stats: dict[str, Any]) -> None:
+        self._share = (stats.get("progressPercentage") or 0) / 100
+        if self._stopped.is_set():
+            raise _Stopped
+
+    def _end(self) -> None:
+        with contextlib.suppress(*_TRANSPORT_ERRORS):
+            self._cursor.cancel()
+
+
+def column_of(type_: str) -> Column:
+    """Return a column of Trino's type *type_*."""
+    name, first, second, _ = _parts(type_)
+    kind = _KINDS.get(name, Kind.OTHER)
+    if kind is Kind.TIMESTAMP and first > _FINEST:
+        kind = Kind.OTHER
+    if kind is Kind.INTEGER:
+        return Column(kind, type_, integer_type(type_, _BITS[name]))
+    if kind is Kind.DECIMAL:
+        return Column(kind, type_, decimal_type(type_, first, second))
+    return Column(kind, type_)
+
+
+def has_zone(type_: str) -> bool:
+    """Return True for timestamps with a time zone."""
+    return _parts(type_)[3]
+
+
+def arrow_table(rows: Sequence[Sequence[Any]], columns: Sequence[tuple[str, str]]) -> pa.Table:
+    """Return Trino's *rows* as Arrow.
+
+    Args:
+        rows: as its client returns them with its legacy_primitive_types: dates, timestamps and decimals as text.
+        columns: names and types.
+
+    Raises:
+        EngineError: a column has a type that is not read, or a value does not have that type.
+    """
+    arrays = []
+    for place, (name, type_) in enumerate(columns):
+        column = column_of(type_)
+        if column.kind is Kind.OTHER or has_zone(type_):
+            raise EngineError(f"column {name!r} is of Trino's type {type_}; cast it to one that is read")
+        values = [row[place] for row in rows]
+        try:
+            if column.kind is Kind.FLOAT:  # NaN and Infinity are text
+                arrays.append(pa.array([None if value is None else float(value) for value in values], pa.float64()))
+            elif column.kind in {Kind.DECIMAL, Kind.DATE, Kind.TIMESTAMP}:
+                arrays.append(pa.array(values, pa.string()).cast(label_type(column)))
+            else:
+                arrays.append(pa.array(values, label_type(column)))
+        except (pa.ArrowException, ValueError, TypeError):
+            raise EngineError(f"Trino sent a value in column {name!r} that is not of its type {type_}") from None
+    return pa.table(arrays, [name for name, _ in columns])
+
+
+def label_type(column: Column) -> pa.DataType:
+    """Return the Arrow type of a column's labels."""
+    if column.kind is not Kind.DECIMAL:
+        return _ARROW[column.kind]
+    _, digits, scale, _ = _parts(column.type)
+    return pa.decimal128(digits, scale)
+
+
+def _parts(type_: str) -> tuple[str, int, int, bool]:
+    """Return the name of a type, its numbers (0 if there is none), and True with a time zone; "" for nested types."""
+    match = _TYPE.fullmatch(type_)
+    if match is None:
+        return "", 0, 0, False
+    return match[1], int(match[2] or 0), int(match[3] or 0), match[4] is not None

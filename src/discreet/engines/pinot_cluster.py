@@ -1,0 +1,444 @@
+"""A Pinot cluster over HTTP: its client, and what must hold of a cluster and a table before its counts are believed.
+
+Some settings of brokers and tables make counts inexact, or cut answers, and nothing in an answer shows it. They are
+read from the controller and the broker for every request; a version that is not known is not trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import uuid
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from discreet.engines.base import run
+from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError, UnknownColumn
+from discreet.question import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+OPTIONS = {
+    "useMultistageEngine": "false",  # it keeps 100,000 groups and says that all servers answered, whether they did
+    "numGroupsLimit": "20000000",  # of a segment; what there is above is left out, and a sign set
+    "minSegmentGroupTrimSize": "0",  # 0 is off
+    "minServerGroupTrimSize": "0",
+    "minBrokerGroupTrimSize": "0",
+    "groupTrimThreshold": "0",
+    "useStarTree": "false",
+    "enableNullHandling": "false",
+    "skipUpsert": "false",
+    "skipUnavailableServers": "false",
+    "ignoreMissingSegments": "false",
+    "serverReturnFinalResult": "false",
+    "serverReturnFinalResultKeyUnpartitioned": "false",
+    "optimizeMaxInitialResultHolderCapacity": "false",
+}
+"""Sent with every statement. Versions that do not know one ignore it; see `Generation` for what then holds."""
+
+_SETTINGS_SECONDS = 30.0
+_CANCEL_SECONDS = 2.0
+_DAY_MILLISECONDS = 86_400_000
+
+
+class PinotClient:
+    """A client of the controller and one broker of a cluster. It runs one statement at a time.
+
+    Args:
+        broker: its URL.
+        controller: its URL.
+        account: user and password, for both.
+        seconds: how long a statement may take, or None.
+    """
+
+    def __init__(self, broker: str, controller: str, account: tuple[str, str] | None, seconds: float | None) -> None:
+        self._broker = broker
+        self._controller = controller
+        self._seconds = seconds
+        # Loading the trusted certificates takes long, and is not needed without TLS.
+        secure = "https://" in f"{broker} {controller}"
+        tls = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+        def client(limits: httpx.Limits) -> httpx.Client:
+            # No variable of the environment decides where a statement is sent.
+            return httpx.Client(auth=account, verify=tls, trust_env=False, timeout=_SETTINGS_SECONDS, limits=limits)
+
+        self._settings = client(httpx.Limits())
+        self._statements = client(httpx.Limits(max_connections=1))
+        self._stream: Any = None  # of the one connection for statements
+        self._cut = False
+
+    def controller(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
+        """Return what the controller answers; an empty mapping for 404.
+
+        Raises:
+            EngineError: it cannot be reached, or refuses.
+        """
+        return self._read(self._controller, path)
+
+    def broker(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
+        """Return what the broker answers; an empty mapping for 404."""
+        return self._read(self._broker, path)
+
+    def run(self, statement: str, progress: Callable[[float], None] | None = None) -> dict[str, Any]:
+        """Return the broker's answer to a statement, which is not checked yet.
+
+        Raises:
+            EngineError: it cannot be reached, refused the account, failed, or took too long.
+        """
+        mark = f"discreet-{uuid.uuid4().hex}"
+        milliseconds = _DAY_MILLISECONDS if self._seconds is None else max(int(self._seconds * 1000), 1)
+        options = OPTIONS | {"timeoutMs": str(milliseconds), "clientQueryId": f"'{mark}'"}
+        text = "".join(f"SET {name}={value}; " for name, value in options.items()) + statement
+        self._cut = False
+        return run(lambda: self._post(text), lambda: self._cancel(mark), seconds=self._seconds, progress=progress)
+
+    def ping(self) -> None:
+        """Ask the broker for its health; no statement is sent.
+
+        Raises:
+            EngineUnreachable: it cannot be reached, or is not ready.
+        """
+        try:
+            status = self._settings.get(f"{self._broker}/health").status_code
+        except httpx.HTTPError:
+            status = None
+        if status != httpx.codes.OK:
+            raise EngineUnreachable(f"Pinot cannot be reached at {self._broker}, or is not ready")
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._settings.close()
+        self._statements.close()
+
+    def _read(self, url: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
+        return self._json(lambda: self._settings.get(url + path), url, {404: {}})
+
+    def _post(self, text: str) -> dict[str, Any]:
+        answer = self._json(
+            lambda: self._statements.post(
+                f"{self._broker}/query/sql",
+                content=json.dumps({"sql": text}).encode(),
+                headers={"Content-Type": "application/json"},
+                timeout=httpx.Timeout(_SETTINGS_SECONDS, read=None),
+                extensions={"trace": self._watch},
+            ),
+            self._broker,
+        )
+        if not isinstance(answer, dict):
+            raise EngineError(f"what answers at {self._broker} is not a broker of Pinot")
+        return answer
+
+    def _json(
+        self,
+        send: Callable[[], httpx.Response],
+        url: str,
+        instead: dict[int, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever JSON has
+        try:
+            answer = send()
+        except httpx.HTTPError:
+            raise EngineError(f"Pinot cannot be reached at {url}") from None
+        if instead and answer.status_code in instead:
+            return instead[answer.status_code]
+        if answer.status_code in {401, 403}:
+            raise EngineError(f"Pinot at {url} does not accept the user and the password")
+        if answer.status_code != 200:
+            raise EngineError(f"Pinot at {url} failed, with HTTP status {answer.status_code}")
+        try:
+            return answer.json()
+        except ValueError:
+            raise EngineError(f"what answers at {url} is not Pinot") from None
+
+    def _watch(self, event: str, info: dict[str, Any]) -> None:
+        """Remember the connection, so that it can be cut off."""
+        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            self._stream = info["return_value"]
+            if self._cut:
+                self._cut_off()
+
+    def _cut_off(self) -> None:
+        self._cut = True
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+    def _cancel(self, mark: str) -> None:
+        """Stop waiting for the statement with that mark, and cancel it at the broker if that is possible."""
+        self._cut_off()
+        with contextlib.suppress(httpx.HTTPError, ValueError, AttributeError, TypeError):
+            running = self._settings.get(f"{self._broker}/queries", timeout=_CANCEL_SECONDS).json()
+            for number, text in running.items():
+                if mark in text:
+                    self._settings.delete(f"{self._broker}/query/{int(number)}", timeout=_CANCEL_SECONDS)
+
+
+def check_url(url: str) -> str:
+    """Return the URL of a controller without a slash at its end.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
+        parts = httpx.URL("")
+    if parts.scheme not in {"http", "https"} or not parts.host or parts.userinfo or parts.query:
+        raise InputError("the controller of Pinot is named by a URL such as http://host:9000")
+    return url.rstrip("/")
+
+
+_KINDS = {
+    "STRING": Kind.TEXT,
+    "INT": Kind.INTEGER,
+    "LONG": Kind.INTEGER,
+    "BOOLEAN": Kind.BOOLEAN,
+    "TIMESTAMP": Kind.TIMESTAMP,
+    "FLOAT": Kind.FLOAT,
+    "DOUBLE": Kind.FLOAT,
+}
+_STORED_IN_DIMENSIONS = {
+    "STRING": "null",
+    "INT": str(-(2**31)),
+    "LONG": str(-(2**63)),
+    "TIMESTAMP": "0",
+    "FLOAT": "-Infinity",
+    "DOUBLE": "-Infinity",
+}
+"""By Pinot's types, unless the schema says otherwise; BOOLEAN has no third value."""
+
+_STORED_IN_METRICS = {"STRING": "null"}
+"""The others store 0, which is a number like any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinotColumn:
+    """A column.
+
+    Args:
+        kind: OTHER for lists and for types that are not read.
+        type: Pinot's name of the type.
+        nullable: False if the schema declares that no value is missing.
+        stored: what is stored where a value is missing; None if that is a value like others.
+    """
+
+    kind: Kind
+    type: str
+    nullable: bool
+    stored: str | None
+
+
+def columns_of(schema: Mapping[str, Any], table: str) -> dict[str, PinotColumn]:
+    """Return the columns of a schema, in its order.
+
+    Args:
+        schema: as the controller returns it.
+        table: its name, without the type.
+    """
+    columns = {}
+    for field, stored in _fields(schema):
+        name, type_ = field["name"], field["dataType"]
+        # Pinot reads table.column as the column of that name of the table.
+        readable = field.get("singleValueField", True) is True and not name.startswith((f"{table}.", "$"))
+        kind = _KINDS.get(type_, Kind.OTHER) if readable else Kind.OTHER
+        value = _stored(field.get("defaultNullValue"), type_, stored)
+        columns[name] = PinotColumn(kind, type_, field.get("notNull") is not True, value)
+    return columns
+
+
+def column_of(name: str, columns: Mapping[str, PinotColumn]) -> PinotColumn:
+    """Return a column that a request uses.
+
+    Raises:
+        UnknownColumn: it is not there, or not any more.
+        InputError: it holds lists, or its missing values cannot be told from others.
+    """
+    if name not in columns:
+        raise UnknownColumn(name, columns)
+    column = columns[name]
+    if column.kind is Kind.OTHER:
+        raise InputError(f"column {name!r} is of a type that is not read from Pinot, or holds several values")
+    if column.nullable and column.stored is None:
+        raise InputError(
+            f"the missing values of column {name!r} are stored like others; declare it notNull in the schema if it has "
+            "none, or give it a defaultNullValue of its own"
+        )
+    return column
+
+
+def _stored(declared: object, type_: str, usual: Mapping[str, str]) -> str | None:
+    """Return what is stored for a missing value, as a literal."""
+    if declared is None or type_ == "BOOLEAN":
+        return usual.get(type_)
+    try:
+        if type_ in {"INT", "LONG", "TIMESTAMP"}:
+            return str(int(str(declared)))
+        return repr(float(str(declared))) if type_ in {"FLOAT", "DOUBLE"} else str(declared)
+    except ValueError:  # a timestamp in words, whose time zone is not known
+        return None
+
+
+def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
+    for specification, stored in (
+        ("dimensionFieldSpecs", _STORED_IN_DIMENSIONS),
+        ("metricFieldSpecs", _STORED_IN_METRICS),
+        ("dateTimeFieldSpecs", _STORED_IN_DIMENSIONS),
+    ):
+        for field in schema.get(specification) or ():
+            yield field, stored
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Versions of Pinot whose source was read, and that were held to the tests.
+
+    Args:
+        signs: keys of an answer that must be there and false, and what it means if they are not.
+        threshold: True if the broker trims above a number of groups that only its settings raise.
+        named: True if an answer names its broker.
+        made: the controller's path for the segments, and the key of the time when each was made.
+    """
+
+    signs: Mapping[str, str]
+    threshold: bool
+    named: bool
+    made: tuple[str, str]
+
+
+_LIMIT = {"numGroupsLimitReached": "Pinot left groups out, because a segment has more than it keeps"}
+_LATER = _LIMIT | {
+    "partialResult": "Pinot's answer is partial",
+    "groupsTrimmed": "Pinot trimmed groups",
+    "rlsFiltersApplied": "Pinot filtered rows by the account that queries",
+}
+_BY_SERVERS = ("metadata", "creationTimeMillis")
+_BY_ZOOKEEPER = ("zkmetadata", "segment.creation.time")
+GENERATIONS: Mapping[str, Generation] = MappingProxyType(
+    {
+        "0.11": Generation(MappingProxyType(_LIMIT), threshold=True, named=False, made=_BY_SERVERS),
+        "1.4": Generation(MappingProxyType(_LATER), threshold=False, named=True, made=_BY_ZOOKEEPER),
+        "1.5": Generation(MappingProxyType(_LATER), threshold=False, named=True, made=_BY_ZOOKEEPER),
+    }
+)
+"""By the first two numbers of the version."""
+
+THRESHOLD_OFF = 1_000_000_000
+"""From here on a broker of 0.11 does not trim."""
+
+_CORE = ("pinot-controller", "pinot-distribution", "pinot-core", "pinot-common")
+_MUST_BE_OFF = {
+    "pinot.broker.use.approximate.function": "makes the broker count approximately",
+    "enable.distinct.count.bitmap.override": "makes the broker count hashes of users",
+}
+_MUST_BE_UNSET = {
+    "pinot.broker.query.rewriter.class.names": "makes the broker rewrite queries",
+    "pinot.broker.result.rewriter.class.names": "makes the broker rewrite answers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """What was read about a table and its cluster.
+
+    Args:
+        generation: of the cluster's version.
+        columns: of the table.
+        partitioned: columns that Pinot counts segment by segment, and adds up.
+        broker: its name in the cluster, or None if it has none.
+        limit: rows that the broker returns at most, or None.
+        segments: of the table, by name.
+    """
+
+    generation: Generation
+    columns: Mapping[str, PinotColumn]
+    partitioned: frozenset[str]
+    broker: str | None
+    limit: int | None
+    segments: frozenset[str]
+
+
+def attested(controller: Callable[[str], Any], broker: Callable[[str], Any], table: str) -> Attested:
+    """Read the settings, and refuse those under which a count may not be exact.
+
+    Args:
+        controller: returns what the controller answers at a path.
+        broker: returns what the broker answers at a path.
+        table: its name, without the type.
+
+    Raises:
+        InputError: there is no such table.
+        InexactHead: a setting makes counts inexact, or the version is not known.
+        EngineError: the controller or the broker cannot be reached, or is something else.
+    """
+    try:
+        generation = _generation(controller("/version"))
+        partitioned = _check_table(controller(f"/tables/{table}"), table)
+        columns = columns_of(controller(f"/tables/{table}/schema"), table)
+        name, limit = _check_broker(broker("/appconfigs")["pinotConfig"], generation)
+        listed = controller(f"/segments/{table}?type=OFFLINE&excludeReplacedSegments=true")
+        segments = frozenset(map(str, listed[0]["OFFLINE"]))
+    except InputError:  # a ValueError, too
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise EngineError("the controller or the broker of Pinot answered with something else than expected") from None
+    return Attested(generation, columns, partitioned, name, limit, segments)
+
+
+def _generation(versions: Mapping[str, str]) -> Generation:
+    """Return the generation of all the components that count."""
+    found = {".".join(versions[name].split("-")[0].split(".")[:2]) for name in _CORE if name in versions}
+    if len(found) != 1 or not found <= GENERATIONS.keys():
+        raise InexactHead(
+            "this version of Pinot is not known to count exactly; the ones that are known are " + ", ".join(GENERATIONS)
+        )
+    return GENERATIONS[found.pop()]
+
+
+def _check_table(configs: Mapping[str, Any], table: str) -> frozenset[str]:
+    """Refuse what makes a table's counts inexact; return its columns that are partitioned by segment."""
+    if "REALTIME" in configs:
+        raise InexactHead(f"table {table!r} takes in rows while it is counted; only offline tables stand still")
+    if "OFFLINE" not in configs:
+        raise InputError(f"Pinot has no offline table {table!r}")
+    config = configs["OFFLINE"]
+    query = config.get("query") or {}
+    if query.get("useApproximateFunction"):
+        raise InexactHead(f"query.useApproximateFunction of table {table!r} makes Pinot count approximately")
+    if query.get("expressionOverrideMap"):
+        raise InexactHead(f"query.expressionOverrideMap of table {table!r} makes Pinot rewrite queries")
+    if (config.get("upsertConfig") or {}).get("mode", "NONE") != "NONE":
+        raise InexactHead(f"upsertConfig of table {table!r} makes rows come and go while they are counted")
+    return frozenset(
+        field["name"]
+        for field in config.get("fieldConfigList") or ()
+        if _is_true((field.get("properties") or {}).get("isSegmentPartitioned"))
+    )
+
+
+def _check_broker(settings: Mapping[str, Any], generation: Generation) -> tuple[str | None, int | None]:
+    """Refuse what makes a broker's counts inexact; return its name, and how many rows it returns at most."""
+    # Pinot takes these spellings as equal.
+    known = {name.lower().replace("-", "").replace("_", ""): value for name, value in settings.items()}
+    for name, effect in _MUST_BE_OFF.items():
+        if _is_true(known.get(name)):
+            raise InexactHead(f"{name} {effect}; set it to false")
+    for name, effect in _MUST_BE_UNSET.items():
+        if known.get(name):
+            raise InexactHead(f"{name} {effect}; leave it out")
+    if generation.threshold and int(known.get("pinot.broker.groupby.trim.threshold", 0)) < THRESHOLD_OFF:
+        raise InexactHead(
+            "this version of Pinot trims groups at the broker silently; set pinot.broker.groupby.trim.threshold "
+            f"to {THRESHOLD_OFF}"
+        )
+    limit = known.get("pinot.broker.query.response.limit")
+    return known.get("pinot.broker.instance.id"), None if limit is None else int(limit)
+
+
+def _is_true(value: object) -> bool:
+    return str(value).strip().lower() == "true"
