@@ -6,7 +6,7 @@ import random
 
 from discreet.query.canonical import canonical
 from discreet.query.predicates import bind_where
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.question import HeadRequest, Kind
 from servers.table import COUNTRIES, TITLES, TRAPS
 

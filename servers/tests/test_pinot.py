@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from discreet.engines.pinot import PinotEngine
 from discreet.errors import InexactHead, InputError
 from discreet.query.predicates import bind_where
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.question import HeadRequest, Kind
 from discreet.testing.engines import predicates, reference_head, rows_of
 from servers import pinot

@@ -58,10 +58,12 @@ class WhereError(InputError):
     """A filter outside the grammar.
 
     Attributes:
-        position: 0-based offset in the text where reading stopped, or None if the fault is not one place.
+        reason: what is wrong, without the position.
+        position: 0-based offset in the text of what is refused, or None if it has no one place.
     """
 
     def __init__(self, message: str, position: int | None = None) -> None:
+        self.reason = message
         self.position = position
         where = "" if position is None else f" at character {position + 1}"
         super().__init__(f"the filter cannot be used{where}: {message}")
@@ -71,10 +73,12 @@ class SQLError(InputError):
     """A statement outside the grammar. A fault in its filter is a `WhereError`, with the position in the statement.
 
     Attributes:
-        position: 0-based offset in the text where reading stopped, or None if the fault is not one place.
+        reason: what is wrong, without the position.
+        position: 0-based offset in the text of what is refused, or None if it has no one place.
     """
 
     def __init__(self, message: str, position: int | None = None) -> None:
+        self.reason = message
         self.position = position
         where = "" if position is None else f" at character {position + 1}"
         super().__init__(f"the statement cannot be used{where}: {message}")

@@ -16,7 +16,7 @@ from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.planning import bind, make_plan
 from discreet.query.predicates import bind_where, find_column
 from discreet.query.query import MechanismChoice, Query
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.question import Every
 from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import delta_of
@@ -78,7 +78,7 @@ class Table:
 
         Args:
             text: conditions on columns with AND, OR, NOT: "country = 'IN' AND year >= 2024". The grammar is in
-                `discreet.query.where`; nothing else is accepted, and the text itself never reaches an engine.
+                `discreet.query.sql`; nothing else is accepted, and the text itself never reaches an engine.
 
         Raises:
             WhereError: outside the grammar, or a type error.

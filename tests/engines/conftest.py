@@ -6,7 +6,7 @@ import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.query.predicates import bind_where
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.question import HeadRequest
 from discreet.testing.engines import rows_of
 

@@ -170,8 +170,8 @@ def test_moments_with_a_zone_are_compared_in_utc(tmp_path, head, monkeypatch):
         connection.execute(
             "CREATE TABLE t AS SELECT 1 AS user, 'a' AS item, TIMESTAMPTZ '2024-01-02 02:00:00+00' AS at"
         )
-    assert head(path, where="at >= DATE '2024-01-02'") == [(("a",), 1)]
-    assert head(path, where="at < DATE '2024-01-02'") == []
+    assert head(path, where="\"at\" >= DATE '2024-01-02'") == [(("a",), 1)]
+    assert head(path, where="\"at\" < DATE '2024-01-02'") == []
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_no_moment_decides_whether_there_is_an_answer(tmp_path, head, type_, ext
     if type_ == "TIMESTAMP_NS" and extreme in {"9999-12-31", "0001-01-01"}:  # DuckDB has no such moment
         shown = 1
     for groups in (None, 1):
-        for where in (None, "at >= '0001-01-02' OR at < '9999-01-01' OR at IS NULL"):
+        for where in (None, '"at" >= \'0001-01-02\' OR "at" < \'9999-01-01\' OR "at" IS NULL'):
             assert sum(count for _, count in head(path, "at", groups_per_user=groups, where=where)) == shown
             kept = head(path, "at", groups_per_user=groups, keep_missing=True)
             assert sum(count for _, count in kept) == 2

@@ -17,7 +17,7 @@ from discreet.engines.pinot_statement import LISTED_MOST, LISTED_TUPLES_MOST, Pi
 from discreet.engines.sql import quoted
 from discreet.errors import InputError
 from discreet.query.predicates import bind_where
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not
 from discreet.testing.engines import predicates, reference_head
 

@@ -11,7 +11,7 @@ from discreet.errors import InputError, UnknownColumn, WhereError
 from discreet.query.planning import bind
 from discreet.query.predicates import bind_where
 from discreet.query.query import Query
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 
 COLUMNS = {
@@ -44,7 +44,7 @@ _COMPARABLE = {
     "share": {"whole", "decimal"},
     "open": {"truth"},
     "day": {"date", "text of a date"},
-    "at": {"date", "moment", "text of a date", "text of a moment"},
+    '"at"': {"date", "moment", "text of a date", "text of a moment"},
     "blob": set(),
 }
 
@@ -61,11 +61,12 @@ def _query(user="User", items=("country",), **parts):
 @pytest.mark.parametrize("column", _COMPARABLE)
 def test_columns_are_compared_with_what_they_hold(column, constant):
     """Every kind of column against every kind of constant, in comparisons, lists and under NOT."""
+    name = column.strip('"')
     for text in (f"{column} = {_CONSTANTS[constant]}", f"NOT ({column} IN ({_CONSTANTS[constant]}))"):
         if constant in _COMPARABLE[column]:
             _bound(text)
         else:
-            with pytest.raises(WhereError, match=f"column '{column}' holds {COLUMNS[column].value}"):
+            with pytest.raises(WhereError, match=f"column '{name}' holds {COLUMNS[name].value}"):
                 _bound(text)
 
 
@@ -73,7 +74,7 @@ def test_text_that_is_a_moment_becomes_one_for_columns_of_moments_only():
     """'2024-01-01' is text for a text column and a date for a date column."""
     day = Constant(Kind.DATE, "2024-01-01")
     at = Constant(Kind.TIMESTAMP, "2024-01-01 01:02:03")
-    text = "country = '2024-01-01' AND day > '2024-01-01' AND at IN ('2024-01-01', '2024-01-01T01:02:03')"
+    text = "country = '2024-01-01' AND day > '2024-01-01' AND \"at\" IN ('2024-01-01', '2024-01-01T01:02:03')"
     assert _bound(text) == Every(
         (
             Comparison("country", "=", Constant(Kind.TEXT, "2024-01-01")),
@@ -81,7 +82,7 @@ def test_text_that_is_a_moment_becomes_one_for_columns_of_moments_only():
             Membership("at", (day, at)),
         )
     )
-    for wrong in ("day = '2024-13-01'", "day = '2023-02-29'", "at = '2024-01-01 24:00:01'", "day = 'today'"):
+    for wrong in ("day = '2024-13-01'", "day = '2023-02-29'", "\"at\" = '2024-01-01 24:00:01'", "day = 'today'"):
         with pytest.raises(WhereError):
             _bound(wrong)
 

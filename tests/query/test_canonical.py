@@ -11,9 +11,10 @@ from discreet.errors import InvariantViolated, WhereError
 from discreet.query.canonical import MOST_COLUMNS, NO_ROW, canonical
 from discreet.query.diagram import FALSE, HARDEST, TRUE, Diagrams
 from discreet.query.line import constant_of, cuts_around
+from discreet.query.parse_tree import LONGEST_WHERE as LONGEST
 from discreet.query.predicates import bind_where, parse_constant
 from discreet.query.sets import written
-from discreet.query.where import LONGEST, parse_where
+from discreet.query.sql import parse_where
 from discreet.question import Comparison, Constant, Kind, Membership, Missing, Not, Some
 from discreet.testing.engines import truth
 

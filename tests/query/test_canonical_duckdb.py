@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.query.canonical import canonical
 from discreet.query.predicates import bind_where
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.question import Comparison, Every, HeadRequest, Kind, Membership, Not, Some
 from discreet.testing.engines import KINDS, predicates, rows_of, tables
 from tests.query.test_canonical_worlds import filters

@@ -24,7 +24,7 @@ from discreet.mechanisms import (
 )
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.values import Sensitivity
 
 DELTA = Fraction(1, 10**8)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import InputError, WhereError
+from discreet.query.parse_tree import DEEPEST as DEEPEST_TEXT
+from discreet.query.parse_tree import LONGEST_WHERE as LONGEST
 from discreet.query.predicates import bind_where
 from discreet.query.query import Measure, Select
 from discreet.query.query_json import DEEPEST, LARGEST, as_dict, from_dict
-from discreet.query.sql import parse_select
-from discreet.query.where import DEEPEST as DEEPEST_TEXT
-from discreet.query.where import LONGEST, parse_where
+from discreet.query.sql import parse_select, parse_where
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 from tests.query.filters import NAMES, predicates
 

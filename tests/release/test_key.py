@@ -15,7 +15,7 @@ from discreet.errors import InputError
 from discreet.noise import encode
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.question import (
     Comparison,
     Constant,
@@ -111,7 +111,7 @@ WHERES = [
     "x = 1 AND y = 1",
     "x = 1 OR y = 1",
     "y = 1 AND x = 1",
-    "(x = 1 AND y = 1) AND y = 2",
+    "(x = 1 OR y = 1) AND y = 2",
     "x = 1 AND y = 1 AND y = 2",
     "x = '2024-01-01'",
     "x = DATE '2024-01-01'",

@@ -84,7 +84,7 @@ def test_what_is_no_question_is_malformed(world, route, body, said):
 @pytest.mark.parametrize(
     ("sql", "position"),
     [
-        ("SELECT article, COUNT(DISTINCT reader) FROM reads, daily GROUP BY article", 49),
+        ("SELECT article, COUNT(DISTINCT reader) FROM reads, daily GROUP BY article", 39),
         ("SELECT article, COUNT(DISTINCT reader) FROM reads WHERE f(1) GROUP BY article", 56),
         ("DROP TABLE reads", 0),
     ],

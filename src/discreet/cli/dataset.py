@@ -52,7 +52,7 @@ def select_of(method: str, options: dict[str, Any]) -> Select:
 def _of_options(method: str, options: dict[str, Any]) -> Select:
     from discreet.catalog.load import load_catalog
     from discreet.query.query import Measure, Select
-    from discreet.query.where import parse_where
+    from discreet.query.sql import parse_where
 
     if not options["item"]:
         raise InputError("say what to count: --item COL, or a statement with --sql")

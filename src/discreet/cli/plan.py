@@ -63,7 +63,7 @@ def _price(context: click.Context, options: dict[str, Any]) -> PerUnit | None:
 
 def _of_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     from discreet.query.planning import make_plan
-    from discreet.query.where import parse_where
+    from discreet.query.sql import parse_where
     from discreet.table import question
 
     require_columns(options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from discreet.errors import InputError, WhereError
 from discreet.query.predicates import parse_constant
 from discreet.query.query import Measure, Select, check_name
-from discreet.query.where import parse_where
+from discreet.query.sql import parse_where
 from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Operator, Predicate, Some
 
 if TYPE_CHECKING:

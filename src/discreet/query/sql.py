@@ -1,46 +1,237 @@
-"""The SQL front door: one SELECT over one table, read into a `Select`.
+"""SQL: statements and filters, read from DuckDB's parse tree into a `Select` or a `Predicate`.
 
     statement  = SELECT selected {"," selected} FROM table [WHERE filter] [GROUP BY group {"," group}]
                  [ORDER BY largest DESC] [LIMIT number] [";"]
     selected   = column | aggregate [[AS] name]                      exactly one aggregate; all columns are grouped by
     aggregate  = COUNT "(" DISTINCT column ")" | COUNT "(" "*" ")" | SUM "(" column ")" | AVG "(" column ")"
-    table      = [name "."] name [[AS] name]                         group   = column | number, counted in the list
-    column     = [table "."] name                                    largest = the aggregate: name, itself or number
-    filter     = the language of `discreet.query.where`              name    = a bare name or a "quoted name"
+    table      = [name "."] name [[AS] name]                         group   = column | number in the select list
+    column     = [table "."] name                                    largest = the aggregate: its name, itself or number
+    filter     = conditions of one column and constants, joined by AND, OR, NOT and parentheses: docs/where.md
 
-A statement is read twice: here, which gives it its meaning, and by SQLGlot, which must take it for the same plain
-SELECT (`discreet.query.tree`). Its text never reaches an engine.
+The text itself never reaches an engine: engines write their own SQL from these values.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from discreet.errors import SQLError, WhereError
-from discreet.query import where
-from discreet.query.query import Measure, Select
-from discreet.query.tokens import Reader, Token, tokenize
-from discreet.query.words import HINTS, REFUSED, RESERVED
+from discreet.query.parse_tree import (
+    ARGUMENT,
+    DEEPEST_TREE,
+    LITERAL,
+    ORDER,
+    REFUSED,
+    STATEMENT,
+    TOO_DEEP,
+    Json,
+    Node,
+    TreeReader,
+    parse_statement,
+)
+from discreet.query.predicates import read_number, read_pattern, read_text, read_timestamp
+from discreet.query.query import Measure, MeasureKind, Select
+from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from discreet.question import Predicate
+    from discreet.question import Operator, Predicate
 
-LONGEST = 20_000
-"""Characters in a statement."""
+LONGEST_LIMIT = 18
+"""Digits allowed in a LIMIT, or in a position of the select list."""
 
-DEEPEST = 20
-"""Parentheses and NOTs within each other. SQLGlot needs Python's stack for them, and how much is left of it must not
-decide what is accepted."""
-
-LONGEST_WHOLE = 18
-"""Digits of a LIMIT, or of a place in the select list."""
-
-_CLAUSES = ("WHERE", "GROUP BY", "ORDER BY", "LIMIT")
+_FILTER_PREFIX = "SELECT * FROM t WHERE "
 _AGGREGATES = "COUNT(DISTINCT column), COUNT(*), SUM(column) and AVG(column)"
+_NUMBERS = "numbers are digits with at most one point"
+_CONSTANTS = "text in single quotes, a number, TRUE, FALSE, DATE '2025-01-31' or TIMESTAMP '2025-01-31 12:00:00'"
+_OPERATORS: Mapping[str, Operator] = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "<>",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
+_MIRRORED: Mapping[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def parse_where(text: str) -> Predicate:
+    """Read a filter.
+
+    Args:
+        text: what may stand after WHERE, at most 10,000 characters.
+
+    Raises:
+        WhereError: anything outside the language of filters, with its position.
+    """
+    tree = parse_statement(text, prefix=_FILTER_PREFIX, error=WhereError)
+    reader = _FilterReader(_FILTER_PREFIX + text, WhereError, len(_FILTER_PREFIX))
+    select = reader.open(reader.check(tree, STATEMENT)["node"])
+    for key in ("modifiers", "group_expressions"):
+        if select[key]:
+            reader.refuse("expected AND, OR or the end", select[key])
+    return reader.predicate(select["where_clause"])
+
+
+class _FilterReader(TreeReader):
+    """Reads filters.
+
+    Args:
+        text: of the statement.
+        error: the type to raise.
+        shift: characters before the text that the user wrote.
+        tables: the names, casefolded, that columns may be qualified by; only statements have any.
+    """
+
+    def __init__(
+        self, text: str, error: type[SQLError | WhereError], shift: int = 0, tables: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(text, error, shift)
+        self._tables = tables
+
+    def predicate(self, node: Json, depth: int = 0) -> Predicate:
+        """Return the filter that *node* states."""
+        if depth > DEEPEST_TREE:
+            self.refuse(TOO_DEEP, node)
+        match node:
+            case {"type": "CONJUNCTION_AND" | "CONJUNCTION_OR" as kind}:
+                parts = tuple(self.predicate(child, depth + 1) for child in self.open(node)["children"])
+                return Every(parts) if kind == "CONJUNCTION_AND" else Some(parts)
+            case {"type": "OPERATOR_NOT"}:
+                return Not(*(self.predicate(child, depth + 1) for child in self.open(node)["children"]))
+            case {"type": "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL" as kind}:
+                missing = Missing(*map(self.column, self.open(node)["children"]))
+                return missing if kind == "OPERATOR_IS_NULL" else Not(missing)
+            case {"type": "FUNCTION", "function_name": "~~" | "!~~" as name, "is_operator": True}:
+                pattern = self._like(self.open(node))
+                return pattern if name == "~~" else Not(pattern)
+        return self._comparison(node)
+
+    def _comparison(self, node: Json) -> Predicate:
+        """Return a condition that compares a column with constants."""
+        kind = node.get("type") if isinstance(node, dict) else None
+        if kind in {"COLUMN_REF", "VALUE_CONSTANT", "OPERATOR_CAST"}:
+            self.refuse("expected a comparison, IN, BETWEEN, LIKE or IS NULL", node)
+        if kind == "FUNCTION":
+            self.refuse(_expression(node), node)
+        node = self.open(node)
+        if kind == "COMPARE_IN":
+            column, *constants = node["children"]
+            return Membership(self.column(column), tuple(map(self._constant, constants)))
+        if kind == "COMPARE_BETWEEN":
+            column = self.column(node["input"])
+            low, high = self._constant(node["lower"]), self._constant(node["upper"])
+            return Every((Comparison(column, ">=", low), Comparison(column, "<=", high)))
+        if kind not in _OPERATORS:
+            self.refuse("expected a condition", node)
+        left, right, operator = node["left"], node["right"], _OPERATORS[str(kind)]
+        if _is_constant(left) and not _is_constant(right):
+            left, right, operator = right, left, _MIRRORED[operator]
+        return Comparison(self.column(left), operator, self._constant(right))
+
+    def column(self, node: Json) -> str:
+        """Return the name of the column that *node* is, without the table's."""
+        if isinstance(node, dict) and node.get("type") != "COLUMN_REF":
+            self.refuse(REFUSED.get(str(node.get("class"))) or _expression(node) or "expected a column", node)
+        node = self.open(node)
+        if node["alias"]:
+            self.refuse("only the aggregate may have another name", node)
+        *qualifier, name = self.names(node)
+        if qualifier and (len(qualifier) > 1 or qualifier[0].casefold() not in self._tables):
+            self.refuse("columns may be qualified by the table of the statement only", node)
+        return str(name)
+
+    def _constant(self, node: Json) -> Constant:
+        kind = node.get("type") if isinstance(node, dict) else None
+        if kind == "OPERATOR_CAST":
+            return self._timestamp(node)
+        if kind != "VALUE_CONSTANT":
+            reason = REFUSED.get(str((node or {}).get("class"))) or _expression(node)
+            self.refuse(f"{reason}; expected a constant" if reason else f"expected a constant: {_CONSTANTS}", node)
+        literal = self.check(self.open(node)["literal"], LITERAL)
+        text = str(literal["text"])
+        if literal["kind"] == "NULL_LITERAL":
+            self.refuse("nothing equals NULL: use IS NULL or IS NOT NULL", node)
+        try:
+            constant = _LITERALS[literal["kind"]](text) if literal["kind"] in _LITERALS else None
+        except WhereError as error:
+            self.refuse(error.reason, node)
+        if constant is None:
+            self.refuse(
+                _NUMBERS if literal["kind"] in {"INTEGER", "NUMERIC"} else f"expected a constant: {_CONSTANTS}", node
+            )
+        return constant
+
+    def _timestamp(self, node: Json) -> Constant:
+        """Return DATE '...' or TIMESTAMP '...', which are casts of text in the tree."""
+        if node.get("try_cast") is not False or (node.get("child") or {}).get("type") != "VALUE_CONSTANT":
+            self.refuse(REFUSED["CAST"], node)
+        cast = self.open(node)
+        literal = self.check(self.open(cast["child"])["literal"], LITERAL)
+        type_ = self.open(cast["type_expr"])
+        name = str(type_["type_name"])
+        if name.upper() not in {"DATE", "TIMESTAMP"} or type_["qualified_name"] != {"path": [name]}:
+            self.refuse(REFUSED["CAST"], node)
+        constant = read_timestamp(str(literal["text"])) if literal["kind"] == "STRING" else None
+        if constant is None or constant.kind.name != name.upper():
+            spelling = "YYYY-MM-DD" if name.upper() == "DATE" else "YYYY-MM-DD HH:MM:SS"
+            self.refuse(f"expected {name.upper()} '{spelling}'", node)
+        return constant
+
+    def _like(self, node: Node) -> Predicate:
+        """Return column LIKE 'prefix%', which is a function in the tree."""
+        if node["distinct"] or node["alias"]:
+            self.refuse(None, node)
+        column, pattern = self.arguments(node, 2)
+        constant = self._constant(pattern)
+        read = read_pattern(self.column(column), constant.text) if constant.kind is Kind.TEXT else None
+        if read is None:
+            self.refuse("LIKE takes text with one % at its end, and no other %, _ or \\", pattern)
+        return read
+
+    def arguments(self, node: Node, count: int) -> list[Json]:
+        """Return the *count* arguments of a function."""
+        arguments = node["arguments"]
+        if node["qualified_name"] != {"path": [node["function_name"]]} or len(arguments) != count:
+            self.refuse("functions are not allowed", node)
+        return [self.check(argument, ARGUMENT)["expression"] for argument in arguments]
+
+
+_LITERALS: Mapping[str, Callable[[str], Constant | None]] = {
+    "STRING": read_text,
+    "INTEGER": read_number,
+    "NUMERIC": read_number,
+    "BOOLEAN": lambda text: Constant(Kind.BOOLEAN, text) if text in {"true", "false"} else None,
+}
+_FUNCTIONS = {
+    "~~*": "ILIKE is not allowed; LIKE is",
+    "!~~*": "ILIKE is not allowed; LIKE is",
+    "like_escape": "LIKE takes no ESCAPE",
+    "not_like_escape": "LIKE takes no ESCAPE",
+    "contains": "IN takes a list of constants in parentheses",
+    "-": "arithmetic is not allowed; write the result out",
+    "*": "arithmetic is not allowed; write the result out",
+}
+"""Why expressions are refused that DuckDB describes as functions of these names."""
+
+_NOW = {"CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "NOW", "TODAY"}
+
+
+def _is_constant(node: Json) -> bool:
+    return isinstance(node, dict) and node.get("type") in {"VALUE_CONSTANT", "OPERATOR_CAST"}
+
+
+def _expression(node: Json) -> str | None:
+    """Return why an expression is refused."""
+    match node:
+        case {"type": "COLUMN_REF", "column_names": [str(name)]} if name.upper() in _NOW:
+            return "the current date is not a constant: write it out, as DATE '2025-01-31'"
+        case {"type": "COLUMN_REF"}:
+            return "a column is compared with constants only, and text is put in single quotes"
+        case {"type": "FUNCTION", "function_name": str(name)}:
+            return _FUNCTIONS.get(name, "functions are not allowed")
+    return None
 
 
 def parse_select(text: str) -> Select:
@@ -50,271 +241,159 @@ def parse_select(text: str) -> Select:
         text: one SELECT, at most 20,000 characters.
 
     Returns:
-        the question: its items in the order of the select list; without a LIMIT there is no k.
+        the query, its items in the order of the select list; k is None without LIMIT.
 
     Raises:
         SQLError: anything outside the grammar, with its position.
         WhereError: the same in the filter; its position too is that in the statement.
     """
-    # SQLGlot is loaded with this module, once: threads that loaded its parts one by one would get some half made.
-    from discreet.query.tree import check_tree
-
-    select = _SelectReader(tokenize(text, SQLError, LONGEST, "(),.;*", HINTS)).read()
-    check_tree(text)
-    return select
+    return _SelectReader(text).read(parse_statement(text))
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column of the select list."""
+class _SelectReader(_FilterReader):
+    """Reads statements."""
 
-    name: str
-    position: int
+    def __init__(self, text: str) -> None:
+        super().__init__(text, SQLError)
 
+    def read(self, tree: Node) -> Select:
+        """Return the query that the statement states."""
+        select = self.open(self.check(tree, STATEMENT)["node"])
+        table = self._table(select["from_table"])
+        selected = [self.open(node) for node in select["select_list"]]
+        columns = {place: node for place, node in enumerate(selected, 1) if node["type"] == "COLUMN_REF"}
+        aggregate, measure = self._aggregate(selected)
+        items = {place: self.column(node) for place, node in columns.items()}
+        where = None
+        if select["where_clause"] is not None:
+            where = _FilterReader(self._text, WhereError, 0, self._tables).predicate(select["where_clause"])
+        self._check_names(columns, items, aggregate)
+        self._check_groups(columns, items, select)
+        k = None
+        for modifier in select["modifiers"]:
+            opened = self.open(modifier)
+            if opened["type"] == "ORDER_MODIFIER":
+                self._check_order(opened["orders"], aggregate, measure, selected.index(aggregate) + 1)
+            else:
+                k = self._limit(opened["limit"])
+            if not items:
+                clause = "ORDER BY" if opened["type"] == "ORDER_MODIFIER" else "LIMIT"
+                self.refuse(f"a total is one number: leave {clause} out", opened)
+        return Select(table, tuple(items.values()), measure, where, k)
 
-@dataclass(frozen=True, slots=True)
-class _Aggregate:
-    """An aggregate of the select list, and what it is named there."""
+    def _table(self, node: Json) -> str:
+        """Return the table's name, and remember what columns may be qualified by."""
+        table = self.open(node)
+        schema, name = table["schema_name"], table["table_name"]
+        path = [part for part in (schema, name) if part]
+        if table["qualified_name"] != {"path": path}:
+            self.refuse("expected the name of a table", table)
+        self._tables = frozenset(tag.casefold() for tag in (name, table["alias"]) if tag)
+        return ".".join(path)
 
-    measure: Measure
-    name: str | None
-    position: int
+    def _aggregate(self, selected: list[Node]) -> tuple[Node, Measure]:
+        for node in selected:
+            if node["type"] not in {"COLUMN_REF", "FUNCTION"}:
+                self.refuse("expected a column or an aggregate", node)
+        aggregates = [node for node in selected if node["type"] == "FUNCTION"]
+        measures = [self._measure(node) for node in aggregates]
+        if not aggregates:
+            self.refuse(f"an aggregate must be selected: {_AGGREGATES}", selected)
+        if len(aggregates) > 1:
+            self.refuse("only one aggregate is allowed", aggregates[1])
+        return aggregates[0], measures[0]
 
+    def _measure(self, node: Node) -> Measure:
+        function, distinct = node["function_name"], node["distinct"]
+        if node["is_operator"]:
+            self.refuse(_expression(node), node)
+        match function, distinct:
+            case "count_star", False:
+                self.arguments(node, 0)
+                return Measure("rows")
+            case "count", True:
+                kind: MeasureKind = "users"
+            case "sum", False:
+                kind = "sum"
+            case "avg", False:
+                kind = "average"
+            case "count", False:
+                hint = "COUNT(column) is not allowed: COUNT(DISTINCT column) counts users, COUNT(*) counts rows"
+                self.refuse(hint, node)
+            case "sum" | "avg", True:
+                self.refuse("DISTINCT is not allowed in SUM and AVG", node)
+            case _:
+                self.refuse(f"functions are not allowed; the aggregates are {_AGGREGATES}", node)
+        if len(node["arguments"]) != 1:
+            self.refuse("an aggregate takes one column", node)
+        (argument,) = self.arguments(node, 1)
+        return Measure(kind, self.column(argument))
 
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    """What is grouped or ordered by: a name, an aggregate, or a place in the select list, from 1."""
-
-    what: str | Measure | int
-    position: int
-
-
-class _SelectReader(Reader):
-    """The grammar above, one method a rule."""
-
-    error = SQLError
-
-    def __init__(self, tokens: tuple[Token, ...]) -> None:
-        super().__init__(tokens, RESERVED)
-        self._clauses: tuple[str, ...] = _CLAUSES  # those that may come next
-        self._starts: dict[str, int] = {}  # of those that came
-        self._qualifiers: list[_Column] = []
-
-    def read(self) -> Select:
-        """The whole statement: first its form, then whether its parts fit each other."""
-        self._expect("SELECT")
-        selected = [self._selected()]
-        while self._accept(","):
-            selected.append(self._selected())
-        if not self._accept("FROM"):
-            raise self._refuse("expected a comma or FROM")
-        dataset, tables = self._table()
-        predicate = self._filter(tables)
-        groups = self._groups()
-        order = self._order()
-        k = self._limit()
-        self._end()
-        for qualifier in self._qualifiers:
-            if qualifier.name.casefold() not in tables:
-                raise SQLError("columns may be qualified by the table of the statement only", qualifier.position)
-        aggregate = _only_aggregate(selected)
-        columns = {place: item for place, item in enumerate(selected, 1) if isinstance(item, _Column)}
-        _check_names(columns, aggregate)
-        _check_groups(columns, groups)
-        if order is not None and aggregate.measure.kind in {"sum", "average"}:
-            raise SQLError(
-                "leave ORDER BY out: sums and averages are of the items that most users have, in their order",
-                order.position,
-            )
-        if order is not None:
-            _check_order(order, aggregate, selected.index(aggregate) + 1)
-        for clause in ("ORDER BY", "LIMIT"):
-            if clause in self._starts and not columns:
-                raise SQLError(f"a total is one number: leave {clause} out", self._starts[clause])
-        return Select(dataset, tuple(column.name for column in columns.values()), aggregate.measure, predicate, k)
-
-    def _selected(self) -> _Column | _Aggregate:
-        position = self._peek().position
-        if not self._at_call():
-            column = _Column(self._column(), position)
-            if self._peek().word == "AS" or self._at_name():
-                raise self._refuse("only the aggregate may have another name")
-            return column
-        measure = self._measure()
-        named = self._accept("AS") or self._at_name()
-        return _Aggregate(measure, self._name("a name") if named else None, position)
-
-    def _measure(self) -> Measure:
-        token = self._peek()
-        if token.word not in {"COUNT", "SUM", "AVG"}:
-            what = REFUSED.get(token.word, "functions are")
-            raise SQLError(f"{what} not allowed; the aggregates are {_AGGREGATES}", token.position)
-        self.next += 2
-        if token.word != "COUNT":
-            measure = Measure("sum" if token.word == "SUM" else "average", self._column())
-        elif self._accept("*"):
-            measure = Measure("rows")
-        elif self._accept("DISTINCT"):
-            measure = Measure("users", self._column())
-        else:
-            raise self._refuse("expected * or DISTINCT in COUNT")
-        if not self._accept(")"):
-            raise self._refuse("expected ) behind the one column of an aggregate")
-        return measure
-
-    def _table(self) -> tuple[str, set[str]]:
-        """The table as it is written, and what columns may be qualified by."""
-        schema, name = "", self._name("a table")
-        if self._accept("."):
-            schema, name = f"{name}.", self._name("a table")
-        tables = {name.casefold()}
-        if self._accept("AS") or self._at_name():
-            tables.add(self._name("a name").casefold())
-        if self._peek().text == ",":
-            raise self._refuse("joins are not allowed; expected one table")
-        return schema + name, tables
-
-    def _filter(self, tables: set[str]) -> Predicate | None:
-        if not self._clause("WHERE"):
-            return None
-        start = self._peek().position
-        reader = where.FilterReader(self._tokens, self.next, RESERVED, tables, DEEPEST)
-        predicate = reader.read()
-        self.next = reader.next
-        if self._peek().position - start > where.LONGEST:
-            raise WhereError(f"it may have {where.LONGEST:,} characters at most", start)
-        return predicate
-
-    def _groups(self) -> list[_Reference]:
-        if not self._clause("GROUP BY"):
-            return []
-        groups = [self._reference(self._column)]
-        while self._accept(","):
-            groups.append(self._reference(self._column))
-        return groups
-
-    def _order(self) -> _Reference | None:
-        if not self._clause("ORDER BY"):
-            return None
-        order = self._reference(partial(self._name, "the aggregate"))
-        if not self._accept("DESC"):
-            raise self._refuse("expected DESC: the largest come first")
-        return order
-
-    def _reference(self, read_name: Callable[[], str]) -> _Reference:
-        position = self._peek().position
-        if self._peek().kind == "number":
-            return _Reference(self._whole("a place in the select list"), position)
-        return _Reference(self._measure() if self._at_call() else read_name(), position)
-
-    def _limit(self) -> int | None:
-        if not self._clause("LIMIT"):
-            return None
-        position = self._peek().position
-        k = self._whole("a whole number of items")
-        if k < 1:
-            raise SQLError("LIMIT must be at least 1", position)
+    def _limit(self, node: Json) -> int:
+        k = self._whole(node)
+        if not k:
+            self.refuse("LIMIT takes a whole number of items, at least 1", node)
         return k
 
-    def _end(self) -> None:
-        if self._accept(";"):
-            self.finish("the end: one statement is allowed")
-        behind = ", ".join(("AND", "OR", *self._clauses) if len(self._clauses) == 3 else self._clauses)
-        self.finish(f"{behind} or the end" if behind else "the end")
+    def _whole(self, node: Json) -> int | None:
+        """Return the whole number that *node* is, or None."""
+        if not isinstance(node, dict) or node.get("type") != "VALUE_CONSTANT":
+            return None
+        literal = self.check(self.open(node)["literal"], LITERAL)
+        text = str(literal["text"])
+        return int(text) if literal["kind"] == "INTEGER" and text.isdigit() and len(text) <= LONGEST_LIMIT else None
 
-    def _clause(self, words: str) -> bool:
-        """Pass the words that a clause begins with, if they come next."""
-        first, _, second = words.partition(" ")
-        position = self._peek().position
-        if not self._accept(first):
-            return False
-        if second:
-            self._expect(second)
-        self._starts[words] = position
-        self._clauses = _CLAUSES[_CLAUSES.index(words) + 1 :]
-        return True
+    def _check_names(self, columns: Mapping[int, Node], items: Mapping[int, str], aggregate: Node) -> None:
+        names: set[str] = set()
+        for place, item in items.items():
+            if item in names:
+                self.refuse(f"column {item!r} is selected twice", columns[place])
+            if aggregate["alias"] and item.casefold() == str(aggregate["alias"]).casefold():
+                self.refuse(f"column {item!r} and the aggregate have one name", aggregate)
+            names.add(item)
 
-    def _column(self) -> str:
-        position = self._peek().position
-        name = self._name("a column")
-        if self._accept("."):
-            self._qualifiers.append(_Column(name, position))
-            name = self._name("a column")
-        if self._peek().text == "(":
-            raise SQLError("functions are not allowed", position)
-        return name
+    def _check_groups(self, columns: Mapping[int, Node], items: Mapping[int, str], select: Node) -> None:
+        """Raise unless exactly the selected columns are grouped by, by place or by name as in `find_column`."""
+        groups = select["group_expressions"]
+        if select["group_sets"] != ([list(range(len(groups)))] if groups else []):
+            self.refuse("ROLLUP, CUBE and GROUPING SETS are not allowed", groups, select)
+        left = dict(items)
+        for group in groups:
+            place = self._whole(group)
+            if place is None:
+                name = self.column(group)
+                found = [place for place, item in items.items() if item == name]
+                found = found or [place for place, item in items.items() if item.casefold() == name.casefold()]
+                place = found[0] if len(found) == 1 else None
+            if place is None or place not in items:
+                self.refuse("only columns of the select list may be grouped by", group)
+            if left.pop(place, None) is None:
+                self.refuse("a column is grouped by twice", group)
+        for place, item in left.items():
+            self.refuse(f"column {item!r} is selected, but not in GROUP BY", columns[place])
 
-    def _whole(self, expected: str) -> int:
-        token = self._peek()
-        if token.kind != "number" or not token.text.isdigit() or len(token.text) > LONGEST_WHOLE:
-            raise self._refuse(f"expected {expected}")
-        self.next += 1
-        return int(token.text)
-
-    def _at_call(self) -> bool:
-        return self._peek().kind == "name" and self._peek(1).text == "("
-
-    def _at_name(self) -> bool:
-        token = self._peek()
-        return token.kind == "quoted" or (token.kind == "name" and token.word not in RESERVED)
-
-    def _refuse(self, message: str) -> SQLError:
-        token = self._peek()
-        if "SELECT" in {token.word, self._peek(1).word if token.text == "(" else ""}:
-            message = f"subqueries are not allowed; {message}"
-        elif token.kind == "name" and token.word in REFUSED:
-            message = f"{REFUSED[token.word]} not allowed; {message}"
-        return SQLError(f"{message}, not {token.text!r}" if token.text else message, token.position)
-
-
-def _only_aggregate(selected: list[_Column | _Aggregate]) -> _Aggregate:
-    aggregates = [item for item in selected if isinstance(item, _Aggregate)]
-    if not aggregates:
-        raise SQLError(f"an aggregate must be selected: {_AGGREGATES}", selected[0].position)
-    if len(aggregates) > 1:
-        raise SQLError("only one aggregate is allowed", aggregates[1].position)
-    return aggregates[0]
-
-
-def _check_names(columns: dict[int, _Column], aggregate: _Aggregate) -> None:
-    names: set[str] = set()
-    for column in columns.values():
-        if column.name in names:
-            raise SQLError(f"column {column.name!r} is selected twice", column.position)
-        if aggregate.name is not None and column.name.casefold() == aggregate.name.casefold():
-            raise SQLError(f"column {column.name!r} and the aggregate have one name", aggregate.position)
-        names.add(column.name)
-
-
-def _check_groups(columns: dict[int, _Column], groups: list[_Reference]) -> None:
-    """Columns are selected if and only if they are grouped by; names are matched exactly, or else without case."""
-    exact: dict[object, int] = {place: place for place in columns}
-    exact |= {column.name: place for place, column in columns.items()}
-    alike: dict[object, list[int]] = {}
-    for place, column in columns.items():
-        alike.setdefault(_folded(column.name), []).append(place)
-    left = set(columns)
-    for group in groups:
-        found = [exact[group.what]] if group.what in exact else alike.get(_folded(group.what), [])
-        if len(found) != 1:
-            raise SQLError("only columns of the select list may be grouped by", group.position)
-        if found[0] not in left:
-            raise SQLError("a column is grouped by twice", group.position)
-        left.remove(found[0])
-    for place in sorted(left):
-        raise SQLError(f"column {columns[place].name!r} is selected, but not in GROUP BY", columns[place].position)
-
-
-def _check_order(order: _Reference, aggregate: _Aggregate, place: int) -> None:
-    if _folded(order.what) not in {place, _folded(aggregate.name), _folded(aggregate.measure)}:
-        raise SQLError("only the aggregate may be ordered by: its name, itself, or its number", order.position)
-
-
-def _folded(what: str | Measure | int | None) -> object:
-    """*what* without regard to case."""
-    match what:
-        case str():
-            return what.casefold()
-        case Measure(kind, column):
-            return kind, (column or "").casefold()
-    return what
+    def _check_order(self, orders: Json, aggregate: Node, measure: Measure, place: int) -> None:
+        """Raise unless the only order is that of the aggregate, by name, by itself or by place, largest first."""
+        if not isinstance(orders, list) or len(orders) != 1:
+            self.refuse("only the aggregate may be ordered by", orders[1:])
+        order = self.check(orders[0], ORDER)
+        expression = order["expression"]
+        if order["type"] != "DESCENDING":
+            self.refuse("expected ORDER BY ... DESC: the largest come first", expression)
+        if measure.kind in {"sum", "average"}:
+            self.refuse(
+                "leave ORDER BY out: sums and averages are of the items with the most users, in that order",
+                expression,
+            )
+        match expression:
+            case {"type": "COLUMN_REF", "alias": ""}:
+                name = ".".join(self.names(self.open(expression)))
+                fits = name.casefold() == str(aggregate["alias"]).casefold()
+            case {"type": "FUNCTION", "alias": ""}:
+                ordered = self._measure(self.open(expression))
+                same_column = (ordered.column or "").casefold() == (measure.column or "").casefold()
+                fits = ordered.kind == measure.kind and same_column
+            case _:
+                fits = self._whole(expression) == place
+        if not fits:
+            self.refuse("only the aggregate may be ordered by: its name, itself, or its number", expression)

@@ -50,9 +50,9 @@ POINTS = (
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
-        *("pandas", "pyarrow.csv", "pyarrow.parquet", "sqlglot"),
+        *("pandas", "pyarrow.csv", "pyarrow.parquet"),
         *("uvicorn.protocols.http.httptools_impl", "uvicorn.lifespan.on", "uvicorn.loops.uvloop"),
-        *("discreet.engines.duckdb", "discreet.query.tree", "discreet.service.server", __name__),
+        *("discreet.engines.duckdb", "discreet.query.sql", "discreet.service.server", __name__),
     ]
 )  # what a service imports, so that it begins at once
 

@@ -1,0 +1,343 @@
+"""SQL text as a parse tree: DuckDB's parser behind a check of the characters, and an allow-list of nodes.
+
+Every node of a tree must have a type and exactly the keys that `_NODES` lists, and every key that is not read must have
+the value listed there. So nothing in a statement is ignored, and a DuckDB version with another tree is refused instead
+of misread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from discreet.errors import InputError, SQLError, WhereError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+
+LONGEST = 20_000
+"""Characters allowed in a statement."""
+
+LONGEST_WHERE = 10_000
+"""Characters allowed in a filter that is not part of a statement."""
+
+DEEPEST = 50
+"""Parentheses allowed within each other."""
+
+DEEPEST_TREE = 100
+"""Levels of NOT, AND and OR allowed within each other."""
+
+TOO_DEEP = f"conditions may be nested {DEEPEST_TREE} deep at most"
+
+Json: TypeAlias = Any
+"""A part of the tree that has not been checked."""
+
+Node: TypeAlias = "dict[str, Any]"
+"""A node of the tree that has been checked."""
+
+_TOKENS = re.compile(
+    r"""
+    (?P<comment>--|/\*)
+  | (?P<space>[ \t\r\n\f\v]+)
+  | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
+  | (?P<prefix>(?<!\w)\w')                        # E'...', X'...': other rules for where the text ends
+  | (?P<word>\w+)
+  | (?P<sign><>|!=|<=|>=|[=<>*-])
+  | (?P<mark>[().,;])
+  | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_FORBIDDEN = {"comment": "comments are not allowed", "prefix": "text is put in plain single quotes", "other": None}
+_CHARACTERS = (
+    dict.fromkeys("'\"", "the text is not closed with a quote")
+    | dict.fromkeys("?@$", "parameters are not allowed")
+    | dict.fromkeys("+/%|&^~", "arithmetic is not allowed")
+    | dict.fromkeys("[]{}", "arrays and brackets are not allowed")
+    | {
+        ":": "casts with :: and parameters are not allowed",
+        ";": "; is not allowed in a filter",
+        "#": "comments are not allowed",
+        "`": 'quote names with "',
+    }
+)
+
+
+def _check_text(text: str, error: type[SQLError | WhereError]) -> None:
+    """Raise unless *text* can be given to DuckDB's parser.
+
+    Its memory grows with the square of the nesting of parentheses, brackets and prefix operators, to gigabytes within
+    the length allowed here, so these are limited first. Comments, parameters and the like would be refused by the tree
+    or be lost in it; here they are refused at their position.
+    """
+    _check_size(text, error)
+    depth = 0
+    signs = ""  # those directly before
+    for match in _TOKENS.finditer(text):
+        kind, found = match.lastgroup, match[0]
+        if kind == "space":
+            continue
+        if kind in _FORBIDDEN or (found == ";" and error is WhereError):
+            message = _FORBIDDEN.get(kind or "") or _CHARACTERS.get(found)
+            raise error(message or f"the character {found!r} is not allowed outside of quotes", match.start())
+        if kind == "sign" and signs and (found != "-" or signs[-1] in "*-"):
+            raise error(f"{found} is not allowed here", match.start())
+        signs = signs + found if kind == "sign" else ""
+        depth += (found == "(") - (found == ")")
+        if depth > DEEPEST:
+            raise error(f"parentheses may be nested {DEEPEST} deep at most", match.start())
+
+
+def _check_size(text: str, error: type[SQLError | WhereError]) -> None:
+    longest = LONGEST if error is SQLError else LONGEST_WHERE
+    given: object = text
+    if not isinstance(given, str):
+        raise error(f"it must be text, not {given!r}")
+    if len(text) > longest:
+        raise error(f"it may have {longest:,} characters at most")
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise error("it holds half a character (a lone surrogate)")
+    if not text.strip():
+        raise error("it is empty")
+    if "\0" in text:
+        raise error("the character NUL is not allowed", text.index("\0"))
+
+
+def parse_statement(text: str, *, prefix: str = "", error: type[SQLError | WhereError] = SQLError) -> Node:
+    """Return the tree of one SELECT as DuckDB's `json_serialize_sql` describes it; no node of it is checked.
+
+    Args:
+        text: at most 20,000 characters, 10,000 for a filter.
+        prefix: what to parse in front of the text; positions count from the text.
+        error: the type to raise.
+
+    Raises:
+        SQLError | WhereError: it is not one SELECT, or holds characters outside the grammar.
+    """
+    import duckdb
+
+    _check_text(text, error)
+    try:
+        # A cursor for each call: threads may share a connection, but not a result.
+        row = _connection().cursor().execute("SELECT json_serialize_sql($1)", [prefix + text]).fetchone()
+        answer = json.loads(row[0]) if row else {}
+    except RecursionError:
+        raise error(TOO_DEEP) from None
+    except duckdb.Error:
+        _connection.cache_clear()  # an internal error of DuckDB makes a connection unusable
+        raise error("it cannot be parsed") from None
+    if answer.get("error") is not False:
+        if answer.get("error_type") != "parser":
+            raise error("exactly one SELECT is allowed", 0)
+        message, position = str(answer.get("error_message")), answer.get("position")
+        if position is None:
+            raise error(TOO_DEEP if message.startswith("Max expression depth") else message)
+        message += "; put a name that is a word of SQL in double quotes" if message.startswith("syntax error") else ""
+        raise error(message, character(prefix + text, int(position), len(prefix)))
+    statements = answer["statements"]
+    if len(statements) != 1:
+        raise error("exactly one SELECT is allowed", 0)
+    return dict(statements[0])
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    """Return a private in-memory database that reads no file and loads no extension."""
+    import duckdb
+
+    return duckdb.connect(
+        ":memory:",
+        config={
+            "threads": 1,
+            "enable_external_access": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "lock_configuration": "true",
+        },
+    )
+
+
+def character(text: str, location: int, shift: int) -> int:
+    """Return the offset in characters, *shift* less, of a location in bytes of UTF-8, which is how DuckDB counts."""
+    offset = location if text.isascii() else len(text.encode()[:location].decode(errors="ignore"))
+    return min(max(0, offset - shift), len(text) - shift)
+
+
+_SIDES = {"left": ..., "right": ...}
+_CHILDREN = {"children": ...}
+_NO_ORDER = {"type": "ORDER_MODIFIER", "orders": []}
+
+STATEMENT: Mapping[str, Any] = {"node": ..., "named_param_map": []}
+ORDER: Mapping[str, Any] = {"type": ..., "null_order": "ORDER_DEFAULT", "expression": ...}
+ARGUMENT: Mapping[str, Any] = {"name": "", "expression": ...}
+LITERAL: Mapping[str, Any] = {"kind": ..., "text": ...}
+_NODES: Mapping[str, Mapping[str, Any]] = {
+    "SELECT_NODE": {
+        "modifiers": ...,
+        "cte_map": {"map": []},
+        "select_list": ...,
+        "from_table": ...,
+        "where_clause": ...,
+        "group_expressions": ...,
+        "group_sets": ...,
+        "aggregate_handling": "STANDARD_HANDLING",
+        "having": None,
+        "sample": None,
+        "qualify": None,
+    },
+    "BASE_TABLE": {
+        "alias": ...,
+        "sample": None,
+        "schema_name": ...,
+        "table_name": ...,
+        "column_name_alias": [],
+        "catalog_name": "",
+        "at_clause": None,
+        "qualified_name": ...,
+    },
+    "ORDER_MODIFIER": {"orders": ...},
+    "LIMIT_MODIFIER": {"limit": ..., "offset": None, "limit_type": "ROW_COUNT"},
+    "COLUMN_REF": {"class": "COLUMN_REF", "alias": ..., "column_names": ...},
+    "FUNCTION": {
+        "class": "FUNCTION",
+        "alias": ...,
+        "function_name": ...,
+        "schema": "",
+        "filter": None,
+        "order_bys": _NO_ORDER,
+        "distinct": ...,
+        "is_operator": ...,
+        "export_state": False,
+        "catalog": "",
+        "arguments": ...,
+        "qualified_name": ...,
+    },
+    "VALUE_CONSTANT": {"class": "CONSTANT", "alias": "", "literal": ...},
+    "OPERATOR_CAST": {"class": "CAST", "alias": "", "child": ..., "try_cast": False, "type_expr": ...},
+    "TYPE": {
+        "class": "TYPE",
+        "alias": "",
+        "catalog": "",
+        "schema": "",
+        "type_name": ...,
+        "children": [],
+        "qualified_name": ...,
+    },
+    "CONJUNCTION_AND": {"class": "CONJUNCTION", "alias": "", **_CHILDREN},
+    "CONJUNCTION_OR": {"class": "CONJUNCTION", "alias": "", **_CHILDREN},
+    "OPERATOR_NOT": {"class": "OPERATOR", "alias": "", **_CHILDREN},
+    "OPERATOR_IS_NULL": {"class": "OPERATOR", "alias": "", **_CHILDREN},
+    "OPERATOR_IS_NOT_NULL": {"class": "OPERATOR", "alias": "", **_CHILDREN},
+    "COMPARE_IN": {"class": "OPERATOR", "alias": "", **_CHILDREN},
+    "COMPARE_BETWEEN": {"class": "BETWEEN", "alias": "", "input": ..., "lower": ..., "upper": ...},
+    "COMPARE_EQUAL": {"class": "COMPARISON", "alias": "", **_SIDES},
+    "COMPARE_NOTEQUAL": {"class": "COMPARISON", "alias": "", **_SIDES},
+    "COMPARE_LESSTHAN": {"class": "COMPARISON", "alias": "", **_SIDES},
+    "COMPARE_LESSTHANOREQUALTO": {"class": "COMPARISON", "alias": "", **_SIDES},
+    "COMPARE_GREATERTHAN": {"class": "COMPARISON", "alias": "", **_SIDES},
+    "COMPARE_GREATERTHANOREQUALTO": {"class": "COMPARISON", "alias": "", **_SIDES},
+}
+"""For each type of node its keys beside type and location: ... where the value is read, or the value it must have."""
+
+REFUSED = {
+    "STAR": "* is not allowed: rows are never shown; select columns and an aggregate",
+    "SUBQUERY": "subqueries are not allowed",
+    "SET_OPERATION_NODE": "set operations are not allowed",
+    "JOIN": "joins are not allowed",
+    "TABLE_FUNCTION": "functions are not allowed",
+    "WINDOW": "window functions are not allowed",
+    "CASE": "CASE is not allowed",
+    "CAST": "casts are not allowed",
+    "COLLATE": "COLLATE is not allowed",
+    "PARAMETER": "parameters are not allowed",
+    "COMPARE_DISTINCT_FROM": "IS takes NULL or NOT NULL",
+    "COMPARE_NOT_DISTINCT_FROM": "IS takes NULL or NOT NULL",
+    "cte_map": "WITH is not allowed",
+    "having": "HAVING is not allowed",
+    "qualify": "QUALIFY is not allowed",
+    "sample": "samples are not allowed",
+    "aggregate_handling": "GROUP BY ALL is not allowed",
+    "filter": "FILTER is not allowed",
+    "order_bys": "ORDER BY is not allowed in an aggregate",
+    "offset": "OFFSET is not allowed",
+    "limit_type": "LIMIT takes a whole number of items",
+    "null_order": "NULLS FIRST and NULLS LAST are not allowed",
+    "DISTINCT_MODIFIER": "DISTINCT is not allowed",
+    "EMPTY": "expected FROM and a table",
+    "EXPRESSION_LIST": "VALUES is not allowed",
+    "catalog_name": "a table is named by one name, or by its schema and name",
+    "schema": "functions are not allowed",
+}
+"""The message for a type or class of node, or for a key of one, that is refused."""
+
+_ALLOWED: Mapping[type[InputError], str] = {
+    SQLError: "only SELECT ... FROM ... WHERE ... GROUP BY ... ORDER BY ... LIMIT ... is allowed",
+    WhereError: "only comparisons, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT and parentheses are allowed",
+}
+_NO_LOCATION = 2**64 - 1
+
+
+class TreeReader:
+    """Reads nodes of one statement.
+
+    Args:
+        text: of the statement.
+        error: the type to raise.
+        shift: characters before the text that the user wrote.
+    """
+
+    def __init__(self, text: str, error: type[SQLError | WhereError], shift: int = 0) -> None:
+        self._text = text
+        self._error = error
+        self._shift = shift
+
+    def open(self, node: Json) -> Node:
+        """Return *node* if its type and all its keys are allowed."""
+        kind = node.get("type") if isinstance(node, dict) else None
+        shape = _NODES.get(str(kind))
+        if shape is None:
+            self.refuse(REFUSED.get(str(kind)) or REFUSED.get(str((node or {}).get("class"))), node)
+        return self.check(node, shape, {"type", "query_location", "query_location_length"})
+
+    def check(self, node: Json, shape: Mapping[str, Any], optional: set[str] | None = None) -> Node:
+        """Return *node* if it has the keys of *shape*, none but *optional* others, and the values given there."""
+        if not isinstance(node, dict) or not shape.keys() <= node.keys() <= shape.keys() | (optional or set()):
+            self.refuse(None, node)
+        for key, wanted in shape.items():
+            if wanted is not ... and node[key] != wanted:
+                self.refuse(REFUSED.get(key), node[key], node)
+        return node
+
+    def refuse(self, message: str | None, *places: Json) -> NoReturn:
+        """Raise, with the first location in the first of *places* that has one."""
+        found = (min(_locations(place), default=None) for place in places)
+        location = next((place for place in found if place is not None), None)
+        position = None if location is None else character(self._text, location, self._shift)
+        raise self._error(message or _ALLOWED[self._error], position)
+
+    def names(self, node: Node) -> list[str]:
+        """Return the parts of a column's name."""
+        names = node["column_names"]
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            self.refuse(None, node)
+        return names
+
+
+def _locations(part: Json) -> list[int]:
+    """Return the locations of all nodes in a part of the tree, in bytes."""
+    found: list[int] = []
+    pending = [part]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            location = part.get("query_location")
+            if isinstance(location, int) and location != _NO_LOCATION:
+                found.append(location)
+            pending += part.values()
+        elif isinstance(part, list):
+            pending += part
+    return found
