@@ -294,10 +294,8 @@ class UserItemPairs(Protocol):
         """
         ...
 
-    def clipped_sums(
-        self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int, bin_bounds: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Add up the weights of the users of *items*, and count those users by what their items cost.
+    def clipped_sums(self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
+        """Add up the weights of the users of *items*.
 
         A user whose items cost c together has the weight max(0, floor(W min(1, sqrt(bound / c))) - 1), so that the
         sum of costs[i] weight^2 over a user's items is at most W^2 bound.
@@ -306,10 +304,9 @@ class UserItemPairs(Protocol):
             items: numbers of items, ascending, of shape (m,).
             costs: from 1 to `LARGEST_ITEM_COST`, shape (m,).
             bound: from 1 to 2^53.
-            bin_bounds: ascending, at most 32; a user is in the first bin with c <= bound, or else in the last.
 
         Returns:
-            one sum for each of *items*, and users per bin.
+            one sum for each of *items*.
         """
         ...
 

@@ -10,7 +10,7 @@ import pytest
 from discreet.errors import InputError
 from discreet.mechanisms import Request
 from discreet.mechanisms.auto import Auto
-from discreet.mechanisms.two_round import COST_UNIT, TwoRound, believable
+from discreet.mechanisms.two_round import COST_UNIT, TwoRound, _clipping_loss, believable
 from discreet.noise import KeyedBits
 from discreet.testing.pairs import ArrayPairs, weights
 from discreet.values import LARGEST_ITEM_COST, WEIGHT_UNIT, Cost, Sensitivity
@@ -63,7 +63,7 @@ def test_every_run_asks_the_same_queries():
         for pairs in (Watched([], []), Watched([1], [0]), Watched(*zipf_rows(300)))
         if TwoRound.within(LIMIT, REQUEST).release(pairs, bits())
     }
-    assert asked == {("users_by_size", "weighted_sums", "users_by_scale", "clipped_sums")}
+    assert asked == {("users_by_size", "weighted_sums", "users_by_scale", "users_by_scale", "clipped_sums")}
 
 
 @pytest.mark.parametrize("rows", [([], []), ([1], [0]), ([1, 2], [0, 0])])
@@ -208,6 +208,21 @@ def test_noise_in_far_bins_is_not_taken_for_users():
     assert result[5:].tolist() == [0, 0, 0, 0]
     assert believable(np.array([5.0, -3.0, 8.0]), 6.0, 4.0).tolist() == [0, 0, 0]
     assert believable(np.array([500.0, 0.0, 0.0, 60.0]), 6.0, 4.0)[3] > 0
+
+
+def test_noise_is_widened_until_clipping_takes_no_more_than_allowed():
+    """A user at v times the limit loses 1 - f/v of every item once noise is f times as wide; f is at most 2."""
+    users = np.zeros(26)
+    users[16] = 1000  # just below the limit
+    assert _clipping_loss(users, 0.05) == (1.0, 0.0, 0.0)
+    users[18] = 40  # about 1.7 times above it
+    assert _clipping_loss(users, 0.3)[0] == 1.0
+    wider, mean, spread = _clipping_loss(users, 0.05)
+    assert 1 < wider < 2
+    assert 0.045 < spread <= 0.05
+    assert mean < spread
+    users[25] = 1000
+    assert _clipping_loss(users, 0.1)[0] == 2.0
 
 
 class TestAuto:

@@ -52,10 +52,10 @@ class Pairs(ArrayPairs):
         self.queries.append("users_by_scale")
         return super().users_by_scale(items, last_scale, costs, bounds)
 
-    def clipped_sums(self, items, costs, bound, bin_bounds):
+    def clipped_sums(self, items, costs, bound):
         self.queries.append("clipped_sums")
         self.measured = [self.names[item] for item in items]
-        return super().clipped_sums(items, costs, bound, bin_bounds)
+        return super().clipped_sums(items, costs, bound)
 
 
 class Divergent(Exception):
@@ -159,7 +159,8 @@ def _hook(monkeypatch):
 
 def instance(mu, noise, kind=TwoRound, clipping=0.05):
     """A mechanism whose cut is low enough for tables of thirty users: *noise* is the relative error at the cut."""
-    return kind(Fraction(mu), Fraction(1, 10**6), TENTH, tuning=Tuning(noise=noise, clipping=clipping))
+    tuning = Tuning(noise=10 * noise, precise=17.5 * noise, clipping=10 * clipping)
+    return kind(Fraction(mu), Fraction(1, 10**6), TENTH, tuning=tuning)
 
 
 SHARED = [f"s{n}" for n in range(40)]
@@ -251,14 +252,13 @@ class Repeated(Pairs):
 class OwnItemsFree(Pairs):
     """The cap counts only items that twenty users have, as if others could never be released."""
 
-    def clipped_sums(self, items, costs, bound, bin_bounds):
-        super().clipped_sums(items, costs, bound, bin_bounds)
+    def clipped_sums(self, items, costs, bound):
+        super().clipped_sums(items, costs, bound)
         seen = np.where(self.counts[items] >= 20, costs, 0)
         user, place = self._rows_of(items)
         cost = np.bincount(user, weights=seen[place].astype(float), minlength=len(self._sizes))
         share = weights(np.sqrt(bound / np.maximum(cost, 1)))
-        sums = np.bincount(place, weights=share[user].astype(float), minlength=len(items)).astype(np.int64)
-        return sums, np.zeros(len(bin_bounds), np.int64)
+        return np.bincount(place, weights=share[user].astype(float), minlength=len(items)).astype(np.int64)
 
 
 class OldWeights(Pairs):
@@ -268,12 +268,11 @@ class OldWeights(Pairs):
         self.limit = limit
         return super().weighted_sums(limit)
 
-    def clipped_sums(self, items, costs, bound, bin_bounds):
-        _, users = super().clipped_sums(items, costs, bound, bin_bounds)
+    def clipped_sums(self, items, costs, bound):
+        super().clipped_sums(items, costs, bound)
         user, place = self._rows_of(items)
         share = weights(self.limit / np.sqrt(self._sizes))
-        sums = np.bincount(place, weights=share[user].astype(float), minlength=len(items)).astype(np.int64)
-        return sums, users
+        return np.bincount(place, weights=share[user].astype(float), minlength=len(items)).astype(np.int64)
 
 
 class NoiseByCandidates(TwoRound):
@@ -350,16 +349,16 @@ def test_noise_in_full_bins_only_is_seen(monkeypatch):
 
 
 def test_a_loss_estimated_from_items_is_seen(monkeypatch):
-    """A planted error: what clipping took away is estimated from the sums of all candidates, V's among them."""
+    """A planted error: what clipping took away is estimated from the sums of all items, V's among them."""
     noisy, seen = two_round.add_noise, {}
 
     def remember(values, unit, precisions, bits, label):
         added = noisy(values, unit, precisions, bits, label)
-        if label == "second":
+        if label == "first":
             seen["sum"] = added.sum() / WEIGHT_UNIT
         return added
 
     monkeypatch.setattr(two_round, "add_noise", remember)
-    monkeypatch.setattr(two_round, "_clipping_loss", lambda _: (min(0.7, abs(seen["sum"]) / 1000), 0.1))
+    monkeypatch.setattr(two_round, "_clipping_loss", lambda *_: (1.0, min(0.7, abs(seen["sum"]) / 1000), 0.1))
     found = paths(instance(3, 0.5), "own items", 40)
     assert any(path.fault for path in found)

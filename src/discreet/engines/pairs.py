@@ -148,26 +148,16 @@ class SqlPairs(ABC):
         counted = f"SELECT least(k, {len(bounds) - 1}) AS a, count(*) AS b FROM ({fitted}) AS f GROUP BY 1"
         return _histogram(self._select(counted), len(bounds))
 
-    def clipped_sums(
-        self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int, bin_bounds: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Add up the weights of the users of *items*, and count those users by what their items cost."""
+    def clipped_sums(self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
+        """Add up the weights of the users of *items*."""
         chosen = self._chosen({"item": items, "c": costs})
         weight = self._weight(f"sqrt({self._double(bound)} / {self._as_double('c')})")
         cost = f"SELECT u, CAST(sum(c) AS BIGINT) AS c FROM {self._pairs} JOIN {chosen} USING (item) GROUP BY u"
-        # One statement for both, so that the users' costs are computed once: bins have the keys -1, -2, ...
         table = self._select(
-            f"WITH cost AS ({cost}) SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._pairs} "
-            f"JOIN {chosen} USING (item) JOIN (SELECT u, {weight} AS w FROM cost) AS v USING (u) GROUP BY item "
-            f"UNION ALL SELECT -1 - a, count(*) FROM (SELECT {_bin('c', bin_bounds)} AS a FROM cost) AS h GROUP BY a"
+            f"SELECT item AS a, CAST(sum(w) AS BIGINT) AS b FROM {self._pairs} JOIN {chosen} USING (item) "
+            f"JOIN (SELECT u, {weight} AS w FROM ({cost}) AS t) AS v USING (u) GROUP BY item"
         )
-        keys, values = _int64(table, "a"), _int64(table, "b")
-        of_items = keys >= 0
-        place = np.searchsorted(items, keys[of_items])
-        return (
-            _placed(place, values[of_items], len(items)),
-            _placed(-1 - keys[~of_items], values[~of_items], len(bin_bounds)),
-        )
+        return _placed(np.searchsorted(items, _int64(table, "a")), _int64(table, "b"), len(items))
 
     def labels(self, items: NDArray[np.int64]) -> pa.Table:
         """Return the labels of *items*."""

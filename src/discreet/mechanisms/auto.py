@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from discreet.noise import Bits
     from discreet.values import UserItemPairs
 
-USERS_PER_NOISE = 80
+USERS_PER_NOISE = 90
 """Two rounds need so many users for each user of noise in the first: with fewer, the head has more accurate counts."""
 
 HEAD_LOST = Fraction(1, 5)

@@ -28,8 +28,8 @@ LEVELS = 50
 RATIO = Fraction(23, 20)
 """epsilon grows by this from one level to the next."""
 
-ANCHOR_SHARE = Fraction(3, 100)
-"""Share of rho for the noise that all counts have in common."""
+ANCHOR_SHARE = Fraction(1, 10)
+"""Share of rho for the noise that all counts have in common: with less, it is most of the error of short releases."""
 
 TAIL_SHARE = Fraction(1, 100)
 """Share of rho for the noisy count below the cut."""

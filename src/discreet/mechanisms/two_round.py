@@ -51,16 +51,14 @@ class Tuning:
         first_share: of mu^2 without the histograms, for the first round.
         histogram_share: of mu^2, for each of three histograms.
         mass_kept: what share of the first round's mass clipping keeps at least.
-        clipping: root mean square of the share that clipping takes from users in the second round, at most, for a
-            relative error of 10 %.
-        noise: standard error of an item at the cut, relative to it, for a relative error of 10 %.
-        released_from: items are released from this share of the cut on.
+        clipping: root mean square of the share that clipping takes from users in the second round, at most, per
+            relative error.
+        noise: standard error of an item at the cut, relative to it, per relative error.
+        precise: items are released whose standard error, relative to them, is at most this, per relative error.
         power: noise grows with an item's size to this power.
         least_evidence: standard errors that an item's first value must be above 0 to be measured again.
-        correction: share of the mean loss by clipping that estimates make up for.
         uneven_first: how much the loss differs between items in the first round, relative to their size.
         uneven_second: likewise in the second, relative to the root mean square loss.
-        width: of the error's part that the loss makes, relative to the root mean square loss.
         evidence: standard errors above 0 that a bin of a histogram needs to be believed.
         lost: share of delta for items that only one user has.
     """
@@ -68,15 +66,13 @@ class Tuning:
     first_share: float = 0.2
     histogram_share: float = 0.008
     mass_kept: float = 0.5
-    clipping: float = 0.05
-    noise: float = 0.05
-    released_from: float = 0.75
+    clipping: float = 0.5
+    noise: float = 0.5
+    precise: float = 0.875
     power: float = 0.75
     least_evidence: float = 1.5
-    correction: float = 0.85
     uneven_first: float = 0.25
-    uneven_second: float = 0.3
-    width: float = 0.8
+    uneven_second: float = 0.65
     evidence: float = 4.0
     lost: Fraction = Fraction(1, 1000)
 
@@ -172,9 +168,9 @@ class TwoRound:
     def expectation(self) -> Expectation:
         """Return the least error and the least count that can be released; the data decide how much larger they are."""
         budget = self.budget
-        least = math.sqrt(COST_UNIT / budget.second)
-        cut = self.tuning.released_from * least / self._noise()
-        return Expectation(least if self.counts else None, None, math.ceil(cut))
+        least = math.sqrt(COST_UNIT / (budget.first + budget.second))
+        smallest = least / (self.tuning.precise * float(self.relative_error))
+        return Expectation(least if self.counts else None, None, math.ceil(smallest))
 
     @property
     def budget(self) -> Budget:
@@ -237,38 +233,45 @@ class TwoRound:
         if mass.sum() <= 0:
             return least
         lost = (mass * np.maximum(0, 1 - GRID[:, None] / fits) ** 2).sum(axis=1) / mass.sum()
-        allowed = (self.tuning.clipping * float(self.relative_error * 10)) ** 2
-        return least * float(GRID[min(int((lost > allowed).sum()), len(GRID) - 1)])
+        return least * float(GRID[min(int((lost > self._clipping() ** 2).sum()), len(GRID) - 1)])
 
     def _second_round(
         self, first: Floats, first_std: float, scale: float, power: float, pairs: UserItemPairs, bits: Bits
     ) -> Outcome:
         """Measure the items above the cut and release those that are large enough."""
-        budget, tuning = self.budget, self.tuning
+        tuning = self.tuning
         cut = scale / self._noise()
         items = np.flatnonzero(first >= max(cut, tuning.least_evidence * first_std))
         rough = first[items]
         sigma = scale * (rough / cut) ** power
-        precisions = np.clip(np.ceil(COST_UNIT / sigma**2), 1, LARGEST_ITEM_COST).astype(np.int64)
-        bin_bounds = np.array([max(1, budget.second * 2**b >> 16) for b in range(CLIPPING_BINS)])
-        sums, users = pairs.clipped_sums(items, precisions, budget.second, bin_bounds)
+        wider, lost, spread = self._clipped(items, _precisions(sigma), pairs, bits)
+        precisions = _precisions(sigma * wider)
+        sums = pairs.clipped_sums(items, precisions, self.budget.second)
         noisy = add_noise(sums, WEIGHT_UNIT, precisions, bits, "second")
-        lost, spread = _clipping_loss(self._noisy_users(users, bits, "clipping"))
         sigma = np.sqrt(COST_UNIT / precisions)
 
-        kept = 1 - tuning.correction * lost
+        second = noisy / (WEIGHT_UNIT * (1 - lost))
         first_variance = first_std**2 + (tuning.uneven_first * rough) ** 2
-        own_variance = (sigma / kept) ** 2
-        second_variance = own_variance + (tuning.uneven_second * spread * rough) ** 2
-        second = noisy / (WEIGHT_UNIT * kept)
-        mean = (rough / first_variance + second / second_variance) / (1 / first_variance + 1 / second_variance)
-        std = np.sqrt(1 / (1 / first_variance + 1 / own_variance) + (tuning.width * spread * mean) ** 2)
+        second_variance = (sigma / (1 - lost)) ** 2 + (tuning.uneven_second * spread * np.maximum(second, 0)) ** 2
+        std = 1 / np.sqrt(1 / first_variance + 1 / second_variance)
+        mean = std**2 * (rough / first_variance + second / second_variance)
         # There are many small items for each large one: what is that uncertain is more likely too high than too low.
         estimates = mean * (1 - np.minimum(1, std / np.maximum(mean, 1e-9)) ** 2)
 
         threshold = WEIGHT_UNIT + np.ceil(WEIGHT_UNIT * self._evidence() * sigma).astype(np.int64)
-        released = np.flatnonzero((estimates >= tuning.released_from * cut) & (noisy >= threshold))
+        precise = std <= tuning.precise * float(self.relative_error) * estimates
+        released = np.flatnonzero(precise & (noisy >= threshold))
         return self._outcome(items[released], estimates[released], std[released])
+
+    def _clipped(self, items: Ints, costs: Ints, pairs: UserItemPairs, bits: Bits) -> tuple[float, float, float]:
+        """Choose by how much the second round's noise has to be wider; see `_clipping_loss`.
+
+        The scale was chosen by where users would fit, which does not say how fast their cost grows below. Here costs
+        are those of that scale.
+        """
+        bounds = np.array([max(1, self.budget.second * 2**b >> 16) for b in range(CLIPPING_BINS)])
+        users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
+        return _clipping_loss(self._noisy_users(users, bits, "clipping"), self._clipping())
 
     def _outcome(self, items: Ints, estimates: Floats, std: Floats) -> Outcome:
         counts = np.rint(estimates).astype(np.int64)
@@ -289,7 +292,11 @@ class TwoRound:
 
     def _noise(self) -> float:
         """Standard error of an item at the cut, relative to it."""
-        return self.tuning.noise * float(self.relative_error * 10)
+        return self.tuning.noise * float(self.relative_error)
+
+    def _clipping(self) -> float:
+        """Root mean square of what clipping may take away."""
+        return self.tuning.clipping * float(self.relative_error)
 
     def _power(self, sizes: Sizes) -> float:
         """Power of an item's size that its noise grows with; 0 where users have one item, which costs all the same."""
@@ -336,15 +343,30 @@ def _centres(bins: int) -> Floats:
     return centres
 
 
-def _clipping_loss(users: Floats) -> tuple[float, float]:
-    """The mean and root mean square share that clipping takes, from users by their size relative to the limit."""
+def _precisions(sigma: Floats) -> Ints:
+    """The costs of items with noise of standard deviation *sigma*."""
+    return np.clip(np.ceil(COST_UNIT / sigma**2), 1, LARGEST_ITEM_COST).astype(np.int64)
+
+
+def _clipping_loss(users: Floats, allowed: float) -> tuple[float, float, float]:
+    """What clipping takes away, once noise is so wide that it is not too much.
+
+    Args:
+        users: by their size relative to the limit.
+        allowed: root mean square of the share that clipping may take.
+
+    Returns:
+        by how much to widen the noise, at most by 2, and the mean and root mean square share that clipping takes then.
+    """
     size = 2.0 ** ((np.arange(CLIPPING_BINS) - 16.5) / 2)
     mass = users * size**2
     if mass.sum() <= 0:
-        return 0.0, 0.0
-    lost = np.maximum(0, 1 - 1 / size)
-    mean, square = float(mass @ lost / mass.sum()), float(mass @ lost**2 / mass.sum())
-    return min(mean, 0.7), math.sqrt(square)
+        return 1.0, 0.0, 0.0
+    wider = GRID[GRID <= 2]
+    lost = np.maximum(0, 1 - wider[:, None] / size)
+    mean, spread = lost @ mass / mass.sum(), np.sqrt(lost**2 @ mass / mass.sum())
+    chosen = min(int((spread > allowed).sum()), len(wider) - 1)
+    return float(wider[chosen]), min(float(mean[chosen]), 0.7), float(spread[chosen])
 
 
 def _check(request: Request) -> None:

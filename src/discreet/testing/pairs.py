@@ -66,14 +66,12 @@ class ArrayPairs:
         fits = cost <= bounds
         return np.bincount(np.where(fits.any(axis=1), fits.argmax(axis=1), len(bounds) - 1), minlength=len(bounds))
 
-    def clipped_sums(
-        self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int, bin_bounds: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Add up the weights of the users of *items*, and count those users by what their items cost."""
+    def clipped_sums(self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
+        """Add up the weights of the users of *items*."""
         user, place = self._rows_of(items)
         cost = _sums(user, costs[place], len(self._sizes))
         weight = weights(np.sqrt(bound / np.maximum(cost, 1)))
-        return _sums(place, weight[user], len(items)), _histogram(cost[cost > 0], bin_bounds)
+        return _sums(place, weight[user], len(items))
 
     def labels(self, items: NDArray[np.int64]) -> pa.Table | NDArray[np.int64]:
         """Return the labels of *items*, or their numbers as they were given."""
