@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from discreet.cli.budget import as_text, bar
+from discreet.cli.query import bar, budget_as_text
 from discreet.wire.questions import BudgetReport
 from tests.client.scripted import Scripted, problem, reply
 
@@ -94,7 +94,9 @@ def test_units_take_the_place_of_rho_and_delta():
     }
     calendar = {"kind": "calendar", "days": None, "unit": "month", "zone": "Europe/Berlin"}
     more = {"forfeited": {"rho": 0.25, "delta": 0.0}, "suspended_until": "2026-11-21T10:00:00+00:00", "parents": []}
-    lines = as_text(BudgetReport.model_validate(REPORT | {"units": units, "period": calendar} | more)).splitlines()
+    lines = budget_as_text(
+        BudgetReport.model_validate(REPORT | {"units": units, "period": calendar} | more)
+    ).splitlines()
     assert lines[:3] == [
         "ann@sales  each month in Europe/Berlin",
         "  information [###############...............]  1,500 of 3,000 left",
@@ -109,7 +111,7 @@ def test_units_take_the_place_of_rho_and_delta():
 def test_an_account_for_all_time_resets_never():
     """There is no line about it."""
     forever = {"kind": "forever", "days": None, "unit": None, "zone": None}
-    text = as_text(BudgetReport.model_validate(REPORT | {"period": forever, "resets_at": None, "parents": []}))
+    text = budget_as_text(BudgetReport.model_validate(REPORT | {"period": forever, "resets_at": None, "parents": []}))
     assert text.startswith("ann@sales  for all time\n")
     assert "resets" not in text
 

@@ -97,7 +97,7 @@ def test_an_answer_is_shown_as_other_commands_show_theirs(ask, answered, release
             {"Discreet_Charged": "rho=1.0, delta=0.0", "Discreet_Mode": "observe"},
             [
                 "charged rho = 1, delta = 0",
-                "the budget is only run_while_connected, so nothing is guaranteed of all answers together",
+                "the budget is only watched, so nothing is guaranteed of all answers together",
             ],
         ),
     ],

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from discreet.client import Client
-from discreet.client.messages import Surroundings
+from discreet.client.retries import Surroundings
 
 from .scripted import Scripted, World
 

@@ -9,7 +9,7 @@ import pytest
 
 import discreet
 from discreet.client import Client, ServiceError
-from discreet.client.question import body_of
+from discreet.client.client import body_of
 from discreet.errors import InputError
 from discreet.values import Cost
 from discreet.wire.document import encode, question_of

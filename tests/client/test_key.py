@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from discreet.client import Client
-from discreet.client.key import KEY_LONGEST, VARIABLE, find_key, is_local
+from discreet.client.client import KEY_LONGEST, VARIABLE, find_key, is_local
 from discreet.errors import InputError
 
 from .conftest import KEY

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from discreet.client import BudgetShort, Busy, Forbidden, NotFound, ServiceError, Suspended, Unauthorized
-from discreet.client.problems import error_of, read_problem
+from discreet.client.errors import error_of, read_problem
 from discreet.errors import (
     BudgetExceeded,
     DiscreetError,

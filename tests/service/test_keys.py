@@ -127,12 +127,12 @@ def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ri
     """T1: one comparison of 32 bytes for each key that looks like one."""
     compared = []
 
-    def run_while_connected(one, other):
+    def compare(one, other):
         compared.append((len(one), len(other)))
         return hmac.compare_digest(one, other)
 
     made = make()
-    monkeypatch.setattr(keys, "hmac", types.SimpleNamespace(compare_digest=run_while_connected))
+    monkeypatch.setattr(keys, "hmac", types.SimpleNamespace(compare_digest=compare))
     ring.authenticate(header(made))
     with pytest.raises(Unauthorized):
         ring.authenticate(f"Bearer dsc_{'0' * 16}_{'0' * 64}")

@@ -19,7 +19,7 @@ from discreet.service.problems import NotFound
 from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire.administration import ChangedAccount, NewAccount, NewGrant, Payment
-from discreet.wire.malformed import Malformed, read_body
+from discreet.wire.problems import Malformed, read_body
 from tests.service.books import CATALOG, LAUNCH, open_manager
 from tests.service.shelf import Clock
 

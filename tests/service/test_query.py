@@ -213,10 +213,10 @@ def test_a_new_version_is_a_new_question(world):
 
 def test_observed_accounts_are_charged_and_told_so(world):
     """Nothing is refused, and the header says that nothing is guaranteed."""
-    world.manager.store.create(Account.of_epsilon("run_while_connected", 0.1, DELTA), ACT)
-    set_mode(world.manager.store, "run_while_connected", "observe", ACT)
-    world.grant("run_while_connected", "reads")
-    answer = world.ask(who=world.make_key("run_while_connected"), epsilon=3)
+    world.manager.store.create(Account.of_epsilon("watched", 0.1, DELTA), ACT)
+    set_mode(world.manager.store, "watched", "observe", ACT)
+    world.grant("watched", "reads")
+    answer = world.ask(who=world.make_key("watched"), epsilon=3)
     assert (answer.status_code, answer.headers["discreet-mode"]) == (200, "observe")
     assert '"rho";r=0' in answer.headers["ratelimit"]
 

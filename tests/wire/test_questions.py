@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.wire.malformed import Malformed
-from discreet.wire.problems import KINDS, Fitting, Problem, Spend, problem
+from discreet.wire.problems import KINDS, Fitting, Malformed, Problem, Spend, problem
 from discreet.wire.questions import BudgetReport, Question, read_question
 
 VALUES = st.recursive(

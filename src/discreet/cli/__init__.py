@@ -14,16 +14,11 @@ import click
 
 from discreet._version import __version__
 from discreet.cli.advise import advise
-from discreet.cli.ask import release, top
-from discreet.cli.budget import budget
-from discreet.cli.catalog import catalog
-from discreet.cli.convert import convert
-from discreet.cli.init import init
-from discreet.cli.key import key
+from discreet.cli.catalog import catalog, convert
 from discreet.cli.ledger import ledger
-from discreet.cli.plan import plan
-from discreet.cli.query import query
-from discreet.cli.serve import serve
+from discreet.cli.query import budget, query
+from discreet.cli.release import plan, release, top
+from discreet.cli.serve import init, key, serve
 from discreet.errors import BudgetExceeded, DiscreetError, InputError
 
 INPUT, ENGINE, INTERRUPTED = 2, 3, 130

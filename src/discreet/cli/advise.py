@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.delivery import Progress, check_picture
+from discreet.cli.output import Progress, check_picture
 from discreet.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from discreet.cli.delivery import check_writable
-from discreet.cli.init import store_named
-from discreet.cli.serve import require_service
+from discreet.cli.output import check_writable
+from discreet.cli.serve import require_service, store_named
 from discreet.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,22 +1,26 @@
-"""`discreet query`: a question to a budget service."""
+"""discreet query and budget: a budget service as its analysts use it."""
 
 from __future__ import annotations
 
 import json
+import math
 import warnings
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from discreet.cli.delivery import Delivery
 from discreet.cli.options import mechanism_option
+from discreet.cli.output import Delivery
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from discreet.client import Answer, Client
-    from discreet.wire.questions import Estimate, Fit
+    from discreet.wire.problems import Spend
+    from discreet.wire.questions import BudgetReport, Estimate, Fit, ParentBudget
+
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -113,7 +117,7 @@ def notes(answer: Answer) -> list[str]:
     else:
         lines = ["charged nothing" + (": it was paid for before" if answer.replayed else "")]
     if answer.mode == "observe":
-        lines.append("the budget is only run_while_connected, so nothing is guaranteed of all answers together")
+        lines.append("the budget is only watched, so nothing is guaranteed of all answers together")
     return lines
 
 
@@ -122,12 +126,12 @@ def _estimate(sql: str, asked: dict[str, Any], options: dict[str, Any]) -> None:
         raise InputError("an estimate is printed as table or json")
     with open_client(options) as client:
         found = client.estimate(sql, **asked)
-    click.echo(json.dumps(found.model_dump(), indent=2) if options["form"] == "json" else as_text(found))
+    click.echo(json.dumps(found.model_dump(), indent=2) if options["form"] == "json" else estimate_as_text(found))
     for note in () if options["quiet"] else found.notes:
         click.echo(f"note: {note}", err=True)
 
 
-def as_text(estimate: Estimate) -> str:
+def estimate_as_text(estimate: Estimate) -> str:
     """An estimate for people, with the names of `discreet plan`."""
     cost, privacy, expected = estimate.worst_cost, estimate.privacy, estimate.expected
     units = "" if estimate.information is None else f" ({estimate.information:,} units, {estimate.calls or 0:,} calls)"
@@ -154,3 +158,111 @@ def _fit(account: Fit) -> str:
     if not account.fits:
         return f"{account.account} would refuse it: rho = {left.rho:.4g}, delta = {left.delta:.4g} are left"
     return f"{account.account} would have rho = {after.rho:.4g}, delta = {after.delta:.4g} left"
+
+
+_WIDTH = 30
+
+
+@click.command()
+@service_options
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--quiet", "-q", is_flag=True, help="No notes.")
+def budget(form: str, **options: Any) -> None:
+    """What is left of the account that a key belongs to, and of those that are charged with it.
+
+    In the bars, # is charged and = is held for questions under way.
+    """
+    with open_client(options) as client:
+        report = client.budget()
+    click.echo(json.dumps(report.model_dump(), indent=2) if form == "json" else budget_as_text(report))
+
+
+def budget_as_text(report: BudgetReport) -> str:
+    """An account and its parents, for people."""
+    lines = [f"{report.account}  {_period(report)}", *_own_bars(report)]
+    lines.append(
+        f"  epsilon     {report.epsilon_spent:.4g} spent, {report.epsilon_left:.4g} left in one answer "
+        f"(delta = {report.conversion_delta:.3g} and what answers may lose)"
+    )
+    if report.forfeited.rho or report.forfeited.delta:
+        lost = report.forfeited
+        lines.append(f"  forfeited   rho = {lost.rho:.4g}, delta = {lost.delta:.4g}: pays for asking the same again")
+    if report.suspended_until is not None:
+        lines.append(f"  suspended   until {moment(report.suspended_until)}: too many runs failed")
+    lines += _closing(report.mode, report.resets_at)
+    for parent in report.parents:
+        lines += ["", f"{parent.account}  shared with others", *_shared_bars(parent)]
+        lines += _closing(parent.mode, parent.resets_at)
+    return "\n".join(lines)
+
+
+def _period(report: BudgetReport) -> str:
+    period = report.period
+    match period.kind:
+        case "sliding":
+            return f"in any {period.days:,} days"
+        case "calendar":
+            return f"each {period.unit} in {period.zone}"
+        case _:
+            return "for all time"
+
+
+def _own_bars(report: BudgetReport) -> list[str]:
+    if report.units is not None:
+        parts = {"information": report.units.information, "calls": report.units.calls}
+        return [
+            _line(name, bar(part.spent, 0, part.limit), f"{part.left:,} of {part.limit:,}")
+            for name, part in parts.items()
+        ]
+    charged = {name: getattr(report.used, name) + getattr(report.forfeited, name) for name in ("rho", "delta")}
+    return [
+        _line(name, bar(spent, getattr(report.held, name), getattr(report.limit, name)), _left(report, name))
+        for name, spent in charged.items()
+    ]
+
+
+def _shared_bars(parent: ParentBudget) -> list[str]:
+    lines = []
+    for name in ("rho", "delta"):
+        limit, left = getattr(parent.limit, name), getattr(parent.left, name)
+        lines.append(_line(name, bar(limit - left, 0, limit), _left(parent, name)))
+    return lines
+
+
+def _left(of: BudgetReport | ParentBudget, name: str) -> str:
+    left: Spend = of.left
+    return f"{getattr(left, name):.4g} of {getattr(of.limit, name):.4g}"
+
+
+def _line(name: str, drawn: str, left: str) -> str:
+    return f"  {name:<12}{drawn}  {left} left"
+
+
+def _closing(mode: str, resets_at: str | None) -> list[str]:
+    lines = [] if resets_at is None else [f"  resets      some comes back at {moment(resets_at)}"]
+    return lines if mode == "enforce" else [*lines, "  observed    nothing is refused, so nothing is guaranteed"]
+
+
+def bar(charged: float, held: float, limit: float) -> str:
+    """How much is spent: "[####==....]".
+
+    What is spent is rounded up, so that a bar with room has room.
+
+    Args:
+        charged: of the limit.
+        held: likewise.
+        limit: at least 0; of nothing, nothing is left.
+    """
+    if limit <= 0:
+        return f"[{'#' * _WIDTH}]"
+    full = min(math.ceil(charged / limit * _WIDTH), _WIDTH)
+    taken = max(min(math.ceil((charged + held) / limit * _WIDTH), _WIDTH), full)
+    return f"[{'#' * full}{'=' * (taken - full)}{'.' * (_WIDTH - taken)}]"
+
+
+def moment(text: str) -> str:
+    """A time for people: to the minute, in UTC."""
+    try:
+        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return text

@@ -1,14 +1,23 @@
-"""`discreet serve`: the budget service over HTTP."""
+"""discreet init, serve and key: set up and run a budget service."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from typing import Any
+import secrets
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from discreet.service.init_project import Project
+    from discreet.service.settings import Store
 
 
 def require_service() -> None:
@@ -63,3 +72,121 @@ def serve(settings: str, *, schema: bool, **overrides: Any) -> None:
 
 def _announce(url: str) -> None:
     click.echo(f"discreet serves at {url}", err=True)
+
+
+@click.command()
+@click.argument("folder", default=".", metavar="[FOLDER]")
+@click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of data that is made up.")
+@click.option("--store", metavar="URL", help="Keep budgets in this empty PostgreSQL database, instead of a file.")
+@click.option("--password-env", metavar="NAME", help="The environment variable that holds its password.")
+@click.option("--force", is_flag=True, help="Put files aside that are there already.")
+def init(folder: str, *, catalog: str | None, store: str | None, password_env: str | None, force: bool) -> None:
+    """Start a budget service.
+
+    Writes into FOLDER (here, if it is left out) settings, a catalog with a little table that is made up, the keys for
+    noise and witness, and a store with first accounts, and prints the first API keys, which are kept nowhere. After
+    that, discreet serve works. All of it is written, or nothing.
+    """
+    require_service()
+    from discreet.service.init_project import found
+
+    founded = found(
+        Path(folder),
+        catalog=None if catalog is None else Path(catalog),
+        store=store_named(store or "sqlite:budget.db", password_env),
+        force=force,
+        environment=os.environ,
+        clock=lambda: datetime.now(UTC),
+        random=secrets.token_bytes,
+    )
+    click.echo(_told(founded))
+
+
+def store_named(url: str, password_env: str | None) -> Store:
+    """The store that the command line names.
+
+    Raises:
+        InputError: it cannot be one.
+    """
+    from pydantic import ValidationError
+
+    from discreet.catalog.mistakes import mistakes_in
+    from discreet.service.settings import Store
+
+    try:
+        return Store.model_validate({"url": url, "password_env": password_env}, context=Path.cwd())
+    except ValidationError as error:
+        wrong = mistakes_in(error)[0]
+    raise InputError(f"--{wrong.place.replace('url', 'store').replace('_', '-')} {wrong.mistake}")
+
+
+def _told(founded: Project) -> str:
+    question = founded.question or "SELECT ..."
+    keys = founded.keys
+    return f"""\
+These keys are shown now and never again; give each to whom it belongs.
+  admin    {keys["admin"]}   makes keys
+  officer  {keys["officer"]}   opens accounts, sets limits, grants data
+  analyst  {keys["analyst"]}   asks, as ann@example
+
+Start the service:
+  discreet serve {founded.settings}
+
+Ask, in another terminal:
+  export DISCREET_URL=http://127.0.0.1:8080 DISCREET_KEY={keys["analyst"]}
+  discreet query --sql "{question}"
+  discreet budget
+  curl -s $DISCREET_URL/v1/query -H "Authorization: Bearer $DISCREET_KEY" -H "Content-Type: application/json" \\
+    -d '{{"sql": "{question}"}}'"""
+
+
+@click.group()
+def key() -> None:
+    """Secrets of the service."""
+
+
+@key.command()
+@click.argument("file")
+@click.option("--force", is_flag=True, help="Replace a key that is there; it is put aside, not lost.")
+def new(file: str, *, force: bool) -> None:
+    """Write a new secret of 32 random bytes.
+
+    FILE is for noise (discreet top --key, noise.key_file) or for signing (witness.signing_key_file). Nobody but you can
+    read it. A key that is there already is never overwritten: with --force it gets another name.
+    """
+    from discreet.service.secrets import write_secret
+
+    path = Path(file)
+    if os.path.lexists(path):
+        if not force:
+            raise InputError(f"{file!r} exists; --force puts it aside and makes another")
+        aside = path.with_name(f"{path.name}.{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+        if os.path.lexists(aside):
+            raise InputError(f"{str(aside)!r} exists, so {file!r} cannot be put aside")
+        path.rename(aside)
+        click.echo(f"note: the key that was there is {aside.name} now", err=True)
+    write_secret(path, secrets.token_bytes(32))
+
+
+@key.command()
+@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
+@click.option("--reason", required=True, help="Why; it is kept in the ledger.")
+def admin(config: str, reason: str) -> None:
+    """Make an API key for an administrator.
+
+    For when the last one is lost: whoever has the store may. An SQLite store must not be served meanwhile. Prints the
+    key, which is kept nowhere.
+    """
+    require_service()
+    from discreet.budget.manager import BudgetManager
+    from discreet.budget.model import AdminAction
+    from discreet.service.init_project import make_key
+    from discreet.service.settings import load_settings
+    from discreet.service.stores import checkpointer_of, open_store, utc_now
+
+    settings = load_settings(config)
+    with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
+        manager = BudgetManager(store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.witness))
+        now_us = time.time_ns() // 1_000
+        click.echo(make_key(manager, "admin", None, now_us, secrets.token_bytes, AdminAction("discreet", reason)))
+        manager.maintain()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import os
+import stat
 import time
+import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
 from discreet.client.errors import ServiceError
-from discreet.client.key import find_key
-from discreet.client.messages import Request, Surroundings
-from discreet.client.question import body_of
+from discreet.client.retries import Request, Surroundings
 from discreet.errors import InputError
+from discreet.query.query import Select
+from discreet.query.query_json import as_dict
 from discreet.values import Cost, exact
 from discreet.wire.document import decode
 from discreet.wire.questions import (
@@ -25,19 +31,20 @@ from discreet.wire.questions import (
     Estimate,
     HistoryEntry,
     HistoryPage,
+    read_question,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
     from types import TracebackType
 
     import httpx
 
-    from discreet.client.messages import Reply
-    from discreet.client.question import Options
-    from discreet.query.query import Select
+    from discreet.client.retries import Reply
+    from discreet.mechanisms import NoiseName
+    from discreet.query.query import MechanismChoice
     from discreet.release import Release
+
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
 
@@ -99,7 +106,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         try:
-            from discreet.client.exchange import Exchange, check_url
+            from discreet.client.transport import Exchange, check_url
         except ImportError:
             raise InputError("the client needs httpx; install it with: pip install 'discreet[client]'") from None
         check_url(url)
@@ -266,3 +273,116 @@ def _charged(text: str) -> Cost:
         return Cost(exact(parts["rho"], "rho"), exact(parts["delta"], "delta"))
     except (KeyError, InputError):
         return Cost()
+
+
+class Options(TypedDict, total=False):
+    """What may be said beside a question; what is not, the service chooses.
+
+    Attributes:
+        epsilon: the most that the answer may have, with delta.
+        delta: goes with epsilon; text such as "1e-8" is taken exactly.
+        epsilon_per: of one unit of information: every item and every count costs one. Not with epsilon.
+        information: the most units of information, for questions without LIMIT; goes with epsilon_per.
+        relative_error: what most counts should stay within where as many as can be had are asked for.
+        counts: False for labels only.
+        mechanism: by name.
+        noise: "gaussian" or "laplace".
+        head_limit: how many items to read from the engine.
+    """
+
+    epsilon: float | None
+    delta: float | str | Fraction | None
+    epsilon_per: float | str | Fraction | None
+    information: int | None
+    relative_error: float | str | Fraction | None
+    counts: bool
+    mechanism: MechanismChoice | None
+    noise: NoiseName | None
+    head_limit: int | None
+
+
+def body_of(question: str | Mapping[str, Any] | Select, options: Options) -> bytes:
+    """The body of a request: always the same bytes for the same question.
+
+    Args:
+        question: a SELECT, its JSON form, or `discreet.Select`.
+        options: beside it; None as if it were not there.
+
+    Raises:
+        InputError: it is no question, or an option is none or has the wrong type. Nothing was sent.
+    """
+    match question:
+        case str():
+            asked: dict[str, Any] = {"sql": question}
+        case Select():
+            asked = {"query": as_dict(question)}
+        case dict():
+            asked = {"query": question}
+        case _:
+            raise InputError("a question is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
+    given = {name: _written(value) for name, value in options.items() if value is not None}
+    try:
+        body = json.dumps(asked | given).encode()
+    except (TypeError, ValueError, RecursionError):
+        raise InputError("a question holds what JSON has: text, numbers, true, false, null, lists, objects") from None
+    read_question(body)
+    return body
+
+
+def _written(value: object) -> object:
+    return str(value) if isinstance(value, Fraction) else value
+
+
+VARIABLE = "DISCREET_KEY"
+"""The environment variable in which a key may be."""
+
+KEY_LONGEST = 16_384
+"""Characters of a key; tokens of identity providers are the long ones."""
+
+
+def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[str, str]) -> str:
+    """The key that was given, or the one in a file, or the one in the environment.
+
+    Raises:
+        InputError: there is none, or two, or the file cannot be read, or what is there is no key. The message does not
+            show it.
+    """
+    if key is not None and key_file is not None:
+        raise InputError("give the key or the file that holds it, not both")
+    if key is not None:
+        return _checked(key, "the key")
+    if key_file is not None:
+        return _checked(_read(Path(key_file)), f"what is in {str(key_file)!r}")
+    if VARIABLE in environment:
+        return _checked(environment[VARIABLE], f"what is in {VARIABLE}")
+    raise InputError(f"a service is asked with a key: give one, name a file that holds it, or set {VARIABLE}")
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(KEY_LONGEST + 2)
+            readable = stat.S_IMODE(path.stat().st_mode) & (stat.S_IRGRP | stat.S_IROTH)
+    except OSError as error:
+        reason = (error.strerror or "no access").lower()
+        raise InputError(f"the key {str(path)!r} cannot be read: {reason}") from None
+    if readable:
+        warnings.warn(f"others can read the key; chmod 600 {path}", stacklevel=4)
+    return content.decode("latin-1")
+
+
+def _checked(key: str, what: str) -> str:
+    key = key.strip()
+    if not 0 < len(key) <= KEY_LONGEST or not key.isascii() or not key.isprintable() or " " in key:
+        raise InputError(f"{what} is no key: a key is one word of letters, digits and signs")
+    return key
+
+
+def is_local(host: str) -> bool:
+    """True if what is sent to *host* does not leave this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,32 +1,29 @@
-"""What a service can answer instead of what was asked, as the errors that the library raises too.
-
-    DiscreetError
-    ├── InputError
-    │   ├── Unauthorized       the service does not know the key
-    │   ├── Forbidden          the key is not for that
-    │   ├── Suspended          too many runs failed; wait, or ask an officer
-    │   ├── NotFound           nothing of that name, or nothing that this key may see
-    │   └── Busy               too many requests, or the same one is still under way
-    ├── BudgetExceeded
-    │   └── BudgetShort        which account falls short, by how much, and what would fit
-    ├── EngineError            the engine behind the service failed
-    └── ServiceError           the service cannot be reached, or failed
-
-A statement outside the grammar is an `SQLError` or a `WhereError` with its position, whatever else is wrong with a
-question an `InputError`. The messages are the service's own sentences.
-"""
+"""Errors of the client, and the problems of the service that they stand for."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from discreet.errors import BudgetExceeded, DiscreetError, InputError
+from pydantic import ValidationError
+
+from discreet.errors import (
+    BudgetExceeded,
+    DiscreetError,
+    EngineError,
+    EngineTimeout,
+    EngineUnreachable,
+    InputError,
+    SQLError,
+    WhereError,
+)
+from discreet.values import Cost, exact
+from discreet.wire.problems import PROBLEM_TYPE, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
-    from discreet.values import Cost
+    from discreet.wire.problems import Spend
 
 
 class Unauthorized(InputError):
@@ -101,3 +98,101 @@ class ServiceError(DiscreetError):
     def __init__(self, message: str, status: int | None = None) -> None:
         self.status = status
         super().__init__(message)
+
+
+_PLAIN: Mapping[str, type[DiscreetError]] = {
+    "unauthorized": Unauthorized,
+    "forbidden": Forbidden,
+    "not-found": NotFound,
+    "engine-unavailable": EngineUnreachable,
+    "engine-failed": EngineError,
+    "engine-timeout": EngineTimeout,
+    "data-changed": EngineError,
+}
+"""By slug, those that say no more than their sentence."""
+
+
+def read_problem(headers: Mapping[str, str], body: bytes) -> Problem | None:
+    """The problem that an answer tells, or None if it tells none."""
+    if headers.get("content-type", "").partition(";")[0].strip() != PROBLEM_TYPE:
+        return None
+    try:
+        return Problem.model_validate_json(body)
+    except ValidationError:
+        return None
+
+
+def error_of(problem: Problem, retry_after: float | None) -> DiscreetError:
+    """The error that tells what a service answered instead of what was asked.
+
+    Args:
+        problem: what it answered.
+        retry_after: seconds after which it likes to be asked again, or None.
+    """
+    error = _error(problem, retry_after)
+    error.add_note(f"the service calls this request {problem.request_id}")
+    return error
+
+
+def _error(problem: Problem, retry_after: float | None) -> DiscreetError:
+    detail = problem.detail
+    match problem.slug:
+        case "malformed":
+            return _malformed(problem)
+        case "budget-short":
+            return _budget_short(problem)
+        case "suspended":
+            return Suspended(detail, _moment(problem.until))
+        case "too-many-requests" | "in-flight":
+            return Busy(detail, retry_after)
+    if problem.slug in _PLAIN:
+        return _PLAIN[problem.slug](detail)
+    return InputError(detail) if 400 <= problem.status < 500 else ServiceError(detail, problem.status)
+
+
+def _malformed(problem: Problem) -> DiscreetError:
+    """With the position in the statement or the filter, where the service gives one."""
+    for kind in (SQLError, WhereError):
+        opening = str(kind("", problem.position))
+        if problem.detail.startswith(opening):
+            return kind(problem.detail.removeprefix(opening), problem.position)
+    return InputError(problem.detail)
+
+
+def _budget_short(problem: Problem) -> DiscreetError:
+    if problem.account is None or problem.needed is None or problem.left is None:
+        return BudgetExceeded(problem.detail)
+    fits = {} if problem.fits is None else problem.fits.model_dump(exclude_none=True)
+    needed, left, resets_at = cost_of(problem.needed), cost_of(problem.left), _moment(problem.resets_at)
+    return BudgetShort(
+        _shortage(problem.account, needed, left, fits, resets_at),
+        account=problem.account,
+        needed=needed,
+        left=left,
+        resets_at=resets_at,
+        fits=fits,
+    )
+
+
+def _shortage(account: str, needed: Cost, left: Cost, fits: Mapping[str, float], resets_at: datetime | None) -> str:
+    """What is short, what could be asked instead, and when that changes: whoever reads it sees no members."""
+    parts = {"rho": (needed.rho, left.rho), "delta": (needed.delta, left.delta)}
+    short = {name: part for name, part in parts.items() if part[0] > part[1]} or parts
+    costs = " and ".join(f"{name} = {float(cost):.3g}" for name, (cost, _) in short.items())
+    rests = " and ".join(f"{float(rest):.3g}" for _, rest in short.values())
+    said = f"the answer could cost {costs}, but account {account!r} has only {rests} left"
+    if fits:
+        said += f"; {' or '.join(f'{name} = {most:.4g}' for name, most in fits.items())} would still fit"
+    return said if resets_at is None else f"{said}; some comes back at {resets_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def cost_of(spend: Spend) -> Cost:
+    """Privacy as the service writes it, exactly as it was written."""
+    return Cost(exact(spend.rho, "rho"), exact(spend.delta, "delta"))
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None

@@ -37,8 +37,7 @@ from discreet.errors import (
 )
 from discreet.service.auth.identity import Forbidden, IssuerUnavailable, Unauthorized
 from discreet.values import Cost, float_above, float_below
-from discreet.wire.malformed import Malformed
-from discreet.wire.problems import Fitting, Spend
+from discreet.wire.problems import Fitting, Malformed, Spend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

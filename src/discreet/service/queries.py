@@ -22,8 +22,7 @@ from discreet.service.problems import BudgetShort, ClientDisconnected, NotFound,
 from discreet.service.serializers import estimate_of
 from discreet.values import Cost, exact, float_above
 from discreet.wire.document import encode, question_of
-from discreet.wire.malformed import Malformed
-from discreet.wire.problems import Fitting
+from discreet.wire.problems import Fitting, Malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from discreet.wire.malformed import mistake
-from discreet.wire.problems import Spend  # noqa: TC001 - pydantic reads it
+from discreet.wire.problems import (
+    Spend,
+    mistake,
+)
 from discreet.wire.questions import BudgetReport, Exact, Period
 
 Role = Literal["analyst", "officer", "admin"]

@@ -12,7 +12,7 @@ from discreet.budget.escrow.rebalance import Ask
 from discreet.budget.fixed_point import Amount
 from discreet.budget.ledger import account_of, canonical, settings_text
 from discreet.errors import InputError
-from discreet.wire.malformed import Malformed
+from discreet.wire.problems import Malformed
 
 ENTRIES_MOST = 64
 """Asks, transfers or receipts in a message."""

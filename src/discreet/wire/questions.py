@@ -7,8 +7,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from discreet.query.query import MechanismChoice  # noqa: TC001 - pydantic reads it
-from discreet.wire.malformed import mistake, read_body
-from discreet.wire.problems import Spend  # noqa: TC001 - pydantic reads it
+from discreet.wire.problems import (
+    Spend,
+    mistake,
+    read_body,
+)
 
 
 class _Asked(BaseModel):

@@ -33,7 +33,7 @@ from discreet.service.serializers import (
 from discreet.values import Cost
 from discreet.wire import administration as wire
 from discreet.wire.administration import AccountPage, Grant, GrantPage, LedgerPage, RunningSettings, Verdict
-from discreet.wire.malformed import read_body
+from discreet.wire.problems import read_body
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

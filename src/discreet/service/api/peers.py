@@ -11,8 +11,8 @@ from starlette.responses import Response
 from discreet.service.api.query import RawRoute, refuse_parameters
 from discreet.service.auth.gate import read_json, run_in_thread
 from discreet.service.middleware import context_of
-from discreet.wire.malformed import read_body
 from discreet.wire.peers import BODY_MOST_BYTES, Requests, Transfers
+from discreet.wire.problems import read_body
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

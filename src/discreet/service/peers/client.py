@@ -11,8 +11,8 @@ import httpx
 from discreet.errors import DiscreetError, InputError
 from discreet.service.auth.identity import Unauthorized
 from discreet.service.secrets import read_secret
-from discreet.wire.malformed import read_body
 from discreet.wire.peers import BODY_MOST_BYTES, Requested, Transferred
+from discreet.wire.problems import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

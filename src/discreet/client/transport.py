@@ -1,4 +1,4 @@
-"""One request and its answer over HTTP, asked again as often as is safe and wise, until a deadline."""
+"""Send one request over HTTP, again as often as is safe and useful, until a deadline."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 import httpx
 
 from discreet._version import __version__
-from discreet.client.errors import ServiceError
-from discreet.client.key import is_local
-from discreet.client.messages import Reply, Silence
-from discreet.client.problems import error_of
-from discreet.client.waiting import pause_before_next
+from discreet.client.client import is_local
+from discreet.client.errors import ServiceError, error_of
+from discreet.client.retries import Reply, Silence, pause_before_next
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from discreet.client.messages import Request, Surroundings
+    from discreet.client.retries import Request, Surroundings
+
 
 USER_AGENT = f"discreet/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -1,4 +1,4 @@
-"""What becomes of an answer: checked before anything is computed, whole or not at all."""
+"""Write releases to the terminal, to files and as pictures, and show progress."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from discreet.release import Release
+
 
 _ENDINGS = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 
