@@ -15,6 +15,7 @@ from benchmarks import (
     engines,
     mechanisms,
     noise,
+    outcomes,
     processes,
     service,
 )
@@ -32,8 +33,9 @@ BENCHMARKS = {
     "memory": service.memory,
     "engines": engines.run,
     "growth": engines.growth,
+    "fuzz": outcomes.run,
 }
-WHEN_NAMED = {"budget-postgres", "engines", "growth", "memory"}
+WHEN_NAMED = {"budget-postgres", "engines", "fuzz", "growth", "memory"}
 """They take long, or need `make test-engines` to have installed what they start."""
 
 

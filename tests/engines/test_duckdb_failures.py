@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -21,8 +22,8 @@ import pyarrow.parquet
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.errors import EngineError, InputError, UnfitData
-from discreet.question import HeadRequest
+from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
+from discreet.question import HeadRequest, Kind
 
 REQUEST = HeadRequest("user", ("item",), 10)
 SLOW = """
@@ -293,3 +294,34 @@ def test_a_view_has_no_version(tmp_path, engine):
     with duckdb.connect(str(tmp_path / "t.db")) as connection:
         connection.execute('CREATE VIEW v AS SELECT 1 AS "user", 2 AS item')
     assert engine(tmp_path / "t.db", "v").data_version() is None
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("ms"), pa.timestamp("ms", "UTC")])
+def test_parquet_timestamps_in_milliseconds_are_checked_when_the_file_is_opened(tmp_path, type_):
+    """DuckDB fails at reading one that does not fit into microseconds, also in rows that are filtered out."""
+    path = tmp_path / "t.parquet"
+    rows = {"user": ["a", "b"], "item": ["x", "y"], "at": pa.array([0, 2**63 // 1000 + 1], type_)}
+    pyarrow.parquet.write_table(pa.table(rows), path)
+    with pytest.raises(InputError, match="write it in microseconds"):
+        DuckDBEngine(path)
+    pyarrow.parquet.write_table(pa.table(rows).slice(0, 1), path, write_statistics=False)
+    with pytest.raises(InputError, match="write it in microseconds"):
+        DuckDBEngine(path)
+    pyarrow.parquet.write_table(pa.table(rows).slice(0, 1), path)
+    with contextlib.closing(DuckDBEngine(path)) as engine:
+        assert engine.head(HeadRequest("user", ("at",), 5)).counts.tolist() == [1]
+        pyarrow.parquet.write_table(pa.table(rows), path)
+        with pytest.raises(EngineUnreachable, match="open it again"):
+            engine.head(HeadRequest("user", ("at",), 5))
+
+
+def test_frames_are_checked_when_they_are_opened(engine):
+    """Text that is not UTF-8 would fail those questions that read it; so would coarse timestamps with a zone."""
+    broken = pa.StringArray.from_buffers(1, pa.array([0, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xed\xa0\x80"))
+    with pytest.raises(InputError, match="not valid"):
+        engine(pa.table({"user": broken}))
+    with pytest.raises(InputError, match="no type of its own"):
+        engine(pd.DataFrame({"user": pd.Series(["\ud800"], dtype=object)}))
+    coarse = pa.table({"user": ["a"], "at": pa.array([0], pa.timestamp("ms", "UTC"))})
+    assert engine(coarse).columns()["at"] is Kind.OTHER
+    assert engine(pl.from_arrow(coarse)).columns()["at"] is Kind.OTHER

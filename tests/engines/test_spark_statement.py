@@ -71,7 +71,7 @@ def test_what_users_keep_is_ordered_by_a_digest_of_canonical_text():
 def test_sums_are_clipped_per_user_in_whole_units():
     """In decimals of 38 digits, in which no sum overflows."""
     written = statement("day", summed=Summed("price", Fraction(-1, 2), Fraction(7), 2)).write()
-    assert "CAST(`price` * CAST(100 AS DECIMAL(3, 0)) AS DECIMAL(38, 0)) AS x" in written
+    assert "CAST(CAST(`price` AS DECIMAL(20, 2)) * CAST(100 AS DECIMAL(3, 0)) AS DECIMAL(38, 0)) AS x" in written
     assert "sum(greatest(least(coalesce(s, 0), 700), -50))" in written
 
 

@@ -59,7 +59,7 @@ def test_sums_of_users_are_clipped_in_whole_units():
         "-4611686018427387904) AS BIGINT) AS t "
         "FROM (SELECT i0, u, count(*) AS c, sum(x) AS s "
         f"FROM (SELECT CASE WHEN {_AT_PRESENT} THEN {_AT} END AS i0, {_WHO} AS u, "
-        'CAST("price" * CAST(100 AS DECIMAL(3, 0)) AS DECIMAL(38, 0)) AS x '
+        'CAST(CAST("price" AS DECIMAL(20, 2)) * CAST(100 AS DECIMAL(3, 0)) AS DECIMAL(38, 0)) AS x '
         'FROM "hive"."web"."reads" WHERE "who" IS NOT NULL) AS r GROUP BY i0, u) AS p GROUP BY i0 '
         "ORDER BY n DESC, i0 ASC NULLS FIRST LIMIT 11"
     )

@@ -12,7 +12,13 @@ import duckdb
 import pyarrow as pa
 
 from discreet.engines.base import SqlEngine, check_names, run
-from discreet.engines.duckdb_source import Source, files_version, name_source, open_source, original_names
+from discreet.engines.duckdb_source import (
+    Source,
+    files_version,
+    name_source,
+    open_source,
+    original_names,
+)
 from discreet.engines.heads import typed_domain
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type, quoted
@@ -98,6 +104,7 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         self._connection.execute("SET progress_bar_time = 0")
         self._source = open_source(self._connection, source, table, view)
         self._seconds = timeout_seconds
+        self._described_version: str | None = None
         super().__init__(self._source.name)
 
     def data_version(self) -> str | None:
@@ -125,9 +132,9 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         self._close()
 
     def _ping(self) -> None:
-        """Raise `EngineUnreachable` if CSV files changed since they were read.
+        """Raise `EngineUnreachable` if files changed that were checked when they were opened.
 
-        They are not read again here: whether a request fails would depend on what is in them.
+        They are not checked again here: whether a request fails would depend on what is in them.
         """
         if self._source.read_version is None:
             return
@@ -136,7 +143,16 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         except OSError:
             changed = True
         if changed:
-            raise EngineUnreachable(f"{self._source.name} has changed since it was read; open it again")
+            raise EngineUnreachable(f"{self._source.name} has changed since it was opened; open it again")
+
+    def _described(self) -> Mapping[str, Column]:
+        try:
+            version = self.data_version()
+        except OSError:
+            raise EngineError(f"{self._source.name} cannot be read any more: a file is gone") from None
+        if version != self._described_version:  # another file may have other columns
+            self._columns, self._described_version = None, version
+        return super()._described()
 
     def _describe(self) -> Mapping[str, Column]:
         try:
@@ -144,7 +160,10 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         except duckdb.Error:
             raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
         check_names(original_names(self._connection, self._source), self._source.name)
-        return {name: _column(type_, self._source.untyped) for name, type_, *_ in rows}
+        return {
+            name: Column(Kind.OTHER, type_) if name in self._source.unsafe else _column(type_, self._source.untyped)
+            for name, type_, *_ in rows
+        }
 
     def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> DuckDBStatement:
         statement = DuckDBStatement(request, self._source, columns, seed)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _FRAMES = {("pyarrow", "Table"), ("pandas", "DataFrame"), ("polars", "DataFrame")}
 _DELIMITERS = (",", ";", "\t", "|")
 LONGEST_HEADER = 1_000_000
+_MILLISECONDS_MOST = 2**63 // 1000
 _LONGEST_FIELD = 2**31 - 1
 _RECORDS_AT_ONCE = 50_000
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
@@ -38,7 +39,8 @@ class Source:
         names: the columns' names in the source, if DuckDB may have changed them.
         database: True for a table of a DuckDB file.
         untyped: True for CSV files, in which everything is the text that it is: 007 is not 7.
-        read_version: the version of the files that were read whole when the engine was opened; None for others.
+        read_version: the version of the files, if only those that were checked when they were opened may be queried.
+        unsafe: columns of a frame in which a value could make DuckDB fail, by their type.
     """
 
     relation: str
@@ -48,6 +50,7 @@ class Source:
     database: bool = False
     untyped: bool = False
     read_version: str | None = None
+    unsafe: frozenset[str] = frozenset()
 
 
 def open_source(
@@ -106,22 +109,49 @@ def _opened(connection: duckdb.DuckDBPyConnection, source: Any, table: str | Non
             "the source must be a path or glob of Parquet or CSV files, a DuckDB file, an Arrow table, a pandas or a "
             f"Polars frame, not {type(source).__name__}"
         )
+    names = source.column_names if kind[0] == "pyarrow" else source.columns
+    unsafe = frozenset[str]()
     if kind[0] == "pandas":
         _check_objects(source)
+    else:
+        unsafe = _unsafe_timestamps(source)
     connection.register("frame", source)
-    names = source.column_names if kind[0] == "pyarrow" else source.columns
-    return Source("frame", f"the {kind[0]} {kind[1]}", names=tuple(map(str, names)))
+    return Source("frame", f"the {kind[0]} {kind[1]}", names=tuple(map(str, names)), unsafe=unsafe)
+
+
+def _unsafe_timestamps(frame: Any) -> frozenset[str]:  # noqa: ANN401 - an Arrow table or a Polars frame
+    """Return the timestamps with a zone that are coarser than microseconds: DuckDB fails where they do not fit.
+
+    Raises:
+        InputError: the table's buffers are not valid, for example text that is not UTF-8.
+    """
+    import pyarrow as pa
+
+    table = frame if isinstance(frame, pa.Table) else frame.head(0).to_arrow()
+    try:
+        table.validate(full=True)
+    except pa.ArrowException:
+        raise InputError("the Arrow table is not valid; see its validate(full=True)") from None
+    zoned = [field for field in table.schema if pa.types.is_timestamp(field.type) and field.type.tz]
+    return frozenset(field.name for field in zoned if field.type.unit in {"s", "ms"})
 
 
 def _check_objects(frame: Any) -> None:  # noqa: ANN401 - a pandas frame
     """Refuse columns whose type would be guessed from their values, where one value could change it for all.
 
     Raises:
-        InputError: a column of Python objects that are not all text.
+        InputError: a column of Python objects that are not all text that UTF-8 can encode.
     """
     for name, column in frame.items():
-        if column.dtype == object and not all(isinstance(value, str) or value is None for value in column):
+        if column.dtype == object and not all(value is None or _is_text(value) for value in column):
             raise InputError(f"column {str(name)!r} of the frame has no type of its own; give it one with astype()")
+
+
+def _is_text(value: object) -> bool:
+    try:
+        return isinstance(value, str) and (value.isascii() or bool(value.encode()))
+    except UnicodeEncodeError:  # a surrogate without its other half
+        return False
 
 
 def original_names(connection: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
@@ -171,29 +201,54 @@ def _files(connection: duckdb.DuckDBPyConnection, pattern: str, paths: list[str]
     for path in files:
         if not _begins_with(path, b"PAR1") and not _begins_with(path, b"PARE"):
             raise InputError(f"the file {str(path)!r} is neither Parquet nor named as CSV (.csv, .tsv)")
-    _check_schemas(files)
+    version = files_version(files) if _check_parquet(files) else None
     names = "[" + ", ".join(text_literal(glob.escape(path)) for path in paths) + "]"
-    return Source(f"read_parquet({names})", pattern, files)
+    return Source(f"read_parquet({names})", pattern, files, read_version=version)
 
 
-def _check_schemas(files: tuple[Path, ...]) -> None:
-    """Refuse files of different columns: DuckDB would cast to those of the first, and fail on values that do not fit.
+def _check_parquet(files: tuple[Path, ...]) -> bool:
+    """Refuse files whose reading could fail on a value, by their schemas and statistics.
+
+    DuckDB would cast the columns of other files to those of the first, and timestamps in milliseconds to microseconds.
+
+    Returns:
+        True if there are such timestamps, which the statistics show to fit.
 
     Raises:
-        InputError: there are such files, or one cannot be read.
+        InputError: a file cannot be read, its columns are not those of the first, or a timestamp may not fit.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schemas = []
-    for path in files if len(files) > 1 else ():
+    first, coarse = None, False
+    for path in files:
         try:
-            schemas.append(pq.read_schema(path).remove_metadata())
+            metadata = pq.read_metadata(path)
+            schema = metadata.schema.to_arrow_schema().remove_metadata()
         except (pa.ArrowException, OSError):
             raise InputError(f"{path} cannot be read as the table it should be") from None
-    for path, schema in zip(files, schemas, strict=False):
-        if not schema.equals(schemas[0]):
+        first = schema if first is None else first
+        if not schema.equals(first):
             raise InputError(f"the columns of {str(path)!r} are not those of {str(files[0])!r}")
+        for n in range(metadata.num_columns):
+            column = metadata.schema.column(n)
+            if "timeUnit=milliseconds" not in str(column.logical_type):
+                continue
+            coarse = True
+            groups = (metadata.row_group(group).column(n) for group in range(metadata.num_row_groups))
+            if not all(_fits_microseconds(group) for group in groups):
+                raise InputError(
+                    f"column {column.path!r} of {str(path)!r} holds timestamps in milliseconds that may not fit into "
+                    "microseconds; write it in microseconds"
+                )
+    return coarse
+
+
+def _fits_microseconds(column: Any) -> bool:  # noqa: ANN401 - a column chunk, of a class that pyarrow does not export
+    bounds = column.statistics
+    if bounds is None or not bounds.has_min_max:
+        return bool(bounds is not None and bounds.num_values == 0)
+    return all(abs(bound) <= _MILLISECONDS_MOST for bound in (bounds.min_raw, bounds.max_raw))
 
 
 def _csv(connection: duckdb.DuckDBPyConnection, pattern: str, files: tuple[Path, ...]) -> Source:

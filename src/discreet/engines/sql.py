@@ -245,8 +245,9 @@ class HeadStatement:
         """
         check_sum(column, self.columns[column])
         name = self.quoted(column)
-        whole = f"{name} * CAST({10**scale} AS DECIMAL({scale + 1}, 0))" if scale else name
-        return f"CAST({whole} AS DECIMAL(38, 0))"
+        if scale:  # DuckDB multiplies decimals of up to 18 digits within 18 digits
+            name = f"CAST({name} AS DECIMAL({_SUMMED_DIGITS}, {scale})) * CAST({10**scale} AS DECIMAL({scale + 1}, 0))"
+        return f"CAST({name} AS DECIMAL(38, 0))"
 
     def ordered(self) -> str:
         """Return the labels in ascending order, missing ones first."""

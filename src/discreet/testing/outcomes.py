@@ -1,0 +1,161 @@
+"""A check that no row of a table decides whether there is an answer, or which error. Needs no test framework.
+
+An engine on a table with one more user, whose rows hold the extreme values of every type, must answer the same requests
+as the engine on the table without them. Errors tell about that user for nothing, at any epsilon.
+
+```python
+cases = {"SMALLINT": ["7", "-32768", "32767"], "DATE": ["DATE '2024-02-29'", "DATE '0001-01-01'", "NULL"]}
+with_user, without_user = (MyEngine(view=select(cases, extremes)) for extremes in (True, False))
+check_outcomes(with_user, without_user, random.Random(1), 100)
+```
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from discreet.errors import DiscreetError, InputError
+from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+
+    from discreet.engines.base import Engine
+    from discreet.question import Operator, Predicate
+
+USER = "who"
+"""The user column of `select`."""
+
+_OPERATORS: tuple[Operator, ...] = ("=", "<>", "<", "<=", ">", ">=")
+_NUMBERS = [Constant(Kind.INTEGER, str(n)) for n in (0, 7, -(2**63), 2**63 - 1, 2**64, 10**38)] + [
+    Constant(Kind.DECIMAL, text) for text in ("0.5", "-7.25", f"0.{'0' * 37}1")
+]
+_DATES = [Constant(Kind.DATE, text) for text in ("0001-01-01", "2024-02-29", "9999-12-31")]
+_TIMESTAMPS = [
+    Constant(Kind.TIMESTAMP, text)
+    for text in ("0001-01-01 00:00:00", "2024-02-29 12:00:00", "9999-12-31 23:59:59.999999")
+]
+_TEXTS = [Constant(Kind.TEXT, text) for text in ("", "a", "é", "\U0010ffff", "NaN", "infinity", "x" * 1000)]
+_BOOLEANS = [Constant(Kind.BOOLEAN, text) for text in ("true", "false")]
+_CONSTANTS = {
+    Kind.TEXT: _TEXTS,
+    Kind.INTEGER: _NUMBERS,
+    Kind.DECIMAL: _NUMBERS,
+    Kind.FLOAT: _NUMBERS,
+    Kind.BOOLEAN: _BOOLEANS,
+    Kind.DATE: _DATES,
+    Kind.TIMESTAMP: _DATES + _TIMESTAMPS,
+    Kind.UNTYPED: _TEXTS + _NUMBERS + _BOOLEANS + _DATES + _TIMESTAMPS,
+}
+_MOST = (0, 1, 2**31, 2**62)
+
+
+def select(cases: Mapping[str, Sequence[str]], extremes: bool) -> str:
+    """Return a SELECT of a table with the columns who (text) and c0, c1, ..., one of each type.
+
+    Args:
+        cases: by the type: SQL expressions, the first of which is an ordinary value, the others extreme ones.
+        extremes: True for rows of one more user, which together hold all extreme values.
+    """
+    rows = [("u1", 0), ("u2", 0), ("u3", 0)]
+    if extremes:
+        rows += [("z", n) for n in range(1, max(map(len, cases.values())))]
+    selected = []
+    for user, n in rows:
+        cells = [
+            f"CAST({values[n if n < len(values) else (n - 1) % (len(values) - 1) + 1]} AS {type_}) AS c{place}"
+            for place, (type_, values) in enumerate(cases.items())
+        ]
+        selected.append(f"SELECT '{user}' AS {USER}, {', '.join(cells)}")
+    return " UNION ALL ".join(selected)
+
+
+def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, number: int) -> None:
+    """Send *number* random requests to both engines.
+
+    Raises:
+        AssertionError: one answers and the other does not, or with another error, or one user moves a count by more
+            than rows_per_group or a sum by more than the bounds.
+    """
+    for _ in range(number):
+        request = random_request(rng, without_user)
+        seed = rng.randbytes(32)
+        (error, head), (error_without, head_without) = (
+            _outcome(engine, request, seed) for engine in (with_user, without_user)
+        )
+        assert error == error_without, f"with the user {error}, without {error_without}: {request}"
+        if request.user != USER:  # other values than hers are then other users
+            continue
+        summed = request.summed
+        most = 0 if summed is None else int(max(abs(summed.low), abs(summed.high)) * 10**summed.scale)
+        for labels in {*head, *head_without}:
+            count, total = (
+                a - b for a, b in zip(head.get(labels, (0, 0)), head_without.get(labels, (0, 0)), strict=True)
+            )
+            assert 0 <= count <= request.rows_per_group, request
+            assert abs(total) <= most, request
+
+
+def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
+    """Return a request about the columns of *engine*: any user, items, filter, bounds and sum that it may have."""
+    columns = dict(engine.columns())
+    labels = [name for name, kind in columns.items() if kind not in {Kind.FLOAT, Kind.OTHER}]
+    user = rng.choice([USER, USER, USER, *labels])
+    others = [name for name in labels if name not in {user, USER}]
+    items = rng.sample(others, min(rng.choice([0, 1, 1, 2]), len(others)))
+    summed = None
+    if rng.random() < 0.3:
+        column = rng.choice([*columns])
+        try:
+            engine.check_sum(column)
+        except InputError:
+            pass
+        else:
+            scale = engine.scale(column)
+            low, high = sorted(rng.choice([-1, 1]) * Fraction(rng.choice(_MOST), 10**scale) for _ in range(2))
+            summed = Summed(column, low, high, scale)
+    return HeadRequest(
+        user,
+        tuple(items),
+        10_000,
+        _predicate(rng, columns, 3) if rng.random() < 0.7 else None,
+        rng.choice([1, 1, 2, 2**31]),
+        rng.choice([None, None, 1, 2]),
+        keep_missing=rng.random() < 0.3,
+        summed=summed,
+    )
+
+
+def _predicate(rng: random.Random, columns: Mapping[str, Kind], depth: int) -> Predicate:
+    if depth and rng.random() < 0.4:
+        parts = tuple(_predicate(rng, columns, depth - 1) for _ in range(2))
+        compound: list[Predicate] = [Every(parts), Some(parts), Not(parts[0])]
+        return rng.choice(compound)
+    name = rng.choice([name for name, kind in columns.items() if kind is not Kind.OTHER])
+    constants = _CONSTANTS[columns[name]]
+    if rng.random() < 0.2:
+        return Missing(name)
+    if rng.random() < 0.3:
+        return Membership(name, tuple(rng.sample(constants, 2)))
+    operators = _OPERATORS[:2] if columns[name] is Kind.BOOLEAN else _OPERATORS
+    return Comparison(name, rng.choice(operators), rng.choice(constants))
+
+
+def _outcome(engine: Engine, request: HeadRequest, seed: bytes) -> tuple[str | None, dict[tuple[Any, ...], Any]]:
+    """Return the class of the error, or None, and the head: counts and sums by labels, as Python values."""
+    try:
+        head = engine.head(request, seed=seed)
+        if engine.has_pairs and request.items and request.summed is None:
+            plain = HeadRequest(request.user, request.items, 1, request.where, keep_missing=request.keep_missing)
+            with engine.pairs(plain) as pairs:
+                pairs.users_by_size(np.array([1, 2]))
+                pairs.labels(np.arange(len(pairs.weighted_sums(1.0))))
+    except DiscreetError as error:
+        return type(error).__name__, {}
+    labels = zip(*(column.to_pylist() for column in head.labels.columns), strict=True)
+    sums = [0] * len(head.counts) if head.sums is None else head.sums.tolist()
+    return None, dict(zip(labels, zip(head.counts.tolist(), sums, strict=True), strict=True))
