@@ -180,7 +180,7 @@ def test_a_service_that_cannot_be_reached_is_code_3(run, monkeypatch):
     [
         (["--sql", SQL], "Missing option '--url'"),
         (["--url", "http://localhost:9"], "Missing option '--sql'"),
-        (["--url", "localhost", "--sql", SQL], "a service is named by a URL such as"),
+        (["--url", "localhost", "--sql", SQL], "the URL of a service looks like"),
         (["--url", "http://localhost:9", "--sql", SQL], "or set DISCREET_KEY"),
         (["--url", "http://localhost:9", "--sql", SQL, "--key-file", "none"], "the key 'none' cannot be read"),
         (["--url", "http://localhost:9", "--sql", SQL, "--epsilon", "much"], "'much' is not a valid float"),

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from discreet.client import Client
-from discreet.client.retries import Surroundings
+from discreet.client.retries import Runtime
 
 from .scripted import Scripted, World
 
@@ -23,8 +23,8 @@ def scripted():
             server = Scripted(script)
             stack.callback(server.close)
             world = World()
-            surroundings = Surroundings(world.clock, world.sleep, world.chance, world.ids)
-            client = stack.enter_context(Client(server.url, KEY, surroundings=surroundings, **settings))
+            runtime = Runtime(world.clock, world.sleep, world.chance, world.ids)
+            client = stack.enter_context(Client(server.url, KEY, runtime=runtime, **settings))
             return client, server, world
 
         yield make

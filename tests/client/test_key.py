@@ -8,7 +8,8 @@ import warnings
 import pytest
 
 from discreet.client import Client
-from discreet.client.client import KEY_LONGEST, VARIABLE, find_key, is_local
+from discreet.client.client import KEY_LONGEST, VARIABLE, find_key
+from discreet.client.transport import is_local
 from discreet.errors import InputError
 
 from .conftest import KEY
@@ -75,7 +76,7 @@ def test_the_key_is_shown_nowhere(scripted):
     client, _, _ = scripted([b""], retries=0)
     with pytest.raises(Exception, match="broke") as caught:
         client.budget()
-    shown = [repr(client), str(client), repr(vars(client)), repr(vars(client._exchange))]
+    shown = [repr(client), str(client), repr(vars(client)), repr(vars(client._transport))]
     shown += ["".join(traceback.format_exception(caught.value)), repr(caught.value.__context__)]
     assert not any(KEY[-20:] in text for text in shown)
 
@@ -102,7 +103,7 @@ def test_what_stays_on_the_machine_is_known(host, local):
 
 def test_a_key_that_travels_in_clear_is_warned_of():
     """T20: http to another machine; not https, and not this machine."""
-    with pytest.warns(UserWarning, match="the key travels in clear to example.org; use https"):
+    with pytest.warns(UserWarning, match="the key is sent unencrypted to example.org; use https"):
         Client("http://example.org", KEY).close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -127,7 +128,7 @@ def test_a_key_that_travels_in_clear_is_warned_of():
 )
 def test_what_is_no_url_of_a_service_is_refused(url):
     """A URL that holds a password is not even shown."""
-    with pytest.raises(InputError, match="a service is named by a URL such as") as caught:
+    with pytest.raises(InputError, match="the URL of a service looks like") as caught:
         Client(url, KEY)
     assert "secret" not in str(caught.value)
 

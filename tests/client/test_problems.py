@@ -60,7 +60,7 @@ def test_every_problem_is_an_error_of_its_kind_with_the_services_sentence(slug):
     error = error_of(problem(slug, "A sentence.", "req7"), 2.0)
     assert type(error) is TYPES[slug]
     assert str(error) == "A sentence."
-    assert error.__notes__ == ["the service calls this request req7"]
+    assert error.__notes__ == ["in the log of the service: request req7"]
     about_the_question = isinstance(error, InputError | BudgetExceeded)
     assert about_the_question == (400 <= KINDS[slug].status < 500)
 
@@ -72,7 +72,7 @@ def test_a_budget_refusal_says_who_is_short_and_what_would_fit():
         "the answer could cost rho = 0.02 and delta = 1e-08, but account 'sales' has only 0.01 and 2e-09 left; "
         "k = 3 would still fit; some comes back at 2026-12-01 00:00 UTC"
     )
-    assert error.__notes__ == ["the service calls this request r"]
+    assert error.__notes__ == ["in the log of the service: request r"]
     assert (error.account, error.fits) == ("sales", {"k": 3})
     assert error.needed == Cost(Fraction(2, 100), Fraction(1, 10**8))
     assert error.left == Cost(Fraction(1, 100), Fraction(2, 10**9))

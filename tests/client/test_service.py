@@ -19,7 +19,7 @@ import pytest
 
 import discreet
 from discreet.client import BudgetShort, Busy, Client, NotFound, ServiceError, Suspended, Unauthorized
-from discreet.client.retries import Surroundings
+from discreet.client.retries import Runtime
 from discreet.errors import EngineError, EngineUnreachable, InputError, SQLError
 from discreet.values import Cost, float_above
 from discreet.wire.document import decode, encode, question_of
@@ -91,8 +91,8 @@ def client_of(service):
 
     def client_of(url, name="ann", **settings):
         world = World()
-        surroundings = Surroundings(world.clock, world.sleep, world.chance, Surroundings().ids)
-        clients.append(Client(url, keys[name], surroundings=surroundings, **settings))
+        runtime = Runtime(world.clock, world.sleep, world.chance, Runtime().ids)
+        clients.append(Client(url, keys[name], runtime=runtime, **settings))
         return clients[-1]
 
     yield client_of
@@ -193,8 +193,8 @@ def test_a_question_that_is_still_under_way_is_waited_for(service):
         pauses.append(started.gate.arrived.acquire(timeout=60))
         started.gate.open.set()
 
-    surroundings = Surroundings(world.clock, sleep, world.chance, world.ids)
-    with Client(proxy.url, keys["ann"], timeout=60, surroundings=surroundings) as client:
+    runtime = Runtime(world.clock, sleep, world.chance, world.ids)
+    with Client(proxy.url, keys["ann"], timeout=60, runtime=runtime) as client:
         answer = client.ask(TOP, epsilon=4.0)
     proxy.close()
     assert pauses == [True]
@@ -229,7 +229,7 @@ def test_a_client_that_gives_up_is_told_nothing_it_could_use(service):
     started.gate.open.clear()
     with Client(started.url, keys["ann"], timeout=1.0) as client, pytest.raises(ServiceError) as caught:
         client.query(TOP, epsilon=4.0)
-    assert str(caught.value) == f"no answer came from {started.url} within 1 seconds"
+    assert str(caught.value) == f"no reply came from {started.url} within 1 seconds"
     assert started.gate.left.acquire(timeout=60)
 
 
@@ -264,7 +264,7 @@ def test_a_budget_that_is_short_says_what_would_fit(service, client_of):
 @pytest.mark.parametrize(
     ("statement", "kind", "position"),
     [
-        (TOP.replace("GROUP BY article", "JOIN x"), SQLError, 50),
+        (TOP.replace("GROUP BY article", "JOIN x"), SQLError, 57),
         (TOP.replace("reads", "nothing"), NotFound, None),
         (TOP.replace("article", "artikle"), NotFound, None),
         (TOP.replace("LIMIT 3", "LIMIT 3000000"), InputError, None),

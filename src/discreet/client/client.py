@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import stat
@@ -17,7 +16,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from discreet.client.errors import ServiceError
-from discreet.client.retries import Request, Surroundings
+from discreet.client.retries import Request, Runtime
 from discreet.errors import InputError
 from discreet.query.query import Select
 from discreet.query.query_json import as_dict
@@ -53,14 +52,14 @@ _PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of a service.
+    """A release with what it cost.
 
     Args:
-        release: what was asked for.
-        id: its name, for `Client.release`.
-        charged: what the account paid for it this time; nothing if it had paid before.
-        replayed: True if it was there already.
-        mode: "observe" if the account is only watched: then nothing is guaranteed.
+        release: the release.
+        id: of the release, for `Client.release`.
+        charged: what the account was charged this time; nothing if it had paid before.
+        replayed: True if it was stored already.
+        mode: "observe" if the account is charged but never refused, so that nothing is guaranteed.
     """
 
     release: Release
@@ -71,27 +70,27 @@ class Answer:
 
 
 class Client:
-    """Asks a budget service. Usable from several threads, and as a context manager.
+    """Queries a budget service. Usable from several threads, and as a context manager.
 
         with discreet.Client("https://discreet.example.org") as client:
             client.query("SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 10")
 
-    Whatever fails on the way is asked again, with the same idempotency key, so that it is answered once and charged
-    once; what is short of budget is not.
+    A request that fails on the way is sent again with the same idempotency key, so that it is answered and charged
+    once. A query that exceeds the budget is not.
 
     Args:
         url: of the service.
         key: an API key or a token of the identity provider; by default what is in the environment variable
             DISCREET_KEY.
         key_file: or a file that holds it.
-        timeout: seconds that a call may take with all attempts and pauses, up to 86,400.
-        retries: how many failures of a call are forgiven, from 0 to 100. Waiting for a question that is still under
-            way is no failure.
-        surroundings: clock, sleep and random numbers; by default those of the system.
-        transport: how to get there; by default over the network, with certificates verified.
+        timeout: seconds for a call with all attempts and pauses, up to 86,400.
+        retries: failed attempts of a call after which it fails, from 0 to 100. Waiting for a query that is still
+            being answered is no failure.
+        runtime: clock, sleep and randomness; by default those of the system.
+        transport: of httpx; by default the network, with certificates verified.
 
     Raises:
-        InputError: the URL is none, there is no key, or a number is out of range.
+        InputError: the URL is malformed, there is no key, or a number is out of range.
     """
 
     def __init__(
@@ -102,26 +101,26 @@ class Client:
         key_file: str | Path | None = None,
         timeout: float = 300.0,
         retries: int = 3,
-        surroundings: Surroundings | None = None,
+        runtime: Runtime | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         try:
-            from discreet.client.transport import Exchange, check_url
+            from discreet.client.transport import Transport, check_url
         except ImportError:
             raise InputError("the client needs httpx; install it with: pip install 'discreet[client]'") from None
         check_url(url)
-        self._surroundings = surroundings or Surroundings()
-        self._exchange = Exchange(
+        self._runtime = runtime or Runtime()
+        self._transport = Transport(
             url,
             find_key(key, key_file, os.environ),
             timeout=timeout,
             retries=retries,
-            surroundings=self._surroundings,
+            runtime=self._runtime,
             transport=transport,
         )
 
     def query(self, question: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Release:
-        """Private counts, sums or averages; what is not said, the service chooses.
+        """Return private counts, sums or averages. The service chooses what is not given.
 
         Args:
             question: a SELECT, its JSON form as a dictionary, or `discreet.Select`.
@@ -129,7 +128,7 @@ class Client:
                 head_limit: as in `discreet.Warehouse.query`, within what the service allows.
 
         Raises:
-            InputError: something in the question is not allowed, or nobody known is asking.
+            InputError: something in the question is not allowed, or the key is not valid.
             BudgetShort: the budget cannot cover the worst case; nothing was read.
             EngineError: the engine behind the service failed.
             ServiceError: the service cannot be reached, or failed.
@@ -137,9 +136,9 @@ class Client:
         return self.ask(question, **options).release
 
     def ask(self, question: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Answer:
-        """The same as `query`, with what it cost this time."""
+        """Return what `query` does, with what it cost."""
         began = time.perf_counter()
-        reply = self._post("/v1/query", question, options, {"Idempotency-Key": self._surroundings.ids()})
+        reply = self._post("/v1/query", question, options, {"Idempotency-Key": self._runtime.ids()})
         return Answer(
             self._release(reply).timed(time.perf_counter() - began),
             reply.headers.get("discreet-release", ""),
@@ -149,7 +148,7 @@ class Client:
         )
 
     def estimate(self, question: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Estimate:
-        """How a question would be answered, what it could cost and whether that fits. No data is touched.
+        """Return how a question would be answered, what it could cost and whether that fits. No data is read.
 
         Args:
             question: as in `query`.
@@ -162,23 +161,23 @@ class Client:
         return self._read(Estimate, self._post("/v1/estimate", question, options, {}))
 
     def budget(self) -> BudgetReport:
-        """How the account stands, and its parents, which are charged too."""
+        """Return the balance of the account, and of its parents, which are charged too."""
         return self._read(BudgetReport, self._get("/v1/budget"))
 
     def datasets(self) -> list[DatasetSummary]:
-        """What may be asked about."""
+        """List the datasets that the account may query."""
         return self._read(DatasetList, self._get("/v1/datasets")).datasets
 
     def dataset(self, name: str) -> DatasetDetail:
-        """What may be asked about one dataset.
+        """Describe a dataset.
 
         Raises:
-            NotFound: there is none of that name, or it is not for this account.
+            NotFound: there is none of that name that the account may query.
         """
         return self._read(DatasetDetail, self._get(f"/v1/datasets/{_segment(name, 'a dataset')}"))
 
     def history(self, limit: int = 100) -> list[HistoryEntry]:
-        """What the account has paid for, newest first.
+        """List what the account has paid for, newest first.
 
         Args:
             limit: how many at most.
@@ -202,10 +201,10 @@ class Client:
         return found
 
     def release(self, id: str) -> Release:  # noqa: A002 - as the service calls it
-        """An answer that the account has paid for, again and for free.
+        """Return a release that the account has paid for, again and for free.
 
         Args:
-            id: of the answer, as `Answer.id` and `history` give it.
+            id: of the release, from `Answer.id` or `history`.
 
         Raises:
             NotFound: there is none that this account has paid for.
@@ -214,7 +213,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._exchange.close()
+        self._transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -225,10 +224,10 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Client({self._exchange.url!r})"
+        return f"Client({self._transport.url!r})"
 
     def _get(self, path: str, parameters: Mapping[str, str] | None = None) -> Reply:
-        return self._exchange.send(Request("GET", path, headers=_ACCEPT, parameters=parameters or {}))
+        return self._transport.send(Request("GET", path, headers=_ACCEPT, parameters=parameters or {}))
 
     def _post(
         self,
@@ -238,23 +237,23 @@ class Client:
         headers: Mapping[str, str],
     ) -> Reply:
         sent = {**_ACCEPT, "Content-Type": "application/json", **headers}
-        return self._exchange.send(Request("POST", path, body_of(question, options), sent))
+        return self._transport.send(Request("POST", path, body_of(question, options), sent))
 
     def _release(self, reply: Reply) -> Release:
         try:
             return decode(reply.body)
         except InputError:
-            raise self._strange(reply) from None
+            raise self._unexpected(reply) from None
 
     def _read(self, shape: type[_Shape], reply: Reply) -> _Shape:
         try:
             return shape.model_validate_json(reply.body)
         except ValidationError:
-            raise self._strange(reply) from None
+            raise self._unexpected(reply) from None
 
-    def _strange(self, reply: Reply) -> ServiceError:
-        url = self._exchange.url
-        return ServiceError(f"what answers at {url} is no service of Discreet, or one of another version", reply.status)
+    def _unexpected(self, reply: Reply) -> ServiceError:
+        url = self._transport.url
+        return ServiceError(f"the server at {url} is not a Discreet service, or one of another version", reply.status)
 
 
 _ACCEPT = {"Accept": "application/json"}
@@ -262,12 +261,12 @@ _ACCEPT = {"Accept": "application/json"}
 
 def _segment(name: str, what: str) -> str:
     if not name or not name.strip("."):
-        raise InputError(f"say the name of {what}")
+        raise InputError(f"{what} needs a name")
     return quote(name, safe="")
 
 
 def _charged(text: str) -> Cost:
-    """What the header Discreet-Charged says: "rho=0.0125, delta=5e-09"; nothing if it says nothing."""
+    """Read the header Discreet-Charged: "rho=0.0125, delta=5e-09"; nothing if it is absent."""
     parts = dict(part.strip().partition("=")[::2] for part in text.split(",") if "=" in part)
     try:
         return Cost(exact(parts["rho"], "rho"), exact(parts["delta"], "delta"))
@@ -276,14 +275,14 @@ def _charged(text: str) -> Cost:
 
 
 class Options(TypedDict, total=False):
-    """What may be said beside a question; what is not, the service chooses.
+    """Options of a query. The service chooses what is not given.
 
     Attributes:
-        epsilon: the most that the answer may have, with delta.
+        epsilon: the largest epsilon of the release, with delta.
         delta: goes with epsilon; text such as "1e-8" is taken exactly.
         epsilon_per: of one unit of information: every item and every count costs one. Not with epsilon.
         information: the most units of information, for questions without LIMIT; goes with epsilon_per.
-        relative_error: what most counts should stay within where as many as can be had are asked for.
+        relative_error: what most counts should stay within, without LIMIT.
         counts: False for labels only.
         mechanism: by name.
         noise: "gaussian" or "laplace".
@@ -302,14 +301,14 @@ class Options(TypedDict, total=False):
 
 
 def body_of(question: str | Mapping[str, Any] | Select, options: Options) -> bytes:
-    """The body of a request: always the same bytes for the same question.
+    """Return the body of a request, the same bytes for the same question.
 
     Args:
         question: a SELECT, its JSON form, or `discreet.Select`.
-        options: beside it; None as if it were not there.
+        options: None counts as not given.
 
     Raises:
-        InputError: it is no question, or an option is none or has the wrong type. Nothing was sent.
+        InputError: the question or an option is malformed.
     """
     match question:
         case str():
@@ -324,7 +323,7 @@ def body_of(question: str | Mapping[str, Any] | Select, options: Options) -> byt
     try:
         body = json.dumps(asked | given).encode()
     except (TypeError, ValueError, RecursionError):
-        raise InputError("a question holds what JSON has: text, numbers, true, false, null, lists, objects") from None
+        raise InputError("a question can hold text, numbers, true, false, null, lists and objects only") from None
     read_question(body)
     return body
 
@@ -334,18 +333,17 @@ def _written(value: object) -> object:
 
 
 VARIABLE = "DISCREET_KEY"
-"""The environment variable in which a key may be."""
+"""The environment variable that can hold the key."""
 
 KEY_LONGEST = 16_384
-"""Characters of a key; tokens of identity providers are the long ones."""
+"""Characters of a key; tokens of identity providers are long."""
 
 
 def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[str, str]) -> str:
-    """The key that was given, or the one in a file, or the one in the environment.
+    """Return the key that was given, that of the file, or that of the environment.
 
     Raises:
-        InputError: there is none, or two, or the file cannot be read, or what is there is no key. The message does not
-            show it.
+        InputError: there is none, or two, or it is malformed, or the file cannot be read. The message never shows it.
     """
     if key is not None and key_file is not None:
         raise InputError("give the key or the file that holds it, not both")
@@ -355,7 +353,7 @@ def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[
         return _checked(_read(Path(key_file)), f"what is in {str(key_file)!r}")
     if VARIABLE in environment:
         return _checked(environment[VARIABLE], f"what is in {VARIABLE}")
-    raise InputError(f"a service is asked with a key: give one, name a file that holds it, or set {VARIABLE}")
+    raise InputError(f"a service needs a key: give one, name a file that holds it, or set {VARIABLE}")
 
 
 def _read(path: Path) -> str:
@@ -374,15 +372,5 @@ def _read(path: Path) -> str:
 def _checked(key: str, what: str) -> str:
     key = key.strip()
     if not 0 < len(key) <= KEY_LONGEST or not key.isascii() or not key.isprintable() or " " in key:
-        raise InputError(f"{what} is no key: a key is one word of letters, digits and signs")
+        raise InputError(f"{what} is no key: a key is one word of printable ASCII characters")
     return key
-
-
-def is_local(host: str) -> bool:
-    """True if what is sent to *host* does not leave this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

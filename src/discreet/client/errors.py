@@ -1,4 +1,20 @@
-"""Errors of the client, and the problems of the service that they stand for."""
+"""Errors of the client, and the problems of the service (RFC 9457) that they stand for.
+
+    DiscreetError
+    ├── InputError
+    │   ├── Unauthorized       the service does not know the key
+    │   ├── Forbidden          the key lacks the role
+    │   ├── Suspended          too many runs failed; wait, or contact an officer
+    │   ├── NotFound           nothing of that name that this key may see
+    │   └── Busy               too many requests, or the same one is still being answered
+    ├── BudgetExceeded
+    │   └── BudgetShort        which account falls short, by how much, and what would fit
+    ├── EngineError            the engine behind the service failed
+    └── ServiceError           the service cannot be reached, or failed
+
+A statement outside the grammar is an `SQLError` or a `WhereError` with its position, every other fault of a question an
+`InputError`. The messages are those of the service.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +47,18 @@ class Unauthorized(InputError):
 
 
 class Forbidden(InputError):
-    """The key is known, and is not for that: another role is needed."""
+    """The key is valid, but another role is needed."""
 
 
 class NotFound(InputError):
-    """There is nothing of that name, or nothing that this key may see; nobody is told which."""
+    """There is nothing of that name, or nothing that this key may see; the service does not say which."""
 
 
 class Suspended(InputError):
     """Too many runs of the account failed.
 
     Attributes:
-        until: when it may ask again, or None if the service does not say.
+        until: when the suspension ends, or None if the service does not say.
     """
 
     def __init__(self, message: str, until: datetime | None) -> None:
@@ -51,10 +67,10 @@ class Suspended(InputError):
 
 
 class Busy(InputError):
-    """Too many requests, or the same one is still under way, for longer than the client waits.
+    """Too many requests, or the same one is still being answered, for longer than the client waits.
 
     Attributes:
-        retry_after: seconds after which to ask again, or None if the service does not say.
+        retry_after: seconds after which to retry, or None if the service does not say.
     """
 
     def __init__(self, message: str, retry_after: float | None) -> None:
@@ -66,7 +82,7 @@ class BudgetShort(BudgetExceeded):
     """The answer could cost more than an account has left. Nothing was read, nothing was charged.
 
     Attributes:
-        account: which account, of those that are charged: the asking one or a parent.
+        account: that falls short: that of the key, or a parent.
         needed: the most that the answer could cost.
         left: what is left of the account.
         resets_at: when some of it comes back, or None if never.
@@ -92,7 +108,7 @@ class ServiceError(DiscreetError):
     """The service cannot be reached, failed, or is not one.
 
     Attributes:
-        status: of HTTP, or None if there was no answer.
+        status: of HTTP, or None if there was no reply.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -109,11 +125,11 @@ _PLAIN: Mapping[str, type[DiscreetError]] = {
     "engine-timeout": EngineTimeout,
     "data-changed": EngineError,
 }
-"""By slug, those that say no more than their sentence."""
+"""Errors by slug that hold a message only."""
 
 
 def read_problem(headers: Mapping[str, str], body: bytes) -> Problem | None:
-    """The problem that an answer tells, or None if it tells none."""
+    """Return the problem that a reply holds, or None."""
     if headers.get("content-type", "").partition(";")[0].strip() != PROBLEM_TYPE:
         return None
     try:
@@ -123,14 +139,14 @@ def read_problem(headers: Mapping[str, str], body: bytes) -> Problem | None:
 
 
 def error_of(problem: Problem, retry_after: float | None) -> DiscreetError:
-    """The error that tells what a service answered instead of what was asked.
+    """Return the error of a problem.
 
     Args:
-        problem: what it answered.
-        retry_after: seconds after which it likes to be asked again, or None.
+        problem: of a reply.
+        retry_after: seconds to wait by its header Retry-After, or None.
     """
     error = _error(problem, retry_after)
-    error.add_note(f"the service calls this request {problem.request_id}")
+    error.add_note(f"in the log of the service: request {problem.request_id}")
     return error
 
 
@@ -151,7 +167,7 @@ def _error(problem: Problem, retry_after: float | None) -> DiscreetError:
 
 
 def _malformed(problem: Problem) -> DiscreetError:
-    """With the position in the statement or the filter, where the service gives one."""
+    """Return an error with the position in the statement or the filter, where the service gives one."""
     for kind in (SQLError, WhereError):
         opening = str(kind("", problem.position))
         if problem.detail.startswith(opening):
@@ -175,7 +191,7 @@ def _budget_short(problem: Problem) -> DiscreetError:
 
 
 def _shortage(account: str, needed: Cost, left: Cost, fits: Mapping[str, float], resets_at: datetime | None) -> str:
-    """What is short, what could be asked instead, and when that changes: whoever reads it sees no members."""
+    """Return a message with what is short, what would fit, and when that changes."""
     parts = {"rho": (needed.rho, left.rho), "delta": (needed.delta, left.delta)}
     short = {name: part for name, part in parts.items() if part[0] > part[1]} or parts
     costs = " and ".join(f"{name} = {float(cost):.3g}" for name, (cost, _) in short.items())
@@ -187,7 +203,7 @@ def _shortage(account: str, needed: Cost, left: Cost, fits: Mapping[str, float],
 
 
 def cost_of(spend: Spend) -> Cost:
-    """Privacy as the service writes it, exactly as it was written."""
+    """Return a cost exactly as the service wrote it."""
     return Cost(exact(spend.rho, "rho"), exact(spend.delta, "delta"))
 
 

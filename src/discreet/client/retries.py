@@ -1,4 +1,9 @@
-"""Requests, replies, and whether and when to send a request again. No I/O."""
+"""Requests, replies, and when to send a request again. No I/O.
+
+Retrying is safe because every query carries an Idempotency-Key and is repeated with the same one: the service answers
+and charges it once. It is not always useful: a run that failed after data was read is charged, and five of them in a
+day suspend the account, so the client leaves those to its caller.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ LONGEST_SECONDS = 30.0
 
 _TRANSIENT = frozenset({502, 503, 504})
 _FREE = frozenset({"engine-unavailable", "store-unavailable"})
-"""Problems with one of those that cost nothing, because no data was asked. All others have a person decide."""
+"""Problems with such a status that cost nothing, because no data was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +37,10 @@ class Attempt:
     """How one attempt ended.
 
     Args:
-        status: of HTTP, or None if no whole answer came.
-        problem: the slug of the problem that was answered, or None.
-        retry_after: seconds that the service asks to wait, or None.
-        final: True if no answer came, and none would.
+        status: of HTTP, or None without a complete reply.
+        problem: the slug of the problem in the reply, or None.
+        retry_after: seconds to wait by the header Retry-After, or None.
+        final: True if no reply came and a retry cannot help.
     """
 
     status: int | None
@@ -45,26 +50,26 @@ class Attempt:
 
     @property
     def waits(self) -> bool:
-        """True if the service only asks for patience: nothing failed."""
+        """True if nothing failed and the service asks the client to wait."""
         return self.status == 429 or (self.status == 409 and self.problem == "in-flight")
 
     @property
     def failed(self) -> bool:
-        """True if asking again may help: no answer came, or something on the way or behind is away."""
+        """True if the attempt failed and a retry may succeed."""
         if self.status is None:
             return not self.final
         return self.status in _TRANSIENT and (self.problem is None or self.problem in _FREE)
 
 
 def pause_before_next(attempt: Attempt, failures: int, waits: int, retries: int, chance: float) -> float | None:
-    """Seconds to wait before the next attempt, or None if there is none.
+    """Return the seconds to wait before the next attempt, or None if there is none.
 
     Args:
         attempt: how the last one ended.
-        failures: how many failed, with that one.
-        waits: how many asked for patience, with that one.
-        retries: how many failures are forgiven.
-        chance: from 0 to 1, so that clients that failed together do not come back together.
+        failures: attempts that failed so far.
+        waits: attempts that the service asked to wait.
+        retries: failures after which the client gives up.
+        chance: a random number from 0 to 1, so that clients that failed together do not retry together.
     """
     if not attempt.waits and not (attempt.failed and failures <= retries):
         return None
@@ -72,13 +77,13 @@ def pause_before_next(attempt: Attempt, failures: int, waits: int, retries: int,
     own = min(FIRST_SECONDS * 2.0 ** min(doublings, 20), LONGEST_SECONDS)
     if attempt.retry_after is None:
         return own * (0.5 + chance / 2)
-    return attempt.retry_after + min(own, 1.0) * chance  # never earlier than we were asked to
+    return attempt.retry_after + min(own, 1.0) * chance  # never earlier than requested
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of the header Retry-After, or None if it says nothing that can be used.
+    """Return the seconds of the header Retry-After, or None if it is absent or malformed.
 
-    A date is held against the date of the answer itself, so that no clock has to be right.
+    A date is compared with the date of the reply itself, so that the clocks need not agree.
     """
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit() and len(value) <= 9:
@@ -91,14 +96,14 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a client needs of the world.
+class Runtime:
+    """Clock, sleep and randomness of a client.
 
     Args:
-        clock: seconds that only rise.
+        clock: monotonic, in seconds.
         sleep: waits so many seconds.
-        chance: a random number from 0 to 1.
-        ids: makes idempotency keys, unique for ever.
+        chance: returns a random number from 0 to 1.
+        ids: returns a new idempotency key, unique for ever.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -109,13 +114,13 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent, the same in every attempt.
+    """A request, the same in every attempt.
 
     Args:
         method: of HTTP.
         path: below the URL of the service, such as "/v1/query".
         body: JSON, or None.
-        headers: beside those of every request.
+        headers: in addition to those of every request.
         parameters: of the URL.
     """
 
@@ -128,12 +133,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer.
+    """A complete reply.
 
     Args:
         status: of HTTP.
         headers: their names in lower case.
-        body: all of it.
     """
 
     status: int
@@ -142,34 +146,34 @@ class Reply:
 
     @property
     def problem(self) -> Problem | None:
-        """What it says instead of what was asked, or None."""
+        """The problem that it holds, or None."""
         return None if self.status == 200 else read_problem(self.headers, self.body)
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds that it asks to wait, or None."""
+        """Seconds to wait by the header Retry-After, or None."""
         return read_retry_after(self.headers)
 
     @property
     def attempt(self) -> Attempt:
-        """What matters for asking again."""
+        """What decides about a retry."""
         problem = self.problem
         return Attempt(self.status, None if problem is None else problem.slug, self.retry_after)
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
-    """No whole answer.
+class NoReply:
+    """No complete reply.
 
     Args:
-        sentence: why.
-        final: True if asking again cannot help.
+        reason: one sentence.
+        final: True if a retry cannot help.
     """
 
-    sentence: str
+    reason: str
     final: bool
 
     @property
     def attempt(self) -> Attempt:
-        """What matters for asking again."""
+        """What decides about a retry."""
         return Attempt(None, final=self.final)

@@ -1,7 +1,8 @@
-"""Send one request over HTTP, again as often as is safe and useful, until a deadline."""
+"""Send requests over HTTP, with retries until a deadline."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import ssl
 import sys
@@ -11,34 +12,33 @@ from typing import TYPE_CHECKING
 import httpx
 
 from discreet._version import __version__
-from discreet.client.client import is_local
 from discreet.client.errors import ServiceError, error_of
-from discreet.client.retries import Reply, Silence, pause_before_next
+from discreet.client.retries import NoReply, Reply, pause_before_next
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from discreet.client.retries import Request, Surroundings
+    from discreet.client.retries import Request, Runtime
 
 
 USER_AGENT = f"discreet/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
 
 _CONNECT_SECONDS = 10.0
-_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+", re.IGNORECASE)  # what international names become, and numbers
+_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+", re.IGNORECASE)  # also internationalized names, and IP addresses
 
 
-class Exchange:
+class Transport:
     """Sends requests to a service.
 
     Args:
         url: of the service.
-        key: sent with every request, and shown nowhere.
+        key: sent with every request, and never shown.
         timeout: seconds for a request with all attempts and pauses.
-        retries: how many failures of a request are forgiven.
-        surroundings: what it needs of the world.
-        transport: how to get there; by default over the network, with certificates verified.
+        retries: failed attempts of a request after which it fails.
+        runtime: clock, sleep and randomness.
+        transport: of httpx; by default the network, with certificates verified.
 
     Raises:
-        InputError: the URL is none, or a number is out of range.
+        InputError: the URL is malformed, or a number is out of range.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Exchange:
         *,
         timeout: float,
         retries: int,
-        surroundings: Surroundings,
+        runtime: Runtime,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         parts = check_url(url)
@@ -57,42 +57,42 @@ class Exchange:
         if not 0 <= retries <= 100:
             raise InputError("retries must be from 0 to 100")
         if parts.scheme == "http" and not is_local(parts.host):
-            warnings.warn(f"the key travels in clear to {parts.host}; use https", stacklevel=4)
+            warnings.warn(f"the key is sent unencrypted to {parts.host}; use https", stacklevel=4)
         self.url = url.rstrip("/")
-        self._timeout, self._retries, self._surroundings = timeout, retries, surroundings
+        self._timeout, self._retries, self._runtime = timeout, retries, runtime
         self._http = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {key}", "User-Agent": USER_AGENT},
             transport=transport,
-            # A proxy of the environment sees what goes through it, unless that is encrypted.
+            # A proxy from the environment could read what is not encrypted.
             trust_env=parts.scheme == "https",
             follow_redirects=False,
         )
 
     def send(self, request: Request) -> Reply:
-        """The answer to *request*, if it is what was asked for.
+        """Return the reply to *request*, which has status 200.
 
         Raises:
-            DiscreetError: it is not; see `discreet.client.errors`.
+            DiscreetError: there is none; the problem of the reply, see `discreet.client.errors`.
         """
-        world = self._surroundings
-        deadline = world.clock() + self._timeout
+        runtime = self._runtime
+        deadline = runtime.clock() + self._timeout
         failures = waits = 0
         while True:
             reply = self._attempt(request, deadline)
             attempt = reply.attempt
             failures, waits = failures + attempt.failed, waits + attempt.waits
-            pause = pause_before_next(attempt, failures, waits, self._retries, world.chance())
-            if pause is None or world.clock() + pause >= deadline:
-                return self._judged(reply)
-            world.sleep(pause)
+            pause = pause_before_next(attempt, failures, waits, self._retries, runtime.chance())
+            if pause is None or runtime.clock() + pause >= deadline:
+                return self._checked(reply)
+            runtime.sleep(pause)
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def _attempt(self, request: Request, deadline: float) -> Reply | Silence:
-        left = max(deadline - self._surroundings.clock(), 0.001)
+    def _attempt(self, request: Request, deadline: float) -> Reply | NoReply:
+        left = max(deadline - self._runtime.clock(), 0.001)
         try:
             with self._http.stream(
                 request.method,
@@ -105,46 +105,46 @@ class Exchange:
                 parts = []
                 for part in response.iter_bytes():
                     parts.append(part)
-                    if self._surroundings.clock() >= deadline:
-                        return self._late
+                    if self._runtime.clock() >= deadline:
+                        return self._timed_out
                 return Reply(response.status_code, dict(response.headers), b"".join(parts))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return self._silence(error)
+            return self._no_reply(error)
 
-    def _silence(self, error: Exception) -> Silence:
-        """Why no answer came; httpx's own words would show what was sent."""
+    def _no_reply(self, error: Exception) -> NoReply:
+        """Return why there is no reply; httpx's own messages could show what was sent."""
         if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout):
-            return self._late
+            return self._timed_out
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
-                return Silence(f"the certificate of {self.url} is not trusted on this machine", final=True)
+                return NoReply(f"the certificate of {self.url} is not trusted on this machine", final=True)
             cause = cause.__cause__ or cause.__context__
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
-            return Silence(f"{self.url} cannot be reached", final=False)
-        return Silence(f"the connection to {self.url} broke before an answer came", final=False)
+            return NoReply(f"{self.url} cannot be reached", final=False)
+        return NoReply(f"the connection to {self.url} broke before a reply came", final=False)
 
     @property
-    def _late(self) -> Silence:
-        return Silence(f"no answer came from {self.url} within {self._timeout:g} seconds", final=True)
+    def _timed_out(self) -> NoReply:
+        return NoReply(f"no reply came from {self.url} within {self._timeout:g} seconds", final=True)
 
-    def _judged(self, reply: Reply | Silence) -> Reply:
-        if isinstance(reply, Silence):
-            raise ServiceError(reply.sentence)
+    def _checked(self, reply: Reply | NoReply) -> Reply:
+        if isinstance(reply, NoReply):
+            raise ServiceError(reply.reason)
         if reply.status == 200:
             return reply
         problem = reply.problem
         if problem is None:
-            sentence = f"{self.url} answered with HTTP status {reply.status}, as no service of Discreet does"
-            raise ServiceError(sentence, reply.status)
+            reason = f"{self.url} replied with HTTP status {reply.status} and is not a Discreet service"
+            raise ServiceError(reason, reply.status)
         raise error_of(problem, reply.retry_after)
 
 
 def check_url(url: str) -> httpx.URL:
-    """The parts of the URL of a service.
+    """Return the parts of the URL of a service.
 
     Raises:
-        InputError: it is none.
+        InputError: it is malformed.
     """
     try:
         parts = httpx.URL(url)
@@ -152,5 +152,15 @@ def check_url(url: str) -> httpx.URL:
         parts = httpx.URL("")
     place = _HOST.fullmatch(parts.raw_host.decode()) and (parts.port is None or 0 < parts.port < 65_536)
     if parts.scheme not in {"http", "https"} or not place or parts.userinfo or parts.query or parts.fragment:
-        raise InputError("a service is named by a URL such as https://discreet.example.org")
+        raise InputError("the URL of a service looks like https://discreet.example.org")
     return parts
+
+
+def is_local(host: str) -> bool:
+    """Return True if what is sent to *host* does not leave this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

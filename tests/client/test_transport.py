@@ -14,7 +14,7 @@ import pytest
 from discreet import __version__
 from discreet.client import Client, ServiceError
 from discreet.client.errors import Busy
-from discreet.client.retries import Surroundings
+from discreet.client.retries import Runtime
 from discreet.errors import EngineError, InputError
 
 from .conftest import KEY
@@ -89,7 +89,7 @@ def test_what_is_refused_or_paid_for_is_not_asked_again(scripted, refusal):
 def test_failures_are_forgiven_so_many_times(scripted):
     """Then the last one is told, without what the library below says."""
     client, server, _ = scripted([DROP], retries=2)
-    with pytest.raises(ServiceError, match=r"^the connection to http://127.0.0.1:\d+ broke before an answer came$"):
+    with pytest.raises(ServiceError, match=r"^the connection to http://127.0.0.1:\d+ broke before a reply came$"):
         client.budget()
     assert len(server.sent) == 3
 
@@ -143,8 +143,8 @@ def test_an_answer_that_drips_is_given_up_at_the_deadline():
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     with (
-        Client(url, KEY, timeout=60, surroundings=Surroundings(clock, world.sleep, world.chance, world.ids)) as client,
-        pytest.raises(ServiceError, match=r"no answer came from .* within 60 seconds"),
+        Client(url, KEY, timeout=60, runtime=Runtime(clock, world.sleep, world.chance, world.ids)) as client,
+        pytest.raises(ServiceError, match=r"no reply came from .* within 60 seconds"),
     ):
         client.budget()
     thread.join()
@@ -155,8 +155,8 @@ def test_a_service_that_is_not_there_is_told_so(scripted):
     """After as many attempts."""
     _, server, world = scripted([GOOD])
     server.close()
-    surroundings = Surroundings(world.clock, world.sleep, world.chance, world.ids)
-    with Client(server.url, KEY, surroundings=surroundings) as client, pytest.raises(ServiceError) as caught:
+    runtime = Runtime(world.clock, world.sleep, world.chance, world.ids)
+    with Client(server.url, KEY, runtime=runtime) as client, pytest.raises(ServiceError) as caught:
         client.budget()
     assert str(caught.value) == f"{server.url} cannot be reached"
     assert caught.value.status is None
@@ -166,11 +166,11 @@ def test_a_service_that_is_not_there_is_told_so(scripted):
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (reply(200, b"<html>", "text/html"), "is no service of Discreet, or one of another version"),
-        (reply(200, b'{"account": 1}'), "is no service of Discreet, or one of another version"),
-        (reply(200, b"\xff\xfe"), "is no service of Discreet, or one of another version"),
-        (reply(404, b"<html>", "text/html"), "answered with HTTP status 404, as no service of Discreet does"),
-        (reply(204, b""), "answered with HTTP status 204"),
+        (reply(200, b"<html>", "text/html"), "is not a Discreet service, or one of another version"),
+        (reply(200, b'{"account": 1}'), "is not a Discreet service, or one of another version"),
+        (reply(200, b"\xff\xfe"), "is not a Discreet service, or one of another version"),
+        (reply(404, b"<html>", "text/html"), "replied with HTTP status 404 and is not a Discreet service"),
+        (reply(204, b""), "replied with HTTP status 204"),
     ],
 )
 def test_what_is_no_service_is_told_so(scripted, answer, sentence):
@@ -258,8 +258,8 @@ def secure(certificate):
 def test_a_certificate_that_nobody_signed_is_refused_and_the_key_not_sent(secure):
     """T20: verification is on, and there is no way to turn it off; asking again cannot help."""
     (url, heard), world = secure, World()
-    surroundings = Surroundings(world.clock, world.sleep, world.chance, world.ids)
-    with Client(url, KEY, surroundings=surroundings) as client, pytest.raises(ServiceError) as caught:
+    runtime = Runtime(world.clock, world.sleep, world.chance, world.ids)
+    with Client(url, KEY, runtime=runtime) as client, pytest.raises(ServiceError) as caught:
         client.budget()
     assert str(caught.value) == f"the certificate of {url} is not trusted on this machine"
     assert heard in ([], [b""])
