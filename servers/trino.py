@@ -194,6 +194,7 @@ def _configure(folder: Path, port: int, tls_port: int) -> None:
         """,
         "log.properties": "=WARN\n",
         "catalog/memory.properties": "connector.name=memory\nmemory.max-data-per-node=700MB\n",
+        "catalog/scratch.properties": "connector.name=memory\nmemory.max-data-per-node=200MB\n",
         "access-control.properties": f"access-control.name=file\nsecurity.config-file={folder}/rules.json\n",
         "rules.json": json.dumps(_rules(), indent=2),
         "password-authenticator.properties": (

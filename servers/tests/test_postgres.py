@@ -16,7 +16,14 @@ from discreet.engines.opening import open_engine
 from discreet.engines.postgres import PostgresEngine
 from discreet.errors import InexactHead, InputError
 from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not
-from discreet.testing.engines import OPERATORS, EngineSuite, reference_head, rows_of
+from discreet.testing.engines import (
+    OPERATORS,
+    EngineSuite,
+    check_pair_queries,
+    reference_head,
+    reference_pairs,
+    rows_of,
+)
 
 pytest_plugins = ["servers.tests.postgres_tables"]
 
@@ -58,6 +65,23 @@ def test_heads_are_those_of_duckdb_to_the_type(loaded, reader):
             ours, theirs = (each.head(request, seed=b"s" * 32) for each in (reader(name), duckdb))
             assert ours.labels.equals(theirs.labels)
             assert ours.counts.tolist() == theirs.counts.tolist()
+
+
+@pytest.mark.parametrize("temporary", ["true", "false"])
+def test_pairs_are_the_same_without_temporary_tables(loaded, reader, monkeypatch, temporary):
+    """An account without the right to make them, or a standby, gets the same integers from common table expressions."""
+    monkeypatch.setattr(postgres, "_TEMPORARY", f"SELECT {temporary}")
+    table = pa.table(
+        {"who": [n % 70 for n in range(999)], "item": [None if n % 9 else f"{n % 23}" for n in range(999)]}
+    )
+    request = HeadRequest("who", ("item",), 1, Comparison("who", "<", Constant(Kind.INTEGER, "50")), keep_missing=True)
+    opened = reader(loaded(table))
+    with opened.pairs(request) as pairs:
+        check_pair_queries(pairs, reference_pairs(table, request))
+    assert (
+        opened.fetch("SELECT CAST(relname AS text) AS name FROM pg_class WHERE relname LIKE 'discreet%'").to_pylist()
+        == []
+    )
 
 
 @pytest.mark.parametrize("type_", ["smallint", "integer", "bigint"])

@@ -53,6 +53,25 @@ def test_the_server_keeps_the_deadline_by_itself(reader, running, monkeypatch):
     assert running() == 0
 
 
+def test_pairs_that_are_given_up_end_on_the_server(reader, running):
+    """By the time limit or by progress; the connection goes, and what was temporary with it."""
+    opened = reader(view=_ENDLESS, timeout_seconds=0.3)
+    with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"), opened.pairs(_REQUEST):
+        pass
+    opened = reader(view=_ENDLESS)
+
+    def stop(_):
+        raise Stop
+
+    with pytest.raises(Stop), opened.pairs(_REQUEST, progress=stop):
+        pass
+    assert running() == 0
+    assert (
+        opened.fetch("SELECT CAST(relname AS text) AS name FROM pg_class WHERE relname LIKE 'discreet%'").to_pylist()
+        == []
+    )
+
+
 @pytest.mark.parametrize("error", [Stop, KeyboardInterrupt])
 def test_what_progress_raises_ends_the_work_on_the_server(reader, running, error):
     """And comes out; the share is not known, but is one."""
@@ -120,6 +139,9 @@ def test_whatever_the_account_may_do_the_engine_changes_nothing(owner, run, read
     for statement in (f"SELECT nextval('{name}') AS n", f"SELECT 1) AS a; DROP SEQUENCE {name}; SELECT (1"):
         with pytest.raises(EngineError, match="could not answer"):
             opened.fetch(statement)
+    opened = reader(url=postgres_url.replace("reader:reader", "owner:owner"), view=f"SELECT nextval('{name}') AS who")
+    with pytest.raises(EngineError, match="could not answer"), opened.pairs(HeadRequest("who", ("who",), 1)):
+        pass  # the transaction that makes temporary tables is read-only again when it reads
     assert owner.execute(f"SELECT nextval('{name}')").fetchone() == (1,)
 
 

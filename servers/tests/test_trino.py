@@ -71,8 +71,10 @@ class TestTrino(EngineSuite):
     @contextlib.contextmanager
     def opened(self, table):
         """See `EngineSuite.opened`."""
-        with self.loaded(table) as name, contextlib.closing(TrinoEngine(self.url, table=name)) as engine:
+        scratch = f"{self.url}?scratch=scratch.default"
+        with self.loaded(table) as name, contextlib.closing(TrinoEngine(scratch, table=name)) as engine:
             yield engine
+        assert trino_server.execute(self.url, "SHOW TABLES FROM scratch.default") == []
 
 
 KINDS = {

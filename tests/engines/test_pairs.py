@@ -94,7 +94,7 @@ def test_requests_without_pair_queries_are_refused(engine, request_):
 
 def test_nothing_is_left_behind(engine, monkeypatch):
     """Temporary tables are dropped after an answer, an error inside, a cancel and a time limit; the engine goes on."""
-    monkeypatch.setattr("discreet.engines.running._POLL_SECONDS", 1e-4)
+    monkeypatch.setattr("discreet.engines.base._POLL_SECONDS", 1e-4)
     opened = engine(table_of([(n % 1000, n % 3001) for n in range(300_000)]))
 
     def cancel(_):

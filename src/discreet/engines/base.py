@@ -7,19 +7,20 @@ import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Waiting
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from discreet.engines.heads import exact_head
-from discreet.engines.pairs import NoPairs
+from discreet.engines.pairs import check_pairs
 from discreet.engines.sql import check_sum
 from discreet.errors import EngineTimeout, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
+    from discreet.engines.pairs import SqlPairs
     from discreet.engines.sql import Column, HeadStatement
     from discreet.question import HeadRequest, Kind
     from discreet.values import ExactHead, UserItemPairs
@@ -144,7 +145,7 @@ class Engine(Protocol):
         ...
 
 
-class SqlEngine(NoPairs, ABC, Generic[_Statement]):
+class SqlEngine(ABC, Generic[_Statement]):
     """An engine to which a head is one SQL statement; subclasses connect, describe the table and run the statement.
 
     Args:
@@ -189,6 +190,16 @@ class SqlEngine(NoPairs, ABC, Generic[_Statement]):
             statement = self._statement(request, self._described(), seed)
             return exact_head(self._run(statement, progress), request)
 
+    @property
+    def has_pairs(self) -> bool:
+        return True
+
+    @contextmanager
+    def pairs(self, request: HeadRequest, *, progress: Callable[[float], None] | None = None) -> Iterator[SqlPairs]:
+        check_pairs(request)
+        with self._lock, self._open_pairs(self._statement(request, self._described(), _ANY_SEED), progress) as pairs:
+            yield pairs
+
     def _described(self) -> Mapping[str, Column]:
         if self._columns is None:
             self._columns = self._describe()
@@ -209,6 +220,12 @@ class SqlEngine(NoPairs, ABC, Generic[_Statement]):
     @abstractmethod
     def _run(self, statement: _Statement, progress: Callable[[float], None] | None) -> pa.Table:
         """Return what *statement* selects."""
+
+    @abstractmethod
+    def _open_pairs(
+        self, statement: _Statement, progress: Callable[[float], None] | None
+    ) -> AbstractContextManager[SqlPairs]:
+        """Write the pairs of the rows of *statement*, and delete in the end whatever was written."""
 
 
 def check_names(names: Iterable[str], source: str) -> None:

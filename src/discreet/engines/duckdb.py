@@ -85,8 +85,6 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         InputError: there is nothing there that can be read.
     """
 
-    has_pairs: ClassVar[bool] = True
-
     def __init__(
         self,
         source: Any,  # noqa: ANN401 - frames of four libraries
@@ -110,18 +108,6 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
     def data_version(self) -> str | None:
         """Return where the files are and when they were last changed, or None if there are no files."""
         return files_version(self._source.files) or None
-
-    @contextlib.contextmanager
-    def pairs(self, request: HeadRequest, *, progress: Callable[[float], None] | None = None) -> Iterator[SqlPairs]:
-        with self._lock:
-            self._ping()
-            statement = DuckDBStatement(request, self._source, self._described(), b"")
-            pairs = _Pairs(statement, self._connection, lambda work: self._guarded(work, progress))
-            try:
-                pairs.create()
-                yield pairs
-            finally:
-                pairs.drop()
 
     def fetch(self, statement: str) -> pa.Table:
         with self._lock:
@@ -178,6 +164,18 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         self._ping()
         sql = statement.write()
         return self._guarded(lambda: self._connection.sql(sql, params=statement.parameters).to_arrow_table(), progress)
+
+    @contextlib.contextmanager
+    def _open_pairs(
+        self, statement: DuckDBStatement, progress: Callable[[float], None] | None
+    ) -> Iterator[DuckDBPairs]:
+        self._ping()
+        pairs = DuckDBPairs(statement, self._connection, lambda work: self._guarded(work, progress))
+        try:
+            pairs.create()
+            yield pairs
+        finally:
+            pairs.drop()
 
     def _guarded(self, work: Callable[[], pa.Table], progress: Callable[[float], None] | None) -> pa.Table:
         """Run *work* with the deadline, and without DuckDB's messages, which may hold data."""
@@ -275,7 +273,7 @@ class DuckDBStatement(HeadStatement):
         return f"{quoted(column)} COLLATE C" if collated else quoted(column)
 
 
-class _Pairs(SqlPairs):
+class DuckDBPairs(SqlPairs):
     """Pairs in temporary tables of a connection, which spill to disk."""
 
     _CHOSEN: ClassVar[str] = "discreet_chosen"
@@ -292,7 +290,7 @@ class _Pairs(SqlPairs):
 
     def create(self) -> None:
         """Write the relations, one after the other."""
-        for name, select in self.definitions().items():
+        for name, select in self._definitions.items():
             create = f"CREATE TEMP TABLE {name} AS {select}"
             parameters = self._words.parameters if name == self._distinct else None
             self._run(lambda: self._connection.execute(create, parameters))  # noqa: B023

@@ -9,7 +9,7 @@ sums of weights need 2^43 users; `LARGEST_BASKET` costs of at most `LARGEST_ITEM
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +19,12 @@ from discreet.errors import InexactHead, InputError
 from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from discreet.engines.sql import HeadStatement
     from discreet.question import HeadRequest
-    from discreet.values import UserItemPairs
 
 
 def check_pairs(request: HeadRequest) -> None:
@@ -43,49 +41,33 @@ def check_pairs(request: HeadRequest) -> None:
         raise InputError("the pair queries need an item column")
 
 
-class NoPairs:
-    """What an engine without pair queries says of them."""
-
-    has_pairs: ClassVar[bool] = False
-
-    def pairs(
-        self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
-    ) -> AbstractContextManager[UserItemPairs]:
-        del request, progress
-        raise InputError("this engine has no pair queries; release from the head of the counts")
-
-
 class SqlPairs(ABC):
-    """`discreet.values.UserItemPairs` in standard SQL, on relations that an engine defines from `definitions`.
+    """`discreet.values.UserItemPairs` in standard SQL, on four relations that an engine creates from `_definitions`.
+
+    distinct: labels i0, i1, ... and user u. users: u and the number n of items. items: labels and number. pairs: u and
+    item. Each is a SELECT from those before it, and only the first one reads rows. Users with more than
+    `LARGEST_BASKET` items are in the first two only.
 
     Args:
-        words: the dialect, the rows and the filter.
+        words: the dialect, the rows and the filter; its parameters are those of the first relation.
         prefix: of the relations' names.
     """
 
     def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
-        check_pairs(words.request)
         self._words = words
         self._items = [f"i{n}" for n in range(len(words.request.items))]
         self._distinct, self._users, self._numbered, self._pairs = (
             f"{prefix}{name}" for name in ("distinct", "users", "items", "pairs")
         )
-
-    def definitions(self) -> dict[str, str]:
-        """Return a SELECT for each relation, by its name; each uses those before it, and only the first reads rows.
-
-        distinct: labels i0, i1, ... and user u. users: u and the number n of items. items: labels and number. pairs: u
-        and item. Users with more than `LARGEST_BASKET` items are in the first two only.
-        """
         items = ", ".join(self._items)
-        few = f"d.u NOT IN (SELECT u FROM {self._users} WHERE n > {LARGEST_BASKET})"
-        same = self._words.same if self._words.request.keep_missing else "{} = {}".format
+        few = f"NOT EXISTS (SELECT 1 FROM {self._users} AS m WHERE m.u = d.u AND m.n > {LARGEST_BASKET})"
+        same = words.same if words.request.keep_missing else "{} = {}".format
         joined = " AND ".join(same(f"d.{name}", f"i.{name}") for name in self._items)
-        return {
-            self._distinct: f"SELECT DISTINCT {items}, u FROM ({self._words.rows()}) AS r",
+        self._definitions = {
+            self._distinct: f"SELECT DISTINCT {items}, u FROM ({words.rows()}) AS r",
             self._users: f"SELECT u, count(*) AS n FROM {self._distinct} GROUP BY u",
             self._numbered: (
-                f"SELECT {items}, row_number() OVER (ORDER BY {self._words.ordered()}) - 1 AS item "
+                f"SELECT {items}, row_number() OVER (ORDER BY {words.ordered()}) - 1 AS item "
                 f"FROM (SELECT DISTINCT {items} FROM {self._distinct} AS d WHERE {few}) AS i"
             ),
             self._pairs: (
@@ -145,8 +127,8 @@ class SqlPairs(ABC):
             f"SELECT u, k, CAST(sum(c) OVER (PARTITION BY u ORDER BY k DESC) AS BIGINT) AS c FROM ({by_scale}) AS g"
         )
         fitted = f"SELECT u, max(least(k + 1, {_bin('c', bounds, len(bounds))})) AS k FROM ({running}) AS r GROUP BY u"
-        counted = f"SELECT least(k, {len(bounds) - 1}) AS a, count(*) AS b FROM ({fitted}) AS f GROUP BY 1"
-        return _histogram(self._select(counted), len(bounds))
+        places = f"SELECT least(k, {len(bounds) - 1}) AS a FROM ({fitted}) AS f"
+        return _histogram(self._select(f"SELECT a, count(*) AS b FROM ({places}) AS p GROUP BY a"), len(bounds))
 
     def clipped_sums(self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
         """Add up the weights of the users of *items*."""

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from discreet.engines.heads import exact_head, typed_domain
 from discreet.engines.opening import parse_url
-from discreet.engines.pairs import NoPairs
 from discreet.engines.pinot_cluster import PinotClient, attested, check_url, column_of
 from discreet.engines.pinot_statement import PinotStatement
 from discreet.engines.sql import quoted
@@ -27,10 +26,11 @@ from discreet.question import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from discreet.engines.pinot_cluster import Attested, PinotColumn
     from discreet.question import HeadRequest
-    from discreet.values import ExactHead
+    from discreet.values import ExactHead, UserItemPairs
 
 _LIMIT = re.compile(r"\bLIMIT\s+([0-9]+)\s*;?\s*\Z", re.IGNORECASE)
 _FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
@@ -57,7 +57,7 @@ _FETCHED = {
 }
 
 
-class PinotEngine(NoPairs):
+class PinotEngine:
     """An engine for an offline table of Pinot.
 
     Args:
@@ -160,6 +160,17 @@ class PinotEngine(NoPairs):
                 # Counted, or failed, under settings that have changed since they were read: it means nothing.
                 self._known = reading.result()
             raise InexactHead("the table or its cluster is being changed; try again")
+
+    @property
+    def has_pairs(self) -> bool:
+        return False
+
+    def pairs(
+        self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
+    ) -> AbstractContextManager[UserItemPairs]:
+        """Refuse: Pinot has no temporary tables, and its broker cannot join the pairs with chosen items."""
+        del request, progress
+        raise InputError("Pinot has no pair queries; release from the head of the counts")
 
     def fetch(self, statement: str) -> pa.Table:
         """Return all rows of a statement about this table; it ends with a LIMIT if it has several rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
@@ -12,18 +13,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import psycopg
 import pyarrow as pa
 from psycopg.conninfo import make_conninfo
-from psycopg.pq import PGconn, Ping
+from psycopg.pq import PGconn, Ping, TransactionStatus
 
 from discreet.engines.base import NAMES_SHOWN, SqlEngine, listing, run
 from discreet.engines.heads import typed_domain
 from discreet.engines.opening import parse_url
+from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, HeadStatement, check_sum, decimal_type, integer_type, quoted
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.question import HeadRequest, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from discreet.engines.opening import Url
     from discreet.question import Constant
@@ -50,6 +55,7 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm') AND NOT c.relispartition
     AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
 ORDER BY 1 LIMIT {NAMES_SHOWN + 1}
 """
+_TEMPORARY = "SELECT has_database_privilege(current_database(), 'TEMP') AND NOT pg_is_in_recovery()"
 _BYTES = ' COLLATE "C"'
 _LABEL_TYPES = {Kind.TEXT: "text", Kind.INTEGER: "bigint", Kind.TIMESTAMP: "timestamp"}
 _ZONED = "timestamp with time zone"
@@ -71,6 +77,7 @@ _NUMERIC = 1700
 _DIGITS_MOST = 38
 _FIRST_OF_OTHERS = 16_384  # types that are not PostgreSQL's own have numbers from here on
 
+_COUNTED = [("a", pa.int64()), ("b", pa.int64())]
 _CONNECT_SECONDS = 10
 _CANCEL_SECONDS = 5
 _LONGEST_MILLISECONDS = 2**31 - 1
@@ -142,6 +149,16 @@ class PostgresEngine(SqlEngine["PostgresStatement"]):
     def _run(self, statement: PostgresStatement, progress: Callable[[float], None] | None) -> pa.Table:
         sql, schema = statement.write(), statement.schema()
         return self._session.run(lambda cursor: table_of(cursor, sql, statement.bound, schema), progress)
+
+    @contextlib.contextmanager
+    def _open_pairs(
+        self, statement: PostgresStatement, progress: Callable[[float], None] | None
+    ) -> Iterator[PostgresPairs]:
+        ((temporary,),) = self._session.run(lambda cursor: cursor.execute(_TEMPORARY).fetchall())
+        with self._session.transaction(writable=temporary):
+            pairs = PostgresPairs(statement, self._session, temporary, progress)
+            pairs.create()
+            yield pairs
 
     def _check_user(self, user: str, column: Column) -> None:
         """Refuse users whose texts a collation takes for equal though they differ: one of them would count as several.
@@ -221,9 +238,12 @@ class PostgresStatement(HeadStatement):
 
     def schema(self) -> pa.Schema:
         """Return the columns that the statement selects."""
-        fields = [(f"i{n}", arrow_type(self.columns[item])) for n, item in enumerate(self.request.items)]
         counts = ["n"] if self.request.summed is None else ["n", "t"]
-        return pa.schema([*fields, *((name, pa.int64()) for name in counts)])
+        return pa.schema([*self.label_fields(), *((name, pa.int64()) for name in counts)])
+
+    def label_fields(self) -> list[tuple[str, pa.DataType]]:
+        """Return the names and types of the labels."""
+        return [(f"i{n}", arrow_type(self.columns[item])) for n, item in enumerate(self.request.items)]
 
     def constant(self, text: str, type_: str | None) -> str:
         self.parameters.append(text)
@@ -273,6 +293,9 @@ class PostgresStatement(HeadStatement):
     def digest(self, text: str) -> str:
         return f"md5({text}){_BYTES}"
 
+    def same(self, left: str, right: str) -> str:
+        return f"ARRAY[{left}] = ARRAY[{right}]"  # arrays with NULL are equal, and can be hashed
+
     def summand(self, column: str, scale: int) -> str:
         check_sum(column, self.columns[column])
         return f"CAST({self.compared(column, None)} AS numeric) * {10**scale}"
@@ -303,6 +326,58 @@ def _texts(request: HeadRequest, columns: Mapping[str, Column]) -> list[list[str
     return texts
 
 
+class PostgresPairs(SqlPairs):
+    """Pairs in temporary tables of a transaction, or in common table expressions where those are not allowed.
+
+    The expressions are computed anew by every query, from the one state of the data that the transaction sees.
+
+    Args:
+        words: the rows.
+        session: with a transaction begun.
+        temporary: whether there can be temporary tables.
+        progress: called during each query.
+    """
+
+    def __init__(
+        self,
+        words: PostgresStatement,
+        session: Session,
+        temporary: bool,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        super().__init__(words)
+        self._statement = words
+        self._session = session
+        self._progress = progress
+        self._expressions = "" if temporary else ", ".join(f"{n} AS ({sql})" for n, sql in self._definitions.items())
+
+    def create(self) -> None:
+        """Write the relations. The transaction is read-only again before the data is read."""
+        if not self._expressions:
+            self._session.run(self._create, self._progress)
+
+    def _create(self, cursor: Cursor) -> None:
+        bound = {self._distinct: self._statement.bound}
+        for name, select in self._definitions.items():
+            cursor.execute(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select} WITH NO DATA", bound.get(name))
+        cursor.execute("SET TRANSACTION READ ONLY")
+        for name, select in self._definitions.items():
+            cursor.execute(f"INSERT INTO {name} {select}", bound.get(name))
+            cursor.execute(f"ANALYZE {name}")
+
+    def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
+        bound = []
+        if self._expressions:
+            statement = f"WITH {self._expressions} SELECT * FROM ({statement}) AS q"
+            bound = self._statement.bound
+        fields = [("item", pa.int64()), *self._statement.label_fields()] if labels else _COUNTED
+        return self._session.run(lambda cursor: table_of(cursor, statement, bound, pa.schema(fields)), self._progress)
+
+    def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
+        arrays = [f"CAST('{{{','.join(map(str, values.tolist()))}}}' AS bigint[])" for values in columns.values()]
+        return f"unnest({', '.join(arrays)}) AS chosen({', '.join(columns)})"
+
+
 class Session:
     """A connection that is opened when it is needed, and closed after any failure on it.
 
@@ -321,9 +396,12 @@ class Session:
         given |= {name: value for name, value in url.options.items() if name != "table"}
         self._address = make_conninfo(**{name: value for name, value in given.items() if value not in {None, ""}})
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._kept = self._writable = False
 
     def run(self, work: Callable[[Cursor], _Result], progress: Callable[[float], None] | None = None) -> _Result:
         """Return what *work* returns, within one transaction that sees one state of the data and changes nothing.
+
+        Inside `transaction`, it is that one.
 
         Raises:
             EngineError: the server cannot be reached, or failed, or took too long.
@@ -335,7 +413,8 @@ class Session:
             try:
                 connection = self._begun()
                 result = work(psycopg.RawCursor(connection))
-                connection.rollback()
+                if not self._kept:
+                    connection.rollback()
                 return result
             finally:
                 finished.set()
@@ -351,6 +430,25 @@ class Session:
         except BaseException:
             self.close()  # a cancellation may come late, and must not hit the next request
             raise
+
+    @contextlib.contextmanager
+    def transaction(self, *, writable: bool) -> Iterator[None]:
+        """Make one transaction of all that runs inside; it is rolled back in the end.
+
+        Args:
+            writable: whether it can make temporary tables until it says SET TRANSACTION READ ONLY.
+        """
+        self._kept, self._writable = True, writable
+        try:
+            yield
+            if self._connection is not None:
+                self._connection.rollback()
+                self._connection.read_only = True
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._kept = self._writable = False
 
     def ping(self) -> None:
         """Connect, or see that the connection was not closed by the server; sends nothing on it.
@@ -375,6 +473,8 @@ class Session:
     def _begun(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Return a connection with a transaction begun."""
         if self._connection is not None:
+            if self._connection.info.transaction_status == TransactionStatus.INTRANS:
+                return self._connection
             try:
                 return self._set(self._connection)
             except psycopg.OperationalError:  # it was lost between requests
@@ -406,6 +506,8 @@ class Session:
         settings = {"row_security": "off", "TimeZone": "UTC", "jit": "off"}  # off: an error, never fewer rows
         if self._seconds is not None:
             settings["statement_timeout"] = str(min(max(math.ceil(self._seconds * 1000), 1), _LONGEST_MILLISECONDS))
+        if self._writable:
+            connection.read_only = False
         calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
         connection.execute(f"SELECT {calls}")
         return connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
@@ -9,23 +10,27 @@ import pyarrow as pa
 from discreet.engines.base import SqlEngine, check_names, listing
 from discreet.engines.heads import typed_domain
 from discreet.engines.opening import parse_url
+from discreet.engines.pairs import SqlPairs
 from discreet.engines.spark_session import FAILURES, condition_of, open_session
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.question import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    import numpy as np
+    from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from discreet.engines.opening import Url
+    from discreet.engines.spark_session import SessionRun
     from discreet.question import HeadRequest
 
 _Result = TypeVar("_Result")
 
-ROWS, LISTED = "__discreet_rows", "__discreet_listed"
-"""The names of the rows and of the listed items in the session of a request."""
+ROWS, LISTED, CHOSEN = "__discreet_rows", "__discreet_listed", "__discreet_chosen"
+"""The names of the rows, of the listed items and of those that a pair query is about, in the session of a request."""
 
 _FILES = "source"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
@@ -142,6 +147,20 @@ class SparkEngine(SqlEngine["SparkStatement"]):
 
         return self._in_session(count, progress)
 
+    @contextlib.contextmanager
+    def _open_pairs(self, statement: SparkStatement, progress: Callable[[float], None] | None) -> Iterator[SparkPairs]:
+        def work(part: Callable[[SparkSession], pa.Table | None]) -> Any:  # noqa: ANN401 - what the part returns
+            return self._guarded(session, part, progress)
+
+        with contextlib.closing(open_session(self._url, self._password)) as session:
+            self._guarded(session, self._name_rows, None)
+            pairs = SparkPairs(statement, work)
+            try:
+                pairs.create()
+                yield pairs
+            finally:
+                pairs.drop()
+
     def _name_files(self, session: SparkSession) -> None:
         """Give the files the name source, for statements of the data owner's."""
         if self._path is not None:
@@ -162,7 +181,15 @@ class SparkEngine(SqlEngine["SparkStatement"]):
         self, work: Callable[[SparkSession], _Result], progress: Callable[[float], None] | None = None
     ) -> _Result:
         """Return what *work* returns, in a Spark session of its own."""
-        session = open_session(self._url, self._password)
+        with contextlib.closing(open_session(self._url, self._password)) as session:
+            return self._guarded(session, work, progress)
+
+    def _guarded(
+        self,
+        session: SessionRun,
+        work: Callable[[SparkSession], _Result],
+        progress: Callable[[float], None] | None,
+    ) -> _Result:
         try:
             return session.run(work, seconds=self._seconds, progress=progress)
         except FAILURES as error:
@@ -279,6 +306,48 @@ class SparkStatement(HeadStatement):
 
     def listed(self) -> str:
         return LISTED
+
+
+class SparkPairs(SqlPairs):
+    """Pairs in data frames that Spark keeps in memory and on disk while a session needs them.
+
+    Args:
+        words: the rows.
+        run: runs a function of the session.
+    """
+
+    def __init__(self, words: SparkStatement, run: Callable[[Callable[[SparkSession], pa.Table | None]], Any]) -> None:
+        super().__init__(words)
+        self._run = run
+        self._frames: list[Any] = []
+
+    def create(self) -> None:
+        """Write the relations."""
+        self._run(self._create)
+
+    def drop(self) -> None:
+        """Let Spark forget them."""
+        for frame in self._frames:
+            with contextlib.suppress(*FAILURES):
+                frame.unpersist()
+
+    def _create(self, session: SparkSession) -> None:
+        for name, select in self._definitions.items():
+            parameters = self._words.parameters if name == self._distinct else []
+            frame = session.sql(select, args=parameters).persist()
+            self._frames.append(frame)
+            frame.createOrReplaceTempView(name)
+        frame.count()  # now, so that later queries see one state of the data
+
+    def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
+        del labels  # the types of the columns are those of the labels already
+        return self._run(lambda session: _table(session, statement, []))
+
+    def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
+        table = pa.table({name: pa.array(values) for name, values in columns.items()})
+        schema = ", ".join(f"{name} BIGINT" for name in columns)
+        self._run(lambda session: session.createDataFrame(table, schema).createOrReplaceTempView(CHOSEN))
+        return CHOSEN
 
 
 def _label_type(column: Column) -> pa.DataType:

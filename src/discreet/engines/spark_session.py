@@ -75,10 +75,10 @@ def open_session(url: Url, password: str | None) -> SessionRun:
 
 
 class SessionRun(ABC):
-    """One piece of work in a Spark session of its own: it sees the data as they are now, under our settings."""
+    """A Spark session of its own: it sees the data as they are now, under our settings. Opened by the first `run`."""
 
     def __init__(self) -> None:
-        self._ended = threading.Event()
+        self._pinned: SparkSession | None = None
 
     def run(
         self,
@@ -93,25 +93,34 @@ class SessionRun(ABC):
             EngineError: Spark cannot be reached, does not take a setting, or took too long.
             PySparkException: or another of `FAILURES`: any failure of *work*.
         """
-        return run(lambda: self._answer(work), self._cancel, seconds=seconds, progress=progress, share=self._share)
+        ended = threading.Event()
+
+        def answer() -> _Result:
+            with _silence():
+                try:
+                    if self._pinned is None:
+                        opened = self._opened()
+                        _pin(opened)
+                        self._pinned = opened
+                    return work(self._pinned)
+                finally:
+                    ended.set()
+
+        return run(answer, lambda: self._cancel(ended), seconds=seconds, progress=progress, share=self._share)
+
+    def close(self) -> None:
+        """End the session."""
+        self._pinned = None
+        with _silence(), contextlib.suppress(*FAILURES):
+            self._close()
 
     @abstractmethod
     def ping(self) -> None:
         """Raise `EngineUnreachable` unless Spark can be reached; no session is opened."""
 
-    def _answer(self, work: Callable[[SparkSession], _Result]) -> _Result:
-        with _silence():
-            try:
-                session = self._opened()
-                _pin(session)
-                return work(session)
-            finally:
-                self._ended.set()
-                self._close()
-
-    def _cancel(self) -> None:
-        """Interrupt until it ends: what has not reached Spark yet cannot be interrupted."""
-        while not self._ended.wait(_CANCEL_SECONDS):
+    def _cancel(self, ended: threading.Event) -> None:
+        """Interrupt until the work ends: what has not reached Spark yet cannot be interrupted."""
+        while not ended.wait(_CANCEL_SECONDS):
             with contextlib.suppress(*FAILURES):
                 self._interrupt()
 
@@ -149,12 +158,16 @@ class DriverSession(SessionRun):
         progress: Callable[[float], None] | None = None,
     ) -> _Result:
         self.ping()  # the time that Spark takes to start is not counted
-        return super().run(work, seconds=seconds, progress=progress)
+
+        def grouped(session: SparkSession) -> _Result:
+            self._context.setJobGroup(self._group, "discreet")  # of this thread
+            return work(session)
+
+        return super().run(grouped, seconds=seconds, progress=progress)
 
     def _opened(self) -> SparkSession:
         from pyspark.sql import SparkSession
 
-        self._context.setJobGroup(self._group, "discreet")
         return SparkSession(self._context).newSession()
 
     def _interrupt(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import threading
+import uuid
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -17,13 +18,17 @@ import trino.exceptions
 from discreet.engines.base import SqlEngine, check_names, listing, run
 from discreet.engines.heads import typed_domain
 from discreet.engines.opening import parse_url
+from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type, quoted, text_literal
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.question import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from discreet.engines.opening import Url
     from discreet.question import HeadRequest
@@ -36,6 +41,9 @@ _TRIMMING = {"pinot"}
 
 LONGEST = 1_000_000
 """Characters in a statement: Trino's own query.max-length, unless its owner chose another."""
+
+_CHOSEN_AT_ONCE = 20_000
+"""Items in a statement: their numbers, scales and costs take 45 characters at most."""
 
 _BITS = {"tinyint": 8, "smallint": 16, "integer": 32, "bigint": 64}
 _KINDS = {
@@ -69,7 +77,8 @@ class TrinoEngine(SqlEngine["TrinoStatement"]):
     """An engine for a table that Trino reads.
 
     Args:
-        source_url: trino://user@host:8080/catalog/schema?table=name; with https=true over TLS.
+        source_url: trino://user@host:8080/catalog/schema?table=name; with https=true over TLS, and with
+            scratch=catalog.schema for pair queries, which make tables there and drop them.
         table: which table of the schema, taken literally; or the URL names it.
         view: or a SELECT of the data owner's, used instead of a table.
         password: of the user; sent over TLS only.
@@ -97,6 +106,8 @@ class TrinoEngine(SqlEngine["TrinoStatement"]):
         self._where = url
         self._view = view
         self._schema = ".".join(map(quoted, url.path.split("/")))
+        scratch = url.options.get("scratch")
+        self._scratch = None if scratch is None else ".".join(map(quoted, scratch.split(".")))
         self._client = TrinoClient(url, password, timeout_seconds)
         if view is not None and table is not None:
             raise InputError("name a table or a view, not both")
@@ -131,6 +142,24 @@ class TrinoEngine(SqlEngine["TrinoStatement"]):
 
     def _run(self, statement: TrinoStatement, progress: Callable[[float], None] | None) -> pa.Table:
         return self._client.run(statement.write(), progress)
+
+    @property
+    def has_pairs(self) -> bool:
+        return self._scratch is not None
+
+    @contextlib.contextmanager
+    def _open_pairs(self, statement: TrinoStatement, progress: Callable[[float], None] | None) -> Iterator[TrinoPairs]:
+        if self._scratch is None:
+            raise InputError(
+                "Trino has no temporary tables: for pair queries, the URL needs scratch=catalog.schema, where the "
+                "account can make tables"
+            )
+        pairs = TrinoPairs(statement, f"{self._scratch}.discreet_{uuid.uuid4().hex}_", self._client, progress)
+        try:
+            pairs.create()
+            yield pairs
+        finally:
+            pairs.drop()
 
     def _check_connectors(self, every: str) -> None:
         """Refuse tables behind connectors that may count inexactly, also behind views.
@@ -170,10 +199,13 @@ class TrinoEngine(SqlEngine["TrinoStatement"]):
 
 def _parse(source_url: str) -> Url:
     url = parse_url(source_url)
-    url.check_options({"table", "https"})
+    url.check_options({"table", "https", "scratch"})
     complete = url.host and url.user and re.fullmatch("[^/]+/[^/]+", url.path)
-    if not complete or url.options.get("https", "true") not in {"true", "false"}:
-        raise InputError("a Trino URL looks like trino://user@host:8080/catalog/schema?table=name&https=true")
+    scratch = re.fullmatch(r"[^.]+\.[^.]+", url.options.get("scratch", "catalog.schema"))
+    if not complete or not scratch or url.options.get("https", "true") not in {"true", "false"}:
+        raise InputError(
+            "a Trino URL looks like trino://user@host:8080/catalog/schema?table=name&https=true&scratch=catalog.schema"
+        )
     return url
 
 
@@ -235,8 +267,8 @@ class TrinoStatement(HeadStatement):
         return f"CAST({self.quoted(column)}{zone} AS TIMESTAMP(6))"
 
     def label(self, column: str) -> str:
-        uuid = self.columns[column].type == "uuid"
-        return f"CAST({self.quoted(column)} AS VARCHAR)" if uuid else super().label(column)
+        is_uuid = self.columns[column].type == "uuid"
+        return f"CAST({self.quoted(column)} AS VARCHAR)" if is_uuid else super().label(column)
 
     def compared(self, column: str, kind: Kind | None) -> str:
         described = self.columns[column]
@@ -250,6 +282,15 @@ class TrinoStatement(HeadStatement):
 
     def digest(self, text: str) -> str:
         return f"lower(to_hex(md5(to_utf8({text}))))"
+
+    def same(self, left: str, right: str) -> str:
+        # IS NOT DISTINCT FROM would compare every pair with every item.
+        texts = (f"coalesce(CAST({label} AS VARCHAR), '')" for label in (left, right))
+        return f"{' = '.join(texts)} AND ({left} IS NULL) = ({right} IS NULL)"
+
+    def with_view(self, select: str) -> str:
+        """Return a SELECT that uses `rows`, with the view before it."""
+        return _with(self._view) + select
 
     def _listed_items(self) -> str:
         """Return the listed items: a literal of JSON a column, which is planned much faster than a literal a label."""
@@ -268,6 +309,64 @@ class TrinoStatement(HeadStatement):
         if described.kind is Kind.DECIMAL:
             return described.type
         return {Kind.INTEGER: "BIGINT", Kind.TEXT: "VARCHAR", **self.types}[described.kind]
+
+
+class TrinoPairs(SqlPairs):
+    """Pairs in tables of a scratch schema.
+
+    Args:
+        words: the rows.
+        prefix: of the tables' names, which no others have.
+        client: runs statements.
+        progress: called during each of them.
+    """
+
+    def __init__(
+        self,
+        words: TrinoStatement,
+        prefix: str,
+        client: TrinoClient,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        super().__init__(words, prefix)
+        self._statement = words
+        self._prefix = prefix
+        self._client = client
+        self._progress = progress
+        self._tables: list[str] = []
+
+    def create(self) -> None:
+        """Write the relations, one after the other."""
+        for name, select in self._definitions.items():
+            self._create(name, self._statement.with_view(select) if name == self._distinct else select)
+
+    def drop(self) -> None:
+        """Drop what was written; what Trino does not drop now is left to the owner of the schema."""
+        for name in self._tables:
+            with contextlib.suppress(DiscreetError):
+                self._client.run(f"DROP TABLE IF EXISTS {name}")
+
+    def _create(self, name: str, select: str) -> None:
+        self._tables.append(name)
+        self._client.run(f"CREATE TABLE {name} AS {select}", self._progress)
+
+    def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
+        del labels  # the types of the columns are those of the labels already
+        return self._client.run(statement, self._progress)
+
+    def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
+        table = f"{self._prefix}chosen{len(self._tables)}"
+        names = ", ".join(columns)
+        size = len(next(iter(columns.values())))
+        for start in range(0, max(size, 1), _CHOSEN_AT_ONCE):
+            part = (values[start : start + _CHOSEN_AT_ONCE].tolist() for values in columns.values())
+            arrays = ", ".join(f"CAST(json_parse('{json.dumps(values)}') AS ARRAY(BIGINT))" for values in part)
+            select = f"SELECT {names} FROM UNNEST({arrays}) AS t({names})"
+            if start:
+                self._client.run(f"INSERT INTO {table} {select}", self._progress)
+            else:
+                self._create(table, select)
+        return table
 
 
 class NotFoundError(InputError):

@@ -199,12 +199,12 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
     """Ask *pairs* and *reference* the same, chosen at random: few and many items, none, costs up to the largest."""
     rng = np.random.default_rng(seed)
     size = len(reference.counts)
-    for bounds in ([1, 2, 3, 5, 8], [0], [*range(32)]):
+    for bounds in ([1, 2, 3, 5, 8], [0]):
         sizes = np.array(bounds)
         assert pairs.users_by_size(sizes).tolist() == reference.users_by_size(sizes).tolist()
-    for limit in (0.3, 1.0, math.sqrt(2), 2.2360679774997896, 1e9):
+    for limit in (0.3, math.sqrt(5), 1e9):
         assert pairs.weighted_sums(limit).tolist() == reference.weighted_sums(limit).tolist()
-    for share, cost in ((0, 1), (0.3, 7), (1, LARGEST_ITEM_COST), (0.8, 2**30)):
+    for share, cost in ((0, 1), (0.5, 7), (1, LARGEST_ITEM_COST)):
         items = np.flatnonzero(rng.random(size) < share)
         costs = rng.integers(1, cost, len(items), endpoint=True)
         scale_bounds = np.sort(rng.integers(0, 4 * cost, 18, endpoint=True))
@@ -441,10 +441,8 @@ class EngineSuite:
     @pytest.mark.parametrize(
         ("items", "parts"),
         [
-            (("word",), {}),
-            (("word", "size"), {"keep_missing": True}),
-            (("day", "open", "at"), {"keep_missing": True}),
-            (("price", "open"), {"where": Not(Comparison("word", "=", Constant(Kind.TEXT, "a")))}),
+            (("word",), {"where": Not(Comparison("size", "=", Constant(Kind.INTEGER, "7")))}),
+            (("word", "size", "price", "day", "at", "open"), {"keep_missing": True}),
             (("word",), {"where": Missing("who")}),
         ],
     )
