@@ -86,7 +86,9 @@ def test_release_returns_the_counts_that_can_be_had(table):
     assert sorted(truth) == [1000, 2000, 3000, 4000]
     assert all(abs(release.counts - truth) < 4 * release.std_errors)
     assert all(release.std_errors < 0.1 * np.array(truth))
-    assert (release.complete, release.mechanism, release.query.k) == (False, "pcr", None)
+    assert (release.complete, release.mechanism, release.query.k) == (False, "auto", None)
+    assert release.chosen in ("two-round", "head")
+    assert "users" in release.why
 
 
 def test_filters_are_chained(table):
@@ -199,7 +201,7 @@ def test_a_large_delta_is_warned_of_where_it_was_asked(table):
         (lambda t: t.top("item", rows_per_user_and_item=1.5), InputError),
         (lambda t: t.top("item", noise="uniform"), InputError),
         (lambda t: t.top("item", mechanism="magic"), InputError),
-        (lambda t: t.release("item", mechanism="auto"), InputError),
+        (lambda t: t.release("item", mechanism="two-round", rows_per_user_and_item=2), InputError),
         (lambda t: t.release("item", relative_error=2), InputError),
         (lambda t: t.release("item", relative_error="much"), InputError),
         (lambda t: t.top("item", bits=discreet.NoiseKey(b"short", "v")), InputError),

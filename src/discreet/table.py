@@ -177,9 +177,10 @@ class Table:
             epsilon: at least 1e-6; above 100 only if forced.
             delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
                 default 1e-8, or a hundredth of the budget's if there is one.
-            relative_error: what most counts should stay within, above 0 and below 1 (the pcr mechanism).
+            relative_error: what most counts should stay within, above 0 and below 1; the noise is scaled by it.
             counts: False for labels only.
-            mechanism: "pcr" or "laplace"; by default what fits what was declared.
+            mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default auto on engines that can query
+                user-item pairs, otherwise head, and laplace where a bound or the items are given.
             noise: as in `top`.
             groups_per_user: as in `top`.
             rows_per_user_and_item: as in `top`.
@@ -222,7 +223,7 @@ class Table:
     ) -> Release:
         start = time.perf_counter()
         bound = bind(dataclasses.replace(query, where=self._where), self._engine.columns())
-        plan = make_plan(bound, shared_budget=budget is not None, force=force)
+        plan = make_plan(bound, has_pairs=self._engine.has_pairs, shared_budget=budget is not None, force=force)
         for note in plan.notes:
             warnings.warn(note, stacklevel=3)
         source = self._source_of_bits(bits, plan)

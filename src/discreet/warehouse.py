@@ -194,7 +194,8 @@ class Warehouse:
             relative_error=exact(relative_error, "the relative error"),
             counts=counts,
         )
-        return make_plan(query, shared_budget=shared or budget is not None, force=force, per=per)
+        has_pairs = self._open.has_pairs(name)
+        return make_plan(query, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force, per=per)
 
     def context(self, dataset: str) -> tuple[str | None, str]:
         """The version of a dataset's data now, or None if nobody says it; and its table's name, to derive keys from.

@@ -33,6 +33,8 @@ def dataset(folder: Path, settings: str) -> Dataset:
 class FakeEngine:
     """Holds columns and answers, remembers whether it was closed."""
 
+    has_pairs = False
+
     def __init__(
         self,
         columns: dict[str, Kind] | None = None,

@@ -114,7 +114,7 @@ def test_a_dataset_can_be_planned_without_its_table(run, catalog):
     assert (stated["mechanism"], stated["query"]["k"], stated["reads"]) == ("unknown-gumbel", 3, 1001)
     everything = planned(run, catalog, "--sql", TOP.replace(" LIMIT 3", ""))
     assert everything == planned(run, catalog, "--item", "article", "--where", "year > 2020")
-    assert everything["mechanism"] == "pcr"
+    assert everything["mechanism"] == "auto"
     assert planned(run, catalog, "--sql", TOP, "--epsilon-per", "0.15")["units"] == {"information": 7, "calls": 1}
 
 

@@ -26,7 +26,9 @@ def test_a_plan_does_not_open_the_source(run):
 def test_k_makes_it_a_top_and_no_k_a_release(run):
     """The same arguments as the command that is planned."""
     assert plan(run, "-k", 10)["mechanism"] == "unknown-gumbel"
-    assert plan(run)["mechanism"] == "pcr"
+    assert plan(run)["mechanism"] == "auto"
+    assert plan(run)["reads"] == "pairs"
+    assert "it depends on how many items users have" in run("plan", *SOURCE).out
     assert plan(run, "--groups-per-user", 3)["mechanism"] == "unknown-laplace"
     assert plan(run, "-k", 10, "--mechanism", "stable", "--no-counts")["mechanism"] == "top-stable"
 

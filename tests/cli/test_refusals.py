@@ -81,11 +81,11 @@ def test_a_relative_error_is_between_0_and_1(ask, error):
     assert "the relative error must be" in ran.err
 
 
-def test_auto_is_reserved_for_releases(ask):
-    """`release --mechanism auto` is refused with what to do instead."""
-    ran = ask("release", "--mechanism", "auto")
+def test_two_rounds_of_bounded_users_are_refused(ask):
+    """`release --mechanism two-round` with a bound is refused with what to do instead."""
+    ran = ask("release", "--mechanism", "two-round", "--groups-per-user", 3)
     assert ran.code == 2
-    assert "the name auto is reserved" in ran.err
+    assert "leave the bounds out" in ran.err
 
 
 @pytest.mark.parametrize(

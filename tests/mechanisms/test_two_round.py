@@ -191,7 +191,7 @@ def test_what_it_cannot_do_is_refused_by_the_request_alone(request_):
     with pytest.raises(InputError):
         TwoRound.within(LIMIT, request_)
     with pytest.raises(InputError):
-        Auto.at(Fraction(1), DELTA, request_)
+        Auto.within(LIMIT, request_)
 
 
 def test_an_epsilon_that_is_too_small_is_refused():

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from discreet.accounting import convert
 from discreet.errors import InputError
 from discreet.mechanisms import (
+    Auto,
     CountRelease,
     KnownGumbel,
     KnownLaplace,
+    SelectVerify,
     TopStable,
+    TwoRound,
     UnknownGumbel,
     UnknownLaplace,
 )
@@ -59,7 +62,11 @@ def _epsilon(rho, delta):
         (UnknownGumbel, {"k": 3}),
         (UnknownLaplace, {"k": 3, "sensitivity": BOUNDED}),
         (UnknownLaplace, {"sensitivity": BOUNDED}),
-        (CountRelease, {}),
+        (Auto, {}),
+        (Auto, {"mechanism": "auto"}),
+        (SelectVerify, {"sensitivity": Sensitivity(None, 2)}),
+        (SelectVerify, {"mechanism": "head", "sensitivity": BOUNDED}),
+        (TwoRound, {"mechanism": "two-round"}),
         (KnownGumbel, {"k": 3, "domain": DOMAIN}),
         (KnownLaplace, {"k": 3, "domain": DOMAIN, "sensitivity": BOUNDED}),
         (KnownLaplace, {"domain": DOMAIN, "sensitivity": BOUNDED}),
@@ -79,6 +86,7 @@ def test_the_table_of_mechanisms_decides(mechanism, parts, shared):
     plan = make_plan(_query(**parts), shared_budget=shared)
     assert type(plan.mechanism) is mechanism
     assert plan.notes == ()
+    assert plan.reads_pairs == (mechanism in (Auto, TwoRound))
     assert plan.request.limit == (3 if mechanism is TopStable else 40 if "domain" in parts else plan.request.limit)
 
 
@@ -87,7 +95,8 @@ def test_the_table_of_mechanisms_decides(mechanism, parts, shared):
 )
 def test_what_a_guarantee_buys_is_pinned(epsilon, rho):
     """Half of delta = 1e-8 is converted tightly: reference values of five epsilons, split among peels and counts."""
-    release, top = make_plan(_query(float(epsilon))), make_plan(_query(float(epsilon), k=10, noise="gaussian"))
+    release = make_plan(_query(float(epsilon), mechanism="head"))
+    top = make_plan(_query(float(epsilon), k=10, noise="gaussian"))
     assert release.worst_cost.rho == pytest.approx(rho, abs=6e-8)
     assert float(top.mechanism.epsilon) == pytest.approx(math.sqrt(8 * rho / 20), rel=1e-5)
     assert release.worst_cost.delta == top.worst_cost.delta == DELTA / 2
@@ -183,10 +192,14 @@ def test_an_epsilon_above_100_must_be_forced():
         ({"relative_error": Fraction(10**400)}, "relative error must be"),
         ({"items": ("user",)}, "both the user and an item"),
         ({"items": ("item", "item")}, "twice"),
-        ({"mechanism": "magic", "k": 3}, "no mechanism 'magic'; choose from gumbel, laplace, stable and pcr"),
+        (
+            {"mechanism": "magic", "k": 3},
+            "no mechanism 'magic'; choose from auto, gumbel, laplace, stable, head, two-round, pcr",
+        ),
         ({"mechanism": "unknown-gumbel", "k": 3}, "choose from"),
         ({"mechanism": "", "k": 3}, "choose from"),
-        ({"mechanism": "auto"}, "auto is reserved"),
+        ({"mechanism": "two-round", "sensitivity": BOUNDED}, "needs no bound"),
+        ({"mechanism": "head", "k": 3}, "not a top k"),
         ({"mechanism": "laplace", "k": 3}, "groups_per_user"),
         ({"mechanism": "stable", "k": 3}, "labels only"),
         ({"mechanism": "stable", "counts": False}, "how many items"),
@@ -283,13 +296,22 @@ def test_a_plan_keeps_to_what_was_asked_or_there_is_none(query, shared):
 
 def test_planning_does_nothing_twice(monkeypatch):
     """A mechanism without rivals is not compared, and the conversion of a price that was seen is not sought again."""
+    query = _query(1.2345678, mechanism="pcr")
     asked = []
     expectation = CountRelease.expectation
     monkeypatch.setattr(CountRelease, "expectation", lambda self: asked.append(self) or expectation(self))
     sought = []
     minimise = convert._minimise
     monkeypatch.setattr(convert, "_minimise", lambda function: sought.append(function) or minimise(function))
-    first = make_plan(_query(1.2345678))
+    first = make_plan(query)
     assert (len(asked), len(sought)) == (1, 2)
-    assert make_plan(_query(1.2345678)) == first
+    assert make_plan(query) == first
     assert (len(asked), len(sought)) == (2, 2)
+
+
+def test_an_engine_without_pairs_releases_from_the_head():
+    """By default; a mechanism that needs pairs is refused by name, before anything is read."""
+    assert isinstance(make_plan(_query(), has_pairs=False).mechanism, SelectVerify)
+    assert isinstance(make_plan(_query(mechanism="auto"), has_pairs=False).mechanism, SelectVerify)
+    with pytest.raises(InputError, match="choose head"):
+        make_plan(_query(mechanism="two-round"), has_pairs=False)

@@ -80,7 +80,7 @@ def rows(**parts):
         ({"domain": listed(100)}, "known-laplace", 100, 0),
         ({"domain": listed(101)}, "known-laplace", 100, 0),
         ({"domain": listed(400), "sensitivity": Sensitivity(150)}, "known-laplace", 100, 0),
-        ({}, "pcr", 100, 1),
+        ({}, "head", 100, 1),
         # A sum costs what a count costs, where a user moves it.
         (rows(domain=listed(40), k=9), "known-gumbel+sum", 18, 0),
         (rows(domain=listed(40), k=9, counts=True, average=True), "known-gumbel+sum", 27, 0),

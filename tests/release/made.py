@@ -51,6 +51,7 @@ class TinyEngine:
     """
 
     name = "tiny"
+    has_pairs = False
 
     def __init__(self, counts=(1000, 900, 800, 5, 1), error=None, before=None, whole=False):
         self.counts, self.error, self.before, self.whole = counts, error, before, whole

@@ -22,7 +22,7 @@ from discreet.errors import EngineError, InputError
 from discreet.noise import SystemBits
 from discreet.question import HeadRequest, Summed
 from discreet.release import answer
-from discreet.release.answer import fingerprint
+from discreet.release.fingerprint import fingerprint
 from discreet.release.keys import DerivedKeys
 from discreet.values import Cost, ExactHead
 from discreet.warehouse import Warehouse

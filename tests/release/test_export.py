@@ -123,6 +123,8 @@ def test_json_has_exactly_this_shape():
     assert all(type(value) is int for item in shape["items"] for value in (item["count"], item["low"], item["high"]))
     assert {name: value for name, value in shape.items() if name != "items"} == {
         "mechanism": "unknown-gumbel",
+        "chosen": None,
+        "why": None,
         "complete": False,
         "privacy": {
             "unit": "user",

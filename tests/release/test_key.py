@@ -44,7 +44,10 @@ PLANS = {
     "known-gumbel": make_plan(dataclasses.replace(QUERY, domain=DOMAIN)),
     "known-laplace": make_plan(dataclasses.replace(QUERY, domain=DOMAIN, sensitivity=BOUNDED)),
     "top-stable": make_plan(dataclasses.replace(QUERY, mechanism="stable", counts=False)),
-    "pcr": make_plan(dataclasses.replace(QUERY, k=None)),
+    "pcr": make_plan(dataclasses.replace(QUERY, k=None, mechanism="pcr")),
+    "head": make_plan(dataclasses.replace(QUERY, k=None, mechanism="head")),
+    "two-round": make_plan(dataclasses.replace(QUERY, k=None, mechanism="two-round")),
+    "auto": make_plan(dataclasses.replace(QUERY, k=None)),
 }
 
 
@@ -52,7 +55,7 @@ def _context(plan, table="t", version="v"):
     return encode(release_context(plan, table, version))
 
 
-def _others(value):
+def _others(value):  # noqa: C901 - a case for each type
     """Values of the same type, near and far."""
     match value:
         case None:
@@ -61,10 +64,17 @@ def _others(value):
             return [not value]
         case int():
             return [value + 1, value * 2 + 1]
-        case Fraction() | float():
-            return [value * (1 + Fraction(1, 10**9)), value / 2]
+        case Fraction():
+            return [value * (1 + Fraction(1, 10**9)), value / 2] if value else [Fraction(1, 10**9)]
         case Cost():
             return [Cost(value.rho + Fraction(1, 10**18), value.delta), Cost(value.rho, value.delta * 2)]
+        case float():
+            return [value * (1 + 1e-9)]
+        case _ if dataclasses.is_dataclass(value):
+            names = [field.name for field in dataclasses.fields(value)]
+            return [
+                dataclasses.replace(value, **{name: part}) for name in names for part in _others(getattr(value, name))
+            ]
         case "gaussian":
             return ["laplace", None]
         case "laplace":

@@ -69,6 +69,13 @@ class OpenDatasets:
         with _owners(name):
             return current_version(self.catalog.datasets[name], self.engine(name), self._clock())
 
+    def has_pairs(self, name: str) -> bool:
+        """Return whether a dataset's engine has pair queries; True if the engine cannot be opened now, as most have."""
+        try:
+            return self.engine(name).has_pairs
+        except (EngineError, InputError):
+            return True
+
     def scale(self, name: str, column: str) -> int:
         """Digits behind the point of a dataset's column; kept, because an engine that counts may not answer at once.
 

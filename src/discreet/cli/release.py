@@ -226,7 +226,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
         "std_error": {"least": expected.std_error_least, "most": expected.std_error_most},
         "sum_std_error": _sum_error(plan),
         "smallest_count": expected.smallest_count,
-        "reads": plan.request.limit + 1,
+        "reads": "pairs" if plan.reads_pairs else plan.request.limit + 1,
         "query": query_to_dict(plan.query),
     }
 
@@ -244,6 +244,9 @@ def plan_as_text(plan: Plan) -> str:
         "smallest count": "any: every listed item can appear",
         "reads": f"the {plan.request.limit + 1:,} largest counts, no others",
     }
+    if plan.reads_pairs:
+        lines["reads"] = "noisy counts of users, and weighted sums over users, of all items"
+        lines["standard error"] = f"{expected.std_error_least:,.3g} or more; it depends on how many items users have"
     if expected.std_error_least is not None and expected.std_error_most is not None:
         least, most = f"{expected.std_error_least:,.3g}", f"{expected.std_error_most:,.3g}"
         lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
@@ -251,7 +254,8 @@ def plan_as_text(plan: Plan) -> str:
     if error is not None:
         lines["error of a sum"] = f"{error:,.3g}"
     if expected.smallest_count is not None:
-        lines["smallest count"] = f"about {expected.smallest_count:,}, more if many items are nearly as large"
+        least = "at least" if plan.reads_pairs else "about"
+        lines["smallest count"] = f"{least} {expected.smallest_count:,}, more if many items are nearly as large"
     return "\n".join(f"{name:<16}{text}" for name, text in lines.items() if text)
 
 

@@ -1,34 +1,53 @@
-"""Private top-k and counts: pure functions of an exact head, parameters and bits. One mechanism a file.
+"""Private top-k and counts: pure functions of exact data, parameters and bits. One mechanism a file.
 
 Which mechanism answers is decided by what is declared (LinkedIn 2021, Table 1):
 
 | | groups per user declared | not declared |
 | --- | --- | --- |
 | known domain | KnownLap | KnownGumb (top k), KnownLap with Delta = the domain (all counts) |
-| unknown domain | UnkLap | UnkGumb (top k), PCR (all counts) |
+| unknown domain | UnkLap | UnkGumb (top k), Auto or SelectVerify (all counts) |
 
-TopStable answers when it is asked for by name. `summing` adds sums and averages to what KnownLap, KnownGumb, UnkLap and
+Auto needs user-item pairs and counts distinct users; SelectVerify needs a head only. TopStable, TwoRound and PCR answer
+when they are asked for by name. `summing` adds sums and averages to what KnownLap, KnownGumb, UnkLap and
 UnkGumb return. To add a mechanism: a file, a line in `MECHANISMS`, a test case, a page.
 """
 
 from __future__ import annotations
 
+from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.base import Expectation, Magnitude, Mechanism, NoiseName, Request
 from discreet.mechanisms.count_release import CountRelease
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
+from discreet.mechanisms.select_verify import SelectVerify
 from discreet.mechanisms.sums import summing
 from discreet.mechanisms.top_stable import TopStable
+from discreet.mechanisms.two_round import TwoRound
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.mechanisms.unknown_laplace import UnknownLaplace
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     mechanism.name: mechanism
-    for mechanism in (KnownLaplace, KnownGumbel, UnknownLaplace, UnknownGumbel, TopStable, CountRelease)
+    for mechanism in (
+        KnownLaplace,
+        KnownGumbel,
+        UnknownLaplace,
+        UnknownGumbel,
+        TopStable,
+        CountRelease,
+        SelectVerify,
+        TwoRound,
+        Auto,
+    )
 }
+
+PAIR_MECHANISMS: tuple[type[Mechanism], ...] = (TwoRound, Auto)
+"""The mechanisms that query `UserItemPairs`; all others are given an `ExactHead`."""
 
 __all__ = [
     "MECHANISMS",
+    "PAIR_MECHANISMS",
+    "Auto",
     "CountRelease",
     "Expectation",
     "KnownGumbel",
@@ -37,7 +56,9 @@ __all__ = [
     "Mechanism",
     "NoiseName",
     "Request",
+    "SelectVerify",
     "TopStable",
+    "TwoRound",
     "UnknownGumbel",
     "UnknownLaplace",
     "choose",
@@ -45,11 +66,18 @@ __all__ = [
 ]
 
 
-def choose(request: Request) -> type[Mechanism]:
-    """Return the mechanism that the table above names for *request*, not yet summing anything: see `summing`."""
+def choose(request: Request, *, has_pairs: bool) -> type[Mechanism]:
+    """Return the mechanism that the table above names for *request*, not yet summing anything: see `summing`.
+
+    Args:
+        request: what is requested.
+        has_pairs: True if the engine has pair queries.
+    """
     bounded = request.sensitivity.groups_per_user is not None
     if request.known_domain:
         return KnownLaplace if bounded or request.k is None else KnownGumbel
     if bounded:
         return UnknownLaplace
-    return CountRelease if request.k is None else UnknownGumbel
+    if request.k is not None:
+        return UnknownGumbel
+    return Auto if has_pairs and request.sensitivity.rows_per_group == 1 else SelectVerify

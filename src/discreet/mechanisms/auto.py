@@ -60,7 +60,12 @@ class Auto:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Return the instance that is (epsilon, delta)-DP by docs/mechanisms/two_round.md, Theorem 2."""
+        """Return the instance that is (epsilon, delta)-DP by docs/mechanisms/two_round.md, Theorem 2.
+
+        None for noise that is not Gaussian, and where epsilon leaves nothing for the head.
+        """
+        if request.noise != "gaussian":
+            return None
         two_round = TwoRound.within(Cost(Fraction(1), delta), request)
         mu = floor_bits(Fraction(mu_gaussian(float(epsilon), float_below(delta * TWO_ROUND_SHARE))))
         two_round = replace(two_round, mu=mu)

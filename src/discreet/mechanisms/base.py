@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -169,8 +169,13 @@ class Mechanism(Protocol):
         """Return what can be said before any data is read."""
         ...
 
-    def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        """Release what was requested; the cost of the outcome is what is charged."""
+    def release(self, source: Any, bits: Bits, /) -> Outcome:  # noqa: ANN401 - one of two types, by mechanism
+        """Release what was requested; the cost of the outcome is what is charged.
+
+        Args:
+            source: an `ExactHead`; `UserItemPairs` for the mechanisms of `PAIR_MECHANISMS`.
+            bits: source of randomness.
+        """
         ...
 
 

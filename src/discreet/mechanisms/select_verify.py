@@ -1,4 +1,4 @@
-"""Anchored select-then-verify: as many accurate counts as a head allows (docs/mechanisms/head.md)."""
+"""Anchored select-then-verify: as many accurate counts as a head allows (docs/mechanisms/select_verify.md)."""
 
 from __future__ import annotations
 

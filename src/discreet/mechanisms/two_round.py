@@ -146,7 +146,9 @@ class TwoRound:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Return the instance that is (epsilon, delta)-DP by the exact Gaussian curve."""
+        """Return the instance that is (epsilon, delta)-DP by the exact Gaussian curve; None for other noise."""
+        if request.noise != "gaussian":
+            return None
         _check(request)
         lost = delta * TUNING.lost
         mu = floor_bits(Fraction(mu_gaussian(float(epsilon), float_below((delta - lost) / (1 - lost)))))
@@ -156,6 +158,11 @@ class TwoRound:
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
         """Return None: its steps have prices of their own."""
         return None
+
+    @property
+    def head_limit(self) -> int:
+        """Return 0: no head is needed."""
+        return 0
 
     def worst_cost(self) -> Cost:
         """Return what every release costs."""

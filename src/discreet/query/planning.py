@@ -11,13 +11,16 @@ from discreet.accounting.calibrate import limit_for
 from discreet.accounting.guarantee import Guarantee, guarantee_of
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
 from discreet.mechanisms import (
+    PAIR_MECHANISMS,
     CountRelease,
     KnownGumbel,
     KnownLaplace,
     Magnitude,
     Mechanism,
     Request,
+    SelectVerify,
     TopStable,
+    TwoRound,
     UnknownGumbel,
     UnknownLaplace,
     choose,
@@ -219,8 +222,13 @@ class Plan:
         return self.mechanism.expectation()
 
     @property
+    def reads_pairs(self) -> bool:
+        """Whether the mechanism queries user-item pairs, in place of a head."""
+        return isinstance(self.mechanism, PAIR_MECHANISMS)
+
+    @property
     def request(self) -> HeadRequest:
-        """The head that the engine has to read."""
+        """The head that the engine has to read, or the rows whose pairs it has to query."""
         query = self.query
         return HeadRequest(
             query.user,
@@ -235,11 +243,19 @@ class Plan:
         )
 
 
-def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False, per: PerUnit | None = None) -> Plan:
+def make_plan(
+    query: Query,
+    *,
+    has_pairs: bool = True,
+    shared_budget: bool = False,
+    force: bool = False,
+    per: PerUnit | None = None,
+) -> Plan:
     """Choose the mechanism and the most accurate parameters that the guarantee of *query* allows.
 
     Args:
         query: from `bind` or `resolve`.
+        has_pairs: True if the engine has pair queries (`Engine.has_pairs`).
         shared_budget: True if the cost is charged to a budget shared with other queries, which adds up zCDP; otherwise
             a mechanism's own (epsilon, delta) theorem is used where it allows less noise.
         force: True to allow epsilon above 100.
@@ -250,7 +266,11 @@ def make_plan(query: Query, *, shared_budget: bool = False, force: bool = False,
     """
     _check(query)
     request = _request(query)
-    kind = summing(_mechanism(query, request), request)
+    # Where units are paid for, the default is the mechanism that charges only for what it finds.
+    default = choose(request, has_pairs=has_pairs and per is None)
+    kind = summing(_mechanism(query, request, default), request)
+    if kind in PAIR_MECHANISMS and not has_pairs:
+        raise InputError(f"the {kind.name} mechanism needs an engine that can query user-item pairs; choose head")
     if per is not None:
         return _plan_per_unit(query, priced(kind, request, per), per, force)
     notes = _check_price(query.epsilon, query.delta, force)
@@ -350,20 +370,21 @@ def _magnitude(summed: Summed, *, average: bool) -> Magnitude:
     return Magnitude(low, high, average)
 
 
-def _mechanism(query: Query, request: Request) -> type[Mechanism]:
-    """Return the mechanism that the query names, or the default for its request."""
-    if query.mechanism is None or (query.mechanism == "auto" and query.k is not None):
-        return choose(request)
-    if query.mechanism == "auto":
-        raise InputError("the name auto is reserved for releases without k; leave it out, or choose pcr or laplace")
-    by_name: dict[str, type[Mechanism]] = {
+def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type[Mechanism]:
+    """Return the mechanism that the query names, or *default*."""
+    by_name: dict[str | None, type[Mechanism]] = {
+        None: default,
+        "auto": default,
         "gumbel": KnownGumbel if request.known_domain else UnknownGumbel,
         "laplace": KnownLaplace if request.known_domain else UnknownLaplace,
         "stable": TopStable,
+        "head": SelectVerify,
+        "two-round": TwoRound,
         "pcr": CountRelease,
     }
     if query.mechanism not in by_name:
-        raise InputError(f"there is no mechanism {query.mechanism!r}; choose from gumbel, laplace, stable and pcr")
+        names = ", ".join(name for name in by_name if name is not None)
+        raise InputError(f"there is no mechanism {query.mechanism!r}; choose from {names}")
     return by_name[query.mechanism]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from discreet.mechanisms import NoiseName
     from discreet.question import Summed
 
-MechanismChoice: TypeAlias = Literal["auto", "gumbel", "laplace", "stable", "pcr"]
+MechanismChoice: TypeAlias = Literal["auto", "gumbel", "laplace", "stable", "head", "two-round", "pcr"]
 MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
 
 TOP_HEAD_LIMIT = 1_000
@@ -108,7 +108,7 @@ class Query:
         head_limit: dbar, or None for max(10 k, 1000) for a top k and 10,000 for a release.
         counts: True for counts, False for labels only.
         noise: the noise of the counts, or None for the one with the smaller standard error.
-        mechanism: by name, or None (for a top k also "auto") for the default in `discreet.mechanisms`.
+        mechanism: by name; None or "auto" for the default in `discreet.mechanisms`.
         relative_error: the target relative error of a released count, above 0 and below 1.
         domain: an Arrow table that lists all items, or None.
         keep_missing: True to count rows without a label as an item; otherwise they are left out.

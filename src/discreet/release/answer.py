@@ -3,7 +3,7 @@
     hold    = budget.reserve(plan.worst_cost)      or a stored release: it is returned, and no data is read
     engine.check(plan.request)
     budget.start(hold)
-    head    = engine.head(plan.request)
+    head    = engine.head(plan.request)            or pairs, for mechanisms that query user-item pairs
     outcome = plan.mechanism.release(head, bits)
     return    budget.settle(hold, outcome.cost, encode(release))
 
@@ -16,17 +16,12 @@ data (a request that the engine cannot answer, no connection, a caller that has 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import hashlib
-import hmac
-import io
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from discreet.budget.memory import Budget, Hold
-from discreet.budget.model import Fingerprint
 from discreet.errors import DiscreetError, InputError
-from discreet.noise.bits import encode as encode_bits
-from discreet.release.keys import encodable
+from discreet.release.export import arrow_array
+from discreet.release.fingerprint import RecordedPairs, fingerprint
 from discreet.release.result import Release
 
 if TYPE_CHECKING:
@@ -36,11 +31,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from discreet.budget.model import Fingerprint
     from discreet.engines.base import Engine
     from discreet.noise import Bits
     from discreet.query.planning import Plan
-    from discreet.question import HeadRequest
-    from discreet.values import Cost, ExactHead
+    from discreet.values import Cost, Outcome
 
 Step: TypeAlias = Literal["reserve", "engine", "noise", "encode", "settle"]
 """A step of `answer`, for tracing."""
@@ -130,21 +125,52 @@ def answer(
         _end(port.void, hold)
         raise
     try:
-        seed = bits.uint64("groups", 4).tobytes() if plan.request.groups_per_user is not None else b""
-        with span("engine"):
-            head = engine.head(plan.request, seed=seed, progress=progress)
-        with span("noise"):
-            outcome = plan.mechanism.release(head, bits)
+        read = _query_pairs if plan.reads_pairs else _read_head
+        labels, outcome, seen = read(plan, engine, bits, fingerprint_key, progress, span)
         with span("encode"):
-            release = Release.of(plan, head.labels, outcome, computational=computational)
+            release = Release.of(plan, labels, outcome, computational=computational)
             result = release if encode is None else encode(release)
-            seen = None if fingerprint_key is None else fingerprint(head, plan.request, seed, fingerprint_key)
         with span("settle"):
             settled: Answer = port.settle(hold, outcome.cost, result, seen)
     except BaseException:
         _end(port.forfeit, hold)  # if it was settled after all, this changes nothing
         raise
     return settled
+
+
+def _read_head(
+    plan: Plan,
+    engine: Engine,
+    bits: Bits,
+    key: bytes | None,
+    progress: Callable[[float], None] | None,
+    span: Callable[[Step], AbstractContextManager[None]],
+) -> tuple[pa.Table, Outcome, Fingerprint | None]:
+    """Read the exact head and release from it; returns the released labels, the outcome and the fingerprint."""
+    seed = bits.uint64("groups", 4).tobytes() if plan.request.groups_per_user is not None else b""
+    with span("engine"):
+        head = engine.head(plan.request, seed=seed, progress=progress)
+    with span("noise"):
+        outcome = plan.mechanism.release(head, bits)
+    seen = None if key is None else fingerprint(head, plan.request, seed, key)
+    return head.labels.take(arrow_array(outcome.positions)), outcome, seen
+
+
+def _query_pairs(
+    plan: Plan,
+    engine: Engine,
+    bits: Bits,
+    key: bytes | None,
+    progress: Callable[[float], None] | None,
+    span: Callable[[Step], AbstractContextManager[None]],
+) -> tuple[pa.Table, Outcome, Fingerprint | None]:
+    """Release from the user-item pairs, which are queried and get noise in turns; returns what `_read_head` does."""
+    with span("engine"), engine.pairs(plan.request, progress=progress) as pairs:
+        recorded = RecordedPairs(pairs)
+        outcome = plan.mechanism.release(recorded, bits)
+        labels = recorded.labels(outcome.positions)
+    seen = None if key is None else recorded.fingerprint(plan, key)
+    return labels, outcome, seen
 
 
 def _end(end: Callable[[Hold], None], hold: Hold) -> None:
@@ -164,27 +190,3 @@ def delta_of(delta: float | str | Fraction | None, budget: Budget | None) -> flo
     if delta is not None:
         return delta
     return "1e-8" if budget is None else budget.delta / 100
-
-
-def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) -> Fingerprint:
-    """Return a keyed digest of what an engine returned for *request*, which reveals nothing and changes with any of it.
-
-    Args:
-        head: what it returned.
-        request: what was requested.
-        seed: which random groups of users were kept.
-        key: of the table and the version of its data.
-    """
-    listed = None if request.domain is None else _lossless(request.domain)
-    asked = encodable(dataclasses.replace(request, domain=None)), listed, seed
-    returned = _lossless(head.labels), head.counts.tobytes(), None if head.sums is None else head.sums.tobytes()
-    return Fingerprint(*(hmac.digest(key, encode_bits(part), hashlib.sha256) for part in (asked, returned)))
-
-
-def _lossless(table: pa.Table) -> tuple[str, bytes]:
-    """Return *table* as text that no other table has: text is quoted, so that a missing label is not an empty one."""
-    import pyarrow.csv
-
-    rows = io.BytesIO()
-    pyarrow.csv.write_csv(table, rows)
-    return str(table.schema.remove_metadata()), rows.getvalue()

@@ -141,6 +141,8 @@ def to_dict(release: Release) -> dict[str, Any]:
     return {
         "items": [{name: _plain(value) for name, value in row.items()} for row in _rows(to_arrow(release))],
         "mechanism": release.mechanism,
+        "chosen": release.chosen,
+        "why": release.why,
         "complete": release.complete,
         "privacy": privacy_to_dict(release.guarantee),
         "charged": {"rho": float_above(release.charged.rho), "delta": float_above(release.charged.delta)},

@@ -132,7 +132,7 @@ class DerivedKeys:
         return NoiseKey(self._noise, data_version).bits(plan, table)
 
     def fingerprint_key(self, table: str, data_version: str) -> bytes:
-        """Return the key of `discreet.release.answer.fingerprint` for one version of a table's data."""
+        """Return the key of `discreet.release.fingerprint` for one version of a table's data."""
         return _derived(self._fingerprints, (table, data_version))
 
 

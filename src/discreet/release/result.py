@@ -44,6 +44,8 @@ class Release:
         query: what was asked.
         seconds: how long it took, set by whoever timed it.
         measured: sums or averages in units of the column's last digit, or None if only counts were asked for.
+        chosen: the mechanism that auto took, by name, or None.
+        why: a sentence that says why, from noisy numbers only, or None.
     """
 
     labels: pa.Table
@@ -59,12 +61,14 @@ class Release:
     query: Query
     seconds: float = 0.0
     measured: Measured | None = None
+    chosen: str | None = None
+    why: str | None = None
 
     @classmethod
     def of(cls, plan: Plan, labels: pa.Table, outcome: Outcome, *, computational: bool) -> Release:
-        """The release of *outcome*, whose positions are rows of *labels*."""
+        """Return the release of *outcome*, whose items are *labels*, in its order."""
         return cls(
-            labels.take(export.arrow_array(outcome.positions)),
+            labels,
             outcome.counts,
             outcome.std_errors,
             outcome.low,
@@ -76,6 +80,8 @@ class Release:
             outcome.cost,
             plan.query,
             measured=outcome.measured,
+            chosen=outcome.chosen,
+            why=outcome.why,
         )
 
     def __len__(self) -> int:
@@ -106,7 +112,7 @@ class Release:
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: items, mechanism, complete, privacy, charged, query, seconds."""
+        """Plain values: items, mechanism, chosen, why, complete, privacy, charged, query, seconds."""
         return export.to_dict(self)
 
     def to_json(self, path: str | Path | None = None) -> str:

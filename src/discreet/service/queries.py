@@ -268,7 +268,7 @@ def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
 
     def fits(query: Query, per: PerUnit | None) -> bool:
         try:
-            return make_plan(query, shared_budget=True, per=per).worst_cost.within(left)
+            return make_plan(query, has_pairs=plan.reads_pairs, shared_budget=True, per=per).worst_cost.within(left)
         except InputError:  # out of range when it is as small as that
             return False
 

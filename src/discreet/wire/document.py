@@ -70,6 +70,8 @@ def encode(
         "question": question,
         "data_version": data_version,
         "mechanism": told["mechanism"],
+        "chosen": told["chosen"],
+        "why": told["why"],
         "ordered": release.ordered,
         "complete": told["complete"],
         "columns": [{"name": field.name, "type": type_name(field.type)} for field in table.schema],
@@ -160,6 +162,8 @@ def _release(found: Mapping[str, Any]) -> Release:
         Cost.at_most(found["charged"]["rho"], found["charged"]["delta"]),
         query,
         measured=measured,
+        chosen=found.get("chosen"),  # documents of earlier versions have neither
+        why=found.get("why"),
     )
 
 
