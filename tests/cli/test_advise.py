@@ -57,7 +57,7 @@ def test_the_picture_is_written(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (USE[:6], "say --tolerance too"),
+        (USE[:6], "--tolerance is missing"),
         (["--period-days", 0, *USE[2:]], "period_days must be from 1 to 4,000"),
         ([*USE[:6], "--tolerance", "nan"], "tolerance must be"),
         ([*USE, "--averaging-chance", 0], "averaging_chance must be above 0 and below 1"),

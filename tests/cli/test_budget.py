@@ -103,7 +103,7 @@ def test_units_take_the_place_of_rho_and_delta():
         "  calls       [#.............................]  29 of 30 left",
     ]
     assert lines[4:6] == [
-        "  forfeited   rho = 0.25, delta = 0: pays for asking the same again",
+        "  forfeited   rho = 0.25, delta = 0: pays for the same query again",
         "  suspended   until 2026-11-21 10:00 UTC: too many runs failed",
     ]
 

@@ -57,18 +57,18 @@ def test_a_total_needs_no_limit(run, catalog):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--sql", TOP, "--item", "article"], "the statement says what --item would"),
-        (["--sql", TOP, "--where", "year = 1"], "the statement says what --where would"),
-        (["--sql", TOP, "-k", "3"], "the statement says what -k would"),
-        (["--sql", TOP.replace("reads", "books")], "asks about 'books', and not about 'reads'"),
+        (["--sql", TOP, "--item", "article"], "the statement decides --item"),
+        (["--sql", TOP, "--where", "year = 1"], "the statement decides --where"),
+        (["--sql", TOP, "-k", "3"], "the statement decides -k"),
+        (["--sql", TOP.replace("reads", "books")], "queries 'books', not 'reads'"),
         (["--sql", TOP.replace(" LIMIT 3", "")], "discreet release"),
         (["--sql", TOP.replace("LIMIT 3", "LIMIT 3 OFFSET 1")], "at character"),
         (["--sql", "DROP TABLE reads"], "character"),
         (["--item", "year"], "there is no column to group by 'year'"),
-        ([], "say what to count: --item COL, or a statement with --sql"),
-        (["--item", "article", "--user", "reader"], "the catalog says what --user would"),
-        (["--item", "article", "--groups-per-user", "3"], "the catalog says what --groups-per-user would"),
-        (["--item", "article", "--domain", "x.csv"], "the catalog says what --domain would"),
+        ([], "give --item COL, or a statement with --sql"),
+        (["--item", "article", "--user", "reader"], "the catalog decides --user"),
+        (["--item", "article", "--groups-per-user", "3"], "the catalog decides --groups-per-user"),
+        (["--item", "article", "--domain", "x.csv"], "the catalog decides --domain"),
         (["--item", "article", "--rows-per-user-and-item", "3"], "count rows with --sql and COUNT(*)"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_statement_needs_a_catalog(run, reads):
     assert "a statement needs a catalog" in ran.err
 
 
-@pytest.mark.parametrize(("option", "what"), [("user", "whose a row is"), ("item", "names the item")])
+@pytest.mark.parametrize(("option", "what"), [("user", "identifies the user"), ("item", "names the item")])
 def test_a_source_needs_its_columns_named(run, reads, option, what):
     """Without a catalog nobody else says them."""
     given = {"user": "reader", "item": "article"}
@@ -95,7 +95,7 @@ def test_a_source_needs_its_columns_named(run, reads, option, what):
     for command in ("top", "release", "plan"):
         ran = run(command, reads, *(part for name, column in given.items() for part in (f"--{name}", column)))
         assert (ran.code, ran.out) == (2, "")
-        assert f"say --{option} COL too" in ran.err
+        assert f"--{option} COL is missing" in ran.err
         assert what in ran.err
 
 
@@ -135,7 +135,7 @@ def test_a_plan_of_sums_says_their_error_in_their_own_unit(run, catalog):
 def test_a_plan_refuses_what_the_command_would(run, catalog):
     """Another dataset, a column that may not be grouped."""
     for statement, said in (
-        (TOP.replace("reads", "books"), "asks about 'books', and not about 'reads'"),
+        (TOP.replace("reads", "books"), "queries 'books', not 'reads'"),
         (TOP.replace("article", "year"), "there is no column to group by 'year'"),
     ):
         ran = run("plan", "reads", "--catalog", catalog, "--sql", statement)

@@ -97,7 +97,7 @@ def test_an_answer_is_shown_as_other_commands_show_theirs(ask, answered, release
             {"Discreet_Charged": "rho=1.0, delta=0.0", "Discreet_Mode": "observe"},
             [
                 "charged rho = 1, delta = 0",
-                "the budget is only watched, so nothing is guaranteed of all answers together",
+                "the account is only observed, so nothing is guaranteed for all releases together",
             ],
         ),
     ],
@@ -157,7 +157,7 @@ def test_what_could_not_be_written_is_refused_before_anybody_pays(ask, answered,
         (problem(422, "out-of-range", "Too much."), 2, "discreet: Too much.\n"),
         (problem(500, "internal", "Our fault."), 3, "discreet: Our fault.\n"),
         (problem(503, "engine-failed", "It failed."), 3, "discreet: It failed.\n"),
-        (reply(500, b"<html>", "text/html"), 3, "answered with HTTP status 500, as no service of Discreet does\n"),
+        (reply(500, b"<html>", "text/html"), 3, "replied with HTTP status 500 and is not a Discreet service\n"),
     ],
 )
 def test_an_error_is_one_sentence_and_its_code_says_whose_fault_it_is(ask, answer, code, sentence):
@@ -232,7 +232,7 @@ def test_an_estimate_asks_for_the_price_only(ask):
         "standard error  24.6",
         "smallest count  about 1,322, more if many items are nearly as large",
         "budget          ann@sales would have rho = 0.9835, delta = 9.5e-08 left",
-        "budget          sales would refuse it: rho = 0.01, delta = 1e-09 are left",
+        "budget          sales refuses it: rho = 0.01, delta = 1e-09 are left",
     ]
     assert ran.err == "note: epsilon above 10 protects little\n"
 
@@ -246,7 +246,7 @@ def test_an_estimate_of_what_was_paid_for_is_free(ask):
         "worst cost      rho = 0.0165, delta = 5e-09",
         "standard error  no counts are released",
         "smallest count  any: every listed item can appear",
-        "budget          it was paid for before: asking is free",
+        "budget          it was paid for before and is free",
     ]
     assert ran.err == ""
 
@@ -267,3 +267,16 @@ def test_the_key_is_not_printed(answered, tmp_path):
     server.close()
     assert server.sent[0].headers["authorization"] == f"Bearer {KEY}"
     assert KEY not in done.stdout + done.stderr
+
+
+def test_ctrl_c_says_what_the_query_may_have_cost(run, monkeypatch):
+    """Closing the connection stops the run, which is charged and pays for the same query again."""
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(discreet.Client, "ask", interrupted)
+    monkeypatch.setenv("DISCREET_KEY", KEY)
+    ran = run("query", "--url", "http://localhost:1", "--sql", SQL)
+    assert (ran.code, ran.out) == (130, "")
+    assert "if the service was reading data, the worst case is charged" in ran.err

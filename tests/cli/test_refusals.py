@@ -43,15 +43,16 @@ CASES = [
     (["--where", ""], "it is empty"),
     (["--domain", "nowhere.csv"], "there is no domain file 'nowhere.csv'"),
     (["--key", "nowhere.key"], "the key 'nowhere.key' cannot be read: no such file or directory"),
-    (["--data-version", "1"], "a data version says something only with a key"),
+    (["--data-version", "1"], "--data-version has no effect without --key"),
     (["--table", "reads"], "is not a DuckDB database"),
     (["--format", "xml"], "'xml' is not one of"),
-    (["--format", "parquet"], "say where to write it with --output"),
+    (["--format", "parquet"], "name a file with --output"),
     (["--output", "nowhere/x.csv"], "there is no folder 'nowhere'"),
     (["--output", "."], "'.' is a folder; name a file"),
     (["--plot", "x.gif"], "pictures end in .png, .svg or .pdf, not 'x.gif'"),
-    (["--output", "x.png", "--plot", "x.png"], "the output and the plot cannot be the same file"),
-    (["--no-counts", "--plot", "x.png"], "labels without counts cannot be drawn"),
+    (["--output", "x.png", "--format", "csv", "--plot", "x.png"], "the output and the plot cannot be the same file"),
+    (["--output", "x.xlsx"], "'x.xlsx' chooses no format; end it in .csv, .json, .parquet or .txt"),
+    (["--no-counts", "--plot", "x.png"], "labels without counts cannot be plotted"),
 ]
 
 
@@ -114,11 +115,11 @@ def test_a_source_that_is_no_table_is_refused(run, elsewhere, name, content, sen
 @pytest.mark.parametrize("option", ["--output", "--plot"])
 def test_an_existing_file_is_kept_unless_forced(ask, elsewhere, option):
     """Refused before anything is counted; --force replaces it."""
-    target = elsewhere / "kept.svg"
+    target = elsewhere / ("kept.txt" if option == "--output" else "kept.svg")
     target.write_text("kept")
-    assert "'kept.svg' exists; --force overwrites it" in ask("top", option, "kept.svg").err
+    assert f"'{target.name}' exists; --force overwrites it" in ask("top", option, target.name).err
     assert target.read_text() == "kept"
-    assert ask("top", option, "kept.svg", "--force").code == 0
+    assert ask("top", option, target.name, "--force").code == 0
     assert target.read_text() != "kept"
 
 

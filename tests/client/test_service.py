@@ -343,7 +343,7 @@ def test_the_command_line_asks_the_service(service):
     assert answered.stdout.startswith('"rank","article","count"')
     assert "charged rho = 0." in answered.stderr
     assert "charged nothing: it was paid for before" in run("query", "--sql", TOP, "--epsilon", "4").stderr
-    assert "asking is free" in run("query", "--sql", TOP, "--epsilon", "4", "--estimate").stdout
+    assert "it was paid for before and is free" in run("query", "--sql", TOP, "--epsilon", "4", "--estimate").stdout
     assert run("budget").stdout.startswith("ann@sales  in any 30 days\n  rho         [##")
     refused = run("query", "--sql", TOP.replace("reads", "nothing"))
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)

@@ -1,7 +1,7 @@
-"""The command line: `discreet top`, `release`, `plan`, `catalog`, `convert` and `advise`, and those of the service.
+"""The command line.
 
-Records go to standard output and nothing else does; notes and progress go to standard error. Exit codes: 0; 2 for a
-question that cannot be asked as it stands; 3 if the engine failed; 130 after Ctrl-C.
+Results go to standard output, notes and progress to standard error. Exit codes: 0; 2 for invalid input and exhausted
+budgets; 3 for failures of an engine or a service; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ INPUT, ENGINE, INTERRUPTED = 2, 3, 130
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="discreet")
 def discreet() -> None:
-    """Differentially private top-k and counts over items nobody listed in advance.
+    """Differentially private top-k and counts over items that need not be listed in advance.
 
-    Every row of a table belongs to one user; what comes out says next to nothing about any single one.
+    Every row of a table belongs to one user; a release reveals next to nothing about any single one.
     """
 
 
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
     Args:
-        arguments: instead of those of the process.
+        arguments: by default those of the process.
     """
     warnings.showwarning = _note
     try:
@@ -52,9 +52,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (InputError, BudgetExceeded) as error:
         _fail(str(error), INPUT)
     except (OverflowError, ZeroDivisionError):
-        _fail("a number is too large or too small to be computed with", INPUT)
+        _fail("a number is too large or too small to compute with", INPUT)
     except (OSError, UnicodeError) as error:
-        _fail(f"the answer cannot be written: {getattr(error, 'strerror', None) or 'wrong characters'}", INPUT)
+        _fail(f"the result cannot be written: {getattr(error, 'strerror', None) or 'wrong characters'}", INPUT)
     except DiscreetError as error:
         _fail(str(error), ENGINE)
     except (KeyboardInterrupt, click.Abort):
@@ -67,5 +67,5 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _note(message: Warning | str, *_: object, **__: object) -> None:
-    """Warnings of the library, as notes for people."""
+    """Show a warning of the library as a note."""
     click.echo(f"note: {message}", err=True)

@@ -1,4 +1,4 @@
-"""discreet catalog and convert: declare data, and rewrite files."""
+"""`discreet catalog` and `convert`: check catalogs, and convert privacy parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def catalog() -> None:
-    """What analysts may ask, as the owner of the data declares it in a TOML file."""
+    """Check and write catalogs, in which the data owner declares what analysts may query."""
 
 
 @catalog.command()
@@ -30,7 +30,7 @@ def check(context: click.Context, file: str, datasets: tuple[str, ...], form: st
     """Compare a catalog with its tables.
 
     FILE is the catalog; without a DATASET, all of its datasets are checked. Prints a line for everything that was
-    checked, and never any data. Exit code 2 if there is a mistake.
+    checked, and no data. Exit code 2 if there is a mistake.
     """
     found = _findings(file, datasets)
     if form == "json":
@@ -59,7 +59,7 @@ def _findings(file: str, datasets: tuple[str, ...]) -> list[Finding]:
 def schema() -> None:
     """Print the JSON schema of catalogs.
 
-    Editors that know it complete and check TOML files.
+    With it, editors complete and check TOML files.
     """
     from discreet.catalog.schema import catalog_schema
 
@@ -68,14 +68,14 @@ def schema() -> None:
 
 @catalog.command()
 @click.argument("source")
-@click.option("--user", required=True, metavar="COL", help="The column that says whose a row is.")
+@click.option("--user", required=True, metavar="COL", help="The column that identifies the user of a row.")
 @click.option("--table", metavar="NAME", help="Which table of an engine, or of a DuckDB file.")
 @click.option("--password-env", metavar="NAME", help="The environment variable that holds the engine's password.")
 def init(source: str, user: str, table: str | None, password_env: str | None) -> None:
-    """Print a first catalog for a table.
+    """Print a draft of a catalog for a table.
 
-    SOURCE is a path or pattern of files, a DuckDB file, or the URL of an engine. The catalog is written by the columns
-    and their types, without a look at a row, and allows nothing until you say so.
+    SOURCE is a path or pattern of files, a DuckDB file, or the URL of an engine. The draft follows from the columns and
+    their types; no row is read, and nothing is allowed until you edit it.
     """
     from discreet.catalog.draft import draft_catalog
 
@@ -101,12 +101,13 @@ def convert(
     delta_per: str | None,
     form: str,
 ) -> None:
-    """Between (epsilon, delta), rho and the paper's units.
+    """Convert between (epsilon, delta), rho and the units of LinkedIn's API.
 
-    Give two of --rho, --epsilon and --delta to learn the third (with --epsilon-per, the units of information it buys
-    too). Or give a whole budget in units: --information, --epsilon-per and --delta, perhaps --calls and --delta-per.
+    Give two of --rho, --epsilon and --delta to get the third (with --epsilon-per, the units of information too). Or
+    give a budget in units: --information, --epsilon-per and --delta, optionally --calls and --delta-per.
 
-    epsilon and rho are by the tight formula, epsilon_simple and rho_simple by the simple one; all on the safe side.
+    epsilon and rho follow the tight formula, epsilon_simple and rho_simple the simple one; all are rounded to the safe
+    side.
     """
     given = {
         name: None if text is None else _number(text, name)
@@ -135,7 +136,7 @@ def _from_units(
 
     per, delta = given["epsilon-per"], given["delta"]
     if rho is not None or epsilon is not None:
-        raise InputError("units say rho and epsilon themselves; leave --rho and --epsilon out")
+        raise InputError("units determine rho and epsilon; leave --rho and --epsilon out")
     if per is None or delta is None:
         raise InputError("units need --epsilon-per and --delta")
     if calls and given["delta-per"] is None:

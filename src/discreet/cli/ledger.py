@@ -1,4 +1,4 @@
-"""`discreet ledger`: check and read the ledger of a store, also while a service has it."""
+"""`discreet ledger`: verify and read the ledger of a store, also while a service uses it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FIELDS = (
 
 
 def _where(command: _Command) -> _Command:
-    """The options that say which store."""
+    """Add the options that name a store."""
     options = (
         click.option("--config", metavar="FILE", help="Settings of the service.  [default: discreet.toml]"),
         click.option("--store", metavar="URL", help="Or its store: sqlite:FILE or postgresql://..."),
@@ -46,16 +46,16 @@ def _where(command: _Command) -> _Command:
 
 @click.group()
 def ledger() -> None:
-    """What was done with every budget, by whom and why."""
+    """Verify, show and export the ledger: every change of every budget."""
 
 
 @ledger.command()
 @_where
 def verify(**where: str | None) -> None:
-    """Check every line, every balance and the end.
+    """Verify every line, every balance and the end.
 
-    Reads the whole ledger, adds up every balance from it alone, and asks the witness whether lines are missing at the
-    end. Exit code 3 if something was changed.
+    Reads the whole ledger, computes every balance from it, and compares its end with the signed checkpoint. Exit code 3
+    if something was changed.
     """
     with _opened(**where) as (store, checkpointer):
         verified = store.verify()
@@ -72,7 +72,7 @@ def verify(**where: str | None) -> None:
 def show(account: str | None, last: int, **where: str | None) -> None:
     """Print the last lines.
 
-    Of all chains, by time. A change is what was charged, held or given back, in rho and delta.
+    Lines of all chains, by time. A change is what was charged, held or released, in rho and delta.
     """
     with _opened(**where) as (store, _):
         lines = [line for line in _lines(store) if account is None or _names(line[1], account)]
@@ -83,13 +83,13 @@ def show(account: str | None, last: int, **where: str | None) -> None:
 @ledger.command()
 @_where
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
-@click.option("--output", metavar="FILE", help="Write there instead of to standard output.")
+@click.option("--output", metavar="FILE", help="Write to FILE instead of standard output.")
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 def export(form: str, output: str | None, *, force: bool, **where: str | None) -> None:
-    """Write all lines, as they are.
+    """Write all lines.
 
-    JSON lines hold everything, with the exact text that is hashed, so that anybody can check the chain; CSV has a row
-    for each change.
+    JSON lines hold everything, with the exact text that is hashed, so that the chain can be verified; CSV has a row for
+    each change.
     """
     if output is not None:
         check_writable(Path(output), force=force)
@@ -108,13 +108,13 @@ def export(form: str, output: str | None, *, force: bool, **where: str | None) -
 def _opened(
     config: str | None, store: str | None, password_env: str | None
 ) -> Iterator[tuple[Ledger, Checkpointer | None]]:
-    """The store that the options name, and who holds it against its witness."""
+    """Open the store that the options name; yields it and its checkpointer."""
     require_service()
     from discreet.service.settings import load_settings
     from discreet.service.stores import checkpointer_of, open_ledger
 
     if store is not None and config is not None:
-        raise InputError("say either --config or --store, not both")
+        raise InputError("give either --config or --store, not both")
     if store is not None:
         named, checkpointer = store_named(store, password_env), None
     else:

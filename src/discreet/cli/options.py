@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they say."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 _SHARED = (
     click.argument("source"),
-    click.option("--user", metavar="COL", help="The column that says whose a row is."),
-    click.option("--item", "item", multiple=True, metavar="COL", help="The item's column; may be repeated."),
+    click.option("--user", metavar="COL", help="The column that identifies the user of a row."),
+    click.option("--item", "item", multiple=True, metavar="COL", help="The column of the items; may be repeated."),
     click.option("--table", metavar="NAME", help="Which table of a DuckDB file or an engine."),
     click.option("--where", metavar="EXPR", help="Which rows count, e.g. \"country = 'IN' AND year >= 2024\"."),
     click.option("--epsilon", type=float, default=1.0, show_default=True, help="Privacy: smaller protects more."),
     click.option(
         "--delta", default="1e-8", show_default=True, metavar="FLOAT", help="Far below one over the number of users."
     ),
-    click.option("--noise", type=click.Choice(["gaussian", "laplace"]), help="By default the one that errs less."),
+    click.option("--noise", type=click.Choice(["gaussian", "laplace"]), help="By default that of smaller error."),
     click.option("--groups-per-user", type=int, metavar="N", help="Keep N random items of each user."),
     click.option(
         "--rows-per-user-and-item",
@@ -37,21 +37,25 @@ _SHARED = (
         metavar="T",
         help="Count rows, at most T per user and item, instead of distinct users.",
     ),
-    click.option("--domain", metavar="FILE", help="All items there can be: CSV or Parquet with the item columns."),
+    click.option("--domain", metavar="FILE", help="All possible items: CSV or Parquet with the item columns."),
     click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine."),
-    click.option("--no-counts", is_flag=True, help="Labels only: spends all of epsilon on finding them."),
+    click.option("--no-counts", is_flag=True, help="Labels only: all of epsilon is spent on finding them."),
     click.option("--force", is_flag=True, help="Overwrite files; allow epsilon above 100."),
 )
 _DELIVERY = (
-    click.option("--key", metavar="FILE", help="Secret of 32 bytes or more: same question, same data, same answer."),
+    click.option(
+        "--key",
+        metavar="FILE",
+        help="Secret of 32 bytes or more, for repeatable results.",
+    ),
     click.option(
         "--data-version",
         metavar="TEXT",
-        help="With --key: public name of the data's state.  [default: paths and times of the files]",
+        help="With --key: a public version of the data.  [default: paths and times of the files]",
     ),
     click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]"),
-    click.option("--output", metavar="FILE", help="Write there instead; .csv, .json, .parquet say the format."),
-    click.option("--plot", metavar="FILE", help="Draw the counts too: .png, .svg or .pdf."),
+    click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format."),
+    click.option("--plot", metavar="FILE", help="Plot the counts too: .png, .svg or .pdf."),
     click.option("--quiet", "-q", is_flag=True, help="No notes, no progress."),
 )
 k_option = click.option("-k", "k", type=int, help="How many items at most.  [default: 10]")
@@ -61,30 +65,26 @@ relative_error_option = click.option(
 
 
 def mechanism_option(choices: str) -> Callable[[_Command], _Command]:
-    """--mechanism; what is wrong with a choice, the planner says best."""
-    return click.option("--mechanism", metavar=f"[{choices}]", help="By default what fits what was declared.")
+    """Return the option --mechanism; the planner checks the choice."""
+    return click.option("--mechanism", metavar=f"[{choices}]", help="By default the best for the other options.")
 
 
 def shared_options(command: _Command) -> _Command:
-    """Add the question's options and those for what becomes of the answer."""
+    """Add the options of a query and of its output."""
     for option in reversed(_SHARED + _DELIVERY):
         command = option(command)
     return command
 
 
 def require_columns(options: dict[str, Any]) -> None:
-    """Refuse a question about a source that names no user or no item.
-
-    Raises:
-        InputError: --user or --item is missing.
-    """
-    for name, what in (("user", "the column that says whose a row is"), ("item", "the column that names the item")):
+    """Raise `InputError` if --user or --item is missing."""
+    for name, what in (("user", "the column that identifies the user"), ("item", "the column that names the item")):
         if not options[name]:
-            raise InputError(f"say --{name} COL too: {what}")
+            raise InputError(f"--{name} COL is missing: {what}")
 
 
 def question_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that are parameters of `Table.top`, `Table.release` and `question`; taken out of *options*."""
+    """Remove and return the options that are parameters of `Table.top`, `Table.release` and `question`."""
     names = (
         "item",
         "epsilon",
@@ -105,7 +105,7 @@ def question_of(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_key(path: str, *, quiet: bool) -> bytes:
-    """The secret in a file; says so if others can read it.
+    """Return the secret in a file, with a note if others can read it.
 
     Raises:
         InputError: it cannot be read.
@@ -121,36 +121,36 @@ def read_key(path: str, *, quiet: bool) -> bytes:
 
 
 _OPTIONS = (
-    click.option("--catalog", metavar="FILE", help="Ask a dataset that this catalog declares; SOURCE is its name."),
-    click.option("--sql", metavar="TEXT", help="The question as a SELECT. Needs --catalog."),
+    click.option("--catalog", metavar="FILE", help="Query a dataset of this catalog; SOURCE is its name."),
+    click.option("--sql", metavar="TEXT", help="The query as a SELECT. Needs --catalog."),
 )
 _DECLARED = ("user", "table", "groups_per_user", "domain", "data_version")
-"""What a catalog says instead of the command line."""
+"""Options that a catalog decides."""
 
 
 def catalog_options(command: _Command) -> _Command:
-    """Add the options that ask a dataset of a catalog."""
+    """Add the options that query a dataset of a catalog."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def select_of(method: str, options: dict[str, Any]) -> Select:
-    """The question about a dataset of a catalog, from --sql or from --item, --where and -k.
+    """Return the query of a dataset of a catalog, from --sql or from --item, --where and -k.
 
     Args:
         method: "top", "release", or "plan" for either.
         options: of the command.
 
     Raises:
-        InputError: an option that the catalog or the statement decides, a statement about another dataset, or one that
-            is for the other command.
+        InputError: an option that the catalog or the statement decides, a statement about another dataset, or one for
+            the other command.
     """
     for name in _DECLARED:
         if options[name] is not None:
-            raise InputError(f"the catalog says what --{name.replace('_', '-')} would; leave it out")
+            raise InputError(f"the catalog decides --{name.replace('_', '-')}; leave it out")
     if options["rows_per_user_and_item"] != 1:
-        raise InputError("the catalog says what --rows-per-user-and-item would; count rows with --sql and COUNT(*)")
+        raise InputError("the catalog decides --rows-per-user-and-item; count rows with --sql and COUNT(*)")
     return _of_options(method, options) if options["sql"] is None else _of_statement(method, options)
 
 
@@ -160,7 +160,7 @@ def _of_options(method: str, options: dict[str, Any]) -> Select:
     from discreet.query.sql import parse_where
 
     if not options["item"]:
-        raise InputError("say what to count: --item COL, or a statement with --sql")
+        raise InputError("give --item COL, or a statement with --sql")
     catalog = load_catalog(options["catalog"])
     user = catalog.datasets[catalog.find(options["source"])].user
     where = None if options["where"] is None else parse_where(options["where"])
@@ -173,12 +173,12 @@ def _of_statement(method: str, options: dict[str, Any]) -> Select:
 
     for name, flag in (("item", "--item"), ("where", "--where"), ("k", "-k")):
         if options.get(name):
-            raise InputError(f"the statement says what {flag} would; leave it out")
+            raise InputError(f"the statement decides {flag}; leave it out")
     select = parse_select(options["sql"])
     if select.dataset.casefold() != options["source"].casefold():
-        raise InputError(f"the statement asks about {select.dataset!r}, and not about {options['source']!r}")
+        raise InputError(f"the statement queries {select.dataset!r}, not {options['source']!r}")
     if method == "top" and select.items and select.k is None:
-        raise InputError("a statement without LIMIT asks for as many counts as can be had: discreet release")
+        raise InputError("a statement without LIMIT needs discreet release")
     if method == "release" and select.k is not None:
-        raise InputError("a statement with LIMIT asks for a top k: discreet top")
+        raise InputError("a statement with LIMIT needs discreet top")
     return select

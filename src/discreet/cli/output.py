@@ -1,4 +1,4 @@
-"""Write releases to the terminal, to files and as pictures, and show progress."""
+"""Write releases to the terminal, to files and as plots, and show progress."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from discreet.release import Release
 
 
-_ENDINGS = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+_FORMATS = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table", "": "table"}
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """Where an answer goes.
+class Output:
+    """Where a release is written.
 
     Args:
         form: table, csv, json or parquet.
         output: a file, or None for standard output.
-        plot: a picture to draw too, or None.
+        plot: a file for a plot, or None.
         force: True to overwrite.
         quiet: True for no notes.
     """
@@ -43,35 +43,43 @@ class Delivery:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> Self:
-        """From the command's options."""
+        """Return the output that the options of a command name.
+
+        Raises:
+            InputError: the file has an ending that chooses no format.
+        """
         output, plot = (None if options[name] is None else Path(options[name]) for name in ("output", "plot"))
-        suggested = "table" if output is None else _ENDINGS.get(output.suffix.lower(), "table")
-        return cls(options["form"] or suggested, output, plot, options["force"], options["quiet"])
+        form = options["form"] or _FORMATS.get("" if output is None else output.suffix.lower())
+        if form is None:
+            raise InputError(
+                f"the ending of {str(output)!r} chooses no format; end it in .csv, .json, .parquet or .txt"
+            )
+        return cls(form, output, plot, options["force"], options["quiet"])
 
     def check(self, *, counts: bool) -> None:
-        """Refuse what could not be delivered, before anything is counted.
+        """Refuse what could not be written, before any data is read.
 
         Args:
-            counts: whether there will be counts to draw.
+            counts: whether there will be counts to plot.
 
         Raises:
             InputError: a file that exists, cannot be written, or has the wrong ending; matplotlib is missing.
         """
         if self.form == "parquet" and self.output is None:
-            raise InputError("parquet is not for terminals; say where to write it with --output")
+            raise InputError("parquet is not for terminals; name a file with --output")
         if self.plot is not None:
             if not counts:
-                raise InputError("labels without counts cannot be drawn")
-            check_picture(self.plot, force=self.force)
+                raise InputError("labels without counts cannot be plotted")
+            check_plot(self.plot, force=self.force)
         if self.output is not None:
             check_writable(self.output, force=self.force)
         if self.output is not None and self.plot is not None and self.output.resolve() == self.plot.resolve():
             raise InputError("the output and the plot cannot be the same file")
 
-    def deliver(self, release: Release) -> None:
-        """Write the answer, then the notes."""
+    def write(self, release: Release) -> None:
+        """Write the release, the plot and the notes."""
         if self.output is not None:
-            self._write(release, self.output)
+            self._write_file(release, self.output)
         else:
             click.echo(self._text(release), nl=False)
         if self.plot is not None:
@@ -79,7 +87,7 @@ class Delivery:
         if not self.quiet:
             click.echo("\n".join(notes(release)), err=True)
 
-    def _write(self, release: Release, path: Path) -> None:
+    def _write_file(self, release: Release, path: Path) -> None:
         if self.form == "parquet":
             release.to_parquet(path)
         else:
@@ -97,8 +105,8 @@ class Delivery:
                 return str(release)
 
 
-def check_picture(path: Path, *, force: bool) -> None:
-    """Refuse what no picture could be written to.
+def check_plot(path: Path, *, force: bool) -> None:
+    """Refuse a file that no plot can be written to.
 
     Raises:
         InputError: as in `check_writable`; another ending; matplotlib is missing.
@@ -112,7 +120,7 @@ def check_picture(path: Path, *, force: bool) -> None:
 
 
 def check_writable(path: Path, *, force: bool) -> None:
-    """Refuse what could not be written.
+    """Refuse a file that cannot be written.
 
     Raises:
         InputError: a file that exists (unless *force*), a folder, a folder that is missing or allows no writing.
@@ -120,7 +128,7 @@ def check_writable(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; name a file")
     if os.path.lexists(path) and not path.is_file():
-        raise InputError(f"{str(path)!r} is no ordinary file; name one that is, or that is not there yet")
+        raise InputError(f"{str(path)!r} is no regular file; name one that is, or one that does not exist")
     if path.exists() and not force:
         raise InputError(f"{str(path)!r} exists; --force overwrites it")
     if not path.parent.is_dir():
@@ -132,18 +140,18 @@ def check_writable(path: Path, *, force: bool) -> None:
 
 
 def notes(release: Release) -> list[str]:
-    """What people should know beside the items."""
+    """Return the notes below a release."""
     guarantee, wanted = release.guarantee, release.query.k
     share = f"{len(release)} of {wanted}" if wanted is not None else f"{len(release)}"
     spent = "" if release.charged.rho == 0 else f"; it used rho = {float(release.charged.rho):.3g}"
     lines = [f"{share} items by {release.mechanism} in {release.seconds:.2f} s", f"{guarantee}{spent}"]
     if wanted is not None and not release.complete:
-        lines.append("the others do not stand out enough; a larger epsilon or a smaller k finds more")
+        lines.append("the others do not stand out enough from the noise; a larger epsilon or a smaller k finds more")
     return lines
 
 
 class Progress:
-    """A progress bar on standard error for what takes longer than a second; called with a share from 0 to 1."""
+    """A progress bar on standard error, shown after a second; called with a share from 0 to 1."""
 
     def __init__(self, label: str, *, shown: bool) -> None:
         self._label = label

@@ -1,9 +1,10 @@
-"""discreet query and budget: a budget service as its analysts use it."""
+"""`discreet query` and `budget`: the analysts' commands for a budget service."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from discreet.cli.options import mechanism_option
-from discreet.cli.output import Delivery
+from discreet.cli.output import Output
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,17 +25,21 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
+_INTERRUPTED = (
+    "interrupted; if the service was reading data, the worst case is charged, and pays for the same query again"
+)
+
 _SERVICE = (
-    click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="Of the service."),
-    click.option("--key-file", metavar="FILE", help="Holds the key.  [default: what DISCREET_KEY holds]"),
+    click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
+    click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
     click.option(
-        "--timeout", type=float, default=300.0, show_default=True, metavar="SECONDS", help="With all attempts."
+        "--timeout", type=float, default=300.0, show_default=True, metavar="SECONDS", help="Of all attempts together."
     ),
 )
 _DELIVERY = (
     click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]"),
-    click.option("--output", metavar="FILE", help="Write there instead; .csv, .json, .parquet say the format."),
-    click.option("--plot", metavar="FILE", help="Draw the counts too: .png, .svg or .pdf."),
+    click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format."),
+    click.option("--plot", metavar="FILE", help="Plot the counts too: .png, .svg or .pdf."),
     click.option("--force", is_flag=True, help="Overwrite files."),
     click.option("--quiet", "-q", is_flag=True, help="No notes."),
 )
@@ -51,7 +56,7 @@ _ASKED = (
 
 
 def service_options(command: _Command) -> _Command:
-    """Add the options that say which service is asked, and with which key."""
+    """Add the options that name a service and a key."""
     for option in reversed(_SERVICE):
         command = option(command)
     return command
@@ -65,42 +70,46 @@ def _delivery_options(command: _Command) -> _Command:
 
 @click.command()
 @service_options
-@click.option("--sql", required=True, metavar="TEXT", help="The question as a SELECT.")
-@click.option("--epsilon", type=float, metavar="FLOAT", help="The most that the answer may have, with delta.")
+@click.option("--sql", required=True, metavar="TEXT", help="The query as a SELECT.")
+@click.option("--epsilon", type=float, metavar="FLOAT", help="The largest epsilon of the release, with delta.")
 @click.option("--delta", metavar="FLOAT", help="Goes with epsilon.")
 @click.option("--epsilon-per", metavar="FLOAT", help="Of one unit of information, instead of epsilon.")
 @click.option("--information", type=int, metavar="N", help="The most units of information, without LIMIT.")
 @click.option("--relative-error", metavar="FLOAT", help="What most counts should stay within, without LIMIT.")
 @mechanism_option("auto|gumbel|laplace|stable|pcr")
-@click.option("--noise", type=click.Choice(["gaussian", "laplace"]), help="By default the one that errs less.")
+@click.option("--noise", type=click.Choice(["gaussian", "laplace"]), help="By default the one with the smaller error.")
 @click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine.")
 @click.option("--no-counts", is_flag=True, help="Labels only.")
-@click.option("--estimate", is_flag=True, help="Say what it would cost; ask and pay nothing.")
+@click.option("--estimate", is_flag=True, help="Show what it would cost; nothing is read or charged.")
 @_delivery_options
 def query(sql: str, *, estimate: bool, **options: Any) -> None:
-    """Ask a budget service.
+    """Query a budget service.
 
-    What is not said, the service chooses. The key is in a file or in DISCREET_KEY, never on the command line, where
-    others see it. What fails on the way is asked again, and charged once.
+    The service chooses what is not given. The key is in a file or in DISCREET_KEY, never on the command line, where
+    others could see it. A request that fails on the way is sent again, and charged once.
     """
     asked = {name: options[name] for name in _ASKED} | {"counts": False if options["no_counts"] else None}
     if estimate:
         _estimate(sql, asked, options)
         return
-    delivery = Delivery.of(options)
-    delivery.check(counts=not options["no_counts"])
+    output = Output.of(options)
+    output.check(counts=not options["no_counts"])
     with open_client(options) as client:
-        answer = client.ask(sql, **asked)
-    delivery.deliver(answer.release)
-    if not delivery.quiet:
+        try:
+            answer = client.ask(sql, **asked)
+        except KeyboardInterrupt:
+            click.echo(f"discreet: {_INTERRUPTED}", err=True)
+            sys.exit(130)
+    output.write(answer.release)
+    if not output.quiet:
         click.echo("\n".join(notes(answer)), err=True)
 
 
 def open_client(options: dict[str, Any]) -> Client:
-    """The client that the options name; a key that others can read is noted, unless quiet.
+    """Return the client that the options name, with a note if others can read the key.
 
     Raises:
-        InputError: the URL is none, or there is no key.
+        InputError: the URL is malformed, or there is no key.
     """
     from discreet.client import Client
 
@@ -110,14 +119,14 @@ def open_client(options: dict[str, Any]) -> Client:
 
 
 def notes(answer: Answer) -> list[str]:
-    """What people should know of the price."""
+    """Return the notes about the charge."""
     charged = answer.charged
     if charged.rho or charged.delta:
         lines = [f"charged rho = {float(charged.rho):.3g}, delta = {float(charged.delta):.3g}"]
     else:
         lines = ["charged nothing" + (": it was paid for before" if answer.replayed else "")]
     if answer.mode == "observe":
-        lines.append("the budget is only watched, so nothing is guaranteed of all answers together")
+        lines.append("the account is only observed, so nothing is guaranteed for all releases together")
     return lines
 
 
@@ -132,7 +141,7 @@ def _estimate(sql: str, asked: dict[str, Any], options: dict[str, Any]) -> None:
 
 
 def estimate_as_text(estimate: Estimate) -> str:
-    """An estimate for people, with the names of `discreet plan`."""
+    """Return an estimate as text, with the names of `discreet plan`."""
     cost, privacy, expected = estimate.worst_cost, estimate.privacy, estimate.expected
     units = "" if estimate.information is None else f" ({estimate.information:,} units, {estimate.calls or 0:,} calls)"
     lines = {
@@ -149,14 +158,14 @@ def estimate_as_text(estimate: Estimate) -> str:
         lines["smallest count"] = f"about {expected.smallest_count:,}, more if many items are nearly as large"
     shown = [f"{name:<16}{text}" for name, text in lines.items()]
     if estimate.paid:
-        return "\n".join([*shown, f"{'budget':<16}it was paid for before: asking is free"])
+        return "\n".join([*shown, f"{'budget':<16}it was paid for before and is free"])
     return "\n".join([*shown, *(f"{'budget':<16}{_fit(account)}" for account in estimate.accounts)])
 
 
 def _fit(account: Fit) -> str:
     left, after = account.left, account.left_after
     if not account.fits:
-        return f"{account.account} would refuse it: rho = {left.rho:.4g}, delta = {left.delta:.4g} are left"
+        return f"{account.account} refuses it: rho = {left.rho:.4g}, delta = {left.delta:.4g} are left"
     return f"{account.account} would have rho = {after.rho:.4g}, delta = {after.delta:.4g} left"
 
 
@@ -168,9 +177,9 @@ _WIDTH = 30
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--quiet", "-q", is_flag=True, help="No notes.")
 def budget(form: str, **options: Any) -> None:
-    """What is left of the account that a key belongs to, and of those that are charged with it.
+    """Show what is left of the account of a key, and of its parents, which are charged too.
 
-    In the bars, # is charged and = is held for questions under way.
+    In the bars, # is charged and = is held for queries that are being answered.
     """
     with open_client(options) as client:
         report = client.budget()
@@ -178,7 +187,7 @@ def budget(form: str, **options: Any) -> None:
 
 
 def budget_as_text(report: BudgetReport) -> str:
-    """An account and its parents, for people."""
+    """Return an account and its parents as text."""
     lines = [f"{report.account}  {_period(report)}", *_own_bars(report)]
     lines.append(
         f"  epsilon     {report.epsilon_spent:.4g} spent, {report.epsilon_left:.4g} left in one answer "
@@ -186,7 +195,7 @@ def budget_as_text(report: BudgetReport) -> str:
     )
     if report.forfeited.rho or report.forfeited.delta:
         lost = report.forfeited
-        lines.append(f"  forfeited   rho = {lost.rho:.4g}, delta = {lost.delta:.4g}: pays for asking the same again")
+        lines.append(f"  forfeited   rho = {lost.rho:.4g}, delta = {lost.delta:.4g}: pays for the same query again")
     if report.suspended_until is not None:
         lines.append(f"  suspended   until {moment(report.suspended_until)}: too many runs failed")
     lines += _closing(report.mode, report.resets_at)
@@ -244,14 +253,12 @@ def _closing(mode: str, resets_at: str | None) -> list[str]:
 
 
 def bar(charged: float, held: float, limit: float) -> str:
-    """How much is spent: "[####==....]".
-
-    What is spent is rounded up, so that a bar with room has room.
+    """Draw how much is spent: "[####==....]", rounded up, so that a bar with room left has room left.
 
     Args:
-        charged: of the limit.
-        held: likewise.
-        limit: at least 0; of nothing, nothing is left.
+        charged: of *limit*.
+        held: of *limit*.
+        limit: at least 0; a limit of 0 is spent.
     """
     if limit <= 0:
         return f"[{'#' * _WIDTH}]"
@@ -261,7 +268,7 @@ def bar(charged: float, held: float, limit: float) -> str:
 
 
 def moment(text: str) -> str:
-    """A time for people: to the minute, in UTC."""
+    """Return a time to the minute, in UTC."""
     try:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     except ValueError:

@@ -1,4 +1,4 @@
-"""discreet top, release and plan: private answers from a table or a catalog in this process."""
+"""`discreet top`, `release` and `plan`: query a table or a catalog in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from discreet.cli.options import (
     select_of,
     shared_options,
 )
-from discreet.cli.output import Delivery, Progress
+from discreet.cli.output import Output, Progress
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 @k_option
 @mechanism_option("auto|gumbel|laplace|stable")
 def top(**options: Any) -> None:
-    """The K items that most users have, with private counts.
+    """Release the K items that most users have, with private counts.
 
     SOURCE is a path or glob of Parquet or CSV files, a DuckDB file, the URL of an engine such as
-    postgresql://reader@host/database, or a dataset of --catalog. Fewer than K items are returned where the rest does
-    not stand out from the noise.
+    postgresql://reader@host/database, or a dataset of --catalog. Fewer than K items are released where the
+    rest does not stand out from the noise.
     """
     _ask("top", options)
 
@@ -53,7 +53,7 @@ def top(**options: Any) -> None:
 @relative_error_option
 @mechanism_option("pcr|laplace")
 def release(**options: Any) -> None:
-    """As many accurate counts as the guarantee allows, the largest first.
+    """Release as many accurate counts as the guarantee allows, the largest first.
 
     SOURCE is a path or glob of Parquet or CSV files, a DuckDB file, the URL of an engine such as
     postgresql://reader@host/database, or a dataset of --catalog.
@@ -62,22 +62,22 @@ def release(**options: Any) -> None:
 
 
 def _ask(method: str, options: dict[str, Any]) -> None:
-    delivery = Delivery.of(options)
+    output = Output.of(options)
     if options["catalog"] is not None:
         ask = _query_catalog(method, options)
     elif options["sql"] is not None:
-        raise InputError("a statement needs a catalog, which says what may be asked; give --catalog too")
+        raise InputError("a statement needs a catalog, which declares what may be queried; give --catalog too")
     else:
         ask = _query_source(method, options)
-    delivery.check(counts=not options.get("no_counts", False))
-    with warnings.catch_warnings(), Progress("counting", shown=not delivery.quiet) as progress:
-        warnings.simplefilter("ignore" if delivery.quiet else "always")
+    output.check(counts=not options.get("no_counts", False))
+    with warnings.catch_warnings(), Progress("counting", shown=not output.quiet) as progress:
+        warnings.simplefilter("ignore" if output.quiet else "always")
         answer = ask(progress)
-    delivery.deliver(answer)
+    output.write(answer)
 
 
 def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], Release]:
-    """The question about a source, ready to be asked."""
+    """Return a function that queries a source."""
     from discreet.table import scan
 
     require_columns(options)
@@ -97,7 +97,7 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
 
 
 def _query_catalog(method: str, options: dict[str, Any]) -> Callable[[Progress], Release]:
-    """The question about a dataset, ready to be asked."""
+    """Return a function that queries a dataset."""
     from discreet.warehouse import connect
 
     select = select_of(method, options)
@@ -126,7 +126,7 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
 
     if options["key"] is None:
         if options["data_version"] is not None:
-            raise InputError("a data version says something only with a key; give --key too")
+            raise InputError("--data-version has no effect without --key; give a key too")
         return None
     secret = read_key(options["key"], quiet=options["quiet"])
     version = table.data_version if options["data_version"] is None else options["data_version"]
@@ -139,7 +139,7 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
 @shared_options
 @catalog_options
 @click.option("-k", "k", type=int, help="Plan a top K; without it, a release.")
-@click.option("--epsilon-per", metavar="FLOAT", help="Price each unit, as LinkedIn does (0.15), not the question.")
+@click.option("--epsilon-per", metavar="FLOAT", help="Price each unit, as LinkedIn does (0.15), instead of the query.")
 @click.option("--delta-per", default="1e-10", show_default=True, metavar="FLOAT", help="With --epsilon-per: of a call.")
 @click.option(
     "--information", type=int, default=100, show_default=True, metavar="N", help="With it: the most units of a release."
@@ -148,10 +148,10 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
 @mechanism_option("auto|gumbel|laplace|stable|pcr")
 @click.pass_context
 def plan(context: click.Context, /, **options: Any) -> None:
-    """What `top` (with -k) or `release` (without) would do with the same arguments.
+    """Show what `top` (with -k) or `release` (without) would do with the same arguments.
 
-    Says the mechanism, the worst-case cost, the standard error to expect and the smallest count that can appear.
-    SOURCE is not opened, so its columns are taken on trust; or it is a dataset of --catalog, of which no row is read.
+    Shows the mechanism, the worst-case cost, the expected standard error and the smallest count that can appear.
+    SOURCE is not opened, so its columns are not checked; or it is a dataset of --catalog, of which no row is read.
     """
     if options["form"] not in {None, "table", "json"}:
         raise InputError("a plan is printed as table or json")
@@ -159,7 +159,7 @@ def plan(context: click.Context, /, **options: Any) -> None:
     if options["catalog"] is not None:
         made = _plan_catalog(options, per)
     elif options["sql"] is not None:
-        raise InputError("a statement needs a catalog, which says what may be asked; give --catalog too")
+        raise InputError("a statement needs a catalog, which declares what may be queried; give --catalog too")
     else:
         made = _plan_source(options, per)
     click.echo(json.dumps(plan_as_dict(made), indent=2) if options["form"] == "json" else plan_as_text(made))
@@ -175,7 +175,7 @@ def _price(context: click.Context, options: dict[str, Any]) -> PerUnit | None:
         return None
     for name in ("epsilon", "delta"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise InputError(f"a question has a price per unit, or an epsilon and a delta; leave --{name} out")
+            raise InputError(f"a query has a price per unit, or an epsilon and a delta; leave --{name} out")
     return PerUnit(epsilon, delta, information)
 
 
@@ -210,7 +210,7 @@ def _plan_catalog(options: dict[str, Any], per: PerUnit | None) -> Plan:
 
 
 def plan_as_dict(plan: Plan) -> dict[str, Any]:
-    """A plan as plain values.
+    """Return a plan as plain values.
 
     Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, reads, query.
     """
@@ -232,7 +232,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
 
 
 def plan_as_text(plan: Plan) -> str:
-    """A plan for people."""
+    """Return a plan as text."""
     expected, cost = plan.expectation, plan.worst_cost
     lines = {
         "mechanism": plan.mechanism.name,
@@ -260,6 +260,6 @@ def plan_as_text(plan: Plan) -> str:
 
 
 def _sum_error(plan: Plan) -> float | None:
-    """The standard error of a sum, in the column's own units, or None without sums."""
+    """Return the standard error of a sum in units of the column, or None without sums."""
     error, summed = plan.expectation.sum_std_error, plan.query.summed
     return None if error is None or summed is None else error / 10**summed.scale

@@ -1,4 +1,4 @@
-"""discreet init, serve and key: set up and run a budget service."""
+"""`discreet init`, `serve` and `key`: set up and run a budget service."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def require_service() -> None:
-    """Refuse what needs the libraries of the service where they are missing.
-
-    Raises:
-        InputError: they are.
-    """
+    """Raise `InputError` if a library of the service is missing."""
     try:
         import fastapi
         import httpx
@@ -34,23 +30,21 @@ def require_service() -> None:
         import structlog
         import uvicorn
     except ImportError as error:
-        raise InputError(
-            f"the service needs {error.name}; install what it needs with: pip install 'discreet[service]'"
-        ) from None
+        raise InputError(f"the service needs {error.name}; install it with: pip install 'discreet[service]'") from None
     del fastapi, httpx, joserfc, prometheus_client, structlog, uvicorn
 
 
 @click.command()
 @click.argument("settings", default="discreet.toml", metavar="[SETTINGS]")
-@click.option("--host", metavar="ADDRESS", help="Where to listen, instead of what SETTINGS says.")
-@click.option("--port", type=int, metavar="N", help="Likewise; 0 for any free port.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen at, instead of that of SETTINGS.")
+@click.option("--port", type=int, metavar="N", help="Port, likewise; 0 for any free one.")
 @click.option("--workers", type=int, metavar="N", help="Processes; more than one need a PostgreSQL store.")
-@click.option("--schema", is_flag=True, help="Print the JSON schema of settings files, for editors, and stop.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of settings files and exit.")
 def serve(settings: str, *, schema: bool, **overrides: Any) -> None:
     """Serve private answers over HTTP.
 
-    SETTINGS is a TOML file, discreet.toml if it is left out; discreet init writes one. The log goes to standard output.
-    SIGTERM and Ctrl-C stop the service: it takes no more questions and finishes those under way.
+    SETTINGS is a TOML file, by default discreet.toml; discreet init writes one. The log goes to standard output.
+    SIGTERM and Ctrl-C stop the service: it accepts no more queries and finishes those in progress.
     """
     require_service()
     from discreet.service.settings import load_settings, settings_schema
@@ -76,16 +70,16 @@ def _announce(url: str) -> None:
 
 @click.command()
 @click.argument("folder", default=".", metavar="[FOLDER]")
-@click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of data that is made up.")
+@click.option("--catalog", metavar="FILE", help="Serve this catalog, instead of example data.")
 @click.option("--store", metavar="URL", help="Keep budgets in this empty PostgreSQL database, instead of a file.")
 @click.option("--password-env", metavar="NAME", help="The environment variable that holds its password.")
-@click.option("--force", is_flag=True, help="Put files aside that are there already.")
+@click.option("--force", is_flag=True, help="Rename existing files.")
 def init(folder: str, *, catalog: str | None, store: str | None, password_env: str | None, force: bool) -> None:
-    """Start a budget service.
+    """Set up a budget service.
 
-    Writes into FOLDER (here, if it is left out) settings, a catalog with a little table that is made up, the keys for
-    noise and witness, and a store with first accounts, and prints the first API keys, which are kept nowhere. After
-    that, discreet serve works. All of it is written, or nothing.
+    Writes settings, a catalog with an example table, the keys for noise and checkpoints, and a store with first
+    accounts to FOLDER (by default the current one), and prints the first API keys, which are stored nowhere. Then
+    discreet serve works. Either everything is written or nothing.
     """
     require_service()
     from discreet.service.init_project import found
@@ -103,10 +97,10 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
 
 
 def store_named(url: str, password_env: str | None) -> Store:
-    """The store that the command line names.
+    """Return the store that the command line names.
 
     Raises:
-        InputError: it cannot be one.
+        InputError: its URL is invalid.
     """
     from pydantic import ValidationError
 
@@ -124,15 +118,15 @@ def _told(founded: Project) -> str:
     question = founded.question or "SELECT ..."
     keys = founded.keys
     return f"""\
-These keys are shown now and never again; give each to whom it belongs.
-  admin    {keys["admin"]}   makes keys
-  officer  {keys["officer"]}   opens accounts, sets limits, grants data
-  analyst  {keys["analyst"]}   asks, as ann@example
+These API keys are shown once and stored nowhere.
+  admin    {keys["admin"]}   creates API keys
+  officer  {keys["officer"]}   creates accounts, sets limits, grants data
+  analyst  {keys["analyst"]}   queries, as ann@example
 
 Start the service:
   discreet serve {founded.settings}
 
-Ask, in another terminal:
+Query it, in another terminal:
   export DISCREET_URL=http://127.0.0.1:8080 DISCREET_KEY={keys["analyst"]}
   discreet query --sql "{question}"
   discreet budget
@@ -142,40 +136,40 @@ Ask, in another terminal:
 
 @click.group()
 def key() -> None:
-    """Secrets of the service."""
+    """Create secrets and API keys of the service."""
 
 
 @key.command()
 @click.argument("file")
-@click.option("--force", is_flag=True, help="Replace a key that is there; it is put aside, not lost.")
+@click.option("--force", is_flag=True, help="Replace an existing key, which is renamed, not lost.")
 def new(file: str, *, force: bool) -> None:
     """Write a new secret of 32 random bytes.
 
-    FILE is for noise (discreet top --key, noise.key_file) or for signing (witness.signing_key_file). Nobody but you can
-    read it. A key that is there already is never overwritten: with --force it gets another name.
+    FILE is for noise (discreet top --key, noise.key_file) or for signing (witness.signing_key_file). Only you can read
+    it. An existing key is never overwritten: with --force it is renamed.
     """
     from discreet.service.secrets import write_secret
 
     path = Path(file)
     if os.path.lexists(path):
         if not force:
-            raise InputError(f"{file!r} exists; --force puts it aside and makes another")
+            raise InputError(f"{file!r} exists; --force renames it and writes a new one")
         aside = path.with_name(f"{path.name}.{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
         if os.path.lexists(aside):
-            raise InputError(f"{str(aside)!r} exists, so {file!r} cannot be put aside")
+            raise InputError(f"{str(aside)!r} exists, so {file!r} cannot be renamed")
         path.rename(aside)
-        click.echo(f"note: the key that was there is {aside.name} now", err=True)
+        click.echo(f"note: the existing key was renamed to {aside.name}", err=True)
     write_secret(path, secrets.token_bytes(32))
 
 
 @key.command()
 @click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
-@click.option("--reason", required=True, help="Why; it is kept in the ledger.")
+@click.option("--reason", required=True, help="Recorded in the ledger.")
 def admin(config: str, reason: str) -> None:
-    """Make an API key for an administrator.
+    """Create an API key for an administrator.
 
-    For when the last one is lost: whoever has the store may. An SQLite store must not be served meanwhile. Prints the
-    key, which is kept nowhere.
+    Use it if the last one was lost; access to the store is enough. An SQLite store must not be in use by a service.
+    Prints the key, which is stored nowhere.
     """
     require_service()
     from discreet.budget.manager import BudgetManager
