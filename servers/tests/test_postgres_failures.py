@@ -165,9 +165,9 @@ def test_the_documented_account_reads_and_does_nothing_else(owner, run, postgres
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda url: url.replace(":reader@", ":wrong@"), r"lets nobody in as 'reader'"),
-        (lambda url: url.replace("/reader:", "/nobody:"), r"lets nobody in as 'nobody'"),
-        (lambda url: url.replace("/library", "/nowhere"), r"lets nobody in as 'reader'"),
+        (lambda url: url.replace(":reader@", ":wrong@"), r"refuses 'reader'"),
+        (lambda url: url.replace("/reader:", "/nobody:"), r"refuses 'nobody'"),
+        (lambda url: url.replace("/library", "/nowhere"), r"refuses 'reader'"),
         (lambda url: re.sub(r":\d+/", f":{process.free_port()}/", url), r"no PostgreSQL server that answers"),
         (lambda url: url.replace("127.0.0.1", "nowhere.invalid"), r"no PostgreSQL server that answers"),
         (lambda url: f"{url}?sslmode=require", r"lets nobody in|no PostgreSQL server that answers"),

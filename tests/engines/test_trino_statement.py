@@ -68,7 +68,12 @@ def test_sums_of_users_are_clipped_in_whole_units():
 def test_what_users_keep_hangs_on_the_md5_of_their_texts_in_utf8():
     """Lengths are of bytes, digits in lower case."""
     texts = ["CAST(u AS VARCHAR)", "CAST(i0 AS VARCHAR)"]
-    framed = "".join(f" || coalesce(CAST(length(to_utf8({text})) AS VARCHAR) || ':' || {text}, '-')" for text in texts)
+    sizes = [f"length(to_utf8({text}))" for text in texts]
+    framed = "".join(
+        f" || coalesce(CAST({size} AS VARCHAR) || ':' || "
+        f"CASE WHEN {size} > 10000 THEN lower(to_hex(md5(to_utf8({text})))) ELSE {text} END, '-')"
+        for text, size in zip(texts, sizes, strict=True)
+    )
     assert f"ORDER BY lower(to_hex(md5(to_utf8('00ff'{framed})))), i0 ASC NULLS FIRST) AS place" in _statement(
         "word", groups_per_user=3, seed=b"\x00\xff"
     )

@@ -63,6 +63,7 @@ _READ_AS = {
 }
 """The types that text in files without types is read as, by the kind of the constant it is compared with."""
 
+_CHANGED = "{} has changed since it was opened; open it again"
 _AS_TEXT = {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
 
 
@@ -129,13 +130,13 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         except OSError:
             changed = True
         if changed:
-            raise EngineUnreachable(f"{self._source.name} has changed since it was opened; open it again")
+            raise EngineUnreachable(_CHANGED.format(self._source.name))
 
     def _described(self) -> Mapping[str, Column]:
         try:
             version = self.data_version()
         except OSError:
-            raise EngineError(f"{self._source.name} cannot be read any more: a file is gone") from None
+            raise EngineUnreachable(_CHANGED.format(self._source.name)) from None
         if version != self._described_version:  # another file may have other columns
             self._columns, self._described_version = None, version
         return super()._described()
@@ -265,7 +266,7 @@ class DuckDBStatement(HeadStatement):
         return super().as_text(name, column)
 
     def size(self, text: str) -> str:
-        return f"CAST(strlen({text}) AS VARCHAR)"  # DuckDB's octet_length is for blobs
+        return f"strlen({text})"  # DuckDB's octet_length is for blobs
 
     def _by_bytes(self, column: str) -> str:
         """Return the column without its collation, which could make two texts one."""

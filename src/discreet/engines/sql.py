@@ -34,6 +34,9 @@ _SUMMED_DIGITS = 20
 _SCALED_DIGITS = 36
 """Digits of a decimal's type and digits behind its point, together: its product with 10^scale has room for both."""
 
+LONGEST_FRAMED = 10_000
+"""Bytes of a label or user in UTF-8 that enter the order of a user's items as they are; of longer ones, their MD5."""
+
 _MOMENTS = (Kind.DATE, Kind.TIMESTAMP)
 _LAST = {Kind.DATE: "9999-12-31", Kind.TIMESTAMP: "9999-12-31 23:59:59.999999"}
 _NEVER, _ALWAYS = "<>", "="  # of a column with itself: NULL stays NULL
@@ -263,8 +266,8 @@ class HeadStatement:
         return f"CAST({name} AS {self.text})"
 
     def size(self, text: str) -> str:
-        """Return the bytes of a text in UTF-8, as text."""
-        return f"CAST(octet_length({text}) AS {self.text})"
+        """Return the number of bytes of a text in UTF-8."""
+        return f"octet_length({text})"
 
     def digest(self, text: str) -> str:
         """Return MD5 in lower-case hexadecimal digits, compared by their bytes."""
@@ -346,11 +349,17 @@ class HeadStatement:
             counts += f", CAST(greatest(least({total}, {LARGEST_COUNT}), {-LARGEST_COUNT}) AS BIGINT) AS t"
         return f"SELECT {self._leading}{counts} FROM ({pairs}) AS p{self._grouped}"
 
+    def _framed(self, text: str) -> str:
+        size = self.size(text)
+        # Trino cannot concatenate more than a megabyte, which one user's label may have.
+        short = f"CASE WHEN {size} > {LONGEST_FRAMED} THEN {self.digest(text)} ELSE {text} END"
+        return f"CAST({size} AS {self.text}) || ':' || {short}"
+
     def _bounded(self, pairs: str, groups: int) -> str:
         """Keep so many items of each user, in an order that depends on the seed, the user and the item only."""
         texts = [self.as_text("u", self.request.user)]
         texts += [self.as_text(name, item) for name, item in zip(self._names, self.request.items, strict=True)]
-        framed = "".join(f" || coalesce({self.size(text)} || ':' || {text}, '-')" for text in texts)
+        framed = "".join(f" || coalesce({self._framed(text)}, '-')" for text in texts)
         digest = self.digest(f"'{self._seed.hex()}'{framed}")
         place = f"row_number() OVER (PARTITION BY u ORDER BY {digest}, {self.ordered()}) AS place"
         return f"SELECT * FROM (SELECT q.*, {place} FROM ({pairs}) AS q) AS o WHERE place <= {groups}"

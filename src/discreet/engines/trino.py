@@ -278,7 +278,7 @@ class TrinoStatement(HeadStatement):
         return self.label(column) if described.type == "uuid" else super().compared(column, kind)
 
     def size(self, text: str) -> str:
-        return f"CAST(length(to_utf8({text})) AS VARCHAR)"
+        return f"length(to_utf8({text}))"
 
     def digest(self, text: str) -> str:
         return f"lower(to_hex(md5(to_utf8({text}))))"
