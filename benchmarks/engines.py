@@ -16,7 +16,7 @@ from servers.urls import url_of, without_password
 
 from benchmarks.processes import made_table
 from benchmarks.timing import in_turns, table
-from discreet.catalog.load import load_catalog
+from discreet.catalog.loader import load_catalog
 from discreet.engines.opening import open_engine, parse_url
 from discreet.engines.pinot_cluster import OPTIONS
 from discreet.question import HeadRequest

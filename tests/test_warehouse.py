@@ -11,7 +11,7 @@ import pytest
 
 import discreet
 from discreet.budget import Budget
-from discreet.catalog.load import load_catalog
+from discreet.catalog.loader import load_catalog
 from discreet.errors import BudgetExceeded, EngineError, InputError, UnknownColumn
 from discreet.query.pricing import PRESETS, UnitCost
 from discreet.query.query import Measure, Select
@@ -266,7 +266,7 @@ def test_data_that_changes_while_it_is_counted_gets_no_noise(folder):
     )
     budget = Budget(1.0, 1e-6)
     with Warehouse(load_catalog(folder / "daily.toml"), clock=lambda: next(times)) as changing:
-        with pytest.raises(EngineError, match="got a new version while it was counted"):
+        with pytest.raises(EngineError, match="changed its version while the query ran"):
             changing.query(TOP, epsilon=0.1, budget=budget, key=KEY)
         assert budget.spent == changing.plan(TOP, epsilon=0.1, budget=budget).worst_cost
         assert len(changing.query(TOP, key=KEY)) == 3

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import discreet
-from discreet.catalog.load import CatalogError
+from discreet.catalog.loader import CatalogError
 from discreet.errors import DiscreetError, InputError
 
 THINGS = [

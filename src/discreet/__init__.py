@@ -17,7 +17,7 @@ from discreet._version import __version__
 
 if TYPE_CHECKING:
     from discreet.budget import Budget
-    from discreet.catalog.load import CatalogError
+    from discreet.catalog.loader import CatalogError
     from discreet.client import Client
     from discreet.errors import (
         BudgetExceeded,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.domain import listed
+from discreet.catalog.domains import listed
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
 from discreet.noise import Bits, KeyedBits, SystemBits
@@ -40,7 +40,7 @@ def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa:
             a pandas or Polars frame; or the URL of an engine: "postgresql://reader@host/database", "spark://host:7077",
             "sc://host:15002", "trino://user@host:8080/catalog/schema", "pinot://broker:8099". Labels in CSV files are
             read as the text they are.
-        user: the column that says whose a row is. Rows without a user are left out.
+        user: the column that identifies users. Rows without a user are left out.
         table: which table of a DuckDB file or an engine; may be left out if there is only one.
 
     Raises:
@@ -56,7 +56,7 @@ class Table:
 
     Args:
         engine: where its rows are counted.
-        user: the column that says whose a row is.
+        user: the column that identifies users.
         where: which rows count, or None for all.
     """
 

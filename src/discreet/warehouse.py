@@ -10,10 +10,9 @@ from fractions import Fraction
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Self
 
-from discreet.catalog.load import load_catalog
+from discreet.catalog.engine_pool import EnginePool, VersionedEngine
+from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
-from discreet.catalog.opened import OpenDatasets
-from discreet.catalog.steady import SteadyEngine
 from discreet.errors import InputError
 from discreet.noise import SystemBits
 from discreet.query.planning import items_of, make_plan, resolve
@@ -49,7 +48,7 @@ def connect(catalog: str | Path | Catalog) -> Warehouse:
     """
     given: object = catalog
     if not isinstance(given, str | PurePath | Catalog):
-        raise InputError("a catalog is the path of a TOML file, or what discreet.catalog.load.load_catalog returns")
+        raise InputError("a catalog is the path of a TOML file, or what discreet.catalog.loader.load_catalog returns")
     return Warehouse(given if isinstance(given, Catalog) else load_catalog(Path(given)))
 
 
@@ -69,7 +68,7 @@ class Warehouse:
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.catalog = catalog
-        self._open = OpenDatasets(catalog, clock, environment)
+        self._open = EnginePool(catalog, clock, environment)
 
     def viewed(self, catalog: Catalog) -> Warehouse:
         """The same datasets as somebody sees them who may ask less.
@@ -225,7 +224,7 @@ class Warehouse:
         """
         name = self.catalog.find(dataset)
         engine = self._open.engine(name)
-        return SteadyEngine(engine, name, lambda: version is None or self._open.version(name) == version)
+        return VersionedEngine(engine, name, lambda: version is None or self._open.version(name) == version)
 
     def data_version(self, dataset: str) -> str | None:
         """The version of a dataset's data now, or None if nobody says it; raises what `context` does."""
@@ -267,7 +266,7 @@ class Warehouse:
 class _View(Warehouse):
     """Of datasets that belong to another `Warehouse`, which closes them."""
 
-    def __init__(self, catalog: Catalog, opened: OpenDatasets) -> None:
+    def __init__(self, catalog: Catalog, opened: EnginePool) -> None:
         self.catalog = catalog
         self._open = opened
 

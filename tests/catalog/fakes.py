@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from discreet.catalog.load import load_catalog
+from discreet.catalog.loader import load_catalog
 from discreet.errors import EngineError, InputError
 
 if TYPE_CHECKING:

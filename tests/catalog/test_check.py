@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from discreet.catalog.check import check, misfits
-from discreet.catalog.connect import open_dataset
-from discreet.catalog.load import load_catalog
+from discreet.catalog.checks import check
+from discreet.catalog.engine_pool import misfits, open_dataset
+from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.errors import EngineError, InexactHead, InputError
 from discreet.question import Kind

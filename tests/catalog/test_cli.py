@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from discreet.catalog.schema import catalog_schema
+from discreet.catalog.loader import schema_of
+from discreet.catalog.model import Catalog
 from discreet.cli import main
 from discreet.cli.catalog import catalog
 from discreet.errors import InputError
@@ -109,7 +110,7 @@ def test_a_dataset_that_is_not_there_is_an_input_error(run):
 
 def test_schema_prints_the_schema(run):
     """As JSON."""
-    assert json.loads(run(GOOD, "schema").output) == catalog_schema()
+    assert json.loads(run(GOOD, "schema").output) == schema_of(Catalog)
 
 
 def test_init_prints_a_draft(run):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from discreet.catalog.domain import known_domain, known_labels
+from discreet.catalog.domains import known_domain, known_labels
 from discreet.errors import EngineError, InputError
 from tests.catalog.fakes import FakeEngine, dataset
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from discreet.catalog.check import check
+from discreet.catalog.checks import check
 from discreet.catalog.draft import draft_catalog
-from discreet.catalog.load import CatalogError, load_catalog
+from discreet.catalog.loader import CatalogError, load_catalog
 from discreet.catalog.toml import write_key, write_text
 from discreet.engines import opening
 from discreet.errors import InputError, UnknownColumn
@@ -66,7 +66,7 @@ def test_a_draft_allows_nothing(tmp_path, saved, source):
     with pytest.raises(CatalogError) as caught:
         load_catalog(path)
     assert [mistake.mistake for mistake in caught.value.mistakes] == [
-        "'columns' is missing: what may be asked about each column"
+        "'columns' is missing: what may be queried of each column"
     ]
 
 

@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 from pydantic import ValidationError
 
-from discreet.catalog.load import CatalogError, load_catalog
-from discreet.catalog.mistakes import mistakes_in
+from discreet.catalog.loader import CatalogError, load_catalog
+from discreet.catalog.validation_errors import validation_errors
 from discreet.errors import InputError
 from tests.catalog.cases import read_cases
 
@@ -100,7 +100,7 @@ def test_a_mistake_that_we_have_no_words_for_is_told_without_those_of_pydantic()
     error = ValidationError.from_exception_data(
         "Catalog", [{"type": "url_parsing", "loc": location, "ctx": {"error": "x"}}]
     )
-    assert [str(mistake) for mistake in mistakes_in(error)] == ["datasets.d.user: is not what this setting takes"]
+    assert [str(mistake) for mistake in validation_errors(error)] == ["datasets.d.user: is not what this setting takes"]
 
 
 def test_the_words_of_pydantic_are_known():

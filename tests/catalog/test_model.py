@@ -12,10 +12,9 @@ from fractions import Fraction
 import pytest
 from pydantic import ValidationError
 
-from discreet.catalog.column import Clip, LabelFile
-from discreet.catalog.load import load_catalog
-from discreet.catalog.schedule import Schedule
-from discreet.catalog.settings import OwnersQuery
+from discreet.catalog.fields import OwnerQuery
+from discreet.catalog.loader import load_catalog
+from discreet.catalog.model import Clip, LabelFile, Schedule
 from discreet.errors import InputError
 from discreet.question import Kind, Summed
 from discreet.values import Sensitivity
@@ -82,7 +81,7 @@ def test_every_setting_is_read(load, tmp_path):
     assert columns["price"].domain == (1, Decimal("0.5"))
     assert columns["day"].domain == (datetime.date(2026, 11, 20),)
     assert columns["at"].domain == (datetime.datetime(2026, 11, 20, 12),)
-    assert columns["country of residence"].domain == OwnersQuery(query="SELECT code FROM countries")
+    assert columns["country of residence"].domain == OwnerQuery(query="SELECT code FROM countries")
     assert columns["campaign"].domain == LabelFile(file=str(tmp_path / "campaigns.csv"))
 
 

@@ -8,8 +8,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from discreet.catalog.opened import OpenDatasets
-from discreet.catalog.steady import SteadyEngine
+from discreet.catalog.engine_pool import EnginePool, VersionedEngine
 from discreet.engines import opening
 from discreet.errors import (
     EngineError,
@@ -65,7 +64,7 @@ def opened(tmp_path, monkeypatch):
         made = []
         monkeypatch.setattr(opening, "open_engine", opening_of)
         clock = lambda: datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)  # noqa: E731 - an argument
-        return OpenDatasets(catalog_of(tmp_path, settings), clock, {}), made
+        return EnginePool(catalog_of(tmp_path, settings), clock, {}), made
 
     return open_
 
@@ -184,7 +183,7 @@ def test_scales_are_asked_for_once(opened):
 )
 def test_an_engine_that_fails_names_the_dataset_only(error, sentence):
     """The kind of the error stays; the engine's own sentence is the cause."""
-    engine = SteadyEngine(Engine(error), "d", lambda: True)
+    engine = VersionedEngine(Engine(error), "d", lambda: True)
     with pytest.raises(type(error)) as told:
         engine.head(REQUEST)
     assert type(told.value) is type(error)
@@ -197,7 +196,7 @@ def test_a_question_that_an_engine_cannot_answer_keeps_its_sentence():
     """It speaks of the question."""
     error = InputError("Pinot cannot keep missing labels")
     with pytest.raises(InputError) as told:
-        SteadyEngine(Engine(error), "d", lambda: True).head(REQUEST)
+        VersionedEngine(Engine(error), "d", lambda: True).head(REQUEST)
     assert told.value is error
 
 
@@ -206,7 +205,7 @@ def test_a_version_that_cannot_be_read_after_counting_is_no_unreachable_engine(o
     engine = Engine()
     datasets, _ = opened('data_version = { query = "SELECT gone" }', engine)
     engine.fetch = lambda _: (_ for _ in ()).throw(EngineUnreachable("db.internal is down"))
-    steady = SteadyEngine(engine, "d", lambda: datasets.version("d") == "1")
+    steady = VersionedEngine(engine, "d", lambda: datasets.version("d") == "1")
     with pytest.raises(EngineError) as told:
         steady.head(REQUEST)
     assert not isinstance(told.value, EngineUnreachable)
@@ -215,7 +214,7 @@ def test_a_version_that_cannot_be_read_after_counting_is_no_unreachable_engine(o
 def test_a_steady_engine_is_the_engine_otherwise():
     """Columns, digits, versions, statements, heads with all arguments, and closing."""
     inner = Engine()
-    engine = SteadyEngine(inner, "d", lambda: True)
+    engine = VersionedEngine(inner, "d", lambda: True)
     assert engine.name == "d"
     assert engine.columns() == COLUMNS
     assert (engine.scale("a"), engine.data_version()) == (2, "1")

@@ -17,7 +17,7 @@ import uvicorn
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.catalog.load import load_catalog
+from discreet.catalog.loader import load_catalog
 from discreet.service.app import create_app
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.grants import grant_name, grant_text

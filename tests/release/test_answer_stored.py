@@ -17,7 +17,7 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, InFlight, Replay, Settled, State
 from discreet.budget.stored import StoredBudget
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.catalog.load import load_catalog
+from discreet.catalog.loader import load_catalog
 from discreet.errors import EngineError, InputError
 from discreet.noise import SystemBits
 from discreet.question import HeadRequest, Summed

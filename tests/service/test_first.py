@@ -12,7 +12,7 @@ import pytest
 
 from discreet.budget.errors import StoreBehind, StoreUnavailable
 from discreet.budget.model import Sliding
-from discreet.catalog.load import CatalogError
+from discreet.catalog.loader import CatalogError
 from discreet.errors import InputError
 from discreet.service import init_project as first
 from discreet.service import init_project as staging

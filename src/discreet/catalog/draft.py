@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from discreet.catalog.column import KINDS
-from discreet.catalog.connect import read_password
-from discreet.catalog.settings import secret_in
+from discreet.catalog.engine_pool import read_password
+from discreet.catalog.fields import secret_in
+from discreet.catalog.model import KINDS
 from discreet.catalog.toml import write_key, write_text
 from discreet.errors import InputError, UnknownColumn
 from discreet.question import Kind
@@ -52,7 +52,7 @@ def draft_catalog(
 
     Args:
         source: a path or pattern of files, a DuckDB file, or the URL of an engine.
-        user: the column that says whose a row is.
+        user: the column that identifies users.
         environment: the variables in which passwords are.
         table: the table of an engine, or of a DuckDB file with several.
         password_env: the variable in which the engine's password is, if it needs one.

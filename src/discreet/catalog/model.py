@@ -1,66 +1,273 @@
-"""The catalog as frozen values: what may be asked, as the owner of the data declared it.
+"""The catalog as frozen values: what may be queried, as declared by the data owner.
 
-Nothing is read here, neither data nor files; `discreet.catalog.load` makes a `Catalog` from a file.
+No data and no files are read here; `discreet.catalog.loader` reads a `Catalog` from a file.
 """
 
+import datetime
 import difflib
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from decimal import Decimal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
-from discreet.catalog.column import Column
-from discreet.catalog.schedule import Version
-from discreet.catalog.settings import Name, Place, Statement, Table, Text, Url, Variable, frozen, mistake, mistake_above
+from discreet.catalog.fields import (
+    Name,
+    Number,
+    OwnerQuery,
+    Place,
+    Statement,
+    Table,
+    Text,
+    Url,
+    Variable,
+    forms,
+    frozen,
+    invalid,
+    invalid_parent,
+)
 from discreet.errors import InputError
-from discreet.question import Summed
+from discreet.question import Kind, Summed
 from discreet.values import Sensitivity
+
+
+class Schedule(Table):
+    """When the data changes: the version is the time of the last change."""
+
+    schedule: Literal["hourly", "daily", "weekly", "monthly"] = Field(
+        description="How often the data changes; a monthly schedule is for the first of the month."
+    )
+    at: str = Field(
+        pattern="^([01][0-9]|2[0-3])?:[0-5][0-9]$",
+        description='When the new data is complete, such as "04:00"; if hourly, the minute, such as ":15".',
+    )
+    zone: Text = Field(description="The time zone of that clock, such as Europe/Berlin.")
+    day: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] | None = Field(
+        default=None, validate_default=True, description="The day of a weekly schedule."
+    )
+
+    @field_validator("at")
+    @classmethod
+    def _check_at(cls, at: str, info: ValidationInfo) -> str:
+        hourly = at.startswith(":")
+        if info.data.get("schedule") == "hourly" and not hourly:
+            raise invalid('must be the minute of an hourly schedule, such as ":15"')
+        if info.data.get("schedule", "hourly") != "hourly" and hourly:
+            raise invalid('must be a time of the day, such as "04:00"')
+        return at
+
+    @field_validator("zone")
+    @classmethod
+    def _check_zone(cls, zone: str, info: ValidationInfo) -> str:
+        wrong = info.context.check_zone(zone) if info.context else None
+        if wrong is not None:
+            raise invalid(wrong)
+        return zone
+
+    @field_validator("day")
+    @classmethod
+    def _check_day(cls, day: str | None, info: ValidationInfo) -> str | None:
+        schedule = info.data.get("schedule")
+        if schedule == "weekly" and day is None:
+            raise invalid_parent('needs the day of a weekly schedule, such as day = "monday"')
+        if schedule not in {"weekly", None} and day is not None:
+            raise invalid("is for weekly schedules only")
+        return day
+
+
+Version = Annotated[
+    Annotated[Text, Tag("~text")] | Annotated[Schedule, Tag("~schedule")] | Annotated[OwnerQuery, Tag("~query")],
+    forms('must be text in quotes, { schedule = "daily", at = "04:00", zone = "..." } or { query = "SELECT ..." }'),
+]
+
+
+Label: TypeAlias = str | int | bool | Decimal | datetime.date
+ColumnType: TypeAlias = Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
+
+DOMAIN_MOST = 1_000_000
+"""Items in a known domain, of one column or of several together."""
+
+KINDS: Mapping[ColumnType, Kind] = {
+    "text": Kind.TEXT,
+    "integer": Kind.INTEGER,
+    "decimal": Kind.DECIMAL,
+    "boolean": Kind.BOOLEAN,
+    "date": Kind.DATE,
+    "timestamp": Kind.TIMESTAMP,
+    "float": Kind.FLOAT,
+}
+"""The kind of each column type."""
+
+_NUMBERS = ("integer", "decimal")
+_LABELS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "text": ((str,), "text in quotes"),
+    "integer": ((int,), "whole numbers"),
+    "decimal": ((int, Decimal), "numbers"),
+    "boolean": ((bool,), "true or false"),
+    "date": ((datetime.date,), "dates without quotes, such as 2026-11-20"),
+    "timestamp": ((datetime.datetime,), "timestamps without quotes and zone, such as 2026-11-20T12:00:00"),
+}
+"""The Python types of labels in a list and their description, by the type of the column."""
+
+
+def _labels(value: Any) -> tuple[Label, ...]:  # noqa: ANN401 - a list of any TOML values
+    if not 1 <= len(value) <= DOMAIN_MOST:
+        raise invalid(f"must list from 1 to {DOMAIN_MOST:,} labels")
+    return tuple(value)
+
+
+def _is_label(value: object, type_: str) -> bool:
+    types, _ = _LABELS[type_]
+    if type(value) not in types or (isinstance(value, Decimal) and not value.is_finite()):
+        return False  # not isinstance(): True is not a whole number, and a datetime is not a date
+    return not (isinstance(value, datetime.datetime) and value.tzinfo)
+
+
+class Clip(Table):
+    """The bounds that one user's sum for one item is clipped to."""
+
+    low: Number = Field(description="The sum of one user for one item is raised to this.")
+    high: Number = Field(description="The sum of one user for one item is lowered to this.")
+
+    @field_validator("high")
+    @classmethod
+    def _check_high(cls, high: Number, info: ValidationInfo) -> Number:
+        if "low" in info.data and high <= info.data["low"]:
+            raise invalid("must be above low")
+        return high
+
+
+class LabelFile(Table):
+    """Labels in a file."""
+
+    file: Place = Field(description="A CSV or Parquet file that has a column of the same name.")
+
+
+Domain = Annotated[
+    Annotated[
+        tuple[Label, ...],
+        PlainValidator(_labels),
+        WithJsonSchema({"type": "array", "minItems": 1, "maxItems": DOMAIN_MOST, "uniqueItems": True}),
+        Tag("~list"),
+    ]
+    | Annotated[OwnerQuery, Tag("~query")]
+    | Annotated[LabelFile, Tag("~file")],
+    forms('must be a list of labels, { query = "SELECT ..." } or { file = "..." }'),
+]
+
+
+class Column(Table):
+    """What may be queried of a column; nothing that is not declared."""
+
+    type: ColumnType = Field(description="What the column holds. A float column can only be filtered.")
+    group: bool = Field(default=False, description="True if it may be grouped by, and so name items.")
+    filter: bool = Field(default=False, description="True if filters (WHERE) may use it.")
+    sum: Clip | None = Field(
+        default=None, description="Allows SUM and AVG: each user's sum for an item is clipped to these bounds."
+    )
+    domain: Domain | None = Field(default=None, description="All possible items, if they are known in advance.")
+
+    @field_validator("group")
+    @classmethod
+    def _check_group(cls, group: bool, info: ValidationInfo) -> bool:
+        if group and info.data.get("type") == "float":
+            raise invalid("must not be true: engines disagree which floating-point numbers are equal")
+        return group
+
+    @field_validator("sum")
+    @classmethod
+    def _check_sum(cls, clip: Clip | None, info: ValidationInfo) -> Clip | None:
+        type_ = info.data.get("type")
+        if clip is not None and type_ is not None and type_ not in _NUMBERS:
+            raise invalid("is for integer and decimal columns only")
+        if clip is not None and type_ == "integer" and {clip.low.denominator, clip.high.denominator} != {1}:
+            raise invalid("must have whole bounds, because the column holds whole numbers")
+        return clip
+
+    @field_validator("domain")
+    @classmethod
+    def _check_domain(cls, domain: Domain | None, info: ValidationInfo) -> Domain | None:
+        if domain is not None and info.data.get("group") is False:
+            raise invalid("is for columns that may be grouped: set group = true")
+        type_ = info.data.get("type", "")
+        if not isinstance(domain, tuple) or type_ not in _LABELS:
+            return domain
+        if not all(_is_label(label, type_) for label in domain):
+            raise invalid(f"must list {_LABELS[type_][1]}, because the column is declared {type_}")
+        if len(set(domain)) < len(domain):
+            raise invalid("must not list a label twice")
+        if type_ == "decimal":  # Arrow needs one type
+            return tuple(Decimal(label) if isinstance(label, int) else label for label in domain)
+        return domain
+
+    @model_validator(mode="after")
+    def _check_use(self) -> "Column":
+        if not (self.group or self.filter or self.sum):
+            raise invalid("allows nothing; set group, filter or sum, or leave the column out")
+        return self
+
+    @property
+    def kind(self) -> Kind:
+        """What the column holds."""
+        return KINDS[self.type]
 
 
 def _is_asked(column: str, info: ValidationInfo) -> str:
     if column.casefold() == info.data.get("user", "").casefold():
-        raise mistake("is the user column, which nobody may ask about; leave it out")
+        raise invalid("is the user column, which may not be queried; leave it out")
     return column
 
 
 class EngineSettings(Table):
-    """An engine that several datasets may be in."""
+    """An engine, which several datasets may use."""
 
-    url: Url = Field(description="Where it is, such as postgresql://reader@db:5432/warehouse; never with a password.")
+    url: Url = Field(description="Its URL, such as postgresql://reader@db:5432/warehouse, without a password.")
     password_env: Variable | None = Field(
-        default=None, description="The environment variable that holds the password, if the engine needs one from us."
+        default=None, description="The environment variable that holds the password, if the engine needs one."
     )
-    timeout_seconds: int = Field(default=60, ge=1, le=86_400, description="How long a count may take.")
+    timeout_seconds: int = Field(default=60, ge=1, le=86_400, description="How long a query may take.")
 
 
 class Dataset(Table):
-    """A table, whose rows belong to users, and what may be asked about it."""
+    """A table whose rows belong to users, and what may be queried of it."""
 
-    description: Text | None = Field(default=None, description="What it is, for analysts.")
-    engine: str | None = Field(default=None, description="The engine it is in, one of those declared.")
+    description: Text | None = Field(default=None, description="A description for analysts.")
+    engine: str | None = Field(default=None, description="The engine that holds it, one of those declared.")
     source: Place | None = Field(
         default=None,
         validate_default=True,
-        description="Or the files it is: a path, a pattern or a URL. Paths begin at the folder of the catalog.",
+        description="Or its files: a path, a pattern or a URL. Relative paths start at the folder of the catalog.",
     )
     table: Text | None = Field(default=None, description="The table, with its schema; or the one of a DuckDB file.")
     view: Statement | None = Field(
         default=None,
         validate_default=True,
-        description="Or a SELECT that stands in place of a table. In it, the files of a source are called source.",
+        description="Or a SELECT in place of a table. In it, the files of a source are called source.",
     )
-    user: Text = Field(description="The column that says whose a row is. Nobody may ask about it.")
+    user: Text = Field(description="The column that identifies users. It cannot be queried.")
     groups_per_user: int | None = Field(
-        default=None, ge=1, le=2**31, description="So many random groups of a user are counted, the others are not."
+        default=None, ge=1, le=2**31, description="The most groups of one user that are counted, chosen at random."
     )
     rows_per_group: int | None = Field(
-        default=None, ge=1, le=2**31, description="Allows COUNT(*): so many rows of a user are counted in a group."
+        default=None,
+        ge=1,
+        le=2**31,
+        description="Allows COUNT(*): the most rows of one user counted in a group.",
     )
     missing_labels: Literal["drop", "keep"] = Field(
         default="drop", description="Rows without a label are left out (drop) or are a group of their own (keep)."
     )
     data_version: Version | None = Field(
-        default=None, description="Which state of the data it is. The same question about the same state is free."
+        default=None, description="The version of the data. The same query of the same version is free."
     )
     retention_days: int | None = Field(default=None, ge=1, le=36_500, description="After how many days rows are gone.")
     head_limit_most: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest head limit.")
@@ -69,20 +276,20 @@ class Dataset(Table):
         Mapping[Annotated[Text, AfterValidator(_is_asked)], Column],
         Field(min_length=1),
         AfterValidator(frozen),
-    ] = Field(description="What may be asked about each column. One that is not listed does not exist for analysts.")
+    ] = Field(description="What may be queried of each column. Others do not exist for analysts.")
 
     @field_validator("engine")
     @classmethod
     def _check_engine(cls, engine: str | None, info: ValidationInfo) -> str | None:
         if info.context and engine not in info.context.engines:
-            raise mistake(f"must be one of the declared engines: {', '.join(sorted(info.context.engines)) or 'none'}")
+            raise invalid(f"must be one of the declared engines: {', '.join(sorted(info.context.engines)) or 'none'}")
         return engine
 
     @field_validator("source")
     @classmethod
     def _check_source(cls, source: str | None, info: ValidationInfo) -> str | None:
         if "engine" in info.data and (info.data["engine"] is None) == (source is None):
-            raise mistake_above("needs either an engine or a source" + (", not both" if source else ""))
+            raise invalid_parent("needs either an engine or a source" + (", not both" if source else ""))
         return source
 
     @field_validator("view")
@@ -92,9 +299,9 @@ class Dataset(Table):
             return view
         table = info.data["table"]
         if table is not None and view is not None:
-            raise mistake_above("needs either a table or a view, not both")
+            raise invalid_parent("needs either a table or a view, not both")
         if table is None and view is None and info.data.get("engine") is not None and "source" in info.data:
-            raise mistake_above("needs either a table or a view")
+            raise invalid_parent("needs either a table or a view")
         return view
 
     @field_validator("k_most")
@@ -102,38 +309,38 @@ class Dataset(Table):
     def _check_k_most(cls, k_most: int | None, info: ValidationInfo) -> int | None:
         head_limit = info.data.get("head_limit_most")
         if k_most is not None and head_limit is not None and k_most > head_limit:
-            raise mistake("must be at most head_limit_most")
+            raise invalid("must be at most head_limit_most")
         return k_most
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one user can move the counts: in COUNT(*), or the distinct users where that is not allowed."""
+        """The sensitivity of COUNT(*), or of counts of distinct users where COUNT(*) is not allowed."""
         return Sensitivity(self.groups_per_user, self.rows_per_group or 1)
 
     @property
     def groupable(self) -> tuple[str, ...]:
-        """The columns that may name items."""
+        """The columns allowed in GROUP BY."""
         return tuple(name for name, column in self.columns.items() if column.group)
 
     @property
     def filterable(self) -> tuple[str, ...]:
-        """The columns that may stand in filters."""
+        """The columns allowed in filters."""
         return tuple(name for name, column in self.columns.items() if column.filter)
 
     @property
     def summable(self) -> tuple[str, ...]:
-        """The columns that may be summed and averaged."""
+        """The columns allowed in SUM and AVG."""
         return tuple(name for name, column in self.columns.items() if column.sum)
 
     def summed(self, column: str, scale: int = 0) -> Summed:
-        """How *column* is summed.
+        """Return the bounds that *column* is summed with.
 
         Args:
-            column: as the catalog has it.
-            scale: digits behind the point of the column in its table, at least 0.
+            column: as spelled in the catalog.
+            scale: digits after the decimal point of the column in its table, at least 0.
 
         Raises:
-            InputError: it may not be summed, or is clipped to bounds with more digits behind the point than it has.
+            InputError: it may not be summed, or its bounds have more digits after the point than the column.
         """
         clip = self.columns[column].sum if column in self.columns else None
         if clip is None:
@@ -146,17 +353,17 @@ class Dataset(Table):
 
 
 class Catalog(Table):
-    """What may be asked, declared by the owner of the data."""
+    """What may be queried, declared by the data owner."""
 
     engines: Annotated[Mapping[Name, EngineSettings], AfterValidator(frozen)] = Field(
-        default_factory=dict, validate_default=True, description="The engines that datasets are in, by a name of yours."
+        default_factory=dict, validate_default=True, description="The engines that hold datasets, by name."
     )
     datasets: Annotated[Mapping[Name, Dataset], Field(min_length=1), AfterValidator(frozen)] = Field(
-        description="What analysts may ask about, by the name that stands behind FROM."
+        description="What analysts may query, by its name in FROM."
     )
 
     def find(self, name: str) -> str:
-        """The dataset's name as it is declared; *name* may differ in case.
+        """Return the declared spelling of a dataset's name; *name* may differ in case.
 
         Raises:
             InputError: there is no such dataset.

@@ -1,4 +1,4 @@
-"""TOML: files of it, and names and text as it has them."""
+"""TOML: reading files, and writing keys and text."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def write_text(text: str) -> str:
-    """*text* in quotes, on one line."""
+    """Return *text* as a TOML string on one line."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML escapes what JSON does, and DEL
 
 
 def write_key(*names: str) -> str:
-    """The place of a table or setting: datasets.engagements."member id"."""
+    """Return names as a dotted TOML key: datasets.engagements."member id"."""
     return ".".join(name if _BARE.fullmatch(name) else write_text(name) for name in names)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a file holds; numbers with a point are exact.
+    """Return the contents of a file, with decimal numbers exact.
 
     Raises:
-        InputError: there is no such file, or it is not TOML; a sentence without the name of the file.
+        InputError: there is no such file, or it is not TOML; the message does not name the file.
     """
     try:
         text = path.read_bytes().decode("utf-8")

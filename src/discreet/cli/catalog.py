@@ -13,7 +13,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from discreet.catalog.mistakes import Finding
+    from discreet.catalog.validation_errors import Finding
 
 
 @click.group()
@@ -45,8 +45,8 @@ def check(context: click.Context, file: str, datasets: tuple[str, ...], form: st
 
 
 def _findings(file: str, datasets: tuple[str, ...]) -> list[Finding]:
-    from discreet.catalog.check import check
-    from discreet.catalog.load import CatalogError, load_catalog
+    from discreet.catalog.checks import check
+    from discreet.catalog.loader import CatalogError, load_catalog
 
     try:
         loaded = load_catalog(file)
@@ -61,9 +61,10 @@ def schema() -> None:
 
     With it, editors complete and check TOML files.
     """
-    from discreet.catalog.schema import catalog_schema
+    from discreet.catalog.loader import schema_of
+    from discreet.catalog.model import Catalog
 
-    click.echo(json.dumps(catalog_schema(), indent=2))
+    click.echo(json.dumps(schema_of(Catalog), indent=2))
 
 
 @catalog.command()

@@ -155,7 +155,7 @@ def select_of(method: str, options: dict[str, Any]) -> Select:
 
 
 def _of_options(method: str, options: dict[str, Any]) -> Select:
-    from discreet.catalog.load import load_catalog
+    from discreet.catalog.loader import load_catalog
     from discreet.query.query import Measure, Select
     from discreet.query.sql import parse_where
 

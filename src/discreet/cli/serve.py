@@ -104,13 +104,13 @@ def store_named(url: str, password_env: str | None) -> Store:
     """
     from pydantic import ValidationError
 
-    from discreet.catalog.mistakes import mistakes_in
+    from discreet.catalog.validation_errors import validation_errors
     from discreet.service.settings import Store
 
     try:
         return Store.model_validate({"url": url, "password_env": password_env}, context=Path.cwd())
     except ValidationError as error:
-        wrong = mistakes_in(error)[0]
+        wrong = validation_errors(error)[0]
     raise InputError(f"--{wrong.place.replace('url', 'store').replace('_', '-')} {wrong.mistake}")
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.catalog.connect import read_password
+from discreet.catalog.engine_pool import read_password
 from discreet.errors import InputError
 from discreet.noise.bits import SECRET_BYTES_LEAST
 

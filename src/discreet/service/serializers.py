@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from discreet.budget.model import Period as AccountPeriod
     from discreet.budget.model import Units as AccountUnits
     from discreet.budget.report import Report
-    from discreet.catalog.column import Column, Label
-    from discreet.catalog.model import Dataset
+    from discreet.catalog.model import Column, Dataset, Label
     from discreet.query.planning import Plan
     from discreet.service.settings import Limits
     from discreet.wire.administration import AskedPeriod, Limit, Payment

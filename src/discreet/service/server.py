@@ -22,7 +22,7 @@ from discreet._version import __version__
 from discreet.budget.checkpoints import CheckpointFile
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import LEASE_MOST_MS
-from discreet.catalog.load import load_catalog
+from discreet.catalog.loader import load_catalog
 from discreet.errors import DiscreetError, InputError
 from discreet.service.app import create_app
 from discreet.service.auth.api_keys import ApiKeys, Authenticator

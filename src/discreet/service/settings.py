@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
-from discreet.catalog.mistakes import Finding, mistakes_in
-from discreet.catalog.schema import schema_of
-from discreet.catalog.settings import Number, Table, Text, Variable, mistake, secret_in
+from discreet.catalog.fields import Number, Table, Text, Variable, invalid, secret_in
+from discreet.catalog.loader import schema_of
 from discreet.catalog.toml import read_toml
+from discreet.catalog.validation_errors import Finding, validation_errors
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
 from discreet.service.auth.identity import Role
@@ -30,9 +30,9 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 def _path(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - whatever the file holds
     if not isinstance(value, str | Path):
-        raise mistake("must be text in quotes")
+        raise invalid("must be text in quotes")
     if not str(value).strip() or "\0" in str(value):
-        raise mistake("must be the path of a file")
+        raise invalid("must be the path of a file")
     return Path(value) if info.context is None else info.context / value
 
 
@@ -42,7 +42,7 @@ File = Annotated[Path, BeforeValidator(_path)]
 def _between(low: Fraction, high: Fraction, said: str) -> AfterValidator:
     def check(value: Fraction) -> Fraction:
         if not low <= value <= high:
-            raise mistake(f"must be from {said}")
+            raise invalid(f"must be from {said}")
         return value
 
     return AfterValidator(check)
@@ -50,9 +50,9 @@ def _between(low: Fraction, high: Fraction, said: str) -> AfterValidator:
 
 def _epsilon(value: Any) -> float:  # noqa: ANN401 - whatever the file holds
     if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
-        raise mistake("must be a number")
+        raise invalid("must be a number")
     if not math.isfinite(value) or not 1e-6 <= value <= 100:
-        raise mistake("must be from 0.000001 to 100")
+        raise invalid("must be from 0.000001 to 100")
     return float(value)
 
 
@@ -65,7 +65,7 @@ def _proxy(text: str) -> str:
     try:
         ipaddress.ip_network(text)
     except ValueError:
-        raise mistake("must be an address such as 10.0.0.5 or a network such as 10.0.0.0/8") from None
+        raise invalid("must be an address such as 10.0.0.5 or a network such as 10.0.0.0/8") from None
     return text
 
 
@@ -74,7 +74,7 @@ def _store(url: str, info: ValidationInfo) -> str:
     if kind == "sqlite" and rest.strip() and not rest.startswith("//"):
         return url if info.context is None else f"sqlite:{info.context / rest}"
     if kind not in {"postgresql", "postgres"} or not rest.startswith("//") or secret_in(url):
-        raise mistake(
+        raise invalid(
             "must be sqlite:FILE, or a URL without a password such as postgresql://discreet@db:5432/budgets; "
             "password_env names the environment variable that holds it"
         )
@@ -85,13 +85,13 @@ def _issuer(url: str) -> str:
     parts = urlsplit("" if secret_in(url) else url)
     near = parts.scheme == "http" and parts.hostname in _LOOPBACK
     if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
-        raise mistake("must be the https URL of an issuer, such as https://login.example.org/realms/work")
+        raise invalid("must be the https URL of an issuer, such as https://login.example.org/realms/work")
     return url
 
 
 def _centre(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
-        raise mistake("must have up to 64 letters a to z, digits, dots, dashes and underscores")
+        raise invalid("must have up to 64 letters a to z, digits, dots, dashes and underscores")
     return name
 
 
@@ -99,14 +99,14 @@ def _peer(url: str) -> str:
     parts = urlsplit("" if secret_in(url) else url)
     near = parts.scheme == "http" and parts.hostname in _LOOPBACK
     if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
-        raise mistake("must be an https URL, such as https://discreet.dublin.example.org")
+        raise invalid("must be an https URL, such as https://discreet.dublin.example.org")
     return url.rstrip("/")
 
 
 def _endpoint(url: str) -> str:
     parts = urlsplit("" if secret_in(url) else url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise mistake("must be a URL without a password, such as http://collector:4318/v1/traces")
+        raise invalid("must be a URL without a password, such as http://collector:4318/v1/traces")
     return url
 
 
@@ -181,7 +181,7 @@ class Noise(Table):
     @model_validator(mode="after")
     def _check(self) -> "Noise":
         if (self.key_file is None) == (self.key_env is None):
-            raise mistake("needs either key_file or key_env" + (", not both" if self.key_file else ""))
+            raise invalid("needs either key_file or key_env" + (", not both" if self.key_file else ""))
         return self
 
 
@@ -211,7 +211,7 @@ class Defaults(Table):
             return given
         names = set(given) & {"preset", "epsilon", "delta", "epsilon_per", "delta_per", "information"}
         if names not in ({"preset"}, {"epsilon", "delta"}, {"epsilon_per", "delta_per", "information"}):
-            raise mistake(_WAYS)
+            raise invalid(_WAYS)
         per = PRESETS.get(given["preset"]) if isinstance(given.get("preset"), str) else None
         if per is None:
             return given
@@ -223,7 +223,7 @@ class Defaults(Table):
         try:
             self.per  # noqa: B018 - it is looked at, to be refused here
         except InputError as error:
-            raise mistake(str(error)) from None
+            raise invalid(str(error)) from None
         return self
 
     @property
@@ -260,7 +260,7 @@ class Oidc(Table):
     @model_validator(mode="after")
     def _check(self) -> "Oidc":
         if (self.roles_claim is None) != (not self.roles):
-            raise mistake("needs roles_claim and roles, or neither: then everybody is an analyst")
+            raise invalid("needs roles_claim and roles, or neither: then everybody is an analyst")
         return self
 
 
@@ -283,9 +283,9 @@ class DataCentre(Table):
     @model_validator(mode="after")
     def _check(self) -> "DataCentre":
         if (self.key_file is None) == (self.key_env is None):
-            raise mistake("needs either key_file or key_env" + (", not both" if self.key_file else ""))
+            raise invalid("needs either key_file or key_env" + (", not both" if self.key_file else ""))
         if self.name in self.peers:
-            raise mistake("peers must not name this data centre itself")
+            raise invalid("peers must not name this data centre itself")
         return self
 
 
@@ -321,11 +321,11 @@ class Settings(Table):
     @model_validator(mode="after")
     def _check(self) -> "Settings":
         if self.service.workers > 1 and self.store.file is not None:
-            raise mistake("service.workers must be 1 with an SQLite store, which one process has at a time")
+            raise invalid("service.workers must be 1 with an SQLite store, which one process has at a time")
         if self.service.workers > 1 and self.service.metrics_port is not None:
-            raise mistake("service.metrics_port needs service.workers = 1, because each process counts for itself")
+            raise invalid("service.metrics_port needs service.workers = 1, because each process counts for itself")
         if self.defaults.epsilon is not None and self.defaults.epsilon > self.limits.epsilon_most:
-            raise mistake("defaults.epsilon must be at most limits.epsilon_most")
+            raise invalid("defaults.epsilon must be at most limits.epsilon_most")
         return self
 
 
@@ -381,7 +381,7 @@ def load_settings(path: str | Path, overrides: Mapping[str, Any] = MappingProxyT
     try:
         return Settings.model_validate(document, context=Path(path).absolute().parent)
     except ValidationError as error:
-        mistakes = mistakes_in(error, _placed)
+        mistakes = validation_errors(error, _placed)
     raise SettingsError(path, mistakes)  # not from the error of pydantic, whose words are for programmers
 
 
@@ -391,6 +391,6 @@ def settings_schema() -> dict[str, Any]:
 
 
 def _placed(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
-    """The table that a setting stands in, and the setting's place in the file; see `mistakes_in`."""
+    """The table that a setting stands in, and the setting's place in the file; see `validation_errors`."""
     place = [str(part) for part in location if part != "[key]"]
     return _SECTIONS[place[0]] if len(place) > 1 else Settings, place

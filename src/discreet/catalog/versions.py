@@ -1,4 +1,4 @@
-"""Which state of the data it is: a public text, by the clock or a statement of the owner's; it depends on no row."""
+"""Data versions: public text that names a state of the data, from the clock or an owner's query, never from rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import zoneinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from discreet.catalog.schedule import Schedule
-from discreet.catalog.settings import OwnersQuery
+from discreet.catalog.fields import OwnerQuery
+from discreet.catalog.model import Schedule
 from discreet.errors import InputError, InvariantViolated
 
 if TYPE_CHECKING:
@@ -27,56 +27,53 @@ _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "su
 
 
 def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime) -> str | None:
-    """The version of a dataset's data.
+    """Return the version of a dataset's data; None if the catalog declares none and the engine knows none.
 
     Args:
-        dataset: says how it is known.
-        engine: where the data is.
+        dataset: declares where the version comes from.
+        engine: of the dataset.
         now: with a time zone.
 
-    Returns:
-        None if nobody says it: the dataset has no version, and its engine knows none.
-
     Raises:
-        InputError: the owner's statement does not return one text, number, date or moment.
+        InputError: the owner's query does not return one text, number, date or timestamp.
         EngineError: the engine failed.
     """
     match dataset.data_version:
         case Schedule() as schedule:
             return scheduled_version(schedule, now)
-        case OwnersQuery(query=statement):
+        case OwnerQuery(query=statement):
             return queried_version(engine.fetch(statement))
         case None:
-            return _digested(engine.data_version())
+            return _digest(engine.data_version())
         case text:
             return text
 
 
-def _digested(told: str | None) -> str | None:
-    """What an engine tells, which holds paths and may be long, as a name that can be shown."""
-    return None if told is None else hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()[:32]
+def _digest(version: str | None) -> str | None:
+    """Return a short name for an engine's version, which may hold paths and be long."""
+    return None if version is None else hashlib.sha256(version.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
-    """The last moment up to *now* at which the data changed, in the schedule's zone: "2026-11-20T04:00+01:00".
+    """Return the last scheduled change up to *now*, in the schedule's zone: "2026-11-20T04:00+01:00".
 
-    A time that the clock skips is taken as if it had not been put forward: 02:30 is 03:30 then. Of a time that the
-    clock shows twice, a schedule means the first; an hourly one means both. The distance from UTC is part of the text,
-    so that two moments never get one version.
+    A local time that daylight saving skips is read as if the clock had not been put forward: 02:30 becomes 03:30. Of a
+    local time that occurs twice, a schedule means the first, an hourly one both. The offset from UTC is part of the
+    text, so that two changes never have the same version.
 
     Args:
         schedule: when the data changes.
         now: with a time zone.
     """
     if now.tzinfo is None:
-        raise InvariantViolated("a version needs a moment with a time zone")
+        raise InvariantViolated("a version needs a time with a time zone")
     zone = zoneinfo.ZoneInfo(schedule.zone)
-    moments = (moment.astimezone(datetime.UTC) for moment in _moments(schedule, now.astimezone(zone), zone))
-    return max(moment for moment in moments if moment <= now).astimezone(zone).isoformat(timespec="minutes")
+    changes = (moment.astimezone(datetime.UTC) for moment in _changes(schedule, now.astimezone(zone), zone))
+    return max(moment for moment in changes if moment <= now).astimezone(zone).isoformat(timespec="minutes")
 
 
-def _moments(schedule: Schedule, local: datetime.datetime, zone: zoneinfo.ZoneInfo) -> Iterator[datetime.datetime]:
-    """When the data changes around *local*: at least once before it, and perhaps after it."""
+def _changes(schedule: Schedule, local: datetime.datetime, zone: zoneinfo.ZoneInfo) -> Iterator[datetime.datetime]:
+    """Yield the scheduled changes around *local*: at least one before it, and perhaps later ones."""
     hour, minute = schedule.at.split(":")
     if schedule.schedule == "hourly":
         this = local.replace(minute=int(minute), second=0, microsecond=0, tzinfo=None)
@@ -100,10 +97,10 @@ def _is_day(schedule: Schedule, date: datetime.date) -> bool:
 
 
 def queried_version(answer: pa.Table) -> str:
-    """The version that a statement of the owner's returned.
+    """Return the version from the result of an owner's query.
 
     Raises:
-        InputError: it is not one row with one column that holds text, a number without rounding, a date or a moment.
+        InputError: it is not one row with one column that holds text, an exact number, a date or a timestamp.
     """
     if answer.shape != (1, 1):
         raise InputError("the query for the data version must return one row with one column")
@@ -124,7 +121,7 @@ def queried_version(answer: pa.Table) -> str:
 
 
 def check_zone(name: str) -> str | None:
-    """What is wrong with the name of a time zone, or None."""
+    """Return what is wrong with the name of a time zone, or None."""
     try:
         zoneinfo.ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown, no name at all, a folder of zones

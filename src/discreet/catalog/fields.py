@@ -1,4 +1,4 @@
-"""Kinds of settings that several tables of the catalog share, and how a mistake in one is told."""
+"""Field types that several tables of TOML settings share, and the errors their validators raise."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 Setting = TypeVar("Setting")
 
-MISTAKE = "mistake"
-"""A mistake in the setting it is found at, in words of ours."""
+INVALID = "invalid"
+"""The type of our validators' errors about the setting itself."""
 
-MISTAKE_ABOVE = "mistake above"
-"""A mistake in the table around the setting it is found at: two settings together, or none where one is needed."""
+INVALID_PARENT = "invalid parent"
+"""The type of our validators' errors about the table around a setting: two that exclude each other, or none of them."""
 
 NUMBER_DIGITS = 18
 """Digits of a number, before its point and behind it."""
@@ -36,13 +36,13 @@ _NAME_LONGEST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a catalog says about the world outside of it, settled by whoever reads it.
+class LoadContext:
+    """What validators need to know from outside of the catalog.
 
     Args:
-        place: makes a path or URL that is relative to the catalog file one that is not.
-        check_zone: what is wrong with the name of a time zone, or None.
-        engines: names of the declared engines.
+        place: resolves a path or URL relative to the catalog file.
+        check_zone: returns what is wrong with the name of a time zone, or None.
+        engines: the names of the declared engines.
     """
 
     place: Callable[[str], str]
@@ -51,23 +51,23 @@ class Surroundings:
 
 
 class Table(BaseModel):
-    """A table of the catalog file. It refuses what it does not know, converts nothing and never changes."""
+    """A table of settings: frozen, without unknown keys, without conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-def mistake(sentence: str) -> PydanticCustomError:
-    """What a validator raises; *sentence* goes on from the place of the setting: "must not be empty"."""
-    return PydanticCustomError(MISTAKE, sentence)
+def invalid(sentence: str) -> PydanticCustomError:
+    """Return the error for a validator to raise; *sentence* continues the setting's place: "must not be empty"."""
+    return PydanticCustomError(INVALID, sentence)
 
 
-def mistake_above(sentence: str) -> PydanticCustomError:
-    """What a validator raises; *sentence* goes on from the place of the table that the setting stands in."""
-    return PydanticCustomError(MISTAKE_ABOVE, sentence)
+def invalid_parent(sentence: str) -> PydanticCustomError:
+    """Return the error for a validator to raise; *sentence* continues the place of the table the setting is in."""
+    return PydanticCustomError(INVALID_PARENT, sentence)
 
 
 def secret_in(url: str) -> bool:
-    """True if a URL holds a password, before its host or among its options, or cannot even be read."""
+    """Return True if a URL holds a password, before its host or in its query, or cannot be parsed."""
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
@@ -78,15 +78,15 @@ def secret_in(url: str) -> bool:
 
 def _check_text(text: str) -> str:
     if not text.strip():
-        raise mistake("must not be empty")
+        raise invalid("must not be empty")
     if "\0" in text:
-        raise mistake("must not hold a NUL character")
+        raise invalid("must not hold a NUL character")
     return text
 
 
 def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name) or len(name) > _NAME_LONGEST:
-        raise mistake(
+        raise invalid(
             f"is not a name: names have up to {_NAME_LONGEST} letters a to z, digits, underscores and dots, "
             "and begin with a letter"
         )
@@ -95,19 +95,19 @@ def _check_name(name: str) -> str:
 
 def _check_variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
-        raise mistake("must be the name of an environment variable, such as WAREHOUSE_PASSWORD, not the password")
+        raise invalid("must be the name of an environment variable, such as WAREHOUSE_PASSWORD, not the password")
     return name
 
 
 def _check_statement(statement: str) -> str:
     if statement.rstrip().endswith(";"):
-        raise mistake("must be one SELECT, without a semicolon at its end")
+        raise invalid("must be one SELECT, without a semicolon at its end")
     return statement
 
 
 def _check_path(text: str) -> str:
     if secret_in(text):
-        raise mistake("must be a path, or a URL without a password")
+        raise invalid("must be a path, or a URL without a password")
     return text
 
 
@@ -117,20 +117,20 @@ def _place(text: str, info: ValidationInfo) -> str:
 
 def _check_url(url: str) -> str:
     if "://" not in url or secret_in(url):
-        raise mistake(
+        raise invalid(
             "must be a URL without a password, such as postgresql://reader@db:5432/warehouse; "
             "password_env names the environment variable that holds it"
         )
     return url
 
 
-def _exact(value: Any) -> Fraction:  # noqa: ANN401 - whatever the file holds
+def _exact(value: Any) -> Fraction:  # noqa: ANN401 - any TOML value
     number = Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(number, Decimal) or not number.is_finite():
-        raise mistake("must be a number")
+        raise invalid("must be a number")
     places = number.as_tuple().exponent
     if number.adjusted() >= NUMBER_DIGITS or not isinstance(places, int) or places < -NUMBER_DIGITS:
-        raise mistake(f"must be a number of at most {NUMBER_DIGITS} digits before the point and {NUMBER_DIGITS} behind")
+        raise invalid(f"must be a number of at most {NUMBER_DIGITS} digits before the point and {NUMBER_DIGITS} behind")
     return Fraction(number)
 
 
@@ -143,21 +143,19 @@ Place = Annotated[Text, AfterValidator(_check_path), AfterValidator(_place)]
 Number = Annotated[Fraction, BeforeValidator(_exact), WithJsonSchema({"type": "number"})]
 
 
-class OwnersQuery(Table):
-    """A statement of the owner's, for the engine of the dataset."""
+class OwnerQuery(Table):
+    """A query of the data owner, for the dataset's engine."""
 
     query: Statement = Field(description="One SELECT. It must not depend on the rows that are protected.")
 
 
-def ways(allowed: str) -> Discriminator:
-    """Tells the ways to write a setting apart.
+def forms(allowed: str) -> Discriminator:
+    """Return a discriminator between the forms of a setting: text, a list, or a table by one of its keys.
+
+    Its tags are ~text, ~list, ~schedule, ~query and ~file; `validation_errors` removes them from the place of an error.
 
     Args:
-        allowed: the sentence for a setting that is written in no such way.
-
-    Returns:
-        what gives the ways the tags ~text, ~list, and ~schedule, ~query or ~file by the setting that a table begins
-        with. Tags are no part of the place of a mistake, which is why they look like no setting.
+        allowed: the message for a setting in none of the forms.
     """
 
     def tag(value: object) -> str | None:
@@ -166,18 +164,18 @@ def ways(allowed: str) -> Discriminator:
         keys = value if isinstance(value, dict) else ()
         return next((f"~{key}" for key in ("schedule", "query", "file") if key in keys), None)
 
-    return Discriminator(tag, custom_error_type=MISTAKE, custom_error_message=allowed)
+    return Discriminator(tag, custom_error_type=INVALID, custom_error_message=allowed)
 
 
 def frozen(settings: Mapping[str, Setting]) -> Mapping[str, Setting]:
-    """*settings* for reading only.
+    """Return a read-only view of *settings*.
 
     Raises:
-        PydanticCustomError: two names differ in case only, which engines and people would take for one.
+        PydanticCustomError: two names differ in case only.
     """
     names: dict[str, str] = {}
     for name in settings:
         first = names.setdefault(name.casefold(), name)
         if first != name:
-            raise mistake(f"must not hold both {first!r} and {name!r}, which differ in case only")
+            raise invalid(f"must not hold both {first!r} and {name!r}, which differ in case only")
     return MappingProxyType(dict(settings))

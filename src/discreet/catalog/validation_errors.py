@@ -1,14 +1,12 @@
-"""What is wrong in a catalog, in the words of the one who writes it."""
+"""Translation of pydantic's errors: one sentence for each mistake in a catalog, with its place in the file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from discreet.catalog.column import Clip, Column, LabelFile
-from discreet.catalog.model import Catalog, Dataset, EngineSettings
-from discreet.catalog.schedule import Schedule
-from discreet.catalog.settings import MISTAKE, MISTAKE_ABOVE, OwnersQuery
+from discreet.catalog.fields import INVALID, INVALID_PARENT, OwnerQuery
+from discreet.catalog.model import Catalog, Clip, Column, Dataset, EngineSettings, LabelFile, Schedule
 from discreet.catalog.toml import write_key
 
 if TYPE_CHECKING:
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-    from discreet.catalog.settings import Table
+    from discreet.catalog.fields import Table
 
     Placed: TypeAlias = Callable[[tuple[int | str, ...]], tuple[type[Table], list[str]]]
 
@@ -35,25 +33,25 @@ _SENTENCES = {
     "less_than_equal": "must be at most {le:,}",
     "string_pattern_mismatch": 'must be a time such as "04:00", or the minute of an hourly schedule such as ":15"',
 }
-"""By pydantic's names of errors; its own sentences are for programmers."""
+"""Our sentence for each type of pydantic's errors, whose own are written for programmers."""
 
-_WAYS: Mapping[str, type[Table]] = {
+_FORMS: Mapping[str, type[Table]] = {
     "~text": Dataset,
     "~list": Column,
     "~schedule": Schedule,
-    "~query": OwnersQuery,
+    "~query": OwnerQuery,
     "~file": LabelFile,
 }
-"""The tables of settings that can be written in several ways."""
+"""The models of settings that can be written in several forms, by the tags of `forms`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one check.
+    """The result of one check.
 
     Args:
-        place: what was checked, as the catalog file has it: "datasets.engagements.columns.article"; empty for the file.
-        mistake: what is wrong, or None if all is well.
+        place: of what was checked, as a TOML key: "datasets.engagements.columns.article"; empty for the file.
+        mistake: what is wrong, or None if nothing is.
     """
 
     place: str
@@ -64,10 +62,10 @@ class Finding:
 
 
 def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
-    """The table that a setting stands in, and the setting's place in the file.
+    """Return the model of the table that a setting is in, and the setting's keys in the file.
 
     Args:
-        location: pydantic's: it marks keys, and tells in which way a setting was written.
+        location: pydantic's, which marks keys and holds the tags of `forms`.
     """
     place = [str(part) for part in location]
     table: type[Table] = Catalog
@@ -77,9 +75,9 @@ def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[Table], lis
         case ["engines", _, _]:
             table = EngineSettings
         case ["datasets", _, "data_version", _, *_]:
-            table = _WAYS[place.pop(3)]
+            table = _FORMS[place.pop(3)]
         case ["datasets", _, "columns", _, "domain", _, *_]:
-            table = _WAYS[place.pop(5)]
+            table = _FORMS[place.pop(5)]
         case ["datasets", _, "columns", _, "sum", _]:
             table = Clip
         case ["datasets", _, "columns", _, _]:
@@ -89,12 +87,12 @@ def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[Table], lis
     return table, place
 
 
-def mistakes_in(error: ValidationError, placed: Placed = placed_in_catalog) -> list[Finding]:
-    """Each mistake, in the order of the tables.
+def validation_errors(error: ValidationError, placed: Placed = placed_in_catalog) -> list[Finding]:
+    """Return a finding for each mistake, in the order of the tables.
 
     Args:
-        error: of pydantic.
-        placed: tells the table that a setting stands in, and its place in the file.
+        error: from pydantic.
+        placed: maps pydantic's location to the model and keys of a setting, as `placed_in_catalog`.
     """
     # Without input: a password in the wrong setting must not be shown.
     return [_finding(one, placed) for one in error.errors(include_url=False, include_input=False)]
@@ -106,8 +104,8 @@ def _finding(error: ErrorDetails, placed: Placed) -> Finding:
     if type_ in {"missing", "extra_forbidden"}:
         setting = place.pop()
         sentence = _missing(setting, table) if type_ == "missing" else _unknown(setting, table)
-    elif type_ in {MISTAKE, MISTAKE_ABOVE}:
-        place = place[:-1] if type_ == MISTAKE_ABOVE else place
+    elif type_ in {INVALID, INVALID_PARENT}:
+        place = place[:-1] if type_ == INVALID_PARENT else place
         sentence = error["msg"]
     else:
         sentence = _SENTENCES.get(type_, "is not what this setting takes").format(**context)

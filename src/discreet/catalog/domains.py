@@ -1,0 +1,154 @@
+"""Known domains: items listed in advance, by the catalog or by the caller."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from discreet.catalog.fields import OwnerQuery
+from discreet.catalog.model import DOMAIN_MOST, LabelFile
+from discreet.errors import InputError, UnknownColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from discreet.catalog.model import Dataset
+    from discreet.engines.base import Engine
+
+
+def known_domain(dataset: Dataset, items: tuple[str, ...], engine: Engine) -> pa.Table | None:
+    """Return every combination of the labels of item columns.
+
+    Args:
+        dataset: declares the labels of each column.
+        items: columns, as spelled in the catalog.
+        engine: of the dataset, for queries of its owner.
+
+    Returns:
+        an Arrow table with a column for each of *items*. None without items, if one of them has no known domain, or for
+        more than `DOMAIN_MOST` combinations: the domain is then treated as unknown, which protects as much and returns
+        less.
+
+    Raises:
+        InputError: a domain cannot be read, or is not one.
+        EngineError: the engine failed.
+    """
+    import pyarrow as pa
+
+    if not items or any(dataset.columns[item].domain is None for item in items):
+        return None
+    labels = [known_labels(dataset, item, engine) for item in items]
+    total = math.prod(map(len, labels))
+    if total > DOMAIN_MOST:
+        return None
+    columns, repeated = {}, total
+    for item, known in zip(items, labels, strict=True):
+        repeated //= len(known)
+        places = [place for place in range(len(known)) for _ in range(repeated)] * (total // len(known) // repeated)
+        columns[item] = known.take(pa.array(places, pa.int64()))
+    return pa.table(columns)
+
+
+def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
+    """Return all labels of a column that has a known domain, each once.
+
+    Raises:
+        InputError: they cannot be read, there are none or too many, or one is missing or listed twice.
+        EngineError: the engine failed.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    match dataset.columns[column].domain:
+        case OwnerQuery(query=statement):
+            answer = engine.fetch(statement)
+            if answer.num_columns != 1:
+                raise InputError(f"the query for the domain of column {column!r} must return one column")
+            labels = answer.column(0)
+        case LabelFile(file=path):
+            labels = listed(path, (column,)).column(0)
+        case declared:
+            labels = listed(declared, (column,)).column(0)
+    if not 1 <= len(labels) <= DOMAIN_MOST:
+        raise InputError(f"the domain of column {column!r} must have from 1 to {DOMAIN_MOST:,} labels")
+    if labels.null_count:
+        raise InputError(f"the domain of column {column!r} holds a missing label")
+    labels = _plain(labels)
+    if pa.types.is_nested(labels.type) or pc.count_distinct(labels).as_py() < len(labels):
+        raise InputError(f"the domain of column {column!r} holds a label twice, or values that are no labels")
+    return labels
+
+
+def _plain(labels: pa.ChunkedArray) -> pa.Array:
+    """Return labels with dictionary and other encodings of text removed."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(labels.type):
+        labels = labels.cast(labels.type.value_type)
+    if pa.types.is_large_string(labels.type) or pa.types.is_string_view(labels.type):
+        labels = labels.cast(pa.string())
+    return labels.combine_chunks()
+
+
+def listed(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - lists, Arrow tables and paths
+    """Return listed items as an Arrow table with the item columns.
+
+    Args:
+        domain: a list of labels (tuples for several columns), an Arrow table, or a path of a CSV or Parquet file with a
+            column for each item column. Labels in CSV files are text; the engine reads them as the type of the column.
+        items: the item columns.
+
+    Raises:
+        InputError: it cannot be read, is empty, lacks a column, or does not fit the item columns.
+    """
+    import pyarrow as pa
+
+    if isinstance(domain, str | Path):
+        domain = _read(Path(domain), items)
+    table = _columns(domain, items) if isinstance(domain, pa.Table) else _rows(domain, items)
+    if table.num_rows == 0:
+        raise InputError("the domain is empty; leave it out to release items that are not listed")
+    return table
+
+
+def _read(path: Path, items: tuple[str, ...]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if not path.is_file():
+        raise InputError(f"there is no domain file {str(path)!r}")
+    try:
+        with path.open("rb") as file:
+            if file.read(4) == b"PAR1":
+                return pa.parquet.read_table(path)
+        as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(items, pa.string()), strings_can_be_null=False)
+        return pa.csv.read_csv(path, convert_options=as_text)
+    except (pa.ArrowInvalid, OSError):
+        raise InputError(f"the domain file {str(path)!r} can be read neither as Parquet nor as CSV") from None
+
+
+def _columns(domain: pa.Table, items: tuple[str, ...]) -> pa.Table:
+    for item in items:
+        if domain.column_names.count(item) != 1:
+            raise UnknownColumn(item, domain.column_names, "column of the domain")
+    return domain.select(list(items))
+
+
+def _rows(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - any iterable
+    import pyarrow as pa
+
+    if hasattr(domain, "columns"):  # iterating a frame gives its column names
+        raise InputError("the domain must be an Arrow table, not another frame; use its to_arrow()")
+    rows = list(domain) if isinstance(domain, Iterable) and not isinstance(domain, bytes) else None
+    if rows is None:
+        raise InputError("the domain must be a list of labels, an Arrow table, or a path")
+    if len(items) > 1 and not all(isinstance(row, tuple | list) and len(row) == len(items) for row in rows):
+        raise InputError(f"the domain must list tuples of {len(items)} labels")
+    parts = [rows] if len(items) == 1 else [[row[n] for row in rows] for n in range(len(items))]
+    try:
+        return pa.table(dict(zip(items, map(pa.array, parts), strict=True)))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
+        raise InputError("the domain must list labels of one type") from None

@@ -1,0 +1,317 @@
+"""The engines of a catalog's datasets: opened once, checked against the catalog, and tied to one data version."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from discreet.catalog.domains import known_domain
+from discreet.catalog.model import KINDS
+from discreet.catalog.versions import current_version
+from discreet.errors import (
+    EngineError,
+    EngineTimeout,
+    EngineUnreachable,
+    InexactHead,
+    InputError,
+    UnfitData,
+    UnknownColumn,
+)
+from discreet.question import Kind
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from discreet.catalog.model import Catalog, Dataset
+    from discreet.engines.base import Engine
+    from discreet.question import HeadRequest
+    from discreet.values import ExactHead, UserItemPairs
+
+_HELD = {kind: type_ for type_, kind in KINDS.items()}
+
+
+def open_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) -> Engine:
+    """Open the engine of a dataset; the caller closes it.
+
+    Args:
+        catalog: of the dataset.
+        name: of the dataset, as spelled in the catalog.
+        environment: the variables that hold passwords.
+
+    Raises:
+        InputError: there is no such table, or a password is missing.
+        EngineError: the engine cannot be reached.
+    """
+    from discreet.engines.opening import open_engine
+
+    dataset = catalog.datasets[name]
+    if dataset.engine is None:
+        return open_engine(dataset.source, table=dataset.table, view=dataset.view)
+    settings = catalog.engines[dataset.engine]
+    return open_engine(
+        settings.url,
+        table=dataset.table,
+        view=dataset.view,
+        password=read_password(settings.password_env, environment),
+        timeout_seconds=settings.timeout_seconds,
+    )
+
+
+def read_password(variable: str | None, environment: Mapping[str, str]) -> str | None:
+    """Return the value of an environment variable that holds a password; None if *variable* is None.
+
+    Raises:
+        InputError: it is not set, or empty.
+    """
+    if variable is None:
+        return None
+    if not environment.get(variable):
+        raise InputError(f"the environment variable {variable!r}, which should hold the password, is not set")
+    return environment[variable]
+
+
+def misfits(dataset: Dataset, held: Mapping[str, Kind]) -> list[str]:
+    """Return a sentence for each declared column that its table lacks or holds in another type, the user column first.
+
+    Args:
+        dataset: declares the columns.
+        held: the columns of its table.
+    """
+    wrong = [
+        user_error(dataset.user, held),
+        *(column_error(dataset, name, held) for name in dataset.columns),
+    ]
+    return [sentence for sentence in wrong if sentence is not None]
+
+
+def user_error(user: str, held: Mapping[str, Kind]) -> str | None:
+    """Return why a table's column cannot be the user column, or None."""
+    if user not in held:
+        return str(UnknownColumn(user, held, "user column"))
+    if held[user] is Kind.FLOAT:
+        return f"user column {user!r} holds floating-point numbers, of which engines disagree which are equal"
+    if held[user] is Kind.OTHER:
+        return f"user column {user!r} has a type that cannot tell users apart; cast it to text in a view"
+    return None
+
+
+def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str | None:
+    """Return why a declared column does not fit its table, or None."""
+    column = dataset.columns[name]
+    if name not in held:
+        return str(UnknownColumn(name, held))
+    if held[name] is column.kind or (held[name] is Kind.UNTYPED and column.type == "text"):
+        return None
+    if held[name] is Kind.UNTYPED:
+        return (
+            f"column {name!r} is declared {column.type}, but CSV files hold text; cast it in a view, or write Parquet"
+        )
+    there = _HELD.get(held[name], "values of a type that cannot be asked about")
+    return f"column {name!r} is declared {column.type}, but the table holds {there}"
+
+
+class EnginePool:
+    """The open engines of a catalog, with the domains and column scales read from them. Usable from several threads.
+
+    Messages of errors raised here name no file, host or undeclared column, since analysts see them; their causes do.
+
+    Args:
+        catalog: declares the datasets.
+        clock: returns the time with its zone, for data versions on a schedule.
+        environment: the variables that hold passwords of engines.
+    """
+
+    def __init__(
+        self, catalog: Catalog, clock: Callable[[], datetime.datetime], environment: Mapping[str, str]
+    ) -> None:
+        self.catalog = catalog
+        self._clock = clock
+        self._environment = environment
+        self._locks = {name: threading.Lock() for name in catalog.datasets}  # a slow engine delays its own alone
+        self._engines: dict[str, Engine] = {}
+        self._scales: dict[tuple[str, str], int] = {}
+        self._domains: dict[tuple[str, tuple[str, ...]], tuple[str | None, pa.Table | None]] = {}
+
+    def engine(self, name: str) -> Engine:
+        """Return the engine of a dataset, opened at its first use.
+
+        Args:
+            name: as spelled in the catalog, here and below.
+
+        Raises:
+            EngineError: it cannot be reached, or the table is not what the catalog says.
+        """
+        if name not in self._engines:
+            with self._locks[name]:
+                if name not in self._engines:
+                    with _hide_cause(name):
+                        self._engines[name] = self._open(name)
+        return self._engines[name]
+
+    def version(self, name: str) -> str | None:
+        """Return the current version of a dataset's data, or None if it is unknown.
+
+        Raises:
+            EngineError: the engine failed, or the owner's statement does not return a version.
+        """
+        with _hide_cause(name):
+            return current_version(self.catalog.datasets[name], self.engine(name), self._clock())
+
+    def has_pairs(self, name: str) -> bool:
+        """Return whether a dataset's engine has pair queries; True if the engine cannot be opened now, as most have."""
+        try:
+            return self.engine(name).has_pairs
+        except (EngineError, InputError):
+            return True
+
+    def scale(self, name: str, column: str) -> int:
+        """Return the digits after the decimal point of a column; cached, because a busy engine answers late.
+
+        Raises:
+            EngineError: the engine failed.
+        """
+        if (name, column) not in self._scales:
+            with _hide_cause(name):
+                self._scales[name, column] = self.engine(name).scale(column)
+        return self._scales[name, column]
+
+    def domain(self, name: str, items: tuple[str, ...]) -> pa.Table | None:
+        """Return all possible items if the catalog lists those of every item column; cached until the data changes.
+
+        Raises:
+            EngineError: the engine failed, or the declared domain cannot be used.
+        """
+        dataset = self.catalog.datasets[name]
+        if not items or any(dataset.columns[item].domain is None for item in items):
+            return None
+        version = None if _is_written_out(dataset, items) else self.version(name)
+        kept = self._domains.get((name, items))
+        if kept is None or kept[0] != version or (version is None and not _is_written_out(dataset, items)):
+            with _hide_cause(name):
+                kept = version, known_domain(dataset, items, self.engine(name))
+            self._domains[name, items] = kept
+        return kept[1]
+
+    def close(self) -> None:
+        """Close all engines."""
+        while self._engines:
+            self._engines.popitem()[1].close()
+
+    def _open(self, name: str) -> Engine:
+        opened = open_dataset(self.catalog, name, self._environment)
+        try:
+            wrong = misfits(self.catalog.datasets[name], opened.columns())
+        except BaseException:
+            opened.close()
+            raise
+        if wrong:
+            opened.close()
+            raise InputError(wrong[0])
+        return opened
+
+
+def _is_written_out(dataset: Dataset, items: tuple[str, ...]) -> bool:
+    """Return True if the catalog itself lists all labels, so that no version of the data changes them."""
+    return all(isinstance(dataset.columns[item].domain, tuple) for item in items)
+
+
+@contextlib.contextmanager
+def _hide_cause(name: str) -> Iterator[None]:
+    """Replace errors that only the data owner can fix by one that tells analysts nothing about the engine."""
+    try:
+        yield
+    except (InputError, EngineError, OSError) as error:
+        raise EngineError(
+            f"the dataset {name!r} cannot be asked now: its owner should run discreet catalog check"
+        ) from error
+
+
+_SENTENCES: Mapping[type[EngineError], str] = {
+    EngineUnreachable: "the engine of the dataset {!r} cannot be reached now; nothing was asked",
+    EngineTimeout: "the engine of the dataset {!r} did not answer in time",
+    UnfitData: "the dataset {!r} holds a value that is not what its owner declared it to be",
+    InexactHead: "the engine of the dataset {!r} answered, but its answer is not proven exact",
+    EngineError: "the engine of the dataset {!r} failed",
+}
+"""Messages for analysts. The engine's own message, which names files and hosts, is the cause of the error."""
+
+
+class VersionedEngine:
+    """An engine that refuses results if the data version changed while the query ran.
+
+    Otherwise equal noise could be added to different data, which would reveal the difference.
+
+    Args:
+        engine: of the dataset.
+        dataset: its name.
+        unchanged: returns True if the data still has the version that the query is keyed by.
+    """
+
+    def __init__(self, engine: Engine, dataset: str, unchanged: Callable[[], bool]) -> None:
+        self._engine = engine
+        self._dataset = dataset
+        self._unchanged = unchanged
+
+    @property
+    def name(self) -> str:
+        """The name of the dataset."""
+        return self._dataset
+
+    def columns(self) -> Mapping[str, Kind]:
+        return self._engine.columns()
+
+    def scale(self, column: str) -> int:
+        return self._engine.scale(column)
+
+    def check_sum(self, column: str) -> None:
+        self._engine.check_sum(column)
+
+    def data_version(self) -> str | None:
+        return self._engine.data_version()
+
+    def fetch(self, statement: str) -> pa.Table:
+        return self._engine.fetch(statement)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def check(self, request: HeadRequest) -> None:
+        with self._without_hosts():
+            self._engine.check(request)
+
+    def head(
+        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
+    ) -> ExactHead:
+        with self._without_hosts():
+            head = self._engine.head(request, seed=seed, progress=progress)
+        self._check_unchanged()
+        return head
+
+    @property
+    def has_pairs(self) -> bool:
+        return self._engine.has_pairs
+
+    @contextlib.contextmanager
+    def pairs(
+        self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
+    ) -> Iterator[UserItemPairs]:
+        with self._without_hosts(), self._engine.pairs(request, progress=progress) as pairs:
+            yield pairs
+        self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
+        if not self._unchanged():
+            raise EngineError(f"the data of {self._dataset!r} changed its version while the query ran; run it again")
+
+    @contextlib.contextmanager
+    def _without_hosts(self) -> Iterator[None]:
+        """Replace an engine's message, which may name files and hosts, by one that names the dataset."""
+        try:
+            yield
+        except EngineError as error:
+            kind = next(kind for kind in _SENTENCES if isinstance(error, kind))
+            raise kind(_SENTENCES[kind].format(self._dataset)) from error
