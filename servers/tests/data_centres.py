@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 from tests.budget.share_suite.world import holding
 
-from discreet.budget.escrow.transfers import check_whole
+from discreet.budget.escrow.holdings import check_whole
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.service.init_project import CATALOG, write_reads
 from servers import postgres as server_of
@@ -31,7 +31,7 @@ _ENVIRONMENT = {"STORE_PASSWORD": server_of.OWNER, "PEER_KEY": "p" * 64}
 # a service with short rounds, which kills itself before or after a part of a move if it is told to
 _SERVE = """
 import os, signal, sys
-from discreet.budget.stores.shares import StoredShares
+from discreet.budget.stores.transfers import ShareStore
 from discreet.service.peers import sync as peers
 from discreet.cli import main
 
@@ -49,7 +49,7 @@ def dying(whole):
     return until_then
 
 if part != "-":
-    setattr(StoredShares, part, dying(getattr(StoredShares, part)))
+    setattr(ShareStore, part, dying(getattr(ShareStore, part)))
 main()
 """
 

@@ -14,7 +14,7 @@ from tests.budget.suite import ACT, UNIT, account, claim, key_of, spend, units
 
 from discreet.budget.errors import StoreUnavailable
 from discreet.budget.model import AdminAction, Replay, Reservation, State
-from discreet.budget.stores import postgres_pool
+from discreet.budget.stores import postgres
 from discreet.budget.stores.postgres import PostgresStore
 from servers import postgres as server_of
 from servers.tests.budget_places import AFTER, bring, connected, new_place, until
@@ -191,13 +191,13 @@ def test_an_act_with_an_id_that_was_not_heard_is_asked_for_by_it(deaf):
 
 def test_whoever_finds_all_connections_taken_is_told_so(open_store, monkeypatch):
     """F10: nothing is done, and nothing waits for ever."""
-    monkeypatch.setattr(postgres_pool, "CONNECTIONS_MOST", 1)
-    monkeypatch.setattr(postgres_pool, "_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
+    monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
     store = open_store()
-    taken = store._connections._pool.getconn()
+    taken = store._pool.getconn()
     with pytest.raises(StoreUnavailable, match="PoolTimeout"):
         store.reserve(claim("a"))
-    store._connections._pool.putconn(taken)
+    store._pool.putconn(taken)
     assert isinstance(store.reserve(claim("a")), Reservation)
 
 
@@ -211,7 +211,7 @@ def test_locks_of_a_process_that_hangs_are_taken_from_it(open_store, monkeypatch
             assert wake.wait(30)
 
     with monkeypatch.context() as patched:
-        patched.setitem(postgres_pool._SETTINGS, "idle_in_transaction_session_timeout", "100ms")
+        patched.setitem(postgres._SETTINGS, "idle_in_transaction_session_timeout", "100ms")
         slow = open_store(step=step)
         with ThreadPoolExecutor(1) as pool:
             late = pool.submit(lambda: slow.reserve(claim("late")))
@@ -280,7 +280,7 @@ def test_what_is_answered_asynchronously_would_be_forgotten(own_server, monkeypa
     for ours in (True, False):
         with monkeypatch.context() as patched:
             if not ours:
-                patched.setattr(postgres_pool, "_ON_DISK", "SELECT")
+                patched.setattr(postgres, "_ON_DISK", "SELECT")
             with contextlib.closing(PostgresStore(new_place(url))) as store:
                 store.create(account("ann", 1_000), ACT)
                 store.heartbeat()
@@ -295,11 +295,11 @@ def test_what_is_answered_asynchronously_would_be_forgotten(own_server, monkeypa
 def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, monkeypatch):
     """I12: no answer without the store; and nobody has to start the service again."""
     url, _ = own_server
-    monkeypatch.setattr(postgres_pool, "_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
     with contextlib.closing(PostgresStore(new_place(url))) as store:
         store.create(account("ann"), ACT)
         with monkeypatch.context() as patched:
-            patched.setattr(store._connections._pool, "conninfo", url.replace(f":{urlsplit(url).port}/", ":1/"))
+            patched.setattr(store._pool, "conninfo", url.replace(f":{urlsplit(url).port}/", ":1/"))
             with server_of.owner(url) as db:
                 db.execute(
                     "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
@@ -307,6 +307,6 @@ def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, mo
             for ask in (lambda: store.reserve(claim("a")), lambda: store.balance("ann")):
                 with pytest.raises(StoreUnavailable):
                     ask()
-        monkeypatch.setattr(postgres_pool, "_WAIT_SECONDS", 30)
+        monkeypatch.setattr(postgres, "_WAIT_SECONDS", 30)
         assert isinstance(store.reserve(claim("a")), Reservation)
         store.verify()

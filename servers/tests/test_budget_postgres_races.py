@@ -11,7 +11,7 @@ from tests.budget.suite import ACT, UNIT, account, claim, units
 
 from discreet.budget.errors import DataChanged, KeyReused
 from discreet.budget.model import AdminAction, Fingerprint, InFlight, Replay, Reservation, Suspension
-from discreet.budget.stores import postgres_pool, postgres_reads
+from discreet.budget.stores import postgres, statements
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.errors import DiscreetError
 from discreet.values import Cost
@@ -94,14 +94,14 @@ def test_eight_who_would_all_look_before_any_writes_are_let_in_one_by_one(place)
 
 def test_to_check_and_then_to_update_is_caught(server, monkeypatch):
     """The paper's order, planted: without the lock all eight are admitted, and the ledger tells."""
-    monkeypatch.setattr(postgres_reads, "PATH", postgres_reads.PATH.replace(" FOR NO KEY UPDATE", ""))
+    monkeypatch.setattr(statements, "LOCK_PATH", statements.LOCK_PATH.replace("{lock_account}", ""))
     with pytest.raises(DiscreetError, match="the ledger cannot be trusted"):
         _race(new_place(server("postgres")))
 
 
 def test_paths_that_overlap_wait_for_each_other_and_never_in_a_circle(open_store, monkeypatch):
     """Claims of analysts, organisation and dataset, acts and expiry at once: no deadlock has to be broken."""
-    monkeypatch.setattr(postgres_pool, "_AGAIN", (postgres_pool.errors.UniqueViolation,))  # a deadlock would come out
+    monkeypatch.setattr(postgres, "_AGAIN", (postgres.errors.UniqueViolation,))  # a deadlock would come out
     store, another = open_store(), open_store()
 
     def ask(n):

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.budget.share_suite import ShareStoreSuite
-from tests.budget.share_suite.world import ONE, PLENTY, add_up, asks, carry, holding, introduce, limits
+from tests.budget.share_suite.world import ONE, PLENTY, add_up, carry, holding, introduce, limits
 from tests.budget.suite.world import ACT, UNIT, account, claim, units
+from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 
 from discreet.budget.errors import LedgerBroken
 from discreet.budget.escrow.rebalance import Ask
@@ -169,37 +170,15 @@ def test_a_share_that_a_question_is_about_to_take_is_not_given(places):
         assert units(first, "ann") == (0, 5, 0)
 
 
-_TAMPERED = [
-    "UPDATE budget_shares_given SET number = number + 1",
-    "UPDATE budget_shares_given SET given = '{0,0}'",
-    "UPDATE budget_shares_given SET pending = NULL",
-    "UPDATE budget_shares_given SET pending = given",
-    "UPDATE budget_shares_given SET sent_us = 0",
-    "DELETE FROM budget_shares_given",
-    "UPDATE budget_shares_taken SET number = 0",
-    "UPDATE budget_shares_taken SET taken = NOT taken",
-    "UPDATE budget_shares_taken SET received[2] = 1",
-    "DELETE FROM budget_shares_taken",
-    "INSERT INTO budget_shares_taken SELECT account, 'elsewhere', 1, true, received FROM budget_shares_taken",
-]
-
-
-@pytest.mark.parametrize("defect", _TAMPERED)
-def test_whatever_is_changed_behind_its_back_is_found(server, defect):
+@pytest.mark.parametrize("change", SHARE_CHANGES.values())
+def test_whatever_is_changed_behind_its_back_is_found(server, change):
     """I5: what was given or taken, and what is on its way, edited or removed by somebody with all rights."""
     url = server("postgres")
     places = [new_place(url), new_place(url)]
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(contextlib.closing(PostgresStore(place))) for place in places]
-        stores[0].create(account("ann", 12), ACT)
-        introduce(*stores)
-        stores[0].charge("ann", UNIT * 6, ACT)
-        stores[1].shares.give(stores[0].id, asks(stores[0]), NOTHING)
-        carry(stores[1], stores[0])
-        stores[1].charge("ann", UNIT * 3, ACT)
-        assert stores[0].shares.give(stores[1].id, asks(stores[1]), NOTHING)
-        stores[0].verify()
+        prepare_shares(*stores)
         with connected(places[0]) as db:
-            assert db.execute(defect).rowcount > 0
+            assert db.execute(change).rowcount > 0
         with pytest.raises(LedgerBroken):
             stores[0].verify()

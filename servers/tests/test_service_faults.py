@@ -18,7 +18,7 @@ import pytest
 from tests.service.faults.house import KNOWN, TOP, WITNESS, House, slug
 from tests.service.faults.served import Orders, Process, serving
 
-from discreet.budget.stores import postgres_pool
+from discreet.budget.stores import postgres
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.values import Cost
 from servers import postgres as server_of
@@ -198,10 +198,10 @@ def test_a_commit_whose_answer_is_lost_is_charged_once(house, place, monkeypatch
 
 def test_whoever_finds_all_connections_taken_is_answered_later(house, monkeypatch):
     """F10: 503, nothing held, no engine asked; the same request is answered when there is one."""
-    monkeypatch.setattr(postgres_pool, "CONNECTIONS_MOST", 1)
-    monkeypatch.setattr(postgres_pool, "_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
+    monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
     with house.opened() as service:
-        pool = service.manager.store._connections._pool
+        pool = service.manager.store._pool
         service.send("GET", "/v1/budget")
         taken = pool.getconn()
         reply = service.ask(key="once")
@@ -216,7 +216,7 @@ def test_a_server_that_crashes_loses_nothing_that_left(own_server, tmp_path, mon
     """F10, I2: four ask while it is started again; each asks until she is answered, and pays once."""
     url, crash = own_server
     house = House(tmp_path / "house", store=new_place(url), service="concurrent_most = 100")
-    monkeypatch.setattr(postgres_pool, "_WAIT_SECONDS", 30)
+    monkeypatch.setattr(postgres, "_WAIT_SECONDS", 30)
     with house.opened() as service:
         busy, crashed, answered = threading.Event(), threading.Event(), []
 
@@ -254,10 +254,10 @@ def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, tm
     """F10: 503 with a time to come again; what is in memory was paid for and is given all the same."""
     url, _ = own_server
     house = House(tmp_path / "house", store=new_place(url))
-    monkeypatch.setattr(postgres_pool, "_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
     with house.opened() as service:
         paid = service.ask()
-        pool = service.manager.store._connections._pool
+        pool = service.manager.store._pool
         with monkeypatch.context() as patched:
             patched.setattr(pool, "conninfo", pool.conninfo.replace(f":{urlsplit(url).port}/", ":1/"))
             with server_of.owner(url) as db:
@@ -268,7 +268,7 @@ def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, tm
             assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
             assert service.ask().status_code in {200, 503}
             assert service.engines.asked == 1
-        monkeypatch.setattr(postgres_pool, "_WAIT_SECONDS", 30)
+        monkeypatch.setattr(postgres, "_WAIT_SECONDS", 30)
         assert service.ask(epsilon=0.5, key="once").status_code == 200
         assert service.ask().content == paid.content
 

@@ -141,7 +141,7 @@ def test_a_service_that_is_stopped_past_its_lease_answers_nothing(house):
 def test_two_officers_at_two_services_undo_nothing_of_each_other(house):
     """A limit that one lowers stays lowered, though the other changes the mode at the same moment."""
     with house.opened() as one, house.opened() as two:
-        alter, read, go_on = one.manager.alter, threading.Event(), threading.Event()
+        alter, read, go_on = one.manager.store.alter, threading.Event(), threading.Event()
 
         def late(account, act, before):
             read.set()

@@ -25,8 +25,8 @@ ACT, UNIT, TOTAL, NOON_US = (
 )
 
 STEPS = (
-    "begin", "reservation", "account", "release", "fingerprint", "entitlement", "forfeit", "act", "record", "ledger",
-    "commit", "committed",
+    "begin", "locked", "decided", "reservations", "accounts", "releases", "fingerprints", "entitlements", "forfeits",
+    "actions", "records", "ledger", "meta", "commit", "committed",
 )  # fmt: skip
 
 PUT = ("key", "k", "a text", AdminAction("child", "a record", "put-1"))

@@ -20,7 +20,7 @@ from tests.budget.crash_child import Dies
 # as in tests.budget.suite.world, which brings pytest along: a child should start fast
 ACT, UNIT, NOON_US = AdminAction("child", "a test"), Cost(Fraction(1, 1000), Fraction(1, 10**9)), 10**15
 
-STEPS = ("begin", "account", "ledger", "share", "commit", "committed")
+STEPS = ("begin", "accounts", "ledger", "shares", "commit", "committed")
 
 
 def opened(folder, step=lambda _: None):

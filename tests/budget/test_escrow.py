@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.escrow import protocol as escrow
 from discreet.budget.escrow import rebalance
+from discreet.budget.escrow.holdings import Holding, check_whole, in_flight
 from discreet.budget.escrow.protocol import Incoming, Outgoing, Receipt, Transfer, Verdict
 from discreet.budget.escrow.rebalance import Ask
-from discreet.budget.escrow.transfers import Holding, check_whole, in_flight
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.ledger import account_of, settings_text, transfer_detail
-from discreet.budget.ledger_replay import Moves, check_holdings
+from discreet.budget.ledger_replay import Transfers, check_holdings
 from discreet.budget.model import Account, Calendar, Share, Sliding
 from discreet.budget.periods import DAY_US, bucket_end, counts
 from discreet.errors import InputError, InvariantViolated
@@ -276,7 +276,7 @@ def test_one_data_centre_that_gets_all_questions_can_spend_the_whole_total(parts
 
 
 def _read(*lines):
-    moves = Moves()
+    moves = Transfers()
     for kind, number, amount in lines:
         detail = transfer_detail("there", number, amount)
         moves.read(kind, 5, detail | {"account": {"id": "ann"} if kind in {"send", "take", "return"} else "ann"})

@@ -11,8 +11,9 @@ import pytest
 from discreet.budget.escrow import protocol as escrow
 from discreet.budget.escrow.protocol import Verdict
 from discreet.budget.fixed_point import NOTHING
-from discreet.budget.stores import acts, shares, sqlite_shares
+from discreet.budget.stores import admin_operations, rows, statements, transfers
 from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.budget.stores.transaction import Transaction
 from tests.budget.share_suite import ShareStoreSuite
 
 
@@ -40,19 +41,19 @@ def _failures():
 
 
 def _gives_what_is_held(patch):
-    patch.setattr(shares, "_left", lambda page: page.terms.limit - page.tally.used)
+    patch.setattr(rows.AccountRow, "left", property(lambda row: row.terms.limit - row.tally.used))
 
 
 def _gives_what_counted_before(patch):
-    patch.setattr(shares, "_left", lambda page: page.terms.limit - page.tally.total)
+    patch.setattr(rows.AccountRow, "left", property(lambda row: row.terms.limit - row.tally.total))
 
 
 def _forgets_what_it_gave(patch):
-    patch.setattr(sqlite_shares.SQLiteShareBooks, "put_outgoing", lambda *_: None)
+    patch.setattr(Transaction, "put_outgoing", lambda *_: None)
 
 
 def _forgets_what_it_took(patch):
-    patch.setattr(sqlite_shares.SQLiteShareBooks, "put_incoming", lambda *_: None)
+    patch.setattr(Transaction, "put_incoming", lambda *_: None)
 
 
 def _takes_before_its_time(patch):
@@ -114,21 +115,21 @@ def _lowers_a_total_that_is_spent(patch):
 
 
 def _creates_what_is_split(patch):
-    create = acts.create
+    create = admin_operations.create
 
-    def trusting(books, account, act):
+    def trusting(transaction, account, action):
         whole = dataclasses.replace(account, share=None)
-        create(books, whole, act)
+        create(transaction, whole, action)
 
-    patch.setattr(acts, "create", trusting)
+    patch.setattr(admin_operations, "create", trusting)
 
 
 def _skips_lines(patch):
-    append = sqlite_shares.SQLiteShareBooks.append
+    append = Transaction.append
     patch.setattr(
-        sqlite_shares.SQLiteShareBooks,
+        Transaction,
         "append",
-        lambda books, page, kind, *args, **rest: kind == "decline" or append(books, page, kind, *args, **rest),
+        lambda work, row, kind, *args, **rest: kind == "decline" or append(work, row, kind, *args, **rest),
     )
 
 
@@ -137,11 +138,11 @@ def _opens_accounts_full(patch):
 
 
 def _tells_children_first(patch):
-    patch.setattr(sqlite_shares, "_UNKNOWN", sqlite_shares._UNKNOWN.replace("ORDER BY", "ORDER BY - "))
+    patch.setattr(statements, "UNKNOWN", statements.UNKNOWN.replace("ORDER BY", "ORDER BY - "))
 
 
 def _asks_for_crumbs(patch):
-    patch.setattr(shares, "gift", lambda *_: NOTHING)
+    patch.setattr(transfers, "gift", lambda *_: NOTHING)
 
 
 _DEFECTS = [

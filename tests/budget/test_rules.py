@@ -28,7 +28,7 @@ from discreet.budget.model import (
     Units,
 )
 from discreet.budget.periods import DAY_US, NEVER_US, SECOND_US, Clock, bucket_end, counts, doubled, stops_us
-from discreet.budget.states import REACHED, TERMINAL, TRANSITIONS, Event, asked, transition
+from discreet.budget.states import REACHED, TERMINAL, TRANSITIONS, Event, requested, transition
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
 
@@ -60,15 +60,15 @@ def test_what_is_not_in_the_table_raises(state, event):
 def test_who_asks_again_or_too_late_hears_so(state, event):
     """Repeats change nothing; what ended otherwise is lost; a bug of the caller's is one."""
     if REACHED[event] is state:
-        assert asked(state, event) is state
+        assert requested(state, event) is state
     elif state in TERMINAL:
         with pytest.raises(LeaseLost):
-            asked(state, event)
+            requested(state, event)
     elif (state, event) in TRANSITIONS:
-        assert asked(state, event) is TRANSITIONS[state, event]
+        assert requested(state, event) is TRANSITIONS[state, event]
     else:
         with pytest.raises(InvariantViolated):
-            asked(state, event)
+            requested(state, event)
 
 
 @given(PERIODS, TIMES)
@@ -149,7 +149,7 @@ def test_a_clock_never_goes_back_and_stands_still_when_it_runs_ahead():
 
 AMOUNTS = st.builds(Amount, st.integers(0, 6), st.integers(0, 6))
 STANDINGS = st.builds(
-    rules.Standing, st.sampled_from("ab"), AMOUNTS, st.booleans(), st.just(0), AMOUNTS, st.booleans(), AMOUNTS
+    rules.AccountState, st.sampled_from("ab"), AMOUNTS, st.booleans(), st.just(0), AMOUNTS, st.booleans(), AMOUNTS
 )
 
 
@@ -257,7 +257,7 @@ WRONG = [
 
 @pytest.mark.parametrize("make", WRONG)
 def test_values_outside_their_range_are_refused(make):
-    """Before anything is asked of a store."""
+    """Before anything is requested of a store."""
     with pytest.raises(InputError):
         make()
 

@@ -13,8 +13,9 @@ from discreet.budget import periods, rules, states
 from discreet.budget.fixed_point import NOTHING, Amount, Tally
 from discreet.budget.model import AdminAction, Refusal, State
 from discreet.budget.states import Event
-from discreet.budget.stores import acts, books, claims, events, sqlite_books, sqlite_view, sqlite_writes
+from discreet.budget.stores import admin_operations, operations, rows, statements, transaction
 from discreet.budget.stores.sqlite import SQLiteStore
+from discreet.budget.stores.transaction import Transaction
 from discreet.values import Cost
 from tests.budget.suite import BudgetStoreSuite
 
@@ -44,10 +45,10 @@ class CheckThenUpdate(SQLiteStore):
         if short is not None:
             return super().reserve(claim)
 
-        def write(books):  # on the writer's thread, so that the rule is broken for nobody else
+        def write(transaction):  # on the writer's thread, so that the rule is broken for nobody else
             before, rules._fits = rules._fits, lambda *_: True
             try:
-                return claims.reserve(books, claim)
+                return operations.reserve(transaction, claim)
             finally:
                 rules._fits = before
 
@@ -105,10 +106,10 @@ class ForgetsRefusals(SQLiteStore):
 
 
 def _no_fence(monkeypatch):
-    def asked(state, event):
-        return State.SETTLED if event is Event.SETTLE and state is State.FORFEIT else states.asked(state, event)
+    def requested(state, event):
+        return State.SETTLED if event is Event.SETTLE and state is State.FORFEIT else states.requested(state, event)
 
-    monkeypatch.setattr(events, "asked", asked)
+    monkeypatch.setattr(operations, "requested", requested)
 
 
 def _refunds_failures(monkeypatch):
@@ -123,7 +124,7 @@ def _refunds_voided_retries(monkeypatch):
 
 
 def _never_pays_from_forfeits(monkeypatch):
-    monkeypatch.setattr(claims, "_funds", lambda *_: {})
+    monkeypatch.setattr(operations, "_funds", lambda *_: {})
 
 
 def _shared_accounts_pay_twice(monkeypatch):
@@ -135,16 +136,18 @@ def _voids_what_runs(monkeypatch):
 
 
 def _forgets_on_alter(monkeypatch):
-    turn = books.Books.turn
+    turn = Transaction.turn
 
     def forgetful(self, page, closed_at_us, kind, detail):
         turn(self, page, 0 if kind == "alter" else closed_at_us, kind, detail)
 
-    monkeypatch.setattr(books.Books, "turn", forgetful)
+    monkeypatch.setattr(Transaction, "turn", forgetful)
 
 
 def _window_a_day_short(monkeypatch):
-    monkeypatch.setattr(books, "counts", lambda period, end, now: periods.counts(period, end, now + periods.DAY_US))
+    monkeypatch.setattr(
+        transaction, "counts", lambda period, end, now: periods.counts(period, end, now + periods.DAY_US)
+    )
 
 
 def _time_goes_back(monkeypatch):
@@ -153,14 +156,16 @@ def _time_goes_back(monkeypatch):
 
 
 def _charges_when_it_settles(monkeypatch):
-    change = books.Books.change
+    change = Transaction.change
     monkeypatch.setattr(
-        books.Books, "change", lambda self, page, _, tally, changes: change(self, page, page.bucket, tally, changes)
+        Transaction,
+        "change",
+        lambda self, page, _, tally, changes: change(self, page, page.bucket, tally, changes),
     )
 
 
 def _takes_refunds_from_the_newest(monkeypatch):
-    monkeypatch.setattr(acts.rules, "refunded", lambda buckets, amount: [(buckets[-1][0], amount)])
+    monkeypatch.setattr(admin_operations.rules, "refunded", lambda buckets, amount: [(buckets[-1][0], amount)])
 
 
 def _no_cap_of_refunds(monkeypatch):
@@ -172,33 +177,32 @@ def _loses_delta(monkeypatch):
 
 
 def _floats(monkeypatch):
-    exact = sqlite_writes.tally_text
+    exact = transaction.tally_text
 
     def rounded(tally):
         return exact(dataclasses.replace(tally, used=Amount(int(float(tally.used.rho)), tally.used.delta)))
 
-    monkeypatch.setattr(sqlite_writes, "tally_text", rounded)
+    monkeypatch.setattr(transaction, "tally_text", rounded)
 
 
 def _skips_ledger_lines(monkeypatch):
-    append = sqlite_writes.SQLiteWrites.append
+    append = Transaction.append
     monkeypatch.setattr(
-        sqlite_writes.SQLiteWrites,
+        Transaction,
         "append",
         lambda self, page, kind, *a, **k: kind == "void" or append(self, page, kind, *a, **k),
     )
 
 
 def _replays_to_anybody(monkeypatch):
-    path = sqlite_books.SQLiteBooks._path
+    mark = Transaction._mark_paid
 
-    def paid(self, account, release_key):
-        pages, forfeits = path(self, account, release_key)
-        if pages and self._release(release_key) is not None:
-            pages[0].paid = True
-        return pages, forfeits
+    def paid(self, path, release):
+        mark(self, path, release)
+        if path and release is not None:
+            path[0].paid = True
 
-    monkeypatch.setattr(sqlite_books.SQLiteBooks, "_path", paid)
+    monkeypatch.setattr(Transaction, "_mark_paid", paid)
 
 
 def _suspends_nobody(monkeypatch):
@@ -212,11 +216,11 @@ def _suspends_a_failure_late(monkeypatch):
 def _suspends_for_voids(monkeypatch):
     def failing(self, reservation, state, **rest):
         if state is State.VOID:
-            self._pages[0].failures = rules.failed(self._pages[0].failures, self.clock.now_us)
+            self._accounts[0].failures = rules.failed(self._accounts[0].failures, self.clock.now_us)
         update(self, reservation, state, **rest)
 
-    update = sqlite_writes.SQLiteWrites.update_reservation
-    monkeypatch.setattr(sqlite_writes.SQLiteWrites, "update_reservation", failing)
+    update = Transaction.update_reservation
+    monkeypatch.setattr(Transaction, "update_reservation", failing)
 
 
 def _counts_failures_for_ever(monkeypatch):
@@ -225,64 +229,64 @@ def _counts_failures_for_ever(monkeypatch):
 
 def _suspends_observers(monkeypatch):
     monkeypatch.setattr(
-        "discreet.budget.stores.rows.Page.suspended_until_us",
-        lambda page, now_us: rules.suspended_until_us(page.failures, now_us),
+        rows.AccountRow, "suspended_until_us", lambda row, now_us: rules.suspended_until_us(row.failures, now_us)
     )
 
 
 def _tells_who_is_suspended_what_is_stored(monkeypatch):
-    def reserve(books, claim):
-        facts = books.begin_claim(claim)
-        return (
-            claims._admit(books, claim, facts)
-            if facts.release and facts.path and not facts.path[0].paid
-            else (whole(books, claim))
-        )
+    def reserve(transaction, claim):
+        facts = transaction.begin_claim(claim)
+        if facts.release and facts.path and not facts.path[0].paid:
+            return operations._admit(transaction, claim, facts)
+        return whole(transaction, claim)
 
-    whole = claims.reserve
-    monkeypatch.setattr("discreet.budget.stores.transactions.claims.reserve", reserve)
+    whole = operations.reserve
+    monkeypatch.setattr(operations, "reserve", reserve)
 
 
 def _lifts_nothing(monkeypatch):
-    monkeypatch.setattr(acts, "lift", lambda books, account, act: acts.note(books, act, {"lifted": account}))
+    monkeypatch.setattr(
+        admin_operations, "lift", lambda work, account, action: admin_operations.note(work, action, {"lifted": account})
+    )
 
 
 def _compares_no_heads(monkeypatch):
-    monkeypatch.setattr(events, "_compare", lambda *_: None)
+    monkeypatch.setattr(operations, "_compare", lambda *_: None)
 
 
 def _replaces_fingerprints(monkeypatch):
     def replace(self, fingerprint):
-        self.db.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?)", (fingerprint.head_key, fingerprint.digest))
+        statement = "INSERT OR REPLACE INTO budget_fingerprints VALUES (?, ?)"
+        self._writes.append((statement, (fingerprint.head_key, fingerprint.digest)))
 
-    monkeypatch.setattr(sqlite_writes.SQLiteWrites, "add_fingerprint", replace)
-    monkeypatch.setattr(events, "_compare", lambda books, fingerprint, _: books.add_fingerprint(fingerprint))
+    monkeypatch.setattr(Transaction, "add_fingerprint", replace)
+    monkeypatch.setattr(operations, "_compare", lambda work, fingerprint, _: work.add_fingerprint(fingerprint))
 
 
 def _shows_fingerprints(monkeypatch):
-    settle = events.settle
+    settle = operations.settle
 
-    def shown(books, reservation, actual, result, fingerprint=None):
-        settled = settle(books, reservation, actual, result, fingerprint)
+    def shown(transaction, reservation, actual, result, fingerprint=None):
+        settled = settle(transaction, reservation, actual, result, fingerprint)
         if fingerprint is not None:
-            acts.note(books, AdminAction("store", "settled"), {"head": fingerprint.head_key.hex()})
+            admin_operations.note(transaction, AdminAction("store", "settled"), {"head": fingerprint.head_key.hex()})
         return settled
 
-    monkeypatch.setattr("discreet.budget.stores.transactions.events.settle", shown)
+    monkeypatch.setattr(operations, "settle", shown)
 
 
 def _forgets_acts(monkeypatch):
-    monkeypatch.setattr(sqlite_books.SQLiteBooks, "act_digest", lambda *_: None)
-    monkeypatch.setattr(sqlite_writes.SQLiteWrites, "add_act", lambda *_: None)
+    monkeypatch.setattr(Transaction, "action_digest", lambda *_: None)
+    monkeypatch.setattr(Transaction, "add_action", lambda *_: None)
 
 
 def _takes_any_act_for_the_first(monkeypatch):
-    known = sqlite_books.SQLiteBooks.act_digest
+    known = Transaction.action_digest
 
-    def same(self, act):
-        return None if known(self, act) is None else Anything()
+    def same(self, action):
+        return None if known(self, action) is None else Anything()
 
-    monkeypatch.setattr(sqlite_books.SQLiteBooks, "act_digest", same)
+    monkeypatch.setattr(Transaction, "action_digest", same)
 
 
 class Anything:
@@ -295,7 +299,7 @@ class Anything:
 
 
 def _puts_texts_into_the_ledger(monkeypatch):
-    monkeypatch.setattr(acts, "hashlib", _Unhashed)
+    monkeypatch.setattr(admin_operations, "hashlib", _Unhashed)
 
 
 class _Unhashed:
@@ -317,20 +321,15 @@ class _Unhashed:
 
 
 def _records_of_all_kinds(monkeypatch):
-    rows = SQLiteStore._rows
-
-    def mixed(self, query, values=()):
-        return rows(self, query.replace("FROM records WHERE kind = ?", "FROM records WHERE ? != ''"), values)
-
-    monkeypatch.setattr(SQLiteStore, "_rows", mixed)
+    monkeypatch.setattr(statements, "RECORDS", statements.RECORDS.replace("kind = ?", "? != ''"))
 
 
 def _histories_in_the_order_of_keys(monkeypatch):
-    monkeypatch.setattr(sqlite_view, "_HISTORY", sqlite_view._HISTORY.replace("BY e.number DESC", "BY r.release_key"))
+    monkeypatch.setattr(statements, "HISTORY", statements.HISTORY.replace("BY e.number DESC", "BY s.release_key"))
 
 
 def _histories_that_repeat(monkeypatch):
-    monkeypatch.setattr(sqlite_view, "_HISTORY", sqlite_view._HISTORY.replace("number < ?", "number <= ?"))
+    monkeypatch.setattr(statements, "HISTORY", statements.HISTORY.replace("number < ?", "number <= ?"))
 
 
 SUBCLASSES = [

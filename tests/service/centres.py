@@ -11,7 +11,7 @@ import anyio.from_thread
 import httpx
 from fastapi import FastAPI
 
-from discreet.budget.escrow.transfers import check_whole
+from discreet.budget.escrow.holdings import check_whole
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.api.peers import peers_router

@@ -275,4 +275,4 @@ def test_the_store_of_the_first_start_is_whole(make, folder):
     with contextlib.closing(open_store(settings.store, {}, Clock())) as store:
         verified = store.verify()
     assert verified.lines == 7
-    assert set(verified.courses) == {"data", "example", "ann@example"}
+    assert set(verified.accounts) == {"data", "example", "ann@example"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
     from discreet.budget.ledger import Line
-    from discreet.budget.store import BudgetStore
+    from discreet.budget.stores.store import BudgetStore
 
 _PURPOSE = b"discreet checkpoint 1\n"
 

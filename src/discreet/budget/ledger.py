@@ -42,13 +42,13 @@ RESIZING_KINDS = frozenset({"send", "take", "return"})
 ACCOUNT_KINDS = RESIZING_KINDS | {"create", "alter", "refresh"}
 """Their detail says how an account's buckets go on: {"account": settings, "bucket": n, "end_us": ...}."""
 
-ACT_KINDS = frozenset({"create", "alter", "charge", "refund", "lift", "clock", "note"})
-"""Their detail says who and why, and {"act": {"id": ..., "sha256": ...}} if the act has an id.
+ACTION_KINDS = frozenset({"create", "alter", "charge", "refund", "lift", "clock", "note"})
+"""Their detail says who and why, and {"action": {"id": ..., "sha256": ...}} if the action has an id.
 
 A note can hold {"record": {"kind": ..., "name": ..., "sha256": of its text, or null}} too; what else it holds is text.
 """
 
-KINDS = ACCOUNT_KINDS | ACT_KINDS | MOVE_KINDS | {"reserve", "replay", "refuse"} | {event.value for event in Event}
+KINDS = ACCOUNT_KINDS | ACTION_KINDS | MOVE_KINDS | {"reserve", "replay", "refuse"} | {event.value for event in Event}
 
 PARTS = "uhfr"
 """Of a `Tally`, in its order."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.budget.errors import LedgerBroken
 from discreet.budget.escrow.protocol import Incoming, Outgoing
 from discreet.budget.fixed_point import NOTHING, Amount, Tally
-from discreet.budget.ledger import ACCOUNT_KINDS, ACT_KINDS, KINDS, MOVE_KINDS, PARTS, Head, account_of, canonical
+from discreet.budget.ledger import ACCOUNT_KINDS, ACTION_KINDS, KINDS, MOVE_KINDS, PARTS, Head, account_of, canonical
 from discreet.budget.model import State
 from discreet.budget.periods import counts
 from discreet.budget.rules import failed
@@ -24,14 +24,14 @@ from discreet.budget.states import TERMINAL, TRANSITIONS, Event
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from discreet.budget.escrow.transfers import Holding
+    from discreet.budget.escrow.holdings import Holding
     from discreet.budget.ledger import Line
 
 _EVENTS = {event.value: event for event in Event}
 
 
 @dataclass(slots=True)
-class Course:
+class ReplayedAccount:
     """How an account's buckets went.
 
     Args:
@@ -53,12 +53,12 @@ class Course:
 
 
 def follow(
-    courses: dict[str, Course], closed: list[tuple[int, int]], kind: str, time_us: int, detail: dict[str, Any]
+    accounts: dict[str, ReplayedAccount], closed: list[tuple[int, int]], kind: str, time_us: int, detail: dict[str, Any]
 ) -> None:
     """A bucket opens, or settings change.
 
     Args:
-        courses: of all accounts, where that is put in.
+        accounts: of all accounts, where that is put in.
         closed: number and end of all buckets of the account that were ever closed, where the next one is added.
         kind: of the line.
         time_us: of the line.
@@ -70,24 +70,24 @@ def follow(
     settings = canonical(detail["account"])
     account = account_of(settings)
     bucket, end_us = int(detail["bucket"]), int(detail["end_us"])
-    before = courses.get(account.id)
+    before = accounts.get(account.id)
     if (before is None) != (kind == "create"):
         raise ValueError
     if before is not None and bucket == before.bucket:
         if end_us != before.end_us:
             raise ValueError
-        courses[account.id] = Course(settings, bucket, end_us, before.closed)
+        accounts[account.id] = ReplayedAccount(settings, bucket, end_us, before.closed)
         return
     if before is not None:
         if bucket != before.bucket + 1:
             raise ValueError
         closed.append((before.bucket, min(before.end_us, time_us + 1)))
     still = [(number, end) for number, end in closed if counts(account.period, end, time_us)]
-    courses[account.id] = Course(settings, bucket, end_us, still)
+    accounts[account.id] = ReplayedAccount(settings, bucket, end_us, still)
 
 
 @dataclass(slots=True)
-class Moves:
+class Transfers:
     """What the ledger says of the transfers of a store, line by line; the versions that others know are not in it.
 
     Attributes:
@@ -127,7 +127,7 @@ class Moves:
 
 
 @dataclass(slots=True)
-class Answered:
+class ReplayedRelease:
     """A stored release.
 
     Args:
@@ -149,43 +149,43 @@ class Verified:
         heads: of the chains, by number.
         lines: how many there are.
         tallies: of each bucket of each account that was ever changed.
-        courses: of the accounts, by name.
-        running: states of the reservations that have not ended.
-        answered: all stored releases, by release key in hexadecimal.
-        owed: what is forfeited and has paid for no retry, by account, bucket and release key in hexadecimal.
+        accounts: of the accounts, by name.
+        open: states of the reservations that have not ended.
+        releases: all stored releases, by release key in hexadecimal.
+        forfeits: what is forfeited and has paid for no retry, by account, bucket and release key in hexadecimal.
         failures: when the last runs of an account failed that count towards a suspension, by account.
-        acts: the SHA-256 of what was done, in hexadecimal, by the act's id.
+        actions: the SHA-256 of what was done, in hexadecimal, by the act's id.
         records: the SHA-256 of each record's text, by kind and name.
         records_version: how often records were put or removed.
-        moves: transfers of shares to and from other data centres.
+        transfers: transfers of shares to and from other data centres.
     """
 
     heads: tuple[Head, ...] = ()
     lines: int = 0
     tallies: dict[tuple[str, int], Tally] = field(default_factory=dict)
-    courses: dict[str, Course] = field(default_factory=dict)
-    running: dict[str, State] = field(default_factory=dict)
-    answered: dict[str, Answered] = field(default_factory=dict)
-    owed: dict[tuple[str, int, str], Counter[Amount]] = field(default_factory=dict)
+    accounts: dict[str, ReplayedAccount] = field(default_factory=dict)
+    open: dict[str, State] = field(default_factory=dict)
+    releases: dict[str, ReplayedRelease] = field(default_factory=dict)
+    forfeits: dict[tuple[str, int, str], Counter[Amount]] = field(default_factory=dict)
     failures: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    acts: dict[str, str] = field(default_factory=dict)
+    actions: dict[str, str] = field(default_factory=dict)
     records: dict[tuple[str, str], str] = field(default_factory=dict)
     records_version: int = 0
-    moves: Moves = field(default_factory=Moves)
+    transfers: Transfers = field(default_factory=Transfers)
 
     def in_force(self, account: str) -> Tally:
         """The sum over the buckets of an account that count."""
         total = Tally()
-        for bucket in self.courses[account].counting:
+        for bucket in self.accounts[account].counting:
             total += self.tallies.get((account, bucket), Tally())
         return total
 
     def path(self, account: str) -> list[str]:
         """The account and its parents."""
-        names, parent = [account], account_of(self.courses[account].settings).parent
+        names, parent = [account], account_of(self.accounts[account].settings).parent
         while parent is not None:
             names.append(parent)
-            parent = account_of(self.courses[parent].settings).parent
+            parent = account_of(self.accounts[parent].settings).parent
         return names
 
 
@@ -216,7 +216,7 @@ class _Reader:
             "replay": self._answer,
             "forfeit": self._fail,
             "expire": self._fail,
-            **dict.fromkeys(ACT_KINDS | ACCOUNT_KINDS | MOVE_KINDS, self._act),
+            **dict.fromkeys(ACTION_KINDS | ACCOUNT_KINDS | MOVE_KINDS, self._act),
         }
 
     def read(self, head: Head, lines: Iterable[Line]) -> Head:
@@ -259,7 +259,7 @@ class _Reader:
             raise _Impossible
         if name == "-":
             return None
-        states = self.said.running
+        states = self.said.open
         if kind == "reserve":
             if name in states:
                 raise _Impossible
@@ -281,9 +281,9 @@ class _Reader:
         """Somebody is answered: what, at which price."""
         detail = json.loads(fields[5])
         asker, release, result = _alone(detail["by"]), detail["release"], detail.get("result")
-        known = self.said.answered.get(release)
+        known = self.said.releases.get(release)
         if known is None:
-            known = self.said.answered[release] = Answered(result, NOTHING, asker)
+            known = self.said.releases[release] = ReplayedRelease(result, NOTHING, asker)
         elif result != known.result:
             raise _Impossible  # it was another answer before
         elif not asker <= known.by:
@@ -310,21 +310,21 @@ class _Reader:
                 amount, sign = Amount(int(fields[n + 3]), int(fields[n + 4])), 1
                 if amount.rho < 0 or amount.delta < 0:
                     amount, sign = -amount, -1
-                owed = self.said.owed.setdefault(where, Counter())
+                owed = self.said.forfeits.setdefault(where, Counter())
                 owed[amount] += sign
                 if not owed[amount]:
                     del owed[amount]
                 if not owed:
-                    del self.said.owed[where]
+                    del self.said.forfeits[where]
 
     def _act(self, fields: list[str], _: State | None) -> None:
         """Somebody does something, with a name and a reason; or a bucket opens by itself."""
         kind, detail, said = fields[3], json.loads(fields[5]), self.said
-        if isinstance(detail.get("act"), dict):
-            act = detail["act"]["id"]
-            if act in said.acts:
+        if isinstance(detail.get("action"), dict):
+            act = detail["action"]["id"]
+            if act in said.actions:
                 raise _Impossible
-            said.acts[act] = detail["act"]["sha256"]
+            said.actions[act] = detail["action"]["sha256"]
         if isinstance(detail.get("record"), dict):
             record = detail["record"]
             said.records_version += 1
@@ -332,14 +332,14 @@ class _Reader:
             if record["sha256"] is not None:
                 said.records[record["kind"], record["name"]] = record["sha256"]
         if kind in MOVE_KINDS:
-            said.moves.read(kind, int(fields[2]), detail)
+            said.transfers.read(kind, int(fields[2]), detail)
         if kind == "lift":
             said.failures.pop(detail["account"], None)
         if kind in ACCOUNT_KINDS:
-            follow(said.courses, self.every_closed[detail["account"]["id"]], kind, int(fields[2]), detail)
+            follow(said.accounts, self.every_closed[detail["account"]["id"]], kind, int(fields[2]), detail)
 
 
-def verify(chains: Iterable[tuple[int, Iterable[Line]]]) -> Verified:
+def replay(chains: Iterable[tuple[int, Iterable[Line]]]) -> Verified:
     """Read all lines of all chains and sum them up.
 
     Args:
@@ -357,16 +357,16 @@ def verify(chains: Iterable[tuple[int, Iterable[Line]]]) -> Verified:
             raise LedgerBroken(f"account {account!r} holds less than nothing")
         parts[account, int(bucket)][PARTS.index(part)] = Amount(rho, delta)
     said = reader.said
-    if any(account not in said.courses for account, _ in parts):
+    if any(account not in said.accounts for account, _ in parts):
         raise LedgerBroken("an account was charged that was never made")
-    if any(times < 0 for owed in said.owed.values() for times in owed.values()):
+    if any(times < 0 for owed in said.forfeits.values() for times in owed.values()):
         raise LedgerBroken("more pays for retries than was forfeited")
     said.tallies = {where: Tally(*amounts) for where, amounts in parts.items() if any(amounts)}
     said.heads = tuple(head for head in heads if head.seq)
     return said
 
 
-def check_holdings(store: str, holdings: Iterable[Holding], moves: Moves) -> None:
+def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers) -> None:
     """Hold a store's shares against its ledger.
 
     Raises:
@@ -385,5 +385,5 @@ def check_holdings(store: str, holdings: Iterable[Holding], moves: Moves) -> Non
             limit += holding.total
         if (account.share is not None or limit) and limit != holding.limit:
             raise LedgerBroken(f"the share of account {account.id!r} is not what its transfers add up to")
-    if outgoing != moves.outgoing or incoming != moves.incoming:
+    if outgoing != transfers.outgoing or incoming != transfers.incoming:
         raise LedgerBroken("a transfer of a share is not as the ledger says")

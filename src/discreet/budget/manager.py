@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Settled,
     )
     from discreet.budget.report import Report
-    from discreet.budget.store import BudgetStore
+    from discreet.budget.stores.store import BudgetStore
     from discreet.values import Cost
 
 

@@ -479,6 +479,10 @@ class InFlight:
     lease_until_us: int
 
 
+Admission: TypeAlias = Reservation | Replay | InFlight | Refusal | Suspension
+"""How a store answers a claim."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settled:
     """A reservation that was settled.

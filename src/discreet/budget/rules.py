@@ -25,7 +25,7 @@ SUSPENSION_US = DAY_US
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AccountState:
     """How an account on the path stands when a claim arrives; buckets that are over have been closed.
 
     Args:
@@ -62,23 +62,23 @@ class Shortfall:
     remaining: Amount
 
 
-def admit(path: Iterable[Standing], worst: Amount) -> tuple[Hold, ...] | Shortfall:
+def admit(path: Iterable[AccountState], worst: Amount) -> tuple[Hold, ...] | Shortfall:
     """What a claim holds on each account of its path: all or nothing.
 
     An account that has paid for the release holds nothing. A forfeit of the same release pays first, wholly: holding
     more than the worst case of a retry would be safe, holding less would refund a failure.
     """
     holds = []
-    for standing in path:
+    for account in path:
         amount, funded = NOTHING, NOTHING
-        if not standing.paid:
-            funded = standing.forfeit
+        if not account.paid:
+            funded = account.forfeit
             amount = worst.most(funded)
         needed = amount - funded
-        if standing.enforced and not _fits(needed, standing.limit - standing.spent):
-            remaining = (standing.limit - standing.spent).most(NOTHING)
-            return Shortfall(standing.account, needed, remaining)
-        holds.append(Hold(standing.account, standing.bucket, amount, funded))
+        if account.enforced and not _fits(needed, account.limit - account.spent):
+            remaining = (account.limit - account.spent).most(NOTHING)
+            return Shortfall(account.account, needed, remaining)
+        holds.append(Hold(account.account, account.bucket, amount, funded))
     return tuple(holds)
 
 

@@ -62,8 +62,8 @@ def transition(state: State, event: Event) -> State:
         raise InvariantViolated(f"a reservation that is {state.value} cannot {event.value}") from None
 
 
-def asked(state: State, event: Event) -> State:
-    """The state after somebody asked for *event*; *state* itself if it had happened already.
+def requested(state: State, event: Event) -> State:
+    """The state after a caller requested *event*; *state* itself if it had happened already.
 
     Raises:
         LeaseLost: the reservation ended in another way: the caller is too late.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from discreet.budget.checkpoints import Checkpointer
-    from discreet.budget.store import BudgetStore
+    from discreet.budget.stores.store import BudgetStore
     from discreet.service.stores import Ledger
     from discreet.wire.administration import LedgerLine
 
@@ -62,7 +62,7 @@ def verify(**where: str | None) -> None:
         if checkpointer is not None:
             checkpointer.check(cast("BudgetStore", store))
     vouched = "no witness vouches for its end" if checkpointer is None else "its witness vouches for the end"
-    click.echo(f"sound: {verified.lines:,} lines, {len(verified.courses):,} accounts; {vouched}")
+    click.echo(f"sound: {verified.lines:,} lines, {len(verified.accounts):,} accounts; {vouched}")
 
 
 @ledger.command()

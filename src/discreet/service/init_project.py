@@ -17,7 +17,7 @@ import numpy as np
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
-from discreet.budget.stores import place
+from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.toml import write_text
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from discreet.budget.store import BudgetStore
+    from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.service.auth.identity import Role
     from discreet.service.settings import Store
@@ -100,7 +100,7 @@ def found(
     aside = f"replaced-{clock():%Y%m%dT%H%M%SZ}" if force else None
     with contextlib.ExitStack() as stack:
         if force and (folder / "budget.db").exists():
-            stack.enter_context(contextlib.closing(place.lock(folder / "budget.db")))  # a service may be running
+            stack.enter_context(contextlib.closing(sqlite.lock(folder / "budget.db")))  # a service may be running
         stage = stack.enter_context(staged(folder, names, aside=aside))
         for name in ("noise.key", "witness.key"):
             write_secret(stage / name, random(32))

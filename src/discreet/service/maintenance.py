@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from discreet.budget.manager import BudgetManager
-    from discreet.budget.store import BudgetStore
+    from discreet.budget.stores.store import BudgetStore
     from discreet.service.auth.api_keys import ApiKeys
     from discreet.service.observability.logging import Log
 

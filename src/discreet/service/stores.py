@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
-from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.budget.stores.sqlite_reader import SQLiteReader
+from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
 from discreet.errors import InputError
 from discreet.service.auth.api_keys import microseconds
 from discreet.service.secrets import signing_key, store_url
@@ -16,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from discreet.budget.escrow.transfers import SplitStore
     from discreet.budget.ledger import Head, Line
     from discreet.budget.ledger_replay import Verified
+    from discreet.budget.stores.store import BudgetStore
     from discreet.service.settings import Store, WitnessSettings
 
 
@@ -63,7 +62,7 @@ def checkpointer_of(witness: WitnessSettings | None) -> Checkpointer | None:
     return Checkpointer(CheckpointFile(witness.file), signing_key(witness.signing_key_file))
 
 
-def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[], datetime]) -> SplitStore:
+def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[], datetime]) -> BudgetStore:
     """The store, to serve from.
 
     Raises:
@@ -85,7 +84,7 @@ def open_ledger(store: Store, environment: Mapping[str, str]) -> Ledger:
     """
     if store.file is not None:
         _check_exists(store.file)
-        return SQLiteReader(store.file)
+        return LedgerFile(store.file)
     return _postgres(store, environment)
 
 
@@ -94,7 +93,7 @@ def _check_exists(file: Path) -> None:
         raise InputError(f"there is no budget store {file.name!r}; discreet init makes one")
 
 
-def _postgres(store: Store, environment: Mapping[str, str]) -> SplitStore:
+def _postgres(store: Store, environment: Mapping[str, str]) -> BudgetStore:
     try:
         from discreet.budget.stores.postgres import PostgresStore
     except ImportError:

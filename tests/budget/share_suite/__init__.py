@@ -12,9 +12,8 @@ from tests.budget.share_suite.anything import AnythingSuite
 from tests.budget.share_suite.moving import MovingSuite
 from tests.budget.share_suite.officers import OfficersSuite
 from tests.budget.share_suite.periods import PeriodsSuite
-from tests.budget.share_suite.world import SplitStore
 
-__all__ = ["ShareStoreSuite", "SplitStore"]
+__all__ = ["ShareStoreSuite"]
 
 
 class ShareStoreSuite(MovingSuite, PeriodsSuite, OfficersSuite, AnythingSuite):

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from discreet.budget.escrow.holdings import check_whole
 from discreet.budget.escrow.protocol import Receipt
 from discreet.budget.escrow.rebalance import Ask
-from discreet.budget.escrow.transfers import check_whole
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Calendar, Forever, Reservation, Sliding
 from tests.budget.share_suite.world import (
     ONE,
     PLENTY,
     ShareSuite,
-    SplitStore,
     asks,
     carry,
     introduce,
@@ -28,15 +27,16 @@ from tests.budget.suite.world import ACT, TOTAL, UNIT, claim, units
 if TYPE_CHECKING:
     from discreet.budget.escrow.protocol import Transfer
     from discreet.budget.model import Period
+    from discreet.budget.stores.store import BudgetStore
     from tests.budget.suite.world import FakeClock
 
 
 class _Walk:
     """Steps of anything, by chance."""
 
-    def __init__(self, stores: list[SplitStore], clocks: list[FakeClock], chance: random.Random) -> None:
+    def __init__(self, stores: list[BudgetStore], clocks: list[FakeClock], chance: random.Random) -> None:
         self.stores, self.clocks, self.chance = stores, clocks, chance
-        self.wire: list[tuple[SplitStore, SplitStore, Transfer | Receipt]] = []
+        self.wire: list[tuple[BudgetStore, BudgetStore, Transfer | Receipt]] = []
 
     def go(self, step: int) -> None:
         """One of them."""
@@ -60,19 +60,19 @@ class _Walk:
             self.stores[0].alter(ann.limited(ann.whole + UNIT, TOTAL), ACT)
             introduce(*self.stores)
 
-    def spend(self, store: SplitStore, name: str) -> None:
+    def spend(self, store: BudgetStore, name: str) -> None:
         """A question, which may stay under way."""
         admitted = store.reserve(claim(name, worst=UNIT * self.chance.randint(1, 3)))
         if isinstance(admitted, Reservation) and self.chance.random() < 0.8:
             store.start(name)
             store.settle(name, UNIT, b"x")
 
-    def post(self, sender: SplitStore, recipient: SplitStore, message: Transfer | Receipt | None) -> None:
+    def post(self, sender: BudgetStore, recipient: BudgetStore, message: Transfer | Receipt | None) -> None:
         """A message is on its way: once, twice or not at all."""
         if message is not None:
             self.wire += [(sender, recipient, message)] * self.chance.randint(0, 2)
 
-    def deliver(self, sender: SplitStore, recipient: SplitStore, message: Transfer | Receipt) -> None:
+    def deliver(self, sender: BudgetStore, recipient: BudgetStore, message: Transfer | Receipt) -> None:
         """It arrives."""
         if isinstance(message, Receipt):
             recipient.shares.hear(message)

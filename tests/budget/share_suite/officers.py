@@ -18,7 +18,6 @@ from tests.budget.share_suite.world import (
     ONE,
     PLENTY,
     ShareSuite,
-    SplitStore,
     add_up,
     carry,
     holding,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from discreet.budget.model import Account
+    from discreet.budget.stores.store import BudgetStore
 
 
 class OfficersSuite(ShareSuite):
@@ -96,7 +96,7 @@ class OfficersSuite(ShareSuite):
             first, second = stores
             read = first.path("ann")[0]
             introduce(*stores)
-            wrong: list[tuple[SplitStore, Account]] = [
+            wrong: list[tuple[BudgetStore, Account]] = [
                 (first, dataclasses.replace(read, mode="observe")),
                 (first, dataclasses.replace(first.path("ann")[0], limit=UNIT * 12)),
                 (first, dataclasses.replace(first.path("ann")[0], share=None)),

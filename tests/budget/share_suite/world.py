@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from discreet.budget.escrow.holdings import check_whole
 from discreet.budget.escrow.rebalance import Ask
-from discreet.budget.escrow.transfers import ShareStore, check_whole
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Forever
-from discreet.budget.store import BudgetStore
 from discreet.values import Cost
 from tests.budget.suite.world import ACT, UNIT, FakeClock, account
 
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from fractions import Fraction
 
+    from discreet.budget.escrow.holdings import Holding
     from discreet.budget.escrow.protocol import Receipt, Transfer
-    from discreet.budget.escrow.transfers import Holding
     from discreet.budget.model import Period
+    from discreet.budget.stores.store import BudgetStore
 
 ONE = Amount.of(UNIT)
 """Shares are multiples of it."""
@@ -28,16 +28,7 @@ ONE = Amount.of(UNIT)
 PLENTY = 1_000
 
 
-class SplitStore(BudgetStore, Protocol):
-    """A store of budgets whose shares can move."""
-
-    @property
-    def shares(self) -> ShareStore:
-        """How they do."""
-        ...
-
-
-def carry(donor: SplitStore, recipient: SplitStore) -> list[Receipt]:
+def carry(donor: BudgetStore, recipient: BudgetStore) -> list[Receipt]:
     """Deliver all that is pending, and the receipts."""
     receipts = []
     for transfer in donor.shares.pending(recipient.id, PLENTY):
@@ -48,7 +39,7 @@ def carry(donor: SplitStore, recipient: SplitStore) -> list[Receipt]:
     return receipts
 
 
-def introduce(home: SplitStore, *others: SplitStore) -> None:
+def introduce(home: BudgetStore, *others: BudgetStore) -> None:
     """Tell the others of all accounts that were made at home, or of what is new about them."""
     for other in others:
         for name in home.shares.unknown(other.id, PLENTY):
@@ -56,30 +47,30 @@ def introduce(home: SplitStore, *others: SplitStore) -> None:
         carry(home, other)
 
 
-def asks(store: SplitStore, name: str = "ann", need: Amount = NOTHING) -> Ask:
+def asks(store: BudgetStore, name: str = "ann", need: Amount = NOTHING) -> Ask:
     """What the store would ask for."""
     return Ask(name, holding(store, name).left, need)
 
 
-def moved(donor: SplitStore, recipient: SplitStore, name: str = "ann") -> Transfer:
+def moved(donor: BudgetStore, recipient: BudgetStore, name: str = "ann") -> Transfer:
     """A transfer for the asking, on its way."""
     transfer = donor.shares.give(recipient.id, asks(recipient, name), NOTHING)
     assert transfer is not None
     return transfer
 
 
-def holding(store: SplitStore, name: str = "ann") -> Holding:
+def holding(store: BudgetStore, name: str = "ann") -> Holding:
     """An account, with all that was given and taken."""
     return next(each for each in store.shares.holdings() if each.account.id == name)
 
 
-def limits(stores: Sequence[SplitStore], name: str = "ann") -> list[Fraction | int]:
+def limits(stores: Sequence[BudgetStore], name: str = "ann") -> list[Fraction | int]:
     """An account's share in each store, in units of `UNIT`; nothing where there is none."""
     found = [[a.limit for a in store.accounts() if a.id == name] or [Cost()] for store in stores]
     return [limit.rho / UNIT.rho for (limit,) in found]
 
 
-def add_up(stores: Sequence[SplitStore]) -> None:
+def add_up(stores: Sequence[BudgetStore]) -> None:
     """I8: the shares of every account are its total, and nobody has spent more than a share."""
     whole = {store.id: store.shares.holdings() for store in stores}
     check_whole(whole)
@@ -93,7 +84,7 @@ def add_up(stores: Sequence[SplitStore]) -> None:
 class ShareSuite:
     """Where tests of a suite get their stores."""
 
-    def opened(self, clock: FakeClock) -> AbstractContextManager[SplitStore]:
+    def opened(self, clock: FakeClock) -> AbstractContextManager[BudgetStore]:
         """A new, empty store that reads *clock*, and closes at the end; several are open at a time."""
         raise NotImplementedError
 
@@ -102,7 +93,7 @@ class ShareSuite:
         self,
         number: int = 2,
         period: Period = Forever(),  # noqa: B008
-    ) -> Iterator[tuple[list[SplitStore], list[FakeClock]]]:
+    ) -> Iterator[tuple[list[BudgetStore], list[FakeClock]]]:
         """Some stores; the first has ann of an organisation, with 12 units for her and 24 for that."""
         clocks = [FakeClock() for _ in range(number)]
         with contextlib.ExitStack() as stack:

@@ -15,7 +15,7 @@ from discreet.values import Cost
 from tests.budget.suite.world import ACT, UNIT, Suite, claim, key_of, spend, units
 
 if TYPE_CHECKING:
-    from discreet.budget.store import BudgetStore
+    from discreet.budget.stores.store import BudgetStore
 
 _HEAD, _SAME, _OTHER = (bytes([n]) * 32 for n in range(3))
 

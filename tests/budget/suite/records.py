@@ -18,7 +18,7 @@ from tests.budget.suite.world import ACT, UNIT, Suite, account, claim, key_of, s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from discreet.budget.store import BudgetStore
+    from discreet.budget.stores.store import BudgetStore
 
 
 def _lines(store: BudgetStore) -> list[str]:

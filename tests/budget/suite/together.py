@@ -13,7 +13,7 @@ from discreet.values import Cost
 from tests.budget.suite.world import UNIT, Suite, claim, units
 
 if TYPE_CHECKING:
-    from discreet.budget.store import Admission
+    from discreet.budget.model import Admission
 
 
 class Together(Suite):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from discreet.budget.model import Mode, Period
-    from discreet.budget.store import BudgetStore
+    from discreet.budget.stores.store import BudgetStore
 
 NOON_US = 1_760_011_200 * SECOND_US
 """2025-10-09 12:00 UTC, a Thursday."""

@@ -214,7 +214,7 @@ class House:
             if account.enforced and account.id not in lowered:
                 assert manager.get(account.id).balance.spent.within(account.limit), "I1"
         for account, id_, body in self.left:
-            answered, stored = said.answered[id_], manager.store.release(bytes.fromhex(id_))
+            answered, stored = said.releases[id_], manager.store.release(bytes.fromhex(id_))
             assert stored.result == body, "I2: what left is what was settled"
             assert answered.result == hashlib.sha256(body).hexdigest(), "I2: and the ledger says so"
             assert account in answered.by, "I2: and who was answered"

@@ -1,1 +1,1 @@
-"""Where budgets are kept: `sqlite` on one machine, or in memory (`SQLiteStore.in_memory`) for tests."""
+"""Where budgets are kept: a file (`sqlite`) or a server (`postgres`), with one text of SQL and one set of rules."""

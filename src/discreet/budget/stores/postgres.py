@@ -1,223 +1,275 @@
 """Budgets in a PostgreSQL database that any number of service processes share."""
 
-# ruff: noqa: S608 - statements are put together here, from constants; values are bound
-
 from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
+from psycopg import errors
+from psycopg.types.numeric import Int8Dumper
+from psycopg_pool import ConnectionPool
 
-from discreet.budget.errors import UnknownAccount
-from discreet.budget.ledger import Head, Line
+from discreet.budget.errors import StoreUnavailable
+from discreet.budget.ledger import Head
 from discreet.budget.periods import GUARD_US
-from discreet.budget.stores import acts, events, postgres_view
-from discreet.budget.stores.postgres_pool import Connections, undo
-from discreet.budget.stores.postgres_rows import KEPT, RELEASE, kept_of, release_of
-from discreet.budget.stores.postgres_shares import PostgresShareBooks, PostgresShares
-from discreet.budget.stores.rows import terms_of
-from discreet.budget.stores.transactions import LAST, Transactions, check_page
+from discreet.budget.stores import schema
+from discreet.budget.stores.statements import for_postgres
+from discreet.budget.stores.store import BudgetStore, no_step
+from discreet.budget.stores.transaction import Transaction
 from discreet.errors import DiscreetError
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from discreet.budget.ledger_replay import Verified
-    from discreet.budget.model import Account, Balance, Paid, Reservation, StoredRelease
-    from discreet.budget.stores.postgres_books import PostgresBooks
-    from discreet.budget.stores.transactions import Work
+    from discreet.budget.stores.transaction import Connection
 
 Answer = TypeVar("Answer")
 
-_LINES_AT_ONCE = 10_000
+CONNECTIONS_MOST = 16
+"""Connections of a process; a thread that needs another one waits."""
+
+_WAIT_SECONDS = 5.0
+_ATTEMPTS = 5
+_ROWS_AT_ONCE = 10_000
+
+_CONNECTION: dict[str, Any] = {
+    "autocommit": True,
+    "prepare_threshold": 0,
+    "application_name": "discreet budget",
+    "client_encoding": "UTF8",
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "tcp_user_timeout": 10_000,
+}
+
+_SETTINGS = {
+    "statement_timeout": "10s",
+    "idle_in_transaction_session_timeout": "10s",  # the longest wait for the locks of a process that is cut off
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",  # rows are found by their keys: tables that are empty when a plan is made
+    "enable_hashjoin": "off",  # must not leave a plan behind that reads all of them
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
+
+_ON_DISK = (
+    "SELECT set_config('synchronous_commit', 'on', false) "
+    "WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
+)
+
+_AGAIN = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
+"""Another transaction was faster, and nothing was done."""
+
+_HUNG_UP = ("08", "57P", "25P03")
+"""How codes of errors begin after which the server closes the connection."""
+
+_SCHEMA_LOCK = 0x64697363_72656574
+"""Of the advisory lock under which one process at a time creates the tables."""
 
 
-def _no_step(name: str) -> None:
-    """What happens at a step of a store that is not tested for faults."""
+class PostgresConnection:
+    """A `transaction.Connection` of PostgreSQL's.
+
+    Args:
+        db: the connection.
+        pipeline: that a transaction is in; None for reading. Every round trip ends with a Sync and nothing after it:
+            the server takes its locks from a process that hangs (`idle_in_transaction_session_timeout`) only if the
+            last message that it got was a Sync.
+    """
+
+    serial = False
+
+    def __init__(self, db: psycopg.Connection[Any], pipeline: psycopg.Pipeline | None = None) -> None:
+        self._db, self._pipeline, self._begun = db, pipeline, False
+
+    def ask(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
+        if self._pipeline is not None and not self._begun:
+            self._begun = True
+            self._db.execute("BEGIN")
+        cursors = [self._db.execute(for_postgres(statement), values) for statement, values in queries]
+        if self._pipeline is not None:
+            self._pipeline.sync()
+        return [cursor.fetchall() for cursor in cursors]
+
+    def stream(self, statement: str) -> Iterator[Any]:
+        with self._db.cursor("rows", binary=True) as cursor:
+            cursor.itersize = _ROWS_AT_ONCE
+            cursor.execute(for_postgres(statement))
+            yield from cursor
+
+    def write(self, writes: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        parts = [f"w{n} AS ({for_postgres(statement)})" for n, (statement, _) in enumerate(writes)]
+        self._db.execute(f"WITH {', '.join(parts)} SELECT", [value for _, values in writes for value in values])
 
 
-class PostgresStore(Transactions):
-    """A `discreet.budget.store.BudgetStore` in a PostgreSQL database.
+class PostgresStore(BudgetStore):
+    """A `BudgetStore` in a PostgreSQL database.
 
-    A method that writes locks the accounts of the path, the asking one first, and writes and commits in one more round
-    trip; each account has its own chain of the ledger, so that analysts wait for each other only at the accounts that
-    they share. Time is the server's.
+    A transaction locks the accounts of the path, the asking one first, and writes and commits in one more round trip.
+    Each account has its own chain of the ledger, so that analysts wait for each other only at the accounts that they
+    share. Time is the server's.
 
-    If the connection breaks, claims and their events are asked again: if they had been committed, nothing changes.
+    If the connection breaks, claims and their events are repeated: if they had been committed, nothing changes.
 
     Args:
         url: of the database, for an account that may create tables in its first schema; see libpq's connection URIs.
             Not of a pooler that gives each transaction another session.
-        step: called with the name of each step of a transaction, so that tests can break it off there: "locked",
+        step: called with the name of each step of a transaction, so that fault tests can interrupt there: "locked",
             "decided", "committed".
         guard_us: how far the clock may run ahead of the last time seen.
 
     Raises:
-        StoreUnavailable: the database cannot be had, or has a newer schema than this program knows.
+        StoreUnavailable: the database cannot be reached, or has another schema than this program.
     """
 
-    def __init__(self, url: str, step: Callable[[str], None] = _no_step, guard_us: int = GUARD_US) -> None:
-        self._step, self._guard_us = step, guard_us
-        self._seen_us = 0
-        self._connections = Connections(url)
+    def __init__(self, url: str, step: Callable[[str], None] = no_step, guard_us: int = GUARD_US) -> None:
+        super().__init__(guard_us)
+        self._step = step
+        with _explained(), psycopg.connect(url, **_CONNECTION) as db:
+            if db.info.parameter_status("server_encoding") != "UTF8":
+                raise StoreUnavailable("the database of the budget store does not keep text as UTF8")
+            self._id = _prepare(db)
+        self._pool = ConnectionPool(
+            url, kwargs=_CONNECTION, configure=_configure, min_size=1, max_size=CONNECTIONS_MOST, open=True
+        )
 
     @property
     def id(self) -> str:
-        """See `BudgetStore.id`."""
-        return self._connections.store
+        return self._id
 
-    @property
-    def shares(self) -> PostgresShares:
-        """Moves of shares between data centres; see `discreet.budget.escrow.transfers.ShareStore`."""
-        return PostgresShares(self.id, functools.partial(self._transact, repeat=True), self._read)
+    def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
+        return self._with_connection(functools.partial(self._transact, work, repeat), repeat=repeat)
 
-    def expire(self) -> int:
-        """See `BudgetStore.expire`; each reservation in a transaction of its own."""
-        ended, found = 0, 1
-        while found:
-            names = self._transact(lambda books: books.dead(), repeat=True)
-            found = sum(self._write(functools.partial(events.expire, reservation=name), repeat=True) for name in names)
-            ended += found
-        return ended
+    def read(self, work: Callable[[Connection], Answer]) -> Answer:
+        return self._with_connection(lambda db, _: work(PostgresConnection(db)), repeat=True)
 
-    def refresh(self) -> int:
-        """See `BudgetStore.refresh`; each account in a transaction of its own."""
-        names = self._transact(lambda books: books.due(), repeat=True)
-        return sum(self._write(functools.partial(acts.refresh, account=name), repeat=True) for name in names)
+    def close(self) -> None:
+        self._pool.close()
 
-    def heartbeat(self) -> None:
-        """See `BudgetStore.heartbeat`."""
-        self._write(lambda books: books.begin_store(), repeat=True)
-
-    def path(self, account: str) -> tuple[Account, ...]:
-        """See `BudgetStore.path`."""
-        query = (
-            "SELECT a.settings FROM budget_accounts p JOIN budget_accounts a ON a.id = ANY (p.path) "
-            "WHERE p.id = %s ORDER BY a.depth DESC"
-        )
-        rows = self._rows(query, (account,))
-        if not rows:
-            raise UnknownAccount(account)
-        return tuple(terms_of(settings).account for (settings,) in rows)
-
-    def account(self, name: str) -> Account:
-        """See `BudgetStore.account`."""
-        return self.path(name)[0]
-
-    def accounts(self) -> list[Account]:
-        """See `BudgetStore.accounts`."""
-        rows = self._rows("SELECT settings FROM budget_accounts ORDER BY id")
-        return [terms_of(settings).account for (settings,) in rows]
-
-    def balance(self, account: str) -> Balance:
-        """See `BudgetStore.balance`; `as_of` is a line of the account's own chain."""
-        return self._read(lambda db: postgres_view.balance(db, account, self._seen_us, self._guard_us))
-
-    def reservation(self, reservation: str) -> Reservation | None:
-        """See `BudgetStore.reservation`."""
-        rows = self._rows(f"SELECT {KEPT} FROM budget_reservations r WHERE r.id = %s", (reservation,))
-        kept = kept_of(rows[0]) if rows else None
-        return None if kept is None else kept.reservation
-
-    def release(self, release_key: bytes) -> StoredRelease | None:
-        """See `BudgetStore.release`."""
-        rows = self._rows(f"SELECT {RELEASE} FROM budget_releases s WHERE s.release_key = %s", (release_key,))
-        return release_of(rows[0]) if rows else None
-
-    def entitled(self, account: str, release_key: bytes) -> bool:
-        """See `BudgetStore.entitled`."""
-        query = "SELECT 1 FROM budget_entitlements WHERE account = %s AND release_key = %s"
-        return bool(self._rows(query, (account, release_key)))
-
-    def history(self, account: str, before: int | None = None, most: int = 50) -> list[Paid]:
-        """See `BudgetStore.history`."""
-        check_page(most)
-        return self._read(lambda db: postgres_view.history(db, account, LAST if before is None else before, most))
-
-    def record(self, kind: str, name: str) -> str | None:
-        """See `BudgetStore.record`."""
-        rows = self._rows("SELECT text FROM budget_records WHERE kind = %s AND name = %s", (kind, name))
-        return rows[0][0] if rows else None
-
-    def records(self, kind: str) -> list[tuple[str, str]]:
-        """See `BudgetStore.records`."""
-        return self._rows("SELECT name, text FROM budget_records WHERE kind = %s ORDER BY name", (kind,))
-
-    def records_version(self) -> int:
-        """See `BudgetStore.records_version`."""
-        ((version,),) = self._rows("SELECT records FROM budget_meta")
-        return int(version)
-
-    def heads(self) -> tuple[Head, ...]:
-        """See `BudgetStore.heads`; chain 0 is the store's, and each account has its own."""
-        return tuple(Head(*row) for row in self._rows(postgres_view.HEADS))
-
-    def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
-        """See `BudgetStore.lines`."""
-        query = "SELECT chain, seq, body, hash FROM budget_ledger WHERE chain = %s AND seq > %s ORDER BY seq LIMIT %s"
-        while most is None or most > 0:
-            at_once = _LINES_AT_ONCE if most is None else min(most, _LINES_AT_ONCE)
-            rows = self._rows(query, (chain, after, at_once))
-            for row in rows:
-                yield Line(*row)
-            if len(rows) < at_once:
-                return
-            after = rows[-1][1]
-            most = None if most is None else most - len(rows)
-
-    def verify(self) -> Verified:
-        """See `BudgetStore.verify`."""
-
-        def one_state(db: psycopg.Connection[Any]) -> Verified:
+    def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
+        def one_state(db: psycopg.Connection[Any], _: threading.Event) -> Answer:
             db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 db.execute("SET LOCAL statement_timeout = 0")
-                return postgres_view.verify(db)
+                return work(PostgresConnection(db))
             finally:
-                undo(db)
+                _undo(db)
 
-        return self._read(one_state)
+        return self._with_connection(one_state, repeat=True)
 
-    def close(self) -> None:
-        """See `BudgetStore.close`."""
-        self._connections.close()
-
-    # ------------------------------------------------------------------------------------------------ inside
-
-    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        return self._read(lambda db: db.execute(query, values).fetchall())
-
-    def _read(self, work: Callable[[psycopg.Connection[Any]], Answer]) -> Answer:
-        """What *work* reads; again if its connection was lost."""
-        return self._connections.ask(lambda db, _: work(db), repeat=True)
-
-    def _write(self, work: Work[Answer], *, repeat: bool) -> Answer:
-        return self._transact(work, repeat=repeat)
-
-    def _transact(self, work: Callable[[PostgresBooks], Answer], *, repeat: bool) -> Answer:
-        return self._connections.ask(functools.partial(self._once, work, repeat), repeat=repeat)
-
-    def _once(
-        self, work: Callable[[PostgresBooks], Answer], repeat: bool, db: psycopg.Connection[Any], sent: threading.Event
+    def _transact(
+        self,
+        work: Callable[[Transaction], Answer],
+        repeat: bool,
+        db: psycopg.Connection[Any],
+        committing: threading.Event,
     ) -> Answer:
-        """Run *work* in a transaction and return what it returns, once that is durable; *sent* before that is asked."""
-        with db.pipeline() as line:
-            books = PostgresShareBooks(db, line, self._seen_us, self._step, self._guard_us)
+        """Run *work* in a transaction and return what it returns; set *committing* before that is committed."""
+        with db.pipeline() as pipeline:
+            connection = PostgresConnection(db, pipeline)
+            transaction = Transaction(connection, self._seen_us, self._guard_us, self._step)
             try:
-                answer = work(books)
+                answer = work(transaction)
             except DiscreetError:
                 with contextlib.suppress(psycopg.Error):
                     db.execute("COMMIT")  # of nothing; rolling back would forget all prepared statements
                 raise
-            self._step("decided")
-            books.flush()
+            transaction.flush()
             if not repeat:
-                line.sync()  # if this fails, nothing was committed, and all can be done again
-            sent.set()
+                pipeline.sync()  # if this fails, nothing was committed, and all can be done again
+            committing.set()
             db.execute("COMMIT")
         self._step("committed")
-        self._seen_us = max(self._seen_us, books.clock.now_us)
+        self._seen_us = max(self._seen_us, transaction.clock.now_us)
         return answer
+
+    def _with_connection(
+        self, work: Callable[[psycopg.Connection[Any], threading.Event], Answer], *, repeat: bool
+    ) -> Answer:
+        """Return what *work* does with a connection; again if it was lost, or if another transaction was faster.
+
+        Args:
+            work: is given a connection, and an event that it sets before it commits.
+            repeat: False if it must not be done again once it may have been committed.
+
+        Raises:
+            StoreUnavailable: there is no connection, or the server cannot do it.
+            DiscreetError: as *work* raises.
+        """
+        for left in reversed(range(_ATTEMPTS)):
+            committing = threading.Event()
+            with _explained():
+                db = self._pool.getconn(_WAIT_SECONDS)
+            try:
+                return work(db, committing)
+            except psycopg.Error as error:
+                lost = db.closed or (error.sqlstate or "08").startswith(_HUNG_UP)
+                if lost:
+                    db.close()
+                else:
+                    _undo(db)
+                again = isinstance(error, _AGAIN) or (lost and (repeat or not committing.is_set()))
+                if not again or not left:
+                    raise _unavailable(error) from None
+                if lost:
+                    self._pool.check()  # the others are lost, too, if the server was restarted
+            except DiscreetError:
+                raise
+            except BaseException:
+                db.close()
+                raise
+            finally:
+                self._pool.putconn(db)
+        raise AssertionError  # the last attempt returns or raises
+
+
+def _prepare(db: psycopg.Connection[Any]) -> str:
+    """Create the tables of a new store, in one transaction, and return the store's id.
+
+    Raises:
+        StoreUnavailable: the store has another schema than this program.
+    """
+    with db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+        if db.execute("SELECT to_regclass('budget_meta')").fetchall() == [(None,)]:
+            db.execute(for_postgres(schema.CREATE), prepare=False)  # several statements
+            db.execute(for_postgres(schema.ADD_META), (schema.VERSION, Head.empty().hash))
+        ((version, store),) = db.execute("SELECT version, id FROM budget_meta").fetchall()
+    if version != schema.VERSION:
+        raise StoreUnavailable(schema.other_version(version))
+    return str(store)
+
+
+def _configure(db: psycopg.Connection[Any]) -> None:
+    """Make answers durable whatever the server's defaults are."""
+    db.isolation_level, db.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
+    db.adapters.register_dumper(int, Int8Dumper)  # one type, one prepared statement
+    for name, value in _SETTINGS.items():
+        db.execute("SELECT set_config(%s, %s, false)", (name, value))
+    db.execute(_ON_DISK)
+
+
+def _undo(db: psycopg.Connection[Any]) -> None:
+    """Roll back; a connection that is lost has done so."""
+    with contextlib.suppress(psycopg.Error):
+        db.rollback()
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Raise `StoreUnavailable` for PostgreSQL's errors."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _unavailable(error) from None
+
+
+def _unavailable(error: psycopg.Error) -> StoreUnavailable:
+    """Return an error in words of ours: the server's may hold keys."""
+    return StoreUnavailable(
+        f"the budget store cannot be reached now ({type(error).__name__}), so nothing was answered and it is not known "
+        "what was charged"
+    )

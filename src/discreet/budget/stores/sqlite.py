@@ -1,7 +1,10 @@
-"""Budgets in a file of SQLite's: one process, one writer, every answer after its commit is on disk."""
+"""Budgets in an SQLite file: one process, one writer, every answer after its commit is on disk."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,239 +12,294 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from discreet.budget.errors import StoreUnavailable
-from discreet.budget.ledger import Head, Line
+from discreet.budget.ledger import Head
 from discreet.budget.periods import GUARD_US
-from discreet.budget.stores import acts, events, place, sqlite_view
-from discreet.budget.stores.rows import terms_of
-from discreet.budget.stores.sqlite_rows import all_of
-from discreet.budget.stores.sqlite_schema import migrate
-from discreet.budget.stores.sqlite_shares import SQLiteShareBooks, SQLiteShares
-from discreet.budget.stores.transactions import LAST, Transactions, check_page
-from discreet.budget.stores.writer import Writer
-from discreet.errors import DiscreetError
+from discreet.budget.stores import reads, schema, statements
+from discreet.budget.stores.group_commit import Writer
+from discreet.budget.stores.statements import for_sqlite
+from discreet.budget.stores.store import BudgetStore, no_step
+from discreet.budget.stores.transaction import Transaction
+from discreet.budget.stores.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from discreet.budget.ledger import Line
     from discreet.budget.ledger_replay import Verified
-    from discreet.budget.model import Account, Balance, Paid, Reservation, StoredRelease
-    from discreet.budget.stores.sqlite_books import SQLiteBooks
-    from discreet.budget.stores.transactions import Work
+    from discreet.budget.stores.transaction import Connection
 
 Answer = TypeVar("Answer")
 
-_LINES_AT_ONCE = 10_000
+SQLITE_LEAST = (3, 51, 3)
+"""Earlier releases of SQLite can lose what was committed when a write-ahead log begins anew."""
+
+_NETWORK = (
+    "nfs", "cifs", "smb", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.glusterfs", "ceph",
+    "glusterfs", "lustre", "afs", "beegfs", "gpfs", "ncpfs", "davfs", "fuse.davfs",
+)  # fmt: skip
+
+_MOUNTS = Path("/proc/self/mounts")  # where it is missing, network file systems are not detected
+
+_TABLE = re.compile(r"budget_(\w+)")
 
 
-def _no_step(name: str) -> None:
-    """What happens at a step of a store that is not tested for faults."""
+class SQLiteConnection:
+    """A `transaction.Connection` of SQLite's.
+
+    Args:
+        db: the connection.
+        step: called after each write with the name of its table, for fault tests.
+    """
+
+    serial = True
+
+    def __init__(self, db: apsw.Connection, step: Callable[[str], None] = no_step) -> None:
+        self._db, self._step = db, step
+
+    def ask(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
+        return [self._db.execute(for_sqlite(statement), values).fetchall() for statement, values in queries]
+
+    def stream(self, statement: str) -> Iterator[Any]:
+        return iter(self._db.cursor().execute(for_sqlite(statement)))
+
+    def write(self, writes: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        for statement, values in writes:
+            self._db.execute(for_sqlite(statement), values)
+            if self._step is not no_step:
+                self._step(_TABLE.search(statement)[1])  # type: ignore[index]  # every statement names its table
 
 
-class SQLiteStore(Transactions):
-    """A `discreet.budget.store.BudgetStore` in a file.
+class SQLiteStore(BudgetStore):
+    """A `BudgetStore` in a file.
 
     WAL with synchronous=FULL: what was answered survives a power cut. One process has the file at a time, and inside
-    it any number of threads; writes are committed together (`writer`), reads use a connection of their own.
+    it any number of threads; writes are committed together (`group_commit`), reads use a connection of their own.
 
     Args:
         path: of the file, on a disk of this machine; it is made if it is missing, as are `-wal`, `-shm` and `.lock`
             beside it. None for a store in memory, which is gone when it is closed.
         clock: the time of day in whole microseconds since 1970 UTC: the "clock of the database".
-        step: called with the name of each step of a transaction, so that tests can break it off there.
+        step: called with the name of each step of a transaction, so that fault tests can interrupt there.
         guard_us: how far the clock may run ahead of the last time seen.
 
     Raises:
-        StoreUnavailable: the file cannot be had, see `place`, or has a newer schema than this program knows.
-        LedgerBroken: it has an older schema, and its ledger cannot be trusted.
+        StoreUnavailable: the file cannot be opened, is used by another process, is on a network file system, or has
+            another schema than this program.
     """
 
     def __init__(
         self,
         path: Path | str | None,
         clock: Callable[[], int],
-        step: Callable[[str], None] = _no_step,
+        step: Callable[[str], None] = no_step,
         guard_us: int = GUARD_US,
     ) -> None:
-        place.check_library(apsw.sqlite_lib_version())
-        self._clock, self._guard_us = clock, guard_us
-        self._lock: apsw.Connection | None = None
+        super().__init__(guard_us)
+        check_library(apsw.sqlite_lib_version())
+        self._clock = clock
         self._path = None if path is None else Path(path)
-        if self._path is not None:
-            place.check_disk(self._path)
-            self._lock = place.lock(self._path)
-        try:
-            db = self._opened()
-            migrate(db)
-            self._reader = None if self._path is None else apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
-        except (apsw.Error, DiscreetError) as error:
-            if self._lock is not None:
-                self._lock.close()
-            if isinstance(error, DiscreetError):
-                raise
-            raise StoreUnavailable("the file of the budget store cannot be opened") from error
-        ((self._id,),) = all_of(db, "SELECT value FROM meta WHERE name = 'id'")
-        self._db = db
         self._reading = threading.Lock()
-        self._writer = Writer(SQLiteShareBooks(db, clock, step, guard_us), step)
+        self._reader: apsw.Connection | None = None
+        with contextlib.ExitStack() as stack:
+            if self._path is not None:
+                check_disk(self._path)
+                self._lock = stack.enter_context(contextlib.closing(lock(self._path)))
+            try:
+                self._db = stack.enter_context(contextlib.closing(self._open()))
+                connection = SQLiteConnection(self._db, step)
+                self._id = _prepare(self._db)
+                if self._path is not None:
+                    self._reader = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+                    self._register(self._reader)
+            except apsw.Error as error:
+                raise StoreUnavailable("the file of the budget store cannot be opened") from error
+            stack.pop_all()
+        self._writer = Writer(self._db, lambda: Transaction(connection, self._seen_us, guard_us, step), step)
 
     @classmethod
     def in_memory(cls, clock: Callable[[], int], guard_us: int = GUARD_US) -> SQLiteStore:
-        """A store for tests, which nothing survives."""
+        """Return a store that is gone when it is closed."""
         return cls(None, clock, guard_us=guard_us)
 
     @property
     def id(self) -> str:
-        """See `BudgetStore.id`."""
-        return str(self._id)
+        return self._id
 
-    @property
-    def shares(self) -> SQLiteShares:
-        """Moves of shares between data centres; see `discreet.budget.escrow.transfers.ShareStore`."""
-        return SQLiteShares(self.id, self._writer.run, self._read)
+    def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:  # noqa: ARG002 - never in doubt
+        answer, now_us = self._writer.run(lambda transaction: (work(transaction), transaction.clock.now_us))
+        self._seen_us = max(self._seen_us, now_us)
+        return answer
 
-    def expire(self) -> int:
-        """See `BudgetStore.expire`; up to a thousand in a transaction."""
-        ended = 0
-        while found := self._writer.run(_expire):
-            ended += found
-        return ended
-
-    def refresh(self) -> int:
-        """See `BudgetStore.refresh`."""
-        return self._writer.run(_refresh)
-
-    def heartbeat(self) -> None:
-        """See `BudgetStore.heartbeat`."""
-        self._writer.run(lambda books: books.record_seen())
-
-    def path(self, account: str) -> tuple[Account, ...]:
-        """See `BudgetStore.path`."""
-        return self._read(lambda db: sqlite_view.path(db, account))
-
-    def account(self, name: str) -> Account:
-        """See `BudgetStore.account`."""
-        return self.path(name)[0]
-
-    def accounts(self) -> list[Account]:
-        """See `BudgetStore.accounts`."""
-        rows = self._rows("SELECT settings FROM accounts ORDER BY id")
-        return [terms_of(settings).account for (settings,) in rows]
-
-    def balance(self, account: str) -> Balance:
-        """See `BudgetStore.balance`."""
-        raw_us = self._clock()
-        return self._read(lambda db: sqlite_view.balance(db, account, raw_us, self._guard_us))
-
-    def reservation(self, reservation: str) -> Reservation | None:
-        """See `BudgetStore.reservation`."""
-        return self._read(lambda db: sqlite_view.reservation(db, reservation))
-
-    def release(self, release_key: bytes) -> StoredRelease | None:
-        """See `BudgetStore.release`."""
-        return self._read(lambda db: sqlite_view.release(db, release_key))
-
-    def entitled(self, account: str, release_key: bytes) -> bool:
-        """See `BudgetStore.entitled`."""
-        query = "SELECT 1 FROM entitlements WHERE account = ? AND release_key = ?"
-        return bool(self._rows(query, (account, release_key)))
-
-    def history(self, account: str, before: int | None = None, most: int = 50) -> list[Paid]:
-        """See `BudgetStore.history`."""
-        check_page(most)
-        return self._read(lambda db: sqlite_view.history(db, account, LAST if before is None else before, most))
-
-    def record(self, kind: str, name: str) -> str | None:
-        """See `BudgetStore.record`."""
-        rows = self._rows("SELECT text FROM records WHERE kind = ? AND name = ?", (kind, name))
-        return rows[0][0] if rows else None
-
-    def records(self, kind: str) -> list[tuple[str, str]]:
-        """See `BudgetStore.records`."""
-        return self._rows("SELECT name, text FROM records WHERE kind = ? ORDER BY name", (kind,))
-
-    def records_version(self) -> int:
-        """See `BudgetStore.records_version`."""
-        ((version,),) = self._rows("SELECT value FROM meta WHERE name = 'records'")
-        return int(version)
-
-    def heads(self) -> tuple[Head, ...]:
-        """See `BudgetStore.heads`."""
-        query = "SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1"
-        return tuple(Head(0, *row) for row in self._rows(query))
-
-    def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
-        """See `BudgetStore.lines`."""
-        left = -1 if most is None else most
-        query = "SELECT seq, body, hash FROM ledger WHERE seq > ? ORDER BY seq LIMIT ?"
-        while chain == 0 and left:
-            at_once = _LINES_AT_ONCE if left < 0 else min(left, _LINES_AT_ONCE)
-            rows = self._rows(query, (after, at_once))
-            for seq, body, hash_ in rows:
-                yield Line(0, seq, body, hash_)
-            if len(rows) < at_once:
-                return
-            after = rows[-1][0]
-            left -= len(rows) if left > 0 else 0
-
-    def verify(self) -> Verified:
-        """See `BudgetStore.verify`."""
-        if self._path is None:
-            return self._writer.run(lambda books: sqlite_view.verify(books.db))
-        reader = apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)
-        try:
-            reader.execute("BEGIN")  # one reading of everything, while others go on writing
-            return sqlite_view.verify(reader)
-        finally:
-            reader.close()
-
-    def close(self) -> None:
-        """See `BudgetStore.close`."""
-        self._writer.close()
-        with self._reading:
-            for db in (self._reader, self._db, self._lock):
-                if db is not None:
-                    db.close()
-
-    def _write(self, work: Work[Answer], *, repeat: bool) -> Answer:  # noqa: ARG002 - nobody is ever left in doubt
-        return self._writer.run(work)
-
-    def _rows(self, query: str, values: tuple[str | bytes | int, ...] = ()) -> list[tuple[Any, ...]]:
-        return self._read(lambda db: all_of(db, query, values))
-
-    def _read(self, query: Callable[[apsw.Connection], Answer]) -> Answer:
-        """Read what is committed."""
+    def read(self, work: Callable[[Connection], Answer]) -> Answer:
         if self._reader is None:
-            return self._writer.run(lambda books: query(books.db))
+            return self._writer.run(lambda transaction: work(transaction.db))
         try:
             with self._reading:
-                return query(self._reader)
+                return work(SQLiteConnection(self._reader))
         except (apsw.Error, apsw.ConnectionClosedError) as error:
             raise StoreUnavailable("the budget store cannot be read now") from error
 
-    def _opened(self) -> apsw.Connection:
+    def close(self) -> None:
+        self._writer.close()
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close()
+            self._db.close()  # last, so that it can empty the write-ahead log
+            if self._path is not None:
+                self._lock.close()
+
+    def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
+        if self._path is None:
+            return self.read(work)
+        db = apsw.Connection(str(self._path), apsw.SQLITE_OPEN_READONLY)
+        with contextlib.closing(db):
+            self._register(db)
+            db.execute("BEGIN")  # one state of everything, while others go on writing
+            return work(SQLiteConnection(db))
+
+    def _open(self) -> apsw.Connection:
         db = apsw.Connection(":memory:" if self._path is None else str(self._path))
+        self._register(db)
         db.set_busy_timeout(5_000)  # for our own reading connection
-        if self._path is not None:
-            ((mode,),) = all_of(db, "PRAGMA journal_mode = WAL")
-            if mode != "wal":
-                raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
-        db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA foreign_keys = ON")
+        if self._path is not None and db.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
+            raise StoreUnavailable("this file system has no shared memory for SQLite's write-ahead log")
+        db.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON")
         return db
 
-
-def _expire(books: SQLiteBooks) -> int:
-    """End those that are dead, one after the other."""
-    names = books.dead()
-    for name in names:
-        events.expire(books, name)
-        books.flush()
-    return len(names)
+    def _register(self, db: apsw.Connection) -> None:
+        db.create_scalar_function("budget_now_us", lambda *_: self._clock(), 0)
+        _register_sha256(db)
 
 
-def _refresh(books: SQLiteBooks) -> int:
-    """Open the buckets that are due, one after the other."""
-    names = books.due()
-    for name in names:
-        acts.refresh(books, name)
-        books.flush()
-    return len(names)
+class LedgerFile:
+    """What a file of budgets holds at one moment. It takes no lock, so that a service can go on writing meanwhile.
+
+    Args:
+        path: of the file, or of a copy of it.
+
+    Raises:
+        StoreUnavailable: it cannot be read, or has another schema than this program.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_library(apsw.sqlite_lib_version())
+        try:
+            self._db = _open_snapshot(path)
+            _register_sha256(self._db)
+            self._connection = SQLiteConnection(self._db)
+            self.id = _check_version(self._db)
+        except (apsw.Error, ValueError) as error:
+            raise StoreUnavailable("the file of the budget store cannot be read") from error
+
+    def heads(self) -> tuple[Head, ...]:
+        """Return as `BudgetStore.heads`."""
+        return tuple(Head(*row) for row in self._connection.ask((statements.HEADS, ()))[0])
+
+    def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
+        """Return as `BudgetStore.lines`."""
+        return iter(reads.lines(self._connection, chain, after, reads.LAST if most is None else most))
+
+    def verify(self) -> Verified:
+        """Check as `BudgetStore.verify`."""
+        return verify(self._connection)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+def check_library(version: str) -> None:
+    """Raise unless SQLite is new enough.
+
+    Raises:
+        StoreUnavailable: it is not.
+    """
+    if tuple(map(int, version.split(".")))[:3] < SQLITE_LEAST:
+        raise StoreUnavailable(f"budgets need SQLite {'.'.join(map(str, SQLITE_LEAST))} or newer, not {version}")
+
+
+def check_disk(path: Path, mounts: Iterable[str] | None = None) -> None:
+    """Raise if *path* is on a network file system, whose locks and flushes cannot be relied on.
+
+    Args:
+        path: of the database.
+        mounts: lines of /proc/self/mounts.
+
+    Raises:
+        StoreUnavailable: it is.
+    """
+    if mounts is None:
+        mounts = _MOUNTS.read_text().splitlines() if _MOUNTS.exists() else []
+    folder = path.resolve().parent
+    kinds = {}
+    for line in mounts:
+        _, point, kind, *_ = line.split(" ")
+        kinds[point.encode().decode("unicode_escape")] = kind
+    nearest = max((point for point in kinds if folder.is_relative_to(point)), key=len, default=None)
+    if nearest is not None and kinds[nearest].startswith(_NETWORK):
+        raise StoreUnavailable("budgets cannot be kept on a network file system; use a disk of this machine")
+
+
+def lock(path: Path) -> apsw.Connection:
+    """Take *path* for this process until the returned connection is closed, or the process ends.
+
+    Raises:
+        StoreUnavailable: another process has it, or the folder cannot be written.
+    """
+    try:
+        holder = apsw.Connection(str(path) + ".lock")
+        holder.execute("PRAGMA journal_mode = MEMORY")  # no second file; it holds nothing
+        holder.execute("BEGIN EXCLUSIVE")
+    except apsw.BusyError:
+        raise StoreUnavailable("another process has this budget store open; one process at a time") from None
+    except apsw.Error as error:
+        raise StoreUnavailable("the folder of the budget store cannot be written") from error
+    return holder
+
+
+def _prepare(db: apsw.Connection) -> str:
+    """Create the tables of a new store, in one transaction, and return the store's id."""
+    if not db.execute("SELECT 1 FROM sqlite_master").fetchall():
+        with db:
+            db.execute(for_sqlite(schema.CREATE))
+            db.execute(for_sqlite(schema.ADD_META), (schema.VERSION, Head.empty().hash))
+    return _check_version(db)
+
+
+def _check_version(db: apsw.Connection) -> str:
+    """Return the store's id.
+
+    Raises:
+        StoreUnavailable: its schema is not that of this program.
+    """
+    rows: Any
+    try:
+        rows = db.execute("SELECT version, id FROM budget_meta").fetchall()
+    except apsw.SQLError:
+        rows = [(0, "")]
+    ((version, store),) = rows
+    if version != schema.VERSION:
+        raise StoreUnavailable(schema.other_version(version))
+    return str(store)
+
+
+def _open_snapshot(path: Path) -> apsw.Connection:
+    """Return a connection that sees one state of everything."""
+    begin = "BEGIN; SELECT 1 FROM sqlite_master"
+    try:
+        db = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+        db.execute(begin)
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # A copy in a folder that cannot be written: nothing changes it, so no file is needed beside it.
+        uri = f"{path.absolute().as_uri()}?immutable=1"
+        db = apsw.Connection(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        db.execute(begin)
+    return db
+
+
+def _register_sha256(db: apsw.Connection) -> None:
+    db.create_scalar_function("sha256", _sha256, 1, deterministic=True)
+
+
+def _sha256(*values: Any) -> bytes:
+    return hashlib.sha256(values[0]).digest()

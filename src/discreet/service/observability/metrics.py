@@ -33,7 +33,7 @@ from discreet.service.observability.events import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from discreet.budget.store import BudgetStore
+    from discreet.budget.stores.store import BudgetStore
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 """Of `Metrics.text`."""

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from discreet.budget.escrow.protocol import Receipt, Transfer
-    from discreet.budget.escrow.transfers import ShareStore, SplitStore
     from discreet.budget.model import Refusal
+    from discreet.budget.stores.store import BudgetStore
+    from discreet.budget.stores.transfers import ShareStore
     from discreet.service.observability.logging import Log
     from discreet.service.settings import DataCentre
 
@@ -75,7 +76,7 @@ class Peers:
     """
 
     def __init__(
-        self, name: str, store: SplitStore, urls: Mapping[str, str], keys: PeerKeys, client: httpx.Client, log: Log
+        self, name: str, store: BudgetStore, urls: Mapping[str, str], keys: PeerKeys, client: httpx.Client, log: Log
     ) -> None:
         self._name, self._urls, self._keys, self._log = name, dict(urls), keys, log
         self._client = PeerClient(keys, client)
@@ -253,7 +254,7 @@ class Peers:
             self._log.event(ShareMoved(label, name, transfer.terms.id, step))  # type: ignore[arg-type]  # one of its words
 
 
-def open_peers(centre: DataCentre, store: SplitStore, environment: Mapping[str, str], log: Log) -> Peers:
+def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str, str], log: Log) -> Peers:
     """The other data centres.
 
     Args:
@@ -326,7 +327,7 @@ class Asks:
         store: of this data centre.
     """
 
-    def __init__(self, store: SplitStore) -> None:
+    def __init__(self, store: BudgetStore) -> None:
         self._store, self._lock = store, threading.Lock()
         self._needs: dict[str, Amount] = {}  # since the last round
         self._asked: dict[str, Amount] = {}  # in the last round

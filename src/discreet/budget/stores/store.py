@@ -1,50 +1,101 @@
-"""What a store of budgets does. Each method is one transaction: wholly done and durable when it returns, or not done.
-
-Rules that hold for every store, whatever it is made of:
-
-- The rule is `discreet.budget.rules`, pure; a store fetches what it needs, asks it, and writes what it says, with the
-  accounts on the path locked from the asking account upward (analyst, organisation, dataset).
-- Amounts are exact integers of any size (`discreet.budget.fixed_point`).
-- Every change appends one ledger line in its own transaction; `discreet.budget.ledger` says what it holds.
-- Time is the database's, through `discreet.budget.periods.Clock`: what goes back is taken as the latest seen.
-- Whoever does not hear the answer of a method (a broken connection at COMMIT) may call it again: a claim is known by
-  its reservation's name, an event by the state that it leads to. What is repeated changes nothing.
-  An act is known by its id, if it has one: with an id that the ledger has it changes nothing, and raises `KeyReused` if
-  it is another act than before.
-- A method that raises has changed nothing.
-
-`tests.budget.suite.BudgetStoreSuite` tests a store.
-"""
+"""What a store of budgets does, for both databases; a store says how a transaction is run and how tables are read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+import itertools
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from discreet.budget.model import InFlight, Refusal, Replay, Reservation, Suspension
+from discreet.budget.fixed_point import Amount
+from discreet.budget.ledger import Head
+from discreet.budget.model import check_record
+from discreet.budget.periods import GUARD_US
+from discreet.budget.states import Event
+from discreet.budget.stores import admin_operations, operations, reads, statements
+from discreet.budget.stores.rows import release_row, reservation_row, terms_of
+from discreet.budget.stores.transfers import ShareStore
+from discreet.budget.stores.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from discreet.budget.ledger import Head, Line
+    from discreet.budget.ledger import Line
     from discreet.budget.ledger_replay import Verified
-    from discreet.budget.model import Account, AdminAction, Balance, Claim, Fingerprint, Paid, Settled, StoredRelease
+    from discreet.budget.model import (
+        Account,
+        AdminAction,
+        Admission,
+        Balance,
+        Claim,
+        Fingerprint,
+        Paid,
+        Reservation,
+        Settled,
+        StoredRelease,
+    )
+    from discreet.budget.stores.transaction import Connection, Transaction
     from discreet.values import Cost
 
-Admission: TypeAlias = Reservation | Replay | InFlight | Refusal | Suspension
-"""What a store answers to a claim."""
+Answer = TypeVar("Answer")
 
 
-class BudgetStore(Protocol):
+def no_step(name: str) -> None:
+    """Do nothing at a step of a transaction: only fault tests interrupt there."""
+
+
+class BudgetStore(ABC):
     """Keeps accounts, reservations, stored releases and the ledger.
 
-    Every method but `close` raises `StoreUnavailable` when the database cannot be asked or cannot write. Methods that
+    Each method is one transaction: wholly done and durable when it returns, or not done. A method that raises has
+    changed nothing. A method whose answer was lost, as by a broken connection at COMMIT, may be called again: a claim
+    is known by the id of its reservation, an event by the state that it leads to, an action by its id if it has one,
+    and what is repeated changes nothing. An action with the id of a different one raises `KeyReused`.
+
+    The rules are pure (`rules`, `periods`, `states`); accounts on a path are locked from the asking account upward.
+    Every change appends a line to the ledger in its own transaction. Time is the database's (`periods.Clock`).
+
+    Every method but `close` raises `StoreUnavailable` when the database cannot be reached or cannot write. Methods that
     name an account raise `UnknownAccount` if there is none.
+
+    Args:
+        guard_us: how far the clock may run ahead of the last time seen.
     """
 
+    def __init__(self, guard_us: int = GUARD_US) -> None:
+        self._guard_us = guard_us
+        self._seen_us = 0  # the latest time that this process has seen
+
     @property
+    @abstractmethod
     def id(self) -> str:
-        """The store's own name, random, made when it was; a copy has the same, a new store another."""
-        ...
+        """The id of the store, random, made when it was created; a copy has the same, a new store another."""
+
+    @abstractmethod
+    def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:
+        """Run *work* in a transaction and return what it returns, once that is durable.
+
+        Args:
+            work: what to do.
+            repeat: True if it may be done again when it is not known whether it was committed.
+        """
+
+    @abstractmethod
+    def read(self, work: Callable[[Connection], Answer]) -> Answer:
+        """Return what *work* reads of the committed state."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what is under way and close the database; calls after that raise `StoreUnavailable`."""
+
+    @abstractmethod
+    def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
+        """Return what *work* reads, all of it in one state of the database; it may take long."""
+
+    @property
+    def shares(self) -> ShareStore:
+        """The shares of budgets that are split over data centres."""
+        return ShareStore(self)
 
     # ---------------------------------------------------------------------------------------------- claims
 
@@ -70,7 +121,7 @@ class BudgetStore(Protocol):
             KeyReused: see step 2.
             ClockError: a period would begin, and the clock ran ahead further than the guard allows.
         """
-        ...
+        return self.write(lambda transaction: operations.reserve(transaction, claim), repeat=True)
 
     def start(self, reservation: str) -> Reservation:
         """HELD to RUNNING: from here the data may be asked. The lease begins again.
@@ -78,7 +129,7 @@ class BudgetStore(Protocol):
         Raises:
             LeaseLost: it has ended, or its lease is over.
         """
-        ...
+        return self.write(lambda transaction: operations.start(transaction, reservation), repeat=True)
 
     def settle(self, reservation: str, actual: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> Settled:
         """RUNNING to SETTLED: charge the actual cost, free the rest, keep the bytes; all in one transaction.
@@ -93,7 +144,10 @@ class BudgetStore(Protocol):
             DataChanged: the head key is known with another digest; nothing changed, and the caller forfeits.
             InvariantViolated: the actual cost is above the worst case, or it was never started; nothing changed.
         """
-        ...
+        amount = Amount.of(actual)
+        return self.write(
+            lambda transaction: operations.settle(transaction, reservation, amount, result, fingerprint), repeat=True
+        )
 
     def void(self, reservation: str) -> None:
         """HELD to VOID: no data was asked. What a forfeit paid goes back to it, the rest is free.
@@ -102,7 +156,7 @@ class BudgetStore(Protocol):
             LeaseLost: it has ended otherwise.
             InvariantViolated: it is RUNNING: data may have been asked, so that it can only be forfeited.
         """
-        ...
+        self.write(lambda transaction: operations.end(transaction, reservation, Event.VOID), repeat=True)
 
     def forfeit(self, reservation: str) -> None:
         """RUNNING to FORFEIT: what is held stays charged, and pays for a retry of the same release key only.
@@ -113,7 +167,7 @@ class BudgetStore(Protocol):
             LeaseLost: it has ended otherwise.
             InvariantViolated: it was never started.
         """
-        ...
+        self.write(lambda transaction: operations.end(transaction, reservation, Event.FORFEIT), repeat=True)
 
     def expire(self) -> int:
         """End all reservations whose lease is over, HELD as VOID and RUNNING as FORFEIT.
@@ -121,19 +175,24 @@ class BudgetStore(Protocol):
         Returns:
             how many.
         """
-        ...
+        ended, found = 0, 1
+        while found:
+            names = self.write(lambda transaction: transaction.expired(), repeat=True)
+            found = sum(self.write(partial(operations.expire, reservation=name), repeat=True) for name in names)
+            ended += found
+        return ended
 
     # ---------------------------------------------------------------------------------------------- accounts and time
 
-    def create(self, account: Account, act: AdminAction) -> None:
+    def create(self, account: Account, action: AdminAction) -> None:
         """Open an account; its parent exists.
 
         Raises:
             InputError: there is one of that name already, or no such parent.
         """
-        ...
+        self._act(lambda transaction: admin_operations.create(transaction, account, action), action)
 
-    def alter(self, account: Account, act: AdminAction, before: Account | None = None) -> None:
+    def alter(self, account: Account, action: AdminAction, before: Account | None = None) -> None:
         """Change limit, delta, period, mode or units. A limit below what is spent is legal: nothing is left then.
 
         What was read before and is written back would undo what somebody else changed meanwhile: *before* says what
@@ -147,17 +206,17 @@ class BudgetStore(Protocol):
             AccountChanged: it is not as *before* any more; nothing changed.
             ClockError: as `reserve`, if the period changes.
         """
-        ...
+        self._act(lambda transaction: admin_operations.alter(transaction, account, action, self.id, before), action)
 
-    def charge(self, account: str, cost: Cost, act: AdminAction) -> None:
+    def charge(self, account: str, cost: Cost, action: AdminAction) -> None:
         """Charge an account by hand, in its open bucket, whatever its limit.
 
         Raises:
             ClockError: as `reserve`.
         """
-        ...
+        self._act(lambda transaction: admin_operations.charge(transaction, account, cost, action), action)
 
-    def refund(self, account: str, cost: Cost, act: AdminAction) -> None:
+    def refund(self, account: str, cost: Cost, action: AdminAction) -> None:
         """Give back charges of releases, oldest bucket first.
 
         Raises:
@@ -165,11 +224,11 @@ class BudgetStore(Protocol):
                 in buckets that count.
             ClockError: as `reserve`.
         """
-        ...
+        self._act(lambda transaction: admin_operations.refund(transaction, account, cost, action), action)
 
-    def lift(self, account: str, act: AdminAction) -> None:
+    def lift(self, account: str, action: AdminAction) -> None:
         """End a suspension: what failed until now counts no more towards one. Charges stay."""
-        ...
+        self._act(lambda transaction: admin_operations.lift(transaction, account, action), action)
 
     def refresh(self) -> int:
         """Open the buckets of all accounts whose period has moved on; `reserve` does so for its own path.
@@ -180,27 +239,28 @@ class BudgetStore(Protocol):
         Raises:
             ClockError: as `reserve`.
         """
-        ...
+        names = self.write(lambda transaction: transaction.due(), repeat=True)
+        return sum(self.write(partial(admin_operations.refresh, account=name), repeat=True) for name in names)
 
     def heartbeat(self) -> None:
         """Record the time of the database as seen, unless it ran ahead further than the guard; no ledger line."""
-        ...
+        self.write(lambda transaction: transaction.begin_store(), repeat=True)
 
-    def confirm_clock(self, act: AdminAction) -> None:
+    def confirm_clock(self, action: AdminAction) -> None:
         """Take the time of the database as right, however far it ran ahead."""
-        ...
+        self._act(lambda transaction: admin_operations.confirm_clock(transaction, action), action)
 
-    def note(self, act: AdminAction, detail: Mapping[str, str]) -> None:
+    def note(self, action: AdminAction, detail: Mapping[str, str]) -> None:
         """Append an administrative act that changes no balance, such as a key that was made. Never a secret.
 
         Raises:
             InputError: something in *detail* is no text.
         """
-        ...
+        self._act(lambda transaction: admin_operations.note(transaction, action, detail), action)
 
     # ---------------------------------------------------------------------------------------------- records
 
-    def put_record(self, kind: str, name: str, text: str | None, act: AdminAction) -> None:
+    def put_record(self, kind: str, name: str, text: str | None, action: AdminAction) -> None:
         """Keep a text beside the budgets, such as the hash of an API key or a grant, in the place of the one before.
 
         The ledger line is a `note` that holds kind, name and the SHA-256 of the text, never the text.
@@ -208,55 +268,61 @@ class BudgetStore(Protocol):
         Args:
             kind: of record, up to 200 printable characters without white space.
             name: unique among its kind, up to 2,000 characters that print, or tabs.
-            text: canonical JSON (`settings.canonical`), up to 1,000,000 characters; None removes the record.
-            act: who and why.
+            text: canonical JSON (`ledger.canonical`), up to 1,000,000 characters; None removes the record.
+            action: who and why.
 
         Raises:
             InputError: a value outside its range.
         """
-        ...
+        check_record(kind, name, text)
+        self._act(lambda transaction: admin_operations.put_record(transaction, kind, name, text, action), action)
 
     def record(self, kind: str, name: str) -> str | None:
         """The text that is kept, or None."""
-        ...
+        rows = self._rows(statements.RECORD, (kind, name))
+        return rows[0][0] if rows else None
 
     def records(self, kind: str) -> list[tuple[str, str]]:
         """Name and text of all records of a kind, by name (by code point)."""
-        ...
+        return [(name, text) for name, text in self._rows(statements.RECORDS, (kind,))]
 
     def records_version(self) -> int:
         """How often records were put or removed: a cheap read that tells a process to read them again."""
-        ...
+        ((version,),) = self._rows(statements.RECORDS_VERSION)
+        return int(version)
 
     # ---------------------------------------------------------------------------------------------- reading
 
     def path(self, account: str) -> tuple[Account, ...]:
         """The account and its parents, that account first."""
-        ...
+        return self.read(lambda db: reads.path(db, account))
 
     def account(self, name: str) -> Account:
         """The account of that name."""
-        ...
+        return self.path(name)[0]
 
     def accounts(self) -> list[Account]:
         """All accounts, by name."""
-        ...
+        return [terms_of(settings).account for (settings,) in self._rows(statements.ACCOUNTS)]
 
     def balance(self, account: str) -> Balance:
         """How the account stands at the time of the database; writes nothing."""
-        ...
+        return self.read(lambda db: reads.balance(db, account, self._seen_us, self._guard_us))
 
     def reservation(self, reservation: str) -> Reservation | None:
         """A reservation by its name."""
-        ...
+        rows = self._rows(statements.GET_RESERVATION, (reservation,))
+        row = reservation_row(rows[0]) if rows else None
+        return None if row is None else row.reservation
 
     def release(self, release_key: bytes) -> StoredRelease | None:
         """A stored release, whoever paid for it: for the service itself, not for an account (see `entitled`)."""
-        ...
+        rows = self._rows(statements.GET_RELEASE, (release_key,))
+        return release_row(rows[0]) if rows else None
 
     def entitled(self, account: str, release_key: bytes) -> bool:
         """True if the account has paid for the release."""
-        ...
+        return bool(self._rows(statements.ENTITLED, (account, release_key)))
 
     def history(self, account: str, before: int | None = None, most: int = 50) -> list[Paid]:
         """What the account paid for, newest first.
@@ -269,17 +335,23 @@ class BudgetStore(Protocol):
         Raises:
             InputError: *most* is outside its range.
         """
-        ...
+        return self.read(lambda db: reads.history(db, account, before, most))
 
     # ---------------------------------------------------------------------------------------------- the ledger
 
     def heads(self) -> tuple[Head, ...]:
         """The last line of every chain that has one, by chain."""
-        ...
+        return tuple(itertools.starmap(Head, self._rows(statements.HEADS)))
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
         """Lines of a chain in order, from the one after *after*, at most *most*."""
-        ...
+        left = reads.LAST if most is None else most
+        while left > 0:
+            page = self.read(partial(reads.lines, chain=chain, after=after, most=min(left, reads.LINES_AT_ONCE)))
+            yield from page
+            if len(page) < reads.LINES_AT_ONCE:
+                return
+            after, left = page[-1].seq, left - len(page)
 
     def verify(self) -> Verified:
         """Check the whole ledger and everything that is kept against it, in one consistent reading.
@@ -288,8 +360,13 @@ class BudgetStore(Protocol):
             LedgerBroken: a line was changed, moved, removed or added, or a balance, a reservation, a stored release,
                 who paid for it, a forfeit, a suspension, a record or the id of an act is not as the lines say.
         """
-        ...
+        return self._snapshot(verify)
 
-    def close(self) -> None:
-        """Finish what is under way and let go of the database; calls after that raise `StoreUnavailable`."""
-        ...
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _act(self, work: Callable[[Transaction], None], action: AdminAction) -> None:
+        """Run an action; one with an id may be repeated."""
+        self.write(work, repeat=action.id is not None)
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        return self.read(lambda db: db.ask((statement, values)))[0]

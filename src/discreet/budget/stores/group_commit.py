@@ -1,8 +1,8 @@
-"""One writer, a queue, and one commit for whoever waits.
+"""One writer thread with a queue, and one commit for all operations that wait.
 
-SQLite lets one transaction write at a time. Threads that fight for it starve each other (measured: 1 operation against
-5,531), and each pays its own flush to disk. Here they wait in line: the writer takes all that stand there, runs each in
-a savepoint, commits once, and only then tells each what became of it.
+SQLite lets one transaction write at a time. Threads that compete for it starve each other (measured: 1 operation
+against 5,531), and each pays its own flush to disk. Here they queue: the writer takes all waiting operations, runs each
+in a savepoint, commits once, and only then returns their results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from discreet.errors import DiscreetError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from discreet.budget.stores.sqlite_books import SQLiteBooks
+    from discreet.budget.stores.transaction import Transaction
 
 Answer = TypeVar("Answer")
 
@@ -30,15 +30,15 @@ _CANNOT = "the budget store cannot write now, so nothing was answered and it is 
 
 
 class _Job:
-    """An operation that somebody waits for."""
+    """An operation with its result, and a lock that is released when it is done (cheaper than an Event)."""
 
     __slots__ = ("answer", "done", "error", "work")
 
-    def __init__(self, work: Callable[[SQLiteBooks], Any]) -> None:
+    def __init__(self, work: Callable[[Transaction], Any]) -> None:
         self.work = work
         self.answer: Any = None
         self.error: BaseException | None = None
-        self.done = threading.Lock()  # cheaper than an Event; the writer releases it
+        self.done = threading.Lock()
         self.done.acquire()
 
 
@@ -46,19 +46,20 @@ class Writer:
     """Runs operations one after the other, in the order they came, on a thread of its own.
 
     Args:
-        books: of the connection, which nobody else writes on.
+        db: a connection on which nothing else writes.
+        begin: makes the transaction of an operation on that connection.
         step: called with the name of each step, for fault tests.
     """
 
-    def __init__(self, books: SQLiteBooks, step: Callable[[str], None]) -> None:
-        self._books, self._step = books, step
+    def __init__(self, db: apsw.Connection, begin: Callable[[], Transaction], step: Callable[[str], None]) -> None:
+        self._db, self._begin, self._step = db, begin, step
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._open = True
         self._gate = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="budget writer", daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[[SQLiteBooks], Answer]) -> Answer:
+    def run(self, work: Callable[[Transaction], Answer]) -> Answer:
         """Run *work* in a transaction and return what it returns, once that is durable.
 
         Raises:
@@ -76,7 +77,7 @@ class Writer:
         return job.answer  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Finish what is under way; nothing is taken on after that."""
+        """Finish what is under way; nothing is accepted after that."""
         with self._gate:
             self._open = False
             self._jobs.put(None)
@@ -86,71 +87,61 @@ class Writer:
         going = True
         while going:
             jobs = []
-            first = self._jobs.get()
-            going = first is not None
-            if first is not None:
-                jobs.append(first)
-            while going and len(jobs) < TOGETHER_MOST:
+            job = self._jobs.get()
+            while job is not None:
+                jobs.append(job)
+                if len(jobs) == TOGETHER_MOST:
+                    break
                 try:
                     job = self._jobs.get_nowait()
                 except queue.Empty:
                     break
-                going = job is not None
-                if job is not None:
-                    jobs.append(job)
+            going = job is not None
             if jobs:
                 self._commit(jobs)
-            for job in jobs:
-                job.done.release()
+            for each in jobs:
+                each.done.release()
 
     def _commit(self, jobs: list[_Job]) -> None:
         """Run *jobs* in one transaction."""
-        db = self._books.db
         try:
             self._step("begin")
-            db.execute("BEGIN IMMEDIATE")
-            before = db.total_changes()
+            self._db.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 self._try(job)
-            if db.total_changes() != before:  # who only reads, such as a free replay, waits for no disk
-                self._books.record_seen()
             self._step("commit")
-            db.execute("COMMIT")
+            self._db.execute("COMMIT")
             self._step("committed")
-        except BaseException as error:  # noqa: BLE001 - whatever it was, nobody may believe that anything happened
+        except BaseException as error:  # noqa: BLE001 - whatever it was, no job may believe that it was done
             self._undo(jobs, error)
 
     def _try(self, job: _Job) -> None:
-        """Run one job in a savepoint; what it raises on purpose undoes it alone."""
-        books = self._books
-        head = books.head
-        books.db.execute("SAVEPOINT job")
-        books.tick()
+        """Run one job in a savepoint, which is rolled back alone if the job is refused."""
+        self._db.execute("SAVEPOINT job")
         try:
-            job.answer = job.work(books)
-            books.flush()
+            transaction = self._begin()
+            job.answer = job.work(transaction)
+            transaction.flush()
         except DiscreetError as error:
             job.error = error
-            books.db.execute("ROLLBACK TO job")
-            books.head = head
-        books.db.execute("RELEASE job")
+            self._db.execute("ROLLBACK TO job")
+        self._db.execute("RELEASE job")
 
     def _undo(self, jobs: list[_Job], error: BaseException) -> None:
-        """Nothing of the transaction happened: say so to all who wait."""
+        """Roll back, and report to all jobs that nothing is known to have happened."""
         for job in jobs:
             job.error = StoreUnavailable(_CANNOT)
             job.error.__cause__ = error
         try:
-            if self._books.db.in_transaction:
-                self._books.db.execute("ROLLBACK")
-            self._books.load()
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
         except (apsw.Error, OSError):
             self._stop()
         if isinstance(error, apsw.IOError):
             self._stop()  # after a flush that failed, the next one may succeed without having flushed
 
     def _stop(self) -> None:
-        """Nothing is sure any more: take on nothing until somebody opens the store again."""
+        """Accept nothing until the store is opened again: the state of the file is not certain any more."""
         with self._gate:
             self._open = False
         while True:

@@ -1,0 +1,273 @@
+"""Claims and what becomes of reservations, for both databases. Each function is the work of one transaction.
+
+`BudgetStore` documents what each of them does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from discreet.budget import rules
+from discreet.budget.errors import DataChanged, KeyReused, LeaseLost, UnknownAccount
+from discreet.budget.fixed_point import NOTHING, Amount, Tally
+from discreet.budget.ledger import canonical
+from discreet.budget.model import InFlight, Refusal, Replay, Reservation, Settled, State, StoredRelease, Suspension
+from discreet.budget.states import TERMINAL, Event, requested, transition
+from discreet.budget.stores.rows import ForfeitRow, ReservationRow, cost_of
+from discreet.errors import InvariantViolated
+from discreet.values import Cost
+
+if TYPE_CHECKING:
+    from discreet.budget.model import Admission, Claim, Fingerprint, Hold
+    from discreet.budget.stores.rows import AccountRow, KeyRow
+    from discreet.budget.stores.transaction import ClaimFacts, Transaction
+
+# ------------------------------------------------------------------------------------------------------ claims
+
+
+def reserve(transaction: Transaction, claim: Claim) -> Admission:
+    """Answer a claim, in the order that `BudgetStore.reserve` documents."""
+    facts = transaction.begin_claim(claim)
+    if facts.known is not None:
+        return _repeated(claim, facts.known, facts.release)
+    in_flight = None if facts.key is None else _in_flight(claim, facts.key)
+    if in_flight is not None:
+        return in_flight
+    if facts.key is not None and facts.key.answered is not None:
+        # the same request means another release by now, as with a new version of the data
+        return Replay(facts.key.answered, Cost())
+    if not facts.path:
+        raise UnknownAccount(claim.account)
+    asking = facts.path[0]
+    if asking.paid:
+        transaction.remember_key(claim)
+        return Replay(_stored(facts.release), Cost())
+    until_us = asking.suspended_until_us(transaction.clock.now_us)
+    if until_us is not None:
+        detail = canonical({"by": claim.account, "suspended_until_us": str(until_us)})
+        transaction.append(asking, "refuse", claim.reservation, detail)
+        return Suspension(asking.id, until_us)
+    return _admit(transaction, claim, facts)
+
+
+def _repeated(claim: Claim, known: ReservationRow, release: StoredRelease | None) -> Admission:
+    """Answer a claim that was sent before."""
+    if (known.account, known.release_key, known.worst) != (claim.account, claim.release_key, Amount.of(claim.worst)):
+        raise InvariantViolated("the id of a reservation is used once")
+    if known.state is State.SETTLED:
+        return Replay(_stored(release), Cost())
+    if known.state in {State.VOID, State.FORFEIT}:
+        raise LeaseLost
+    return known.reservation
+
+
+def _in_flight(claim: Claim, key: KeyRow) -> InFlight | None:
+    """Return the reservation under way with the claim's idempotency key, if there is one."""
+    if key.digest != claim.digest:
+        raise KeyReused
+    return None if key.reservation is None else InFlight(key.reservation, key.lease_until_us)
+
+
+def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admission:
+    """Answer a claim that has to be paid for."""
+    path = facts.path
+    for account in path:
+        transaction.advance(account)
+    funds = _funds(transaction, path, claim.release_key) if facts.forfeits else {}
+    holds = rules.admit([_state_of(account, funds.get(account.id)) for account in path], Amount.of(claim.worst))
+    if isinstance(holds, rules.Shortfall):
+        return _refuse(transaction, claim, holds, path)
+    changes = _take_funds(transaction, path, funds)
+    transaction.remember_key(claim)
+    if facts.release is not None:
+        return _charge_stored(transaction, claim, facts.release, path, holds, changes)
+    return _hold(transaction, claim, path, holds, changes)
+
+
+def _funds(transaction: Transaction, path: list[AccountRow], release_key: bytes) -> dict[str, ForfeitRow]:
+    """Return the newest forfeit of each account that has not paid, in a bucket that counts."""
+    rows = transaction.forfeits(path[0].id, release_key)
+    funds: dict[str, ForfeitRow] = {}
+    for account in path:
+        own = [row for row in rows if row.account == account.id and not account.paid]
+        closed = transaction.closed_buckets(account) if own else []
+        counting = {account.bucket} | {bucket.number for bucket in closed if bucket.counting}
+        for row in own:
+            if row.bucket in counting:
+                funds[account.id] = row
+    return funds
+
+
+def _state_of(account: AccountRow, fund: ForfeitRow | None) -> rules.AccountState:
+    terms, forfeit = account.terms, NOTHING if fund is None else fund.amount
+    return rules.AccountState(
+        account.id, terms.limit, terms.enforced, account.bucket, account.spent, account.paid, forfeit
+    )
+
+
+def _take_funds(
+    transaction: Transaction, path: list[AccountRow], funds: dict[str, ForfeitRow]
+) -> list[tuple[str, int, Tally]]:
+    """Take what pays for a retry out of its buckets; return the changes."""
+    changes: list[tuple[str, int, Tally]] = []
+    for account in path:
+        fund = funds.get(account.id)
+        if fund is not None:
+            transaction.drop_forfeit(fund)
+            transaction.change(account, fund.bucket, Tally(forfeited=-fund.amount), changes)
+    return changes
+
+
+def _refuse(transaction: Transaction, claim: Claim, short: rules.Shortfall, path: list[AccountRow]) -> Refusal:
+    account = next(account for account in path if account.id == short.account)
+    detail = {"by": claim.account, "short": short.account, "rho": str(short.needed.rho)}
+    transaction.append(path[0], "refuse", claim.reservation, canonical(detail | {"delta": str(short.needed.delta)}))
+    return Refusal(short.account, short.needed.cost, short.remaining.cost, transaction.resets_us(account))
+
+
+def _charge_stored(
+    transaction: Transaction,
+    claim: Claim,
+    release: StoredRelease,
+    path: list[AccountRow],
+    holds: tuple[Hold, ...],
+    changes: list[tuple[str, int, Tally]],
+) -> Replay:
+    """Charge a stored release to the accounts that have not paid for it."""
+    cost, taken = Amount.of(release.cost), len(changes)
+    for account, hold in zip(path, holds, strict=True):
+        charge = rules.held(hold) + rules.settled(hold, cost, account.paid)
+        transaction.change(account, hold.bucket, charge, changes)
+    transaction.entitle([account.id for account in path if not account.paid], claim.release_key)
+    detail = _detail(claim.account, claim.release_key, release.result)
+    transaction.append(path[0], "replay", claim.reservation, detail, changes)
+    return Replay(release, changes[taken][2].used.cost)
+
+
+def _hold(
+    transaction: Transaction,
+    claim: Claim,
+    path: list[AccountRow],
+    holds: tuple[Hold, ...],
+    changes: list[tuple[str, int, Tally]],
+) -> Reservation:
+    """Make a new reservation."""
+    until_us = transaction.clock.now_us + claim.lease_ms * 1000
+    worst = Amount.of(claim.worst)
+    row = ReservationRow(
+        claim.reservation, claim.account, claim.release_key, worst, holds, State.HELD, until_us, claim.lease_ms
+    )
+    transaction.add_reservation(row)
+    for account, hold in zip(path, holds, strict=True):
+        transaction.change(account, hold.bucket, rules.held(hold), changes)
+    transaction.append(path[0], "reserve", claim.reservation, _detail(claim.account, claim.release_key), changes)
+    return row.reservation
+
+
+# ------------------------------------------------------------------------------------------------------ events
+
+
+def start(transaction: Transaction, reservation: str) -> Reservation:
+    """Say that the data will be queried now."""
+    facts = transaction.begin_start(reservation)
+    row = _known(facts.row)
+    after = requested(row.state, Event.START)
+    if after is row.state:
+        return row.reservation
+    if row.lease_until_us <= transaction.clock.now_us:
+        raise LeaseLost
+    until_us = transaction.clock.now_us + row.lease_ms * 1000
+    transaction.update_reservation(reservation, after, lease_until_us=until_us)
+    transaction.append(facts.path[0], "start", reservation)
+    return Reservation(row.id, row.account, row.release_key, cost_of(row.worst), row.holds, after, until_us)
+
+
+def settle(
+    transaction: Transaction, reservation: str, actual: Amount, result: bytes, fingerprint: Fingerprint | None = None
+) -> Settled:
+    """Charge a reservation and store the answer.
+
+    If two transactions store the same release at once, the insert of the second one fails; it is repeated, and finds
+    the release of the first one.
+    """
+    facts = transaction.begin_settle(reservation, fingerprint)
+    row, path, release = _known(facts.row), facts.path, facts.release
+    if requested(row.state, Event.SETTLE) is row.state:
+        return Settled(_stored(release), cost_of(row.charged or NOTHING))
+    if not actual.within(row.worst):
+        raise InvariantViolated("an answer cost more than its worst case")
+    if fingerprint is not None:
+        _compare(transaction, fingerprint, facts.head_digest)
+    if release is None:
+        release = StoredRelease(row.release_key, result, cost_of(actual), transaction.clock.now_us)
+        transaction.add_release(release)
+    cost, changes = Amount.of(release.cost), list[tuple[str, int, Tally]]()
+    for account, hold in zip(path, row.holds, strict=True):
+        transaction.change(account, hold.bucket, rules.settled(hold, cost, account.paid), changes)
+    charged = changes[0][2].used
+    transaction.entitle([account.id for account in path if not account.paid], row.release_key)
+    transaction.update_reservation(reservation, State.SETTLED, charged=charged)
+    detail = _detail(row.account, row.release_key, release.result)
+    transaction.append(path[0], "settle", reservation, detail, changes)
+    return Settled(release, cost_of(charged))
+
+
+def end(transaction: Transaction, reservation: str, event: Event) -> None:
+    """Void or forfeit a reservation."""
+    facts = transaction.begin_end(reservation)
+    row = _known(facts.row)
+    after = requested(row.state, event)
+    if after is not row.state:
+        _end(transaction, facts.path, row, after, event)
+
+
+def expire(transaction: Transaction, reservation: str) -> bool:
+    """End a reservation if its lease is over, and return whether it was."""
+    facts = transaction.begin_end(reservation)
+    row = _known(facts.row)
+    if row.state in TERMINAL or row.lease_until_us > transaction.clock.now_us:
+        return False  # it was ended or prolonged meanwhile
+    _end(transaction, facts.path, row, transition(row.state, Event.EXPIRE), Event.EXPIRE)
+    return True
+
+
+def _end(transaction: Transaction, path: list[AccountRow], row: ReservationRow, after: State, event: Event) -> None:
+    """End a reservation as VOID or FORFEIT."""
+    changes: list[tuple[str, int, Tally]] = []
+    for account, hold in zip(path, row.holds, strict=True):
+        transaction.change(account, hold.bucket, rules.ended(hold, after), changes)
+        left = rules.forfeit_of(hold, after)
+        if left:
+            transaction.add_forfeit(hold, row.release_key, left)
+    if after is State.FORFEIT:
+        path[0].failures = rules.failed(path[0].failures, transaction.clock.now_us)
+    transaction.update_reservation(row.id, after)
+    transaction.append(path[0], event.value, row.id, _detail(row.account, row.release_key), changes)
+
+
+def _compare(transaction: Transaction, fingerprint: Fingerprint, known: bytes | None) -> None:
+    """Store the digest of what an engine returned, or compare it with that of the first time."""
+    if known is None:
+        transaction.add_fingerprint(fingerprint)
+    elif known != fingerprint.digest:
+        raise DataChanged
+
+
+def _known(row: ReservationRow | None) -> ReservationRow:
+    if row is None:
+        raise LeaseLost
+    return row
+
+
+def _stored(release: StoredRelease | None) -> StoredRelease:
+    if release is None:
+        raise InvariantViolated("a release that was paid for is not stored")
+    return release
+
+
+def _detail(account: str, release_key: bytes, result: bytes | None = None) -> str:
+    """Return what a line says about a reservation: canonical JSON, formatted here because every question needs it."""
+    end = "" if result is None else f',"result":"{hashlib.sha256(result).hexdigest()}"'
+    return f'{{"by":{json.dumps(account)},"release":"{release_key.hex()}"{end}}}'

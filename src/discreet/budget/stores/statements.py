@@ -1,0 +1,327 @@
+"""All SQL of the budget stores, once for SQLite and PostgreSQL.
+
+Values are bound to `?`. What the two databases write differently is a `{word}`; `for_sqlite` and `for_postgres` fill it
+in. Both have the functions budget_now_us() and sha256(): PostgreSQL as a function of the schema and built in, SQLite
+registered with the connection.
+
+PostgreSQL locks rows of an account's path from the account upward, so that transactions that hold a row wait only for
+rows further up. What is locked is read as the previous holder left it; what else may have changed meanwhile is read by
+a second statement, which in READ COMMITTED sees all that was committed.
+"""
+
+# ruff: noqa: S608 - statements are put together from constants; values are bound
+
+from __future__ import annotations
+
+import functools
+
+SQLITE = {
+    "bytes": "BLOB",
+    "text": "TEXT",
+    "serial_key": "INTEGER PRIMARY KEY",
+    "by_key": "WITHOUT ROWID",
+    "half_full": "WITHOUT ROWID",
+    "mostly_full": "WITHOUT ROWID",
+    "functions": "",
+    "random_id": "lower(hex(randomblob(16)))",
+    "lock_account": "",
+    "lock_reservation": "",
+    "lock_meta": "",
+    "unless_locked": "",
+    "next_chain": "0",
+    "next_paid": "(SELECT seq + 1 FROM budget_meta)",  # an account pays for a release once, and with a line
+    "greatest": "max",
+    "settings_json": "a.settings",
+}
+
+POSTGRES = {
+    "bytes": "bytea",
+    "text": 'text COLLATE "C"',
+    "serial_key": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "by_key": "",
+    "half_full": "WITH (fillfactor = 50)",
+    "mostly_full": "WITH (fillfactor = 70)",
+    "functions": """
+CREATE FUNCTION budget_now_us() RETURNS bigint LANGUAGE sql VOLATILE
+    AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+CREATE SEQUENCE budget_chains;
+CREATE SEQUENCE budget_paid;
+""",
+    "random_id": "replace(gen_random_uuid()::text, '-', '')",
+    "lock_account": "FOR NO KEY UPDATE OF a",
+    "lock_reservation": "FOR NO KEY UPDATE OF a, r",
+    "lock_meta": "FOR NO KEY UPDATE",
+    "unless_locked": "WHERE id IN (SELECT id FROM budget_meta FOR NO KEY UPDATE SKIP LOCKED)",
+    "next_chain": "nextval('budget_chains')",
+    "next_paid": "nextval('budget_paid')",
+    "greatest": "greatest",
+    "settings_json": "a.settings::json",
+}
+
+
+@functools.cache
+def for_sqlite(statement: str) -> str:
+    """Return *statement* as SQLite reads it."""
+    return statement.format_map(SQLITE)
+
+
+@functools.cache
+def for_postgres(statement: str) -> str:
+    """Return *statement* as psycopg and PostgreSQL read it."""
+    return statement.replace("?", "%s").format_map(POSTGRES)
+
+
+# ------------------------------------------------------------------------------------------------------ columns
+
+META = "budget_now_us(), m.seen_us, m.seq, m.hash"
+"""The clock, the last time seen, the head of chain 0."""
+
+ACCOUNT = "a.id, a.settings, a.bucket, a.end_us, a.tally, a.older, a.failures, a.chain, a.seq, a.hash"
+"""The columns of `rows.account_row`."""
+
+RESERVATION = "r.id, r.account, r.release_key, r.worst, r.holds, r.state, r.lease_until_us, r.lease_ms, r.charged"
+"""The columns of `rows.reservation_row`."""
+
+RELEASE = "s.release_key, s.result, s.cost, s.time_us"
+"""The columns of `rows.release_row`."""
+
+_SENT = "number, given, pending, sent_us, version"
+_RECEIVED = "taken_number, taken, received"
+
+# ------------------------------------------------------------------------------------------------------ locks
+
+LOCK_ACCOUNT = f"SELECT {ACCOUNT} FROM budget_accounts a WHERE a.id = ? {{lock_account}}"
+
+LOCK_PATH = f"""
+SELECT {ACCOUNT} FROM budget_paths p JOIN budget_accounts a ON a.id = p.member
+WHERE p.account = ? ORDER BY p.place {{lock_account}}"""
+
+LOCK_META = "SELECT seq FROM budget_meta {lock_meta}"
+
+_LOCK_RESERVATION = f"""
+SELECT {META}, {ACCOUNT}, {RESERVATION} {{}}
+FROM budget_reservations r {{}} CROSS JOIN budget_meta m
+WHERE r.id = ? {{}}"""
+
+_ON_PATH = "JOIN budget_paths p ON p.account = r.account JOIN budget_accounts a ON a.id = p.member"
+
+START = _LOCK_RESERVATION.format("", "JOIN budget_accounts a ON a.id = r.account", "{lock_reservation}")
+"""Lock a reservation and its account."""
+
+END = _LOCK_RESERVATION.format("", _ON_PATH, "ORDER BY p.place {lock_reservation}")
+"""Lock a reservation and the path of its account."""
+
+SETTLE = _LOCK_RESERVATION.format(
+    f", {RELEASE}, (SELECT f.digest FROM budget_fingerprints f WHERE f.head_key = ?)",
+    f"{_ON_PATH} LEFT JOIN budget_releases s ON s.release_key = r.release_key",
+    "ORDER BY p.place {lock_reservation}",
+)
+"""Lock likewise, and read the release and the digest of the head as they were before the locks. If another transaction
+stored them meanwhile, the insert fails and the transaction is repeated."""
+
+# ------------------------------------------------------------------------------------------------------ facts
+
+NOW = f"SELECT {META} FROM budget_meta m"
+
+_CLAIM = f"""
+SELECT {META}, EXISTS (
+    SELECT 1 FROM budget_paths p JOIN budget_forfeits f ON f.account = p.member
+    WHERE p.account = ? AND f.release_key = ?
+), {RELEASE}, {RESERVATION} {{}}
+FROM budget_meta m
+LEFT JOIN budget_releases s ON s.release_key = ?
+LEFT JOIN budget_reservations r ON r.id = ? {{}}"""
+
+CLAIM = _CLAIM.format("", "")
+"""Read whether the path has a forfeit for the release, the release, the reservation of that id."""
+
+CLAIM_WITH_KEY = _CLAIM.format(
+    f", k.digest, w.id, coalesce(w.lease_until_us, 0), {RELEASE.replace('s.', 'o.')}",
+    "LEFT JOIN budget_keys k ON k.account = ? AND k.key = ? "
+    "LEFT JOIN budget_reservations w ON w.id = k.reservation AND w.state IN ('held', 'running') "
+    "LEFT JOIN budget_entitlements e ON e.account = k.account AND e.release_key = k.release_key "
+    "LEFT JOIN budget_releases o ON o.release_key = e.release_key AND o.release_key <> ?",
+)
+"""Read likewise, and what became of the idempotency key: the reservation under way, or another release it paid for."""
+
+CREATION = f"""
+SELECT {META}, {{next_chain}}, a.id, p.id
+FROM budget_meta m LEFT JOIN budget_accounts a ON a.id = ? LEFT JOIN budget_accounts p ON p.id = ?"""
+
+PAID = """
+SELECT p.member FROM budget_paths p JOIN budget_entitlements e ON e.account = p.member
+WHERE p.account = ? AND e.release_key = ?"""
+
+CLOSED_BUCKETS = "SELECT bucket, end_us, counting, tally FROM budget_buckets WHERE account = ? ORDER BY bucket"
+
+FORFEITS = """
+SELECT f.account, f.number, f.bucket, f.amount FROM budget_paths p JOIN budget_forfeits f ON f.account = p.member
+WHERE p.account = ? AND f.release_key = ? ORDER BY f.number"""
+
+ACTION_DIGEST = "SELECT digest FROM budget_actions WHERE id = ?"
+
+DUE = "SELECT id FROM budget_accounts WHERE end_us <= ? ORDER BY id"
+
+EXPIRED = """
+SELECT id FROM budget_reservations WHERE state IN ('held', 'running') AND lease_until_us <= ?
+ORDER BY lease_until_us, id LIMIT 1000"""
+
+# ------------------------------------------------------------------------------------------------------ writes
+
+SAVE_TALLY = "UPDATE budget_accounts SET seq = ?, hash = ?, tally = ? WHERE id = ?"
+
+SAVE_ACCOUNT = """
+UPDATE budget_accounts SET seq = ?, hash = ?, tally = ?, settings = ?, bucket = ?, end_us = ?, older = ?, failures = ?
+WHERE id = ?"""
+
+SAVE_BUCKET = """
+INSERT INTO budget_buckets (account, bucket, end_us, counting, tally) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (account, bucket) DO UPDATE SET counting = excluded.counting, tally = excluded.tally"""
+
+SAVE_META = "UPDATE budget_meta SET seq = ?, hash = ?, seen_us = {greatest}(seen_us, ?), records = records + ?"
+
+SAVE_SEEN = "UPDATE budget_meta SET seen_us = {greatest}(seen_us, ?) {unless_locked}"
+
+ADD_LINE = "INSERT INTO budget_ledger (chain, seq, body, hash) VALUES (?, ?, ?, ?)"
+
+ADD_ACCOUNT = """
+INSERT INTO budget_accounts (id, settings, bucket, end_us, tally, older, failures, chain, seq, hash)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+ADD_PATH = """
+INSERT INTO budget_paths (account, place, member)
+SELECT CAST(? AS text), 0, CAST(? AS text)
+UNION ALL SELECT CAST(? AS text), p.place + 1, p.member FROM budget_paths p WHERE p.account = ?"""
+
+ADD_RESERVATION = """
+INSERT INTO budget_reservations (id, account, release_key, worst, holds, state, lease_until_us, lease_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+
+SAVE_RESERVATION = """
+UPDATE budget_reservations SET state = ?, lease_until_us = coalesce(CAST(? AS bigint), lease_until_us),
+    charged = coalesce(CAST(? AS text), charged)
+WHERE id = ?"""
+
+SAVE_KEY = """
+INSERT INTO budget_keys (account, key, digest, reservation, release_key) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (account, key) DO UPDATE SET reservation = excluded.reservation, release_key = excluded.release_key"""
+
+ADD_RELEASE = "INSERT INTO budget_releases (release_key, result, cost, time_us) VALUES (?, ?, ?, ?)"
+
+ADD_FINGERPRINT = "INSERT INTO budget_fingerprints (head_key, digest) VALUES (?, ?)"
+
+ADD_ENTITLEMENT = """
+INSERT INTO budget_entitlements (account, release_key, number, time_us) VALUES (?, ?, {next_paid}, ?)"""
+
+ADD_FORFEIT = "INSERT INTO budget_forfeits (account, release_key, bucket, amount) VALUES (?, ?, ?, ?)"
+
+DROP_FORFEIT = "DELETE FROM budget_forfeits WHERE number = ?"
+
+ADD_ACTION = "INSERT INTO budget_actions (id, digest) VALUES (?, ?)"
+
+SAVE_RECORD = """
+INSERT INTO budget_records (kind, name, text) VALUES (?, ?, ?)
+ON CONFLICT (kind, name) DO UPDATE SET text = excluded.text"""
+
+DROP_RECORD = "DELETE FROM budget_records WHERE kind = ? AND name = ?"
+
+# ------------------------------------------------------------------------------------------------------ reads
+
+SCHEMA_VERSION = "SELECT version FROM budget_meta"
+
+STORE_ID = "SELECT id FROM budget_meta"
+
+PATH = """
+SELECT a.settings FROM budget_paths p JOIN budget_accounts a ON a.id = p.member WHERE p.account = ? ORDER BY p.place"""
+
+ACCOUNTS = "SELECT settings FROM budget_accounts ORDER BY id"
+
+BALANCE = f"""
+SELECT {META}, {ACCOUNT}, b.bucket, b.end_us, b.tally
+FROM budget_accounts a CROSS JOIN budget_meta m LEFT JOIN budget_buckets b ON b.account = a.id AND b.counting
+WHERE a.id = ? ORDER BY b.bucket"""
+
+GET_RESERVATION = f"SELECT {RESERVATION} FROM budget_reservations r WHERE r.id = ?"
+
+GET_RELEASE = f"SELECT {RELEASE} FROM budget_releases s WHERE s.release_key = ?"
+
+ENTITLED = "SELECT 1 FROM budget_entitlements WHERE account = ? AND release_key = ?"
+
+HISTORY = f"""
+SELECT e.number, e.paid_us, {RELEASE}
+FROM (
+    SELECT number, time_us AS paid_us, release_key FROM budget_entitlements WHERE account = ? AND number < ?
+    ORDER BY number DESC LIMIT ?
+) AS e JOIN budget_releases s ON s.release_key = e.release_key ORDER BY e.number DESC"""
+
+RECORD = "SELECT text FROM budget_records WHERE kind = ? AND name = ?"
+
+RECORDS = "SELECT name, text FROM budget_records WHERE kind = ? ORDER BY name"
+
+RECORDS_VERSION = "SELECT records FROM budget_meta"
+
+HEADS = """
+SELECT chain, seq, hash FROM (
+    SELECT chain, seq, hash FROM budget_accounts WHERE chain > 0 UNION ALL SELECT 0, seq, hash FROM budget_meta
+) AS h WHERE seq > 0 ORDER BY chain"""
+
+LINES = "SELECT chain, seq, body, hash FROM budget_ledger WHERE chain = ? AND seq > ? ORDER BY seq LIMIT ?"
+
+# ------------------------------------------------------------------------------------------------------ verification
+
+ALL_LINES = "SELECT chain, seq, body, hash FROM budget_ledger ORDER BY chain, seq"
+
+ALL_ACCOUNTS = f"SELECT {ACCOUNT} FROM budget_accounts a"
+
+ALL_PATHS = "SELECT account, member FROM budget_paths ORDER BY account, place"
+
+ALL_BUCKETS = "SELECT account, bucket, tally FROM budget_buckets"
+
+OPEN_RESERVATIONS = "SELECT id, state, holds FROM budget_reservations WHERE state IN ('held', 'running')"
+
+ALL_RELEASES = "SELECT release_key, sha256(result), cost FROM budget_releases"
+
+ALL_ENTITLEMENTS = "SELECT account, release_key FROM budget_entitlements"
+
+ALL_FORFEITS = "SELECT account, bucket, release_key, amount FROM budget_forfeits"
+
+ALL_RECORDS = "SELECT kind, name, text FROM budget_records"
+
+ALL_ACTIONS = "SELECT id, digest FROM budget_actions"
+
+# ------------------------------------------------------------------------------------------------------ shares
+
+HAS_ACCOUNT = "SELECT 1 FROM budget_accounts WHERE id = ?"
+
+SENT = f"SELECT {_SENT} FROM budget_shares WHERE account = ? AND peer = ?"
+
+RECEIVED = f"SELECT {_RECEIVED} FROM budget_shares WHERE account = ? AND peer = ?"
+
+SAVE_SENT = """
+INSERT INTO budget_shares (account, peer, number, given, pending, sent_us, version) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (account, peer) DO UPDATE SET number = excluded.number, given = excluded.given,
+    pending = excluded.pending, sent_us = excluded.sent_us, version = excluded.version"""
+
+SAVE_RECEIVED = """
+INSERT INTO budget_shares (account, peer, taken_number, taken, received) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (account, peer) DO UPDATE SET taken_number = excluded.taken_number, taken = excluded.taken,
+    received = excluded.received"""
+
+_DEPTH = "(SELECT max(p.place) FROM budget_paths p WHERE p.account = a.id)"
+
+PENDING = f"""
+SELECT number, given, pending, sent_us, version, a.settings
+FROM budget_shares g JOIN budget_accounts a ON a.id = g.account
+WHERE g.peer = ? AND g.pending IS NOT NULL ORDER BY {_DEPTH}, a.id LIMIT ?"""
+
+UNKNOWN = f"""
+SELECT a.id FROM budget_accounts a LEFT JOIN budget_shares g ON g.account = a.id AND g.peer = ?
+WHERE coalesce({{settings_json}} -> 'share' ->> 2, ?) = ? AND (
+    coalesce(g.number, 0) = 0
+    OR (g.pending IS NULL AND g.version < CAST({{settings_json}} -> 'share' ->> 3 AS bigint))
+) ORDER BY {_DEPTH}, a.id LIMIT ?"""
+
+HOLDINGS = f"""
+SELECT a.id, a.settings, a.tally, a.older, g.peer, {_SENT}, {_RECEIVED}
+FROM budget_accounts a LEFT JOIN budget_shares g ON g.account = a.id
+WHERE a.id IN (SELECT id FROM budget_accounts WHERE id > ? ORDER BY id LIMIT ?) ORDER BY a.id, g.peer"""

@@ -1,0 +1,477 @@
+"""A writing transaction of a store: one reading that takes the locks, decisions, one writing.
+
+`operations`, `admin_operations` and `transfers` decide, for both databases. A transaction begins with one of the
+`begin` methods, which locks the accounts that it names, the asking one first; `flush` writes everything that changed.
+Nothing is written before that, so that PostgreSQL needs two round trips for a transaction.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from discreet.budget.errors import UnknownAccount
+from discreet.budget.escrow.protocol import Incoming, Outgoing
+from discreet.budget.fixed_point import EMPTY, Amount
+from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line
+from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, counts
+from discreet.budget.stores import statements
+from discreet.budget.stores.rows import (
+    AccountRow,
+    Bucket,
+    ForfeitRow,
+    KeyRow,
+    ReservationRow,
+    account_row,
+    amount_of,
+    amount_text,
+    holds_text,
+    release_row,
+    reservation_row,
+    tally_of,
+    tally_text,
+)
+from discreet.errors import InvariantViolated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from discreet.budget.fixed_point import Tally
+    from discreet.budget.ledger import Line
+    from discreet.budget.model import Account, Claim, Fingerprint, Hold, State, StoredRelease
+
+_SEEN_EVERY_US = SECOND_US  # so that transactions do not wait for each other at the one row that holds the time
+
+_META, _ACCOUNT, _RESERVATION, _RELEASE = 4, 10, 9, 4  # numbers of columns, see `statements`
+
+
+class Connection(Protocol):
+    """A connection to a database, with the statements of `statements`."""
+
+    @property
+    def serial(self) -> bool:
+        """True if transactions run one after the other, so that all lines can go into one chain without a lock."""
+        ...
+
+    def ask(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
+        """Return the rows of each query, in one round trip; the first queries of a transaction begin it."""
+        ...
+
+    def stream(self, statement: str) -> Iterator[Any]:
+        """Yield the rows of *statement* without holding all of them in memory."""
+        ...
+
+    def write(self, writes: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        """Execute *writes*, of which no two change the same row; what they change is committed by the caller."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimFacts:
+    """What a claim is decided by.
+
+    Args:
+        path: the account and its parents; empty if there is no such account.
+        known: the reservation with the id of the claim, if there is one.
+        key: the claim's idempotency key, if it was used before.
+        release: the stored release, if there is one.
+        forfeits: True if an account on the path has forfeited something for it.
+    """
+
+    path: list[AccountRow]
+    known: ReservationRow | None
+    key: KeyRow | None
+    release: StoredRelease | None
+    forfeits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EventFacts:
+    """What an event of a reservation is decided by.
+
+    Args:
+        path: the accounts on its path, or as much of it as the event changes.
+        row: the reservation, if there is one.
+        release: the stored release, if the event asks for it and there is one.
+        head_digest: what is known of the fingerprint's head key.
+    """
+
+    path: list[AccountRow]
+    row: ReservationRow | None
+    release: StoredRelease | None = None
+    head_digest: bytes | None = None
+
+
+class Transaction:
+    """A writing transaction.
+
+    Args:
+        db: a connection that only this transaction uses.
+        seen_us: the latest time that this process has seen.
+        guard_us: how far the clock may run ahead of the last time seen.
+        step: called with the name of each step, so that fault tests can interrupt there.
+
+    Attributes:
+        clock: the database's, once the transaction has begun.
+    """
+
+    def __init__(self, db: Connection, seen_us: int, guard_us: int, step: Callable[[str], None]) -> None:
+        self.db = db
+        self.clock = Clock(seen_us, seen_us, guard_us)
+        self._seen_us, self._guard_us, self._step = seen_us, guard_us, step
+        self._recorded_us = seen_us  # the last time seen that the database has
+        self._accounts: list[AccountRow] = []
+        self._head: Head | None = None  # of chain 0, if it may be extended
+        self._store_changed = False
+        self._records_changed = 0
+        self._lines: list[Line] = []
+        self._writes: list[tuple[str, Sequence[Any]]] = []
+
+    # ------------------------------------------------------------------------------------------------ beginning
+
+    def begin_claim(self, claim: Claim) -> ClaimFacts:
+        """Lock the path of the claim's account, and read what the claim is decided by."""
+        statement = statements.CLAIM
+        values: tuple[Any, ...] = (claim.account, claim.release_key, claim.release_key, claim.reservation)
+        if claim.key is not None:
+            statement, values = statements.CLAIM_WITH_KEY, (*values, claim.account, claim.key, claim.release_key)
+        locked, (facts,) = self.db.ask((statements.LOCK_PATH, (claim.account,)), (statement, values))
+        path = self._keep(locked)
+        meta, (forfeits,), release_columns, known, key = _split(facts, _META, 1, _RELEASE, _RESERVATION)
+        self._look(meta)
+        release = release_row(release_columns)
+        self._mark_paid(path, release)
+        keyed = None
+        if key and key[0] is not None:
+            digest, under_way, lease_until_us, *answered = key
+            keyed = KeyRow(digest, under_way, lease_until_us, release_row(answered))
+        return ClaimFacts(path, reservation_row(known), keyed, release, bool(forfeits))
+
+    def begin_start(self, reservation: str) -> EventFacts:
+        """Lock the reservation and its account."""
+        path, row, _ = self._begin_event(statements.START, (reservation,))
+        return EventFacts(path, row)
+
+    def begin_settle(self, reservation: str, fingerprint: Fingerprint | None) -> EventFacts:
+        """Lock the reservation and its path; read its release if that is stored, and what is known of the head."""
+        head_key = None if fingerprint is None else fingerprint.head_key
+        path, row, rest = self._begin_event(statements.SETTLE, (head_key, reservation))
+        if row is None:
+            return EventFacts([], None)
+        release = release_row(rest[:_RELEASE])
+        self._mark_paid(path, release)
+        return EventFacts(path, row, release, rest[_RELEASE])
+
+    def begin_end(self, reservation: str) -> EventFacts:
+        """Lock the reservation and its path."""
+        path, row, _ = self._begin_event(statements.END, (reservation,))
+        return EventFacts(path, row)
+
+    def begin_creation(self, account: Account) -> tuple[int, bool]:
+        """Prepare a new account; return its chain of the ledger, and whether there is an account of that name.
+
+        Raises:
+            UnknownAccount: there is no such parent.
+        """
+        (facts,) = self._rows(statements.CREATION, (account.id, account.parent))
+        meta, (chain, known, parent) = _split(facts, _META)
+        self._look(meta)
+        if account.parent is not None and parent is None:
+            raise UnknownAccount(account.parent)
+        return chain, known is not None
+
+    def begin_account(self, account: str) -> AccountRow:
+        """Lock an account.
+
+        Raises:
+            UnknownAccount: there is none.
+        """
+        locked, (meta,) = self.db.ask((statements.LOCK_ACCOUNT, (account,)), (statements.NOW, ()))
+        self._look(meta)
+        if not locked:
+            raise UnknownAccount(account)
+        return self._keep(locked)[0]
+
+    def begin_store(self) -> None:
+        """Lock what belongs to no account."""
+        _, (meta,) = self.db.ask((statements.LOCK_META, ()), (statements.NOW, ()))
+        self._look(meta, locked=True)
+        self._store_changed = True
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def closed_buckets(self, account: AccountRow) -> list[Bucket]:
+        """Return all closed buckets of an account, oldest first."""
+        if account.closed is None:
+            rows = self._rows(statements.CLOSED_BUCKETS, (account.id,))
+            account.closed = [Bucket(number, end_us, bool(on), tally_of(tally)) for number, end_us, on, tally in rows]
+        return account.closed
+
+    def forfeits(self, account: str, release_key: bytes) -> list[ForfeitRow]:
+        """Return what the accounts on a path have forfeited for a release, the oldest first."""
+        rows = self._rows(statements.FORFEITS, (account, release_key))
+        return [ForfeitRow(name, number, bucket, amount_of(text)) for name, number, bucket, text in rows]
+
+    def action_digest(self, action: str) -> bytes | None:
+        """Return the digest of what the action with that id did, if there was one."""
+        rows = self._rows(statements.ACTION_DIGEST, (action,))
+        return rows[0][0] if rows else None
+
+    def due(self) -> list[str]:
+        """Return the accounts whose open bucket is over."""
+        self._look(self._rows(statements.NOW)[0])
+        return [name for (name,) in self._rows(statements.DUE, (max(self.clock.raw_us, self.clock.seen_us),))]
+
+    def expired(self) -> list[str]:
+        """Return the reservations whose lease is over, the earliest first; at most a thousand."""
+        self._look(self._rows(statements.NOW)[0])
+        return [name for (name,) in self._rows(statements.EXPIRED, (self.clock.now_us,))]
+
+    def has_account(self, account: str) -> bool:
+        """Return True if there is an account of that name."""
+        return bool(self._rows(statements.HAS_ACCOUNT, (account,)))
+
+    def outgoing(self, account: str, peer: str) -> Outgoing:
+        """Return what a locked account gave to the store *peer*."""
+        rows = self._rows(statements.SENT, (account, peer))
+        return outgoing_of(rows[0]) if rows else Outgoing()
+
+    def incoming(self, account: str, peer: str) -> Incoming:
+        """Return what an account, which is locked or missing, took from the store *peer*."""
+        rows = self._rows(statements.RECEIVED, (account, peer))
+        return incoming_of(rows[0]) if rows else Incoming()
+
+    # ------------------------------------------------------------------------------------------------ accounts
+
+    def change(self, account: AccountRow, bucket: int, change: Tally, changes: list[tuple[str, int, Tally]]) -> None:
+        """Change a bucket, open or closed, and add that to *changes*, for the ledger."""
+        changes.append((account.id, bucket, change))
+        account.changed = True
+        if bucket == account.bucket:
+            account.tally += change
+            return
+        closed = next(each for each in self.closed_buckets(account) if each.number == bucket)
+        closed.tally += change
+        account.touched[bucket] = closed
+        if closed.counting:
+            account.older += change
+
+    def resets_us(self, account: AccountRow) -> int | None:
+        """Return when the first charge of *account* stops counting."""
+        return account.resets_us(self.closed_buckets(account), self.clock.now_us)
+
+    def advance(self, account: AccountRow) -> bool:
+        """Open the next bucket if the open one is over, and return whether it was.
+
+        Raises:
+            ClockError: the clock ran ahead.
+        """
+        if account.end_us == NEVER_US or not self.clock.opening(account.end_us):
+            return False
+        self.turn(account, account.end_us, "refresh", {})
+        return True
+
+    def turn(self, account: AccountRow, closed_at_us: int, kind: str, detail: dict[str, Any]) -> None:
+        """Close the open bucket and open the next, with a ledger line; decide again which closed buckets count."""
+        now_us, period, closed = self.clock.now_us, account.terms.period, self.closed_buckets(account)
+        last = Bucket(account.bucket, closed_at_us, True, account.tally)
+        account.touched[last.number] = last
+        closed.append(last)
+        account.older = EMPTY
+        for bucket in closed:
+            counting = counts(period, bucket.end_us, now_us)
+            if counting:
+                account.older += bucket.tally
+            if counting != bucket.counting:
+                bucket.counting = counting
+                account.touched[bucket.number] = bucket
+        account.bucket, account.end_us, account.tally = account.bucket + 1, bucket_end(period, now_us), EMPTY
+        account.changed = True
+        self.append(account, kind, detail=buckets_detail(account, detail))
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    def append(
+        self,
+        account: AccountRow | None,
+        kind: str,
+        reservation: str | None = None,
+        detail: str = "{}",
+        changes: Sequence[tuple[str, int, Tally]] = (),
+    ) -> None:
+        """Add a line to the ledger, to the chain of *account* or to the store's."""
+        head = self._head if account is None or account.head is None else account.head
+        if head is None:
+            raise InvariantViolated("a line is added to a chain that is not locked")
+        line = next_line(head, Entry(self.clock.now_us, kind, reservation, detail, changes))
+        self._lines.append(line)
+        if account is not None and account.head is not None:
+            account.head, account.changed = head_of(line), True
+        else:
+            self._head, self._store_changed = head_of(line), True
+
+    def add_account(self, account: AccountRow) -> None:
+        """Write a new account, after the line that creates it."""
+        head, parent = account.head or Head(0, 0, b""), account.terms.account.parent
+        tallies = tally_text(account.tally), tally_text(account.older)
+        values = (account.id, account.settings, account.bucket, account.end_us, *tallies, "")
+        self._writes.append((statements.ADD_ACCOUNT, (*values, head.chain, head.seq, head.hash)))
+        self._writes.append((statements.ADD_PATH, (account.id, account.id, account.id, parent)))
+
+    def add_reservation(self, row: ReservationRow) -> None:
+        """Write a new reservation."""
+        values = (row.id, row.account, row.release_key, amount_text(row.worst), holds_text(row.holds))
+        self._writes.append((statements.ADD_RESERVATION, (*values, row.state.value, row.lease_until_us, row.lease_ms)))
+
+    def update_reservation(
+        self, reservation: str, state: State, lease_until_us: int | None = None, charged: Amount | None = None
+    ) -> None:
+        """Write the new state of a reservation; what is None stays as it is."""
+        text = None if charged is None else amount_text(charged)
+        self._writes.append((statements.SAVE_RESERVATION, (state.value, lease_until_us, text, reservation)))
+
+    def remember_key(self, claim: Claim) -> None:
+        """Remember the claim's idempotency key, if it has one."""
+        if claim.key is not None:
+            values = (claim.account, claim.key, claim.digest, claim.reservation, claim.release_key)
+            self._writes.append((statements.SAVE_KEY, values))
+
+    def add_release(self, release: StoredRelease) -> None:
+        """Write an answer."""
+        cost = amount_text(Amount.of(release.cost))
+        self._writes.append((statements.ADD_RELEASE, (release.release_key, release.result, cost, release.time_us)))
+
+    def add_fingerprint(self, fingerprint: Fingerprint) -> None:
+        """Write the digest of what an engine returned."""
+        self._writes.append((statements.ADD_FINGERPRINT, (fingerprint.head_key, fingerprint.digest)))
+
+    def entitle(self, accounts: Sequence[str], release_key: bytes) -> None:
+        """Write that *accounts* have paid for a release."""
+        for account in accounts:
+            self._writes.append((statements.ADD_ENTITLEMENT, (account, release_key, self.clock.now_us)))
+
+    def add_forfeit(self, hold: Hold, release_key: bytes, amount: Amount) -> None:
+        """Write what an account forfeited for a release, in the bucket of *hold*."""
+        self._writes.append((statements.ADD_FORFEIT, (hold.account, release_key, hold.bucket, amount_text(amount))))
+
+    def drop_forfeit(self, row: ForfeitRow) -> None:
+        """Remove what pays for a retry."""
+        self._writes.append((statements.DROP_FORFEIT, (row.number,)))
+
+    def add_action(self, action: str, digest: bytes) -> None:
+        """Remember the id of an action. If two transactions do, one fails, is repeated, and finds the other's."""
+        self._writes.append((statements.ADD_ACTION, (action, digest)))
+
+    def put_record(self, kind: str, name: str, text: str | None) -> None:
+        """Write or remove a record, and count the change."""
+        if text is None:
+            self._writes.append((statements.DROP_RECORD, (kind, name)))
+        else:
+            self._writes.append((statements.SAVE_RECORD, (kind, name, text)))
+        self._records_changed = 1
+
+    def put_outgoing(self, account: str, peer: str, outgoing: Outgoing) -> None:
+        """Write what the account gave to the store *peer*."""
+        pending = None if outgoing.pending is None else amount_text(outgoing.pending)
+        values = (account, peer, outgoing.number, amount_text(outgoing.given), pending)
+        self._writes.append((statements.SAVE_SENT, (*values, outgoing.sent_us, outgoing.version)))
+
+    def put_incoming(self, account: str, peer: str, incoming: Incoming) -> None:
+        """Write what the account took from the store *peer*."""
+        values = (account, peer, incoming.number, incoming.taken, amount_text(incoming.received))
+        self._writes.append((statements.SAVE_RECEIVED, values))
+
+    def trust_clock(self) -> None:
+        """Take the database's time as right, however far it ran ahead."""
+        self.clock = Clock(self.clock.raw_us, max(self.clock.raw_us, self.clock.seen_us), self._guard_us)
+
+    def flush(self) -> None:
+        """Write everything that was decided; the caller commits."""
+        self._step("decided")
+        for account in self._accounts:
+            if account.changed:
+                self._save(account)
+        self._writes += [(statements.ADD_LINE, (line.chain, line.seq, line.body, line.hash)) for line in self._lines]
+        if self._store_changed and self._head is not None:
+            values = (self._head.seq, self._head.hash, self.clock.now_us, self._records_changed)
+            self._writes.append((statements.SAVE_META, values))
+        elif self._writes and self.clock.now_us >= self._recorded_us + _SEEN_EVERY_US:
+            self._writes.append((statements.SAVE_SEEN, (self.clock.now_us,)))
+        if self._writes:
+            self.db.write(self._writes)
+
+    # ------------------------------------------------------------------------------------------------ inside
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        (rows,) = self.db.ask((statement, values))
+        return rows
+
+    def _begin_event(
+        self, statement: str, values: Sequence[Any]
+    ) -> tuple[list[AccountRow], ReservationRow | None, Sequence[Any]]:
+        """Lock a reservation with accounts of its path: these, the reservation, and what else the statement reads."""
+        rows = self._rows(statement, values)
+        if not rows:
+            return [], None, ()
+        path = self._keep([row[_META : _META + _ACCOUNT] for row in rows])
+        meta, _, row, rest = _split(rows[0], _META, _ACCOUNT, _RESERVATION)
+        self._look(meta)
+        return path, reservation_row(row), rest
+
+    def _keep(self, rows: list[Any]) -> list[AccountRow]:
+        """Keep accounts that are locked, to be written if they change."""
+        self._accounts = [account_row(row) for row in rows]
+        return self._accounts
+
+    def _look(self, meta: Sequence[Any], *, locked: bool = False) -> None:
+        """Read the clock, and the head of the store's chain if nothing else can extend it meanwhile."""
+        raw_us, self._recorded_us, seq, hash_ = meta
+        self.clock = Clock(raw_us, max(self._recorded_us, self._seen_us), self._guard_us)
+        if locked or self.db.serial:
+            self._head = Head(0, seq, hash_)
+        self._step("locked")
+
+    def _mark_paid(self, path: list[AccountRow], release: StoredRelease | None) -> None:
+        """Mark the accounts on the path that have paid for the release."""
+        if release is not None and path:
+            paid = {name for (name,) in self._rows(statements.PAID, (path[0].id, release.release_key))}
+            for account in path:
+                account.paid = account.id in paid
+
+    def _save(self, account: AccountRow) -> None:
+        head, tally = account.head or Head(0, 0, b""), tally_text(account.tally)
+        if account.only_tally:
+            self._writes.append((statements.SAVE_TALLY, (head.seq, head.hash, tally, account.id)))
+        else:
+            failures = " ".join(map(str, account.failures))
+            rest = (account.settings, account.bucket, account.end_us, tally_text(account.older), failures)
+            self._writes.append((statements.SAVE_ACCOUNT, (head.seq, head.hash, tally, *rest, account.id)))
+        for bucket in account.touched.values():
+            values = (account.id, bucket.number, bucket.end_us, bucket.counting, tally_text(bucket.tally))
+            self._writes.append((statements.SAVE_BUCKET, values))
+
+
+def buckets_detail(account: AccountRow, detail: dict[str, Any]) -> str:
+    """Return the detail of a line that creates or alters an account or opens its bucket."""
+    own = {"account": json.loads(account.settings), "bucket": account.bucket, "end_us": account.end_us}
+    return canonical(detail | own)
+
+
+def outgoing_of(columns: Sequence[Any]) -> Outgoing:
+    """Return number, given, pending, sent_us and version of a row of shares."""
+    number, given, pending, sent_us, version = columns
+    return Outgoing(number, amount_of(given), None if pending is None else amount_of(pending), sent_us, version)
+
+
+def incoming_of(columns: Sequence[Any]) -> Incoming:
+    """Return taken_number, taken and received of a row of shares."""
+    number, taken, received = columns
+    return Incoming(number, bool(taken), amount_of(received))
+
+
+def _split(row: Sequence[Any], *lengths: int) -> list[Sequence[Any]]:
+    """Split a row into parts of these numbers of columns, and the rest."""
+    ends = [0, *itertools.accumulate(lengths), len(row)]
+    return [row[begin:end] for begin, end in itertools.pairwise(ends)]

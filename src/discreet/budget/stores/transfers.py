@@ -1,0 +1,241 @@
+"""How shares of split budgets move between stores: see `discreet.budget.escrow.protocol`."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, TypeVar
+
+from discreet.budget.errors import UnknownAccount
+from discreet.budget.escrow import protocol
+from discreet.budget.escrow.protocol import Receipt, Transfer, Verdict
+from discreet.budget.escrow.rebalance import first_gift, gift
+from discreet.budget.fixed_point import NOTHING, Amount
+from discreet.budget.ledger import canonical, settings_text, transfer_detail
+from discreet.budget.stores import reads, statements
+from discreet.budget.stores.admin_operations import add_account, change_settings
+from discreet.budget.stores.rows import terms_of
+from discreet.budget.stores.transaction import buckets_detail, outgoing_of
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from discreet.budget.escrow.holdings import Holding
+    from discreet.budget.escrow.protocol import Outgoing
+    from discreet.budget.escrow.rebalance import Ask
+    from discreet.budget.model import Account
+    from discreet.budget.stores.rows import AccountRow
+    from discreet.budget.stores.store import BudgetStore
+    from discreet.budget.stores.transaction import Transaction
+
+Answer = TypeVar("Answer")
+
+_AS_AT_HOME: dict[str, object] = {"actor": "discreet", "reason": "as in the data centre where the account was made"}
+
+
+class ShareStore:
+    """Moves the shares of a store. Each method is one transaction, and may be repeated if its answer was lost.
+
+    Every method raises `StoreUnavailable` when the database cannot be reached or cannot write.
+
+    Args:
+        store: that holds the shares.
+    """
+
+    def __init__(self, store: BudgetStore) -> None:
+        self._store = store
+
+    @property
+    def id(self) -> str:
+        """The id of the store."""
+        return self._store.id
+
+    def give(self, peer: str, ask: Ask, need: Amount = NOTHING) -> Transfer | None:
+        """Give *peer* a part of the share of the account that it asks for, if `rebalance.gift` says so.
+
+        Args:
+            peer: id of its store.
+            ask: what it says of itself.
+            need: of this data centre, see `rebalance.gift`.
+
+        Returns:
+            the transfer that is pending now, new or older; None if there is none.
+
+        Raises:
+            UnknownAccount: there is none.
+            ClockError: a period would begin, and the clock ran ahead.
+        """
+        return self._write(functools.partial(_give, here=self.id, peer=peer, ask=ask, need=need))
+
+    def introduce(self, peer: str, account: str, centres: int) -> Transfer | None:
+        """Tell *peer* of an account that was made here: its first share, or later only its settings.
+
+        Args:
+            peer: id of its store.
+            account: made here.
+            centres: how many data centres there are, including this one.
+
+        Returns:
+            as `give`; None also if the peer knows all there is to know.
+
+        Raises:
+            UnknownAccount: there is none.
+            ClockError: as `give`.
+        """
+        return self._write(functools.partial(_introduce, here=self.id, peer=peer, account=account, centres=centres))
+
+    def receive(self, transfer: Transfer) -> Receipt | None:
+        """Take a transfer, or decline it, once: see `protocol.judge`.
+
+        An account that is new here is opened, empty, in a transaction before.
+
+        Returns:
+            what was decided, now or before; None if it is too early to decide.
+
+        Raises:
+            InputError: it is for another store.
+            StoreBehind: this store has forgotten what it took before.
+            ClockError: as `give`.
+        """
+        self._write(functools.partial(_open_account, here=self.id, transfer=transfer))
+        return self._write(functools.partial(_receive, here=self.id, transfer=transfer))
+
+    def hear(self, receipt: Receipt) -> None:
+        """Forget the transfer that *receipt* is about; if it was declined its amount comes back.
+
+        Raises:
+            InputError: it is for another store.
+            StoreBehind: this store has forgotten what it gave.
+        """
+        self._write(functools.partial(_hear, here=self.id, receipt=receipt))
+
+    def pending(self, peer: str, most: int) -> list[Transfer]:
+        """Return transfers to *peer* without a receipt, those of parents first; at most *most*."""
+        rows = self._store.read(lambda db: db.ask((statements.PENDING, (peer, most))))[0]
+        return [_transfer(self.id, peer, outgoing_of(row[:5]), terms_of(row[5]).account) for row in rows]
+
+    def unknown(self, peer: str, most: int) -> list[str]:
+        """Return accounts made here that *peer* has to be introduced to, parents first; at most *most*."""
+        values = (peer, self.id, self.id, most)
+        return [name for (name,) in self._store.read(lambda db: db.ask((statements.UNKNOWN, values)))[0]]
+
+    def holdings(self, after: str = "", most: int | None = None) -> list[Holding]:
+        """Return all accounts by name, from the one after *after*, at most *most*."""
+        return self._store.read(lambda db: reads.holdings(db, after, most))
+
+    def _write(self, work: Callable[[Transaction], Answer]) -> Answer:
+        return self._store.write(work, repeat=True)
+
+
+def _give(transaction: Transaction, here: str, peer: str, ask: Ask, need: Amount) -> Transfer | None:
+    row = transaction.begin_account(ask.account)
+    outgoing = transaction.outgoing(row.id, peer)
+    if outgoing.pending is None:
+        transaction.advance(row)
+        amount = gift(ask, row.left, Amount.of(row.terms.account.whole), need)
+        if not amount:
+            return None
+        outgoing = _send(transaction, here, row, peer, outgoing, amount)
+    return _transfer(here, peer, outgoing, row.terms.account)
+
+
+def _introduce(transaction: Transaction, here: str, peer: str, account: str, centres: int) -> Transfer | None:
+    row = transaction.begin_account(account)
+    outgoing = transaction.outgoing(row.id, peer)
+    if outgoing.pending is None:
+        share = protocol.split(row.terms.account, here).share
+        if share is None or share.home != here or outgoing.version >= share.version:
+            return None
+        transaction.advance(row)
+        amount = NOTHING if outgoing.number else first_gift(row.left, Amount.of(share.total), centres)
+        outgoing = _send(transaction, here, row, peer, outgoing, amount)
+    return _transfer(here, peer, outgoing, row.terms.account)
+
+
+def _open_account(transaction: Transaction, here: str, transfer: Transfer) -> None:
+    """Open the account of a transfer that can be taken, with nothing to spend, if there is none yet."""
+    terms = transfer.terms
+    if transaction.has_account(terms.id):
+        return
+    if terms.parent is not None and not transaction.has_account(terms.parent):
+        return
+    account = protocol.opened(terms)
+    chain, known = transaction.begin_creation(account)
+    if known:
+        return
+    incoming = transaction.incoming(terms.id, transfer.donor)
+    now_us = transaction.clock.now_us
+    if protocol.judge(transfer, None, incoming, now_us, here=here, parent_is_here=True) is Verdict.TAKE:
+        add_account(transaction, account, chain, dict(_AS_AT_HOME))
+
+
+def _receive(transaction: Transaction, here: str, transfer: Transfer) -> Receipt | None:
+    """Decide on the transfer of an account that is open."""
+    try:
+        row = transaction.begin_account(transfer.terms.id)
+    except UnknownAccount:
+        return None
+    own = row.terms.account
+    incoming = transaction.incoming(row.id, transfer.donor)
+    verdict = protocol.judge(transfer, own, incoming, transaction.clock.now_us, here=here, parent_is_here=True)
+    if verdict is Verdict.WAIT:
+        return None
+    detail = transfer_detail(transfer.donor, transfer.number, transfer.amount)
+    if verdict is Verdict.TAKE:
+        transaction.advance(row)
+        newer = protocol.adopted(own, transfer.terms)
+        if newer is not own:
+            change_settings(transaction, row, newer, dict(_AS_AT_HOME))
+        incoming = protocol.taken(incoming, transfer)
+        _resize(row, transfer.amount)
+        transaction.append(row, "take", detail=buckets_detail(row, detail))
+        transaction.put_incoming(row.id, transfer.donor, incoming)
+    elif verdict is Verdict.DECLINE:
+        incoming = protocol.declined(incoming, transfer)
+        transaction.append(row, "decline", detail=canonical(detail | {"account": row.id}))
+        transaction.put_incoming(row.id, transfer.donor, incoming)
+    version = _version(row.terms.account)
+    return Receipt(row.id, transfer.donor, here, incoming.number, incoming.taken, version)
+
+
+def _hear(transaction: Transaction, here: str, receipt: Receipt) -> None:
+    if receipt.donor != here:
+        raise InputError("a receipt for another store was sent here; each data centre needs a store of its own")
+    row = transaction.begin_account(receipt.account)
+    outgoing = transaction.outgoing(row.id, receipt.recipient)
+    after, back = protocol.heard(outgoing, receipt, _version(row.terms.account))
+    if outgoing.pending is None or after is outgoing:
+        return
+    detail = transfer_detail(receipt.recipient, outgoing.number, outgoing.pending)
+    if receipt.taken:
+        transaction.append(row, "delivered", detail=canonical(detail | {"account": row.id}))
+    else:
+        _resize(row, back)
+        transaction.append(row, "return", detail=buckets_detail(row, detail))
+    transaction.put_outgoing(row.id, receipt.recipient, after)
+
+
+def _transfer(here: str, peer: str, outgoing: Outgoing, account: Account) -> Transfer:
+    """Return the transfer that is pending."""
+    amount = outgoing.pending or NOTHING
+    return Transfer(here, peer, outgoing.number, amount, outgoing.sent_us, protocol.opened(account))
+
+
+def _send(
+    transaction: Transaction, here: str, row: AccountRow, peer: str, outgoing: Outgoing, amount: Amount
+) -> Outgoing:
+    """Lower the limit by *amount*, which is on its way to *peer* then."""
+    outgoing = protocol.sent(outgoing, amount, row.left, transaction.clock.now_us)
+    row.settings = settings_text(protocol.split(row.terms.account, here))
+    _resize(row, -amount)
+    transaction.append(row, "send", detail=buckets_detail(row, transfer_detail(peer, outgoing.number, amount)))
+    transaction.put_outgoing(row.id, peer, outgoing)
+    return outgoing
+
+
+def _resize(row: AccountRow, change: Amount) -> None:
+    row.settings, row.changed = settings_text(protocol.resized(row.terms.account, change)), True
+
+
+def _version(account: Account) -> int:
+    return account.share.version if account.share else 0
