@@ -65,11 +65,11 @@ def test_it_is_checked_beside_the_service_that_has_it(run, served):
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE ledger SET body = replace(body, 'discreet init', 'discreet unit') WHERE seq = 2",
-        "DELETE FROM ledger WHERE seq = 3",
-        "UPDATE accounts SET settings = replace(settings, 'enforce', 'observe')",
-        "DELETE FROM records WHERE kind = 'grant'",
-        "UPDATE records SET text = replace(text, 'analyst', 'officer')",
+        "UPDATE budget_ledger SET body = replace(body, 'discreet init', 'discreet unit') WHERE seq = 2",
+        "DELETE FROM budget_ledger WHERE seq = 3",
+        "UPDATE budget_accounts SET settings = replace(settings, 'enforce', 'observe')",
+        "DELETE FROM budget_records WHERE kind = 'grant'",
+        "UPDATE budget_records SET text = replace(text, 'analyst', 'officer')",
     ],
 )
 def test_what_was_changed_behind_its_back_is_found(run, statement):

@@ -274,7 +274,7 @@ def test_the_ledger_is_verified_over_http(office):
     sound = act(office, "POST", "/ledger/verify", {}).json()
     assert sound["sound"]
     assert sound["lines"] == office.manager.store.heads()[0].seq
-    office.store._db.execute("UPDATE ledger SET body = replace(body, 'officer', 'somebody') WHERE seq = 1")
+    office.store._db.execute("UPDATE budget_ledger SET body = replace(body, 'officer', 'somebody') WHERE seq = 1")
     broken = act(office, "POST", "/ledger/verify", {}).json()
     assert (broken["sound"], broken["lines"]) == (False, None)
     assert "line 1" in broken["mistake"]

@@ -218,7 +218,7 @@ def test_a_store_that_was_edited_does_not_serve(folder, refused):
     import apsw
 
     with contextlib.closing(apsw.Connection(str(folder / "budget.db"))) as db:
-        db.execute("UPDATE ledger SET hash = zeroblob(32) WHERE seq = (SELECT max(seq) FROM ledger)")
+        db.execute("UPDATE budget_ledger SET hash = zeroblob(32) WHERE seq = (SELECT max(seq) FROM budget_ledger)")
     code, said = refused()
     assert code == 3
     assert "cannot be trusted" in said
@@ -288,7 +288,7 @@ def test_a_service_that_nobody_has_a_key_to_does_not_start(folder, refused):
     import apsw
 
     with contextlib.closing(apsw.Connection(str(folder / "budget.db"))) as db:
-        db.execute("DELETE FROM records")
+        db.execute("DELETE FROM budget_records")
     code, said = refused()
     assert code == 2
     assert "nobody has a key" in said

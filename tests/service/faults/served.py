@@ -29,9 +29,12 @@ STAIR = {
 """What the steps are that a service tells its tracer, by name and how many of that name came before."""
 
 WITHIN = {
-    "reserve": ("begin", "reservation", "ledger", "account", "commit", "committed"),
-    "start": ("begin", "ledger", "commit", "committed"),
-    "settle": ("begin", "fingerprint", "release", "entitlement", "ledger", "account", "commit", "committed"),
+    "reserve": ("begin", "locked", "decided", "reservations", "accounts", "ledger", "meta", "commit", "committed"),
+    "start": ("begin", "decided", "reservations", "ledger", "commit", "committed"),
+    "settle": (
+        *("begin", "decided", "fingerprints", "releases", "entitlements", "reservations", "accounts", "ledger"),
+        *("commit", "committed"),
+    ),
 }
 """Steps of the transactions of an SQLite store."""
 
@@ -209,7 +212,7 @@ class _Dies:
 
 def _run(folder, environment, now, pipe, orders):
     """Serve, in a process that was forked for that."""
-    from discreet.service import start
+    from discreet.service import server as start
     from discreet.service.settings import load_settings
 
     place = Path(folder)

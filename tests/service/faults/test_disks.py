@@ -179,15 +179,14 @@ def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_pat
     """F12: upkeep sees that witnessed lines are missing; the witness is not told otherwise, and nothing is added."""
     house = _witnessed(tmp_path)
 
-    def lose(books):
-        books.db.execute("DELETE FROM ledger WHERE seq = (SELECT max(seq) FROM ledger)")
-        books.load()
+    def lose(transaction):
+        transaction.db.write([("DELETE FROM budget_ledger WHERE seq = (SELECT max(seq) FROM budget_ledger)", ())])
 
     with house.opened(checked=False) as service:
         service.parts.upkeep.once()
         assert service.send("GET", "/readyz", None).status_code == 200
         witnessed, paid = (house.folder / "witness").read_bytes(), service.ask(key="first").content
-        service.manager.store._writer.run(lose)
+        service.manager.store.write(lose, repeat=False)
         heads = service.manager.store.heads()
         for _ in range(2):
             service.parts.upkeep.once()

@@ -260,14 +260,19 @@ RECORDS = "SELECT name, text FROM budget_records WHERE kind = ? ORDER BY name"
 
 RECORDS_VERSION = "SELECT records FROM budget_meta"
 
-HEADS = """
-SELECT chain, seq, hash FROM (
-    SELECT chain, seq, hash FROM budget_accounts WHERE chain > 0 UNION ALL SELECT 0, seq, hash FROM budget_meta
-) AS h WHERE seq > 0 ORDER BY chain"""
+_HEADS = "SELECT chain, seq, hash FROM budget_accounts WHERE chain > 0 UNION ALL SELECT 0, seq, hash FROM budget_meta"
+
+HEADS = f"""
+SELECT l.chain, l.seq, l.hash FROM ({_HEADS}) AS h JOIN budget_ledger l ON l.chain = h.chain AND l.seq = h.seq
+ORDER BY l.chain"""
+"""The last line of each chain, as it stands in the ledger."""
 
 LINES = "SELECT chain, seq, body, hash FROM budget_ledger WHERE chain = ? AND seq > ? ORDER BY seq LIMIT ?"
 
 # ------------------------------------------------------------------------------------------------------ verification
+
+NEXT_HEADS = f"SELECT chain, seq, hash FROM ({_HEADS}) AS h WHERE seq > 0 ORDER BY chain"
+"""What the next line of each chain will follow."""
 
 ALL_LINES = "SELECT chain, seq, body, hash FROM budget_ledger ORDER BY chain, seq"
 

@@ -29,7 +29,7 @@ def verify(db: Connection) -> Verified:
     """
     lines = itertools.starmap(Line, db.stream(statements.ALL_LINES))
     ledger = replay(itertools.groupby(lines, lambda line: line.chain))
-    (heads,) = db.ask((statements.HEADS, ()))
+    (heads,) = db.ask((statements.NEXT_HEADS, ()))
     if ledger.heads != tuple(itertools.starmap(Head, heads)):
         raise LedgerBroken("a chain does not end where its account says")
     tallies = _check_accounts(db, ledger)
