@@ -179,7 +179,7 @@ def test_what_cannot_be_read_is_told(run, arguments, code, sentence):
 @pytest.mark.usefixtures("folder")
 def test_a_store_of_another_version_is_not_guessed_at(run):
     """Reading changes nothing, so it brings nothing up to date."""
-    spoil("PRAGMA user_version = 1")
+    spoil("UPDATE budget_meta SET version = 1")
     ran = run("ledger", "verify")
     assert ran.code == 3
     assert "schema 1" in ran.err
