@@ -62,7 +62,7 @@ def test_the_picture_is_written(run, tmp_path):
         ([*USE[:6], "--tolerance", "nan"], "tolerance must be"),
         ([*USE, "--averaging-chance", 0], "averaging_chance must be above 0 and below 1"),
         ([*USE, "--leak-chance", 1], "leak_chance must be at least 1e-20 and below 1"),
-        ([*USE, "--plot", "x.gif"], "pictures end in .png, .svg or .pdf"),
+        ([*USE, "--plot", "x.gif"], "plots end in .png, .svg or .pdf"),
     ],
 )
 def test_what_cannot_be_advised_is_refused(run, monkeypatch, arguments, sentence):

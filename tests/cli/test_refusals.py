@@ -49,7 +49,7 @@ CASES = [
     (["--format", "parquet"], "name a file with --output"),
     (["--output", "nowhere/x.csv"], "there is no folder 'nowhere'"),
     (["--output", "."], "'.' is a folder; name a file"),
-    (["--plot", "x.gif"], "pictures end in .png, .svg or .pdf, not 'x.gif'"),
+    (["--plot", "x.gif"], "plots end in .png, .svg or .pdf, not 'x.gif'"),
     (["--output", "x.png", "--format", "csv", "--plot", "x.png"], "the output and the plot cannot be the same file"),
     (["--output", "x.xlsx"], "'x.xlsx' chooses no format; end it in .csv, .json, .parquet or .txt"),
     (["--no-counts", "--plot", "x.png"], "labels without counts cannot be plotted"),

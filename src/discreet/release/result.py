@@ -1,17 +1,34 @@
-"""What people get: items, counts, error bars, and what they cost."""
+"""The result of a query: items, counts, error bars and cost, and their conversions to tables, files and plots."""
 
 from __future__ import annotations
 
 import dataclasses
+import decimal
+import io
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from discreet.release import export
+import numpy as np
+
+from discreet.errors import InputError
+from discreet.release.export import (
+    arrow_array,
+    html_table,
+    plain_value,
+    privacy_to_dict,
+    python_values,
+    query_to_dict,
+    require,
+    text_table,
+    write_text,
+    write_whole,
+)
+from discreet.values import float_above
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
     import pandas as pd
     import polars as pl
     import pyarrow as pa
@@ -21,6 +38,9 @@ if TYPE_CHECKING:
     from discreet.query.planning import Plan
     from discreet.query.query import Query
     from discreet.values import Cost, Measured, Outcome
+
+_OURS = ("rank", "count", "sum", "average", "std_error", "low", "high")
+"""Columns of `Release.to_arrow` beside the labels."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -37,12 +57,12 @@ class Release:
         high: upper ends, likewise.
         ordered: True if the order is a ranking; False for a set.
         complete: True if all that was asked for was returned: k items, or the whole domain. Always False for as many
-            counts as can be had over an unknown domain, where nobody may know.
-        mechanism: what answered, by name.
-        guarantee: what is promised, whatever was returned.
+            counts as possible over an unknown domain, where it cannot be known.
+        mechanism: by name.
+        guarantee: what is guaranteed, whatever was returned.
         charged: what it cost: less than the guarantee allows where less was returned (pay what you get).
         query: what was asked.
-        seconds: how long it took, set by whoever timed it.
+        seconds: how long it took, if it was measured.
         measured: sums or averages in units of the column's last digit, or None if only counts were asked for.
         chosen: the mechanism that auto took, by name, or None.
         why: a sentence that says why, from noisy numbers only, or None.
@@ -88,56 +108,183 @@ class Release:
         return int(self.labels.num_rows)
 
     def timed(self, seconds: float) -> Release:
-        """The same release with the time it took."""
+        """Return the same release with the time it took."""
         return dataclasses.replace(self, seconds=seconds)
 
     def to_arrow(self) -> pa.Table:
-        """An Arrow table: rank (for a top k), the item columns, count, std_error, low, high.
+        """Return an Arrow table: rank (for a top k), the item columns, count, std_error, low, high.
 
-        With sums or averages: a column sum or average, whose std_error, low and high these are then; averages have
-        their count, too.
-
-        An item column that has one of those names gets an underscore behind it.
+        With sums or averages there is a column sum or average, to which std_error, low and high then belong; averages
+        have their count, too. An item column that has one of those names gets an underscore behind it.
         """
-        return export.to_arrow(self)
+        import pyarrow as pa
+
+        columns: dict[str, Any] = {}
+        if self.query.k is not None:
+            ranks = np.arange(1, len(self) + 1)
+            columns["rank"] = arrow_array(ranks) if self.ordered else pa.nulls(len(self), pa.int64())
+        for name in self.labels.column_names:
+            columns[_free_name(name, self.labels.column_names)] = self.labels.column(name)
+        return pa.table(columns | self._numbers())
 
     def to_pandas(self) -> pd.DataFrame:
-        """A pandas frame; columns as in `to_arrow`. Needs pandas."""
-        export.require("pandas", "to_pandas()")
+        """Return a pandas frame; columns as in `to_arrow`. Needs pandas."""
+        require("pandas", "to_pandas()")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
-        """A Polars frame; columns as in `to_arrow`. Needs Polars."""
-        frame: pl.DataFrame = export.require("polars", "to_polars()").from_arrow(self.to_arrow())
+        """Return a Polars frame; columns as in `to_arrow`. Needs Polars."""
+        frame: pl.DataFrame = require("polars", "to_polars()").from_arrow(self.to_arrow())
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: items, mechanism, chosen, why, complete, privacy, charged, query, seconds."""
-        return export.to_dict(self)
+        """Return plain values: items, mechanism, chosen, why, complete, privacy, charged, query, seconds."""
+        return {
+            "items": [{name: plain_value(value) for name, value in row.items()} for row in self._rows()],
+            "mechanism": self.mechanism,
+            "chosen": self.chosen,
+            "why": self.why,
+            "complete": self.complete,
+            "privacy": privacy_to_dict(self.guarantee),
+            "charged": {"rho": float_above(self.charged.rho), "delta": float_above(self.charged.delta)},
+            "query": query_to_dict(self.query),
+            "seconds": round(self.seconds, 3),
+        }
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """`to_dict` as JSON text, written to *path* too if one is given."""
-        return export.to_json(self, path)
+        """Return `to_dict` as JSON text, and write it to *path* if one is given."""
+        return _written(json.dumps(self.to_dict(), ensure_ascii=False, indent=2, allow_nan=False) + "\n", path)
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """CSV text with a header; columns as in `to_arrow`; written to *path* too if one is given."""
-        return export.to_csv(self, path)
+        """Return CSV text with a header; columns as in `to_arrow`; write it to *path* if one is given."""
+        import pyarrow.csv
+
+        buffer = io.BytesIO()
+        pyarrow.csv.write_csv(self.to_arrow(), buffer)
+        return _written(buffer.getvalue().decode(), path)
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write a Parquet file; columns as in `to_arrow`; the privacy guarantee is in the file's metadata."""
-        export.to_parquet(self, path)
+        """Write a Parquet file; columns as in `to_arrow`; all else of `to_dict` is in the file's metadata."""
+        import pyarrow.parquet
+
+        about = {key: value for key, value in self.to_dict().items() if key != "items"}
+        table = self.to_arrow()
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), "discreet": json.dumps(about)})
+        write_whole(path, lambda part: pyarrow.parquet.write_table(table, part))
 
     def plot(self, path: str | Path | None = None, *, most: int = 40) -> Any:  # noqa: ANN401 - a matplotlib figure
-        """Bars with error bars, the first *most* items; written to *path* too if one is given. Needs matplotlib."""
-        from discreet.release.plot import plot
+        """Plot the first *most* items as bars with 95 % intervals; write to *path* if one is given. Needs matplotlib.
 
-        return plot(self, path, most=most)
+        Args:
+            path: its ending chooses the format: png, svg or pdf.
+            most: at most 1,000.
+
+        Raises:
+            InputError: there are no counts, matplotlib is missing, or *path* cannot be written.
+        """
+        from discreet.release.plot import Bars, plot_bars
+
+        numbers = self._numbers()
+        shown = next((name for name in ("sum", "average", "count") if name in numbers), None)
+        if shown is None:
+            raise InputError("labels without counts cannot be plotted")
+        n = min(len(self), most)
+        values, low, high = (np.array(numbers[name].to_pylist()[:n], dtype=float) for name in (shown, "low", "high"))
+        labels = zip(*map(python_values, self.labels.slice(0, n).columns), strict=True)
+        items = f"{n} of {len(self)} items" if n < len(self) else f"{n} items"
+        privacy = f"ε = {self.guarantee.epsilon:.3g}, δ = {self.guarantee.delta:.2g}"
+        title = f"{items} by {self.mechanism}, {privacy}; bars: 95 % intervals"
+        texts = [" · ".join(map(str, label)) for label in labels]
+        return plot_bars(Bars(texts, values, low, high, title, self._axis_label(shown)), path, most)
 
     def __str__(self) -> str:
-        return export.to_text(self)
+        return (
+            text_table(self._headings(), self._cells()) if len(self) else "nothing stands out enough to be released\n"
+        )
 
     def __repr__(self) -> str:
         return f"<Release of {len(self)} items by {self.mechanism}, {self.guarantee}>"
 
     def _repr_html_(self) -> str:
-        return export.to_html(self)
+        note = f"{len(self)} items by {self.mechanism}; {self.guarantee}"
+        return html_table(self._headings(), self._cells(), note)
+
+    def _numbers(self) -> dict[str, pa.Array]:
+        """Return the columns beside the labels; with sums or averages, std_error, low and high are theirs."""
+        numbers = {"count": self.counts, "std_error": self.std_errors, "low": self.low, "high": self.high}
+        columns = {name: arrow_array(values) for name, values in numbers.items() if values is not None}
+        measured = self.measured
+        if measured is None:
+            return columns
+        scale = self.query.summed.scale if self.query.summed is not None else 0
+        columns = {name: values for name, values in columns.items() if name == "count"}
+        columns[measured.name] = _in_units(measured.values, scale)
+        columns["std_error"] = _in_units(measured.std_errors, scale)
+        columns["low"], columns["high"] = _in_units(measured.low, scale), _in_units(measured.high, scale)
+        return columns
+
+    def _rows(self) -> list[dict[str, Any]]:
+        table = self.to_arrow()
+        columns = [python_values(column) for column in table.columns]
+        return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _headings(self) -> list[str]:
+        names = self.to_arrow().column_names
+        interval = ["95 % interval"] if "low" in names else []
+        return [*(name for name in names if name not in {"low", "high"}), *interval]
+
+    def _cells(self) -> list[list[str]]:
+        numbers = self._numbers()
+        return [_cells(row, numbers.keys()) for row in self._rows()]
+
+    def _axis_label(self, shown: str) -> str:
+        if self.query.summed is not None:
+            return f"{shown} of {self.query.summed.column} (clipped per user)"
+        return "users" if self.query.sensitivity.rows_per_group == 1 else "rows (clipped per user)"
+
+
+def _cells(row: dict[str, Any], numbers: Any) -> list[str]:  # noqa: ANN401 - names
+    cells = []
+    for name, value in row.items():
+        if name in {"low", "high"}:
+            continue
+        if name == "std_error":
+            cells.append(f"{value:.3g}")
+        elif name in numbers:
+            cells.append(_number(value))
+        else:
+            cells.append("" if value is None else str(plain_value(value)))
+    if "low" in row:
+        cells.append(f"{_number(row['low'])} to {_number(row['high'])}")
+    return cells
+
+
+def _number(value: int | float | decimal.Decimal) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _in_units(values: NDArray[Any], scale: int) -> pa.Array:
+    """Return numbers in units of a column's last digit in the column's own units: sums exactly."""
+    import pyarrow as pa
+
+    if not scale:
+        return arrow_array(values)
+    if values.dtype.kind == "f":
+        return arrow_array(values / 10**scale)
+    exact = [decimal.Decimal(value).scaleb(-scale) for value in values.tolist()]
+    return pa.array(exact, pa.decimal128(38, scale))
+
+
+def _free_name(name: str, items: list[str]) -> str:
+    """Return *name* with underscores behind it where it would collide with one of our columns."""
+    while name in _OURS:
+        name += "_"
+        while name in items:
+            name += "_"
+    return name
+
+
+def _written(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        write_text(text, path)
+    return text
