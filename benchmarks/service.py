@@ -1,4 +1,4 @@
-"""The HTTP service against its floors: the same service without privacy, and FastAPI alone."""
+"""The HTTP service against its floors: the same service without privacy, and Starlette alone."""
 
 from __future__ import annotations
 

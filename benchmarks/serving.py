@@ -7,28 +7,30 @@ import secrets
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import duckdb
 import uvicorn
-from fastapi import FastAPI
-from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
-from starlette.responses import Response
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.query.sql import parse_select
-from discreet.service.api.query import RawRoute
-from discreet.service.app import create_app
+from discreet.service.app import open_service
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.auth.gate import gate_of, read_json, run_in_thread
+from discreet.service.auth.gate import read_json, run_in_thread
 from discreet.service.auth.grants import grant_name, grant_text
 from discreet.service.auth.records import GRANT, KEY
+from discreet.service.context import utc_now
 from discreet.service.queries import planning_options
-from discreet.service.server import open_service, utc_now
 from discreet.service.settings import load_settings
 from discreet.wire.questions import read_question
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 ACT = AdminAction("officer", "to be measured")
 ACCOUNT = "ann@org"
@@ -79,43 +81,41 @@ def prepare(folder: Path, rows: int) -> str:
 
 def serve(folder: Path, port: int) -> None:
     """The service, with one route more: the same question, planned as ever, answered with the exact head."""
-    with open_service(load_settings(folder / "discreet.toml"), {}, stream=(folder / "log.jsonl").open("w")) as parts:
-        app = create_app(parts)
+    settings = load_settings(folder / "discreet.toml")
+    with open_service(settings, {}, stream=(folder / "log.jsonl").open("w")) as service:
 
         async def raw(request: Request) -> Response:
-            asker = await gate_of(request).enter(request, "analyst")
+            asker = await run_in_thread(service.authenticator.authenticate, request.headers["authorization"])
             body = await read_json(request, 65_536)
             return Response(await run_in_thread(head, asker.analyst_account(), body), media_type="application/json")
 
         def head(account: str, body: bytes) -> bytes:
-            view = parts.warehouse.viewed(parts.grants.catalog_for(account))
+            view = service.warehouse.viewed(service.grants.catalog_for(account))
             question = read_question(body)
             select = parse_select(question.sql or "")
-            options = planning_options(question, select.k, parts.settings.defaults, parts.settings.limits)
+            options = planning_options(question, select.k, settings.defaults, settings.limits)
             plan = view.plan(select, shared=True, **options)
-            found = parts.warehouse.engine(select.dataset).head(plan.request)
+            found = service.warehouse.engine(select.dataset).head(plan.request)
             rows = [
                 {**label, "count": count}
                 for label, count in zip(found.labels.to_pylist(), found.counts.tolist(), strict=True)
             ]
             return json.dumps({"items": rows[: plan.query.k]}).encode()
 
-        app.router.add_api_route("/raw", raw, methods=["POST"], route_class_override=RawRoute, response_model=None)
-        _run(app, port)
+        service.app.routes.append(Route("/raw", raw, methods=["POST"]))
+        _run(service.app, port)
 
 
 def echo(port: int) -> None:
-    """FastAPI and nothing else."""
-    app = FastAPI()
+    """Starlette and nothing else."""
 
-    @app.post("/echo")
-    async def same(question: dict[str, Any]) -> dict[str, Any]:
-        return question
+    async def same(request: Request) -> Response:
+        return JSONResponse(await request.json())
 
-    _run(app, port)
+    _run(Starlette(routes=[Route("/echo", same, methods=["POST"])]), port)
 
 
-def _run(app: FastAPI, port: int) -> None:
+def _run(app: Starlette, port: int) -> None:
     uvicorn.run(app, port=port, access_log=False, log_config=None, timeout_keep_alive=600)
 
 

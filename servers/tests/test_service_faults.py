@@ -304,11 +304,11 @@ def test_a_replica_that_lagged_is_not_served_from_when_it_is_promoted(place, tmp
         assert service.ask(key="first").status_code == 200
         names = _saved(place)
         assert service.ask(key="second", epsilon=2.0).status_code == 200
-        service.parts.upkeep.once()
+        service.parts.maintenance.once()
         witnessed = (house.folder / "witness").read_bytes()
         _put_back(place, names)
         for _ in range(2):
-            service.parts.upkeep.once()
+            service.parts.maintenance.once()
             refused = service.ask(key="third", epsilon=0.5)
             assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
         assert service.engines.asked == 2

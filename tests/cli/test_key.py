@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
+from discreet.service.app import open_service
 from discreet.service.secrets import noise_secret, signing_key
-from discreet.service.server import open_service
 from discreet.service.settings import Noise, load_settings
 from tests.cli.test_init import keys_in
 
@@ -59,7 +59,7 @@ def test_whoever_has_the_store_can_make_a_key_for_an_administrator(run, tmp_path
     ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "the last one left")
     assert ran.code == 0
     with open_service(load_settings(tmp_path / "discreet.toml"), {}) as parts:
-        identity = parts.keyring.authenticate(f"Bearer {ran.out.strip()}")
+        identity = parts.authenticator.authenticate(f"Bearer {ran.out.strip()}")
         assert (identity.roles, identity.account) == ({"admin"}, None)
         assert any("the last one left" in line.body for line in parts.manager.store.lines())
         assert parts.manager.verify()

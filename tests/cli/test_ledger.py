@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from discreet.budget.model import AdminAction
-from discreet.service.server import open_service
+from discreet.service.app import open_service
 from discreet.service.settings import load_settings
 from discreet.values import Cost
 from tests.cli.test_init import keys_in

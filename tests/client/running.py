@@ -18,12 +18,12 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
-from discreet.service.app import create_app
+from discreet.service.app import open_service
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.grants import grant_name, grant_text
 from discreet.service.auth.records import GRANT, KEY
+from discreet.service.context import utc_now
 from discreet.service.observability.logging import capture_library_logs
-from discreet.service.server import open_service, utc_now
 from discreet.service.settings import load_settings
 
 if TYPE_CHECKING:
@@ -87,17 +87,14 @@ class Gate:
     """
 
     def __init__(self, warehouse):
-        self._warehouse = warehouse
+        self._steady, warehouse.steady = warehouse.steady, self.steady
         self.open, self.arrived, self.left = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
         self.open.set()
         self.failing: Exception | None = None
 
-    def __getattr__(self, name):
-        return getattr(self._warehouse, name)
-
     def steady(self, dataset, version):
         """The engine behind the gate."""
-        return _Gated(self._warehouse.steady(dataset, version), self)
+        return _Gated(self._steady(dataset, version), self)
 
 
 class _Gated:
@@ -157,13 +154,12 @@ def running(folder: Path, tracer: Tracer | None = None):
     """
     stream = io.StringIO()
     with contextlib.ExitStack() as stack:
-        parts = stack.enter_context(open_service(load_settings(folder / "discreet.toml"), {}, stream))
+        parts = stack.enter_context(open_service(load_settings(folder / "discreet.toml"), {}, stream, tracer=tracer))
         stack.callback(parts.manager.verify)
         gate = Gate(parts.warehouse)
         stack.enter_context(capture_library_logs(parts.log))
-        parts = dataclasses.replace(parts, warehouse=gate, tracer=tracer or parts.tracer)
         listener = stack.enter_context(contextlib.closing(socket.create_server(("127.0.0.1", 0), backlog=512)))
-        server = uvicorn.Server(uvicorn.Config(create_app(parts), access_log=False, log_config=None))
+        server = uvicorn.Server(uvicorn.Config(parts.app, access_log=False, log_config=None))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

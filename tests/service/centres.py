@@ -5,17 +5,16 @@ from __future__ import annotations
 import io
 import itertools
 import json
-from types import SimpleNamespace
 
 import anyio.from_thread
 import httpx
-from fastapi import FastAPI
 
 from discreet.budget.escrow.holdings import check_whole
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.service.api.peers import peers_router
-from discreet.service.middleware import RequestMiddleware
+from discreet.service.api.peers import peer_routes
+from discreet.service.app import create_app
+from discreet.service.context import Runtime
 from discreet.service.observability.logging import StructuredLog
 from discreet.service.observability.traces import NullTracer
 from discreet.service.peers.client import PeerKeys
@@ -95,17 +94,8 @@ class Centre:
         log = StructuredLog(self.lines, "json", Clock())
         urls = {other: f"http://{other}" for other in names if other != name}
         self.peers = Peers(name, self.store, urls, PeerKeys([KEY]), wire.client(name), log)
-        parts = SimpleNamespace(
-            peers=self.peers,
-            log=log,
-            tracer=NullTracer(),
-            ids=lambda: f"request-{next(numbers)}",
-            monotonic=lambda: 0.0,
-            settings=SimpleNamespace(service=SimpleNamespace(release_grid_ms=0)),
-        )
-        app = FastAPI()
-        app.include_router(peers_router(parts))
-        app.add_middleware(RequestMiddleware, parts=parts)
+        runtime = Runtime(monotonic=lambda: 0.0, new_id=lambda: f"request-{next(numbers)}")
+        app = create_app(peer_routes(self.peers), runtime, NullTracer(), log, 0)
         self.app = Caller(app, portal)
         wire.apps[name] = self.app
 

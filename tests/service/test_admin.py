@@ -7,9 +7,11 @@ from urllib.parse import quote
 
 import pytest
 
-from discreet.service.api.openapi_admin import ROUTES
+from discreet.service.api.admin import AdminAPI
 from discreet.service.auth.records import GRANT, KEY
 from discreet.wire import administration as wire
+
+from .world import declared
 
 EPSILON = {"epsilon": 2.0, "delta": "1e-9"}
 WHY = {"reason": "because"}
@@ -86,7 +88,7 @@ def test_nobody_does_what_is_not_in_her_role(office, method, path, body, who):
     assert office.manager.store.heads() == before
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+@pytest.mark.parametrize("route", declared(AdminAPI), ids=lambda route: route.name)
 def test_every_route_is_tested_for_roles(route):
     """Each is in one of the lists above, or in the removals beside them."""
     path = route.path.removeprefix(ADMIN)
@@ -333,7 +335,7 @@ def test_records_are_read_by_nobody_else(office):
 def test_the_api_says_all_of_this_about_itself(office):
     """Every route with the shapes of what is asked and answered."""
     schema = office.get("/openapi.json").json()
-    for route in ROUTES:
+    for route in declared(AdminAPI):
         path = schema["paths"][route.path.replace(":path", "")][route.method.lower()]
         assert str(route.status) in path["responses"]
         if route.body is not None:

@@ -23,13 +23,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from discreet.service.api.openapi import ANALYSTS
-from discreet.service.api.openapi_admin import ROUTES
+from discreet.service.api.admin import AdminAPI
+from discreet.service.api.query import QueryAPI
 from discreet.values import Cost
 from tests.budget.suite import set_limit
 
 from .faults.house import ACT, DELTA, TOP, House
 from .faults.odd import QUESTIONS
+from .world import declared
 
 EXAMPLES = int(os.environ.get("DISCREET_EXAMPLES", "8"))
 CHECKS = [
@@ -40,7 +41,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 OPERATIONS = [
-    *((about.method, about.path.replace(":path}", "}")) for about in (*ANALYSTS, *ROUTES)),
+    *((about.method, about.path.replace(":path}", "}")) for about in (*declared(QueryAPI), *declared(AdminAPI))),
     *(("GET", path) for path in ("/healthz", "/readyz")),
 ]
 THERE = {"name": "reads", "dataset": "reads", "account": "ann@sales"}
@@ -52,12 +53,12 @@ def service(tmp_path_factory):
     """A service with an answer, its description, and what it answered so far."""
     house = House(tmp_path_factory.mktemp("contract") / "house")
     with house.opened() as opened:
-        opened.parts.upkeep.once()
+        opened.parts.maintenance.once()
         for account in ("sales", "ann@sales"):
             set_limit(opened.manager.store, account, Cost(10**6, DELTA / 2), DELTA, ACT)
         given_ = opened.ask()
         opened.there = {**THERE, "id": given_.headers["discreet-release"], "key": house.keys["bob"][4:20]}
-        opened.schema = schemathesis.openapi.from_dict(opened.app.openapi())
+        opened.schema = schemathesis.openapi.from_dict(opened.send("GET", "/openapi.json", None).json())
         opened.statuses = Counter()
         yield opened
 
@@ -86,7 +87,7 @@ def role_of(path):
 )
 def test_nothing_that_is_sent_is_answered_in_an_undescribed_way(service, method, path, mode):
     """Schemathesis sends it; the key is a good one, and things in the path exist half of the time."""
-    service.parts.upkeep.once()
+    service.parts.maintenance.once()
     operation = service.schema[path][method]
     existing = {name: value for name, value in service.there.items() if f"{{{name}}}" in path}
     strategy = operation.as_strategy(generation_mode=mode)

@@ -16,8 +16,8 @@ from discreet.catalog.loader import CatalogError
 from discreet.errors import InputError
 from discreet.service import init_project as first
 from discreet.service import init_project as staging
+from discreet.service.app import open_service
 from discreet.service.init_project import QUESTION, found
-from discreet.service.server import open_service
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_store
 from tests.service.shelf import Clock
@@ -109,7 +109,7 @@ def test_the_first_keys_open_what_they_should(make, folder):
     founded = make()
     with opened(folder) as parts:
         for role, key in founded.keys.items():
-            identity = parts.keyring.authenticate(f"Bearer {key}")
+            identity = parts.authenticator.authenticate(f"Bearer {key}")
             assert identity.roles == {role}
             assert identity.account == ("ann@example" if role == "analyst" else None)
         ends = {record for _, record in parts.manager.store.records("key") if '"expires_us":null' in record}
@@ -249,7 +249,7 @@ def test_a_catalog_of_ones_own_is_served_without_the_example(make, folder, tmp_p
     assert founded.question is None
     assert listed(folder) == FILES - {"catalog.toml", "reads.parquet"}
     with opened(folder) as parts:
-        assert parts.settings.service.catalog == own
+        assert load_settings(folder / "discreet.toml").service.catalog == own
         assert list(parts.grants.catalog_for("ann@example").datasets) == ["a", "b"]
         assert parts.manager.store.account("ann@example").period == Sliding(90)
 

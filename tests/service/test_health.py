@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import threading
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.budget.checkpoints import CheckpointFile
 from discreet.budget.errors import StoreUnavailable
-from discreet.budget.manager import BudgetManager
 from discreet.service import maintenance as module
-from discreet.service.app import create_app
-from discreet.service.auth.api_keys import ApiKeys
-from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedCheckpointer
+
+WITNESS = '[witness]\nfile = "witness.log"\nsigning_key_file = "witness.key"'
 
 
 @pytest.fixture
-def tended(world):
-    """A service with a witness whose upkeep is done when a test says so."""
-    marks, numbers = MaintenanceStatus(), itertools.count()
-    checkpointer = TimedCheckpointer(
-        CheckpointFile(world.folder / "witness.log"), Ed25519PrivateKey.generate(), marks, world.ticks
-    )
-    world.manager = BudgetManager(world.store, lambda: f"reservation-{next(numbers)}", checkpointer=checkpointer)
-    parts = world.parts
-    locksmith = ApiKeys(world.manager, parts.registry, parts.keyring, world.clock, parts.random)
-    world.upkeep = Maintenance(
-        world.manager, locksmith, world.metrics, parts.log, world.clock, world.ticks, marks, witnessed=True
-    )
-    world.parts = dataclasses.replace(parts, manager=world.manager, upkeep=world.upkeep)
-    world.app = create_app(world.parts)
-    return world
+def tended(worlds):
+    """A service with a witness whose maintenance is done when a test says so."""
+    return worlds(rest=WITNESS)
 
 
 def checks(world) -> tuple[int, str, dict[str, str]]:
@@ -43,7 +25,7 @@ def checks(world) -> tuple[int, str, dict[str, str]]:
     return response.status_code, told["status"], told["checks"]
 
 
-GOOD = {"catalog": "ok", "store": "ok", "upkeep": "ok", "witness": "ok", "clock": "ok", "shares": "none"}
+GOOD = {"catalog": "ok", "store": "ok", "maintenance": "ok", "witness": "ok", "clock": "ok", "shares": "none"}
 
 
 def test_the_process_lives_whatever_is_wrong(tended):
@@ -55,38 +37,38 @@ def test_the_process_lives_whatever_is_wrong(tended):
 
 def test_it_is_not_ready_before_the_first_upkeep(tended):
     """The witness has not been told anything yet."""
-    assert checks(tended) == (503, "unready", GOOD | {"upkeep": "stale", "witness": "stale"})
-    tended.upkeep.once()
+    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
+    tended.maintenance.once()
     assert checks(tended) == (200, "ready", GOOD)
 
 
 def test_it_is_not_ready_when_the_upkeep_did_not_succeed_for_long(tended):
     """Three rounds may fail."""
-    tended.upkeep.once()
+    tended.maintenance.once()
     tended.ticks.now += 35
     assert checks(tended)[0] == 200
     tended.ticks.now += 0.1
-    assert checks(tended) == (503, "unready", GOOD | {"upkeep": "stale", "witness": "stale"})
-    tended.upkeep.once()
+    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
+    tended.maintenance.once()
     assert checks(tended)[0] == 200
 
 
 def test_a_witness_that_cannot_be_written_is_told_by_name(tended):
     """I12: the store goes on, and nobody vouches for its end any more."""
-    tended.upkeep.once()
+    tended.maintenance.once()
     (tended.folder / "witness.log").unlink()
     (tended.folder / "witness.log").mkdir()
     tended.ticks.now += 36
-    tended.upkeep.once()
-    assert checks(tended) == (503, "unready", GOOD | {"upkeep": "stale", "witness": "stale"})
+    tended.maintenance.once()
+    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
     (event,) = tended.events("failed")
-    assert event["where"] == "upkeep"
+    assert event["where"] == "maintenance"
     assert event["error"].startswith("StoreUnavailable")
 
 
 def test_a_store_that_is_away_is_told(tended):
     """503, and what the database said stays inside."""
-    tended.upkeep.once()
+    tended.maintenance.once()
     tended.store.close()
     status, _, told = checks(tended)
     assert (status, told["store"]) == (503, "unavailable")
@@ -94,27 +76,27 @@ def test_a_store_that_is_away_is_told(tended):
 
 def test_without_a_witness_there_is_nothing_to_be_fresh(tended):
     """Ready all the same: it is the owner's choice."""
-    tended.upkeep.once()
-    tended.upkeep.witnessed = False
+    tended.maintenance.once()
+    tended.maintenance.witnessed = False
     assert checks(tended) == (200, "ready", GOOD | {"witness": "none"})
 
 
 def test_a_clock_that_ran_ahead_is_told_until_an_officer_confirms_it(tended):
     """I6: time stands still in the store, so that no period begins."""
-    tended.upkeep.once()
+    tended.maintenance.once()
     tended.clock.pass_(days=3)
-    tended.upkeep.once()
+    tended.maintenance.once()
     assert checks(tended) == (503, "unready", GOOD | {"clock": "apart"})
     tended.keys["officer"] = tended.make_key(None, ("officer",))
     confirmed = tended.send("POST", "/v1/admin/clock", "officer", json={"reason": "the machine was off"})
     assert confirmed.status_code == 204
-    tended.upkeep.once()
+    tended.maintenance.once()
     assert checks(tended) == (200, "ready", GOOD)
 
 
 def test_nobody_needs_a_key_to_ask_and_nobody_learns_anything(tended):
     """Names of checks and fixed words."""
-    tended.upkeep.once()
+    tended.maintenance.once()
     text = tended.get("/readyz", None).text + tended.get("/healthz", None).text
     assert not any(word in text for word in ("sales", "reads", str(tended.folder), "sqlite", "key:"))
 
@@ -124,14 +106,14 @@ def test_dead_reservations_are_ended_and_told(tended):
     worst = tended.manager.store.account("ann@sales").limit
     tended.manager.reserve("ann@sales", b"r" * 32, worst)
     tended.clock.pass_(minutes=2)
-    tended.upkeep.once()
-    tended.upkeep.once()
+    tended.maintenance.once()
+    tended.maintenance.once()
     assert [event["ended"] for event in tended.events("leases_expired")] == [1]
 
 
 def test_the_metrics_know_how_long_the_ledger_is(tended):
     """And when the upkeep last succeeded."""
-    tended.upkeep.once()
+    tended.maintenance.once()
     lines = tended.store.heads()[0].seq
     assert f"discreet_ledger_lines {lines}.0" in tended.metrics.text().decode()
 
@@ -148,15 +130,15 @@ def test_what_fails_is_tried_again(tended, monkeypatch):
 
     monkeypatch.setattr(tended.manager, "maintain", tend)
     for _ in range(3):
-        tended.upkeep.once()
+        tended.maintenance.once()
     assert [event["error"] for event in tended.events("failed")] == ["StoreUnavailable", "ValueError"]
     assert "disk" not in tended.lines.getvalue()
-    assert tended.upkeep.age_seconds == 0
+    assert tended.maintenance.age_seconds == 0
 
 
 def test_a_thread_does_it_again_and_again_and_ends_when_it_is_told(tended, monkeypatch):
     """Not a moment after the context ends."""
-    monkeypatch.setattr(module, "EVERY_SECONDS", 0.001)
+    monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.001)
     enough, rounds = threading.Event(), []
 
     def once():
@@ -164,18 +146,18 @@ def test_a_thread_does_it_again_and_again_and_ends_when_it_is_told(tended, monke
         if len(rounds) >= 3:
             enough.set()
 
-    monkeypatch.setattr(tended.upkeep, "once", once)
-    with tended.upkeep.going_on():
+    monkeypatch.setattr(tended.maintenance, "once", once)
+    with tended.maintenance.running():
         assert enough.wait(30)
     done = len(rounds)
-    assert set(rounds) == {"upkeep"}
-    assert "upkeep" not in {thread.name for thread in threading.enumerate()}
+    assert set(rounds) == {"maintenance"}
+    assert "maintenance" not in {thread.name for thread in threading.enumerate()}
     assert len(rounds) == done
 
 
 def test_the_last_use_of_keys_is_kept_when_the_service_stops(tended):
     """However lately it was."""
     tended.get("/v1/budget")
-    tended.upkeep.last()
+    tended.maintenance.last()
     ann = tended.keys["ann"].split("_")[1]
     assert ann in tended.manager.store.record("used", "keys")

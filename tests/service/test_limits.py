@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from discreet.service.auth.gate import NAMES_MOST, ConcurrencyLimit, RateLimiter
-from discreet.service.middleware import KEY
 from discreet.service.problems import TooManyRequests
 from discreet.values import Cost
 
@@ -290,4 +289,3 @@ def test_other_protocols_pass_the_reception(world):
     world.portal.call(live)
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert world.events() == []
-    assert KEY == "discreet.visit"

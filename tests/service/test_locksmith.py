@@ -55,7 +55,9 @@ def ring(registry, clock):
 def smith(manager, registry, ring, clock):
     """Random bytes are numbered."""
     numbers = itertools.count(1)
-    return ApiKeys(manager, registry, ring, clock, lambda n: hashlib.shake_256(str(next(numbers)).encode()).digest(n))
+    return ApiKeys(
+        manager.store, registry, ring, clock, lambda n: hashlib.shake_256(str(next(numbers)).encode()).digest(n)
+    )
 
 
 def key(**more) -> NewKey:
@@ -73,14 +75,14 @@ def opens(ring, made) -> bool:
 
 def test_a_key_that_was_made_opens(smith, ring):
     """With its account and roles."""
-    made = smith.make(key(roles=["admin", "analyst"]), LAUNCH)
+    made = smith.create(key(roles=["admin", "analyst"]), LAUNCH)
     identity = ring.authenticate(f"Bearer {made.key}")
     assert (identity.account, identity.roles) == ("ann", {"analyst", "admin"})
 
 
 def test_the_store_and_the_ledger_never_hold_a_key(smith, manager):
     """T9: only the SHA-256 of the text is kept, and of that the ledger has the SHA-256 only."""
-    made = smith.make(key(), LAUNCH)
+    made = smith.create(key(), LAUNCH)
     secret = made.key.rpartition("_")[2]
     kept = [text for _, text in manager.store.records("key")] + [line.body for line in manager.store.lines()]
     assert all(secret not in text for text in kept)
@@ -90,7 +92,7 @@ def test_the_store_and_the_ledger_never_hold_a_key(smith, manager):
 
 def test_a_key_ends_after_its_days(smith, ring, clock):
     """A year unless somebody says otherwise, and for ever only if somebody says so."""
-    made, lasting = smith.make(key(), LAUNCH), smith.make(key(days=None), LAUNCH)
+    made, lasting = smith.create(key(), LAUNCH), smith.create(key(days=None), LAUNCH)
     assert made.expires == (NOON + timedelta(days=365)).isoformat()
     assert lasting.expires is None
     clock.pass_(days=365)
@@ -101,31 +103,31 @@ def test_a_key_ends_after_its_days(smith, ring, clock):
 def test_a_key_needs_an_account_that_exists(smith):
     """A slip of the pen makes no key."""
     with pytest.raises(UnknownAccount):
-        smith.make(key(account="anne"), LAUNCH)
+        smith.create(key(account="anne"), LAUNCH)
 
 
 def test_a_key_is_made_once_for_each_act(smith, manager):
     """I4: whoever sends the same request again gets no second key, and no text of a key that was not kept."""
     act = AdminAction("key:1", "new colleague", "request-1")
-    smith.make(key(), act)
+    smith.create(key(), act)
     with pytest.raises(KeyReused):
-        smith.make(key(), act)
+        smith.create(key(), act)
     assert len(manager.store.records("key")) == 1
 
 
 def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring, clock):
     """A key that is there is never written over."""
-    smith = ApiKeys(manager, registry, ring, clock, bytes)
-    smith.make(key(), LAUNCH)
+    smith = ApiKeys(manager.store, registry, ring, clock, bytes)
+    smith.create(key(), LAUNCH)
     with pytest.raises(InvariantViolated):
-        smith.make(key(), LAUNCH)
+        smith.create(key(), LAUNCH)
 
 
 def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(smith, ring, manager, clock):
     """Elsewhere within a second; and it cannot be revoked twice."""
     elsewhere = Authenticator(RecordCache(manager.store, clock), clock)
     assert not opens(elsewhere, MadeKey(id="0" * 16, key=f"dsc_{'0' * 16}_{'0' * 64}", expires=None))
-    made = smith.make(key(), LAUNCH)
+    made = smith.create(key(), LAUNCH)
     assert (opens(ring, made), opens(elsewhere, made)) == (True, False)
     clock.pass_(seconds=1, microseconds=1)
     assert (opens(ring, made), opens(elsewhere, made)) == (True, True)
@@ -139,7 +141,7 @@ def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(
 
 def test_both_keys_open_during_the_overlap(smith, ring, clock):
     """And then only the new one, which is like the old one but for its end."""
-    made = smith.make(key(), LAUNCH)
+    made = smith.create(key(), LAUNCH)
     other = smith.rotate(
         made.id, RotatedKey(overlap_hours=24, days=30, reason="yearly"), AdminAction("a", "yearly", "r-1")
     )
@@ -149,7 +151,7 @@ def test_both_keys_open_during_the_overlap(smith, ring, clock):
     clock.pass_(microseconds=1)
     assert not opens(ring, made)
     assert opens(ring, other)
-    page = smith.listed(None, 10)
+    page = smith.page(None, 10)
     assert {(found.account, found.label, tuple(found.roles)) for found in page.keys} == {
         ("ann", "laptop", ("analyst",))
     }
@@ -159,7 +161,7 @@ def test_both_keys_open_during_the_overlap(smith, ring, clock):
 
 def test_an_overlap_makes_no_key_good_for_longer(smith, ring, clock):
     """A key that would end in a day ends in a day."""
-    made = smith.make(key(days=1), LAUNCH)
+    made = smith.create(key(days=1), LAUNCH)
     smith.rotate(made.id, RotatedKey(overlap_hours=720, reason="yearly"), LAUNCH)
     clock.pass_(days=1)
     assert not opens(ring, made)
@@ -167,7 +169,7 @@ def test_an_overlap_makes_no_key_good_for_longer(smith, ring, clock):
 
 def test_a_stolen_key_can_be_replaced_at_once(smith, ring, clock):
     """With no overlap."""
-    made = smith.make(key(), LAUNCH)
+    made = smith.create(key(), LAUNCH)
     other = smith.rotate(made.id, RotatedKey(overlap_hours=0, reason="stolen"), LAUNCH)
     clock.pass_(seconds=2)
     assert not opens(ring, made)
@@ -178,15 +180,15 @@ def test_a_key_that_does_not_exist_cannot_be_replaced(smith):
     """Nothing is made then."""
     with pytest.raises(NotFound):
         smith.rotate("0" * 16, RotatedKey(reason="yearly"), LAUNCH)
-    assert smith.listed(None, 10).keys == []
+    assert smith.page(None, 10).keys == []
 
 
 def test_keys_are_listed_page_by_page(smith):
     """Each once, by id, whatever happens in between."""
-    made = sorted(smith.make(key(), LAUNCH).id for _ in range(5))
+    made = sorted(smith.create(key(), LAUNCH).id for _ in range(5))
     pages, after = [], None
     while True:
-        page = smith.listed(after, 2)
+        page = smith.page(after, 2)
         pages.append([found.id for found in page.keys])
         after = page.next
         if after is None:
@@ -196,21 +198,21 @@ def test_keys_are_listed_page_by_page(smith):
 
 def test_the_list_says_when_a_key_was_last_used(smith, ring, clock):
     """From memory at once, and from the store after a restart."""
-    made = smith.make(key(), LAUNCH)
-    assert smith.listed(None, 1).keys[0].last_used is None
+    made = smith.create(key(), LAUNCH)
+    assert smith.page(None, 1).keys[0].last_used is None
     clock.pass_(minutes=5)
     opens(ring, made)
-    assert smith.listed(None, 1).keys[0].last_used == (NOON + timedelta(minutes=5)).isoformat()
+    assert smith.page(None, 1).keys[0].last_used == (NOON + timedelta(minutes=5)).isoformat()
 
 
 def test_last_use_is_written_once_an_hour_in_one_record(smith, ring, manager, clock):
     """However many keys there are, and not if none was used."""
-    keys = [smith.make(key(), LAUNCH) for _ in range(3)]
+    keys = [smith.create(key(), LAUNCH) for _ in range(3)]
     before = manager.store.records_version()
     for _ in range(180):
         for made in keys:
             opens(ring, made)
-        smith.remember(at_once=False)
+        smith.save_last_used(at_once=False)
         clock.pass_(minutes=1)
     assert manager.store.records_version() - before == 2
     (name, text) = manager.store.records("used")[0]
@@ -218,16 +220,16 @@ def test_last_use_is_written_once_an_hour_in_one_record(smith, ring, manager, cl
     assert json.loads(text).keys() == {made.id for made in keys}
     for _ in range(5):
         clock.pass_(hours=1)
-        smith.remember(at_once=False)
+        smith.save_last_used(at_once=False)
     assert manager.store.records_version() - before == 3, "the last minutes, and then nothing new"
 
 
 def test_what_another_process_wrote_about_use_is_kept(smith, ring, manager):
     """Replicas write the same record, and none forgets what the others saw."""
-    made, others = smith.make(key(), LAUNCH), smith.make(key(), LAUNCH)
+    made, others = smith.create(key(), LAUNCH), smith.create(key(), LAUNCH)
     text = json.dumps({others.id: 5, "gone": 6}, separators=(",", ":"))
     manager.store.put_record("used", "keys", text, LAUNCH)
     opens(ring, made)
-    smith.remember(at_once=True)
+    smith.save_last_used(at_once=True)
     kept = json.loads(manager.store.record("used", "keys"))
     assert kept == {made.id: microseconds(NOON), others.id: 5}

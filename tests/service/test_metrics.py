@@ -120,9 +120,9 @@ def test_upkeep_gets_older_until_it_succeeds():
     watch = Watch()
     metrics = Metrics(watch)
     watch.now += 25
-    assert samples(metrics)["discreet_upkeep_age_seconds",] == 25
-    metrics.tended(ledger_lines=42)
-    assert samples(metrics)["discreet_upkeep_age_seconds",] == 0
+    assert samples(metrics)["discreet_maintenance_age_seconds",] == 25
+    metrics.maintained(ledger_lines=42)
+    assert samples(metrics)["discreet_maintenance_age_seconds",] == 0
     assert samples(metrics)["discreet_ledger_lines",] == 42
 
 

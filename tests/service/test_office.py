@@ -8,17 +8,23 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
+from starlette.routing import Route
 
 from discreet.accounting.calibrate import limit_for
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import LINKEDIN, AdminAction, Calendar, Forever, Sliding
 from discreet.errors import InputError
-from discreet.service.api.admin import Office
+from discreet.service.api.admin import AdminAPI
+from discreet.service.api.operation import Call
+from discreet.service.auth.identity import Identity
 from discreet.service.auth.records import RecordCache
+from discreet.service.middleware import KEY, RequestContext
+from discreet.service.observability.logging import NullLog
 from discreet.service.problems import NotFound
 from discreet.service.settings import Settings
 from discreet.values import Cost
-from discreet.wire.administration import ChangedAccount, NewAccount, NewGrant, Payment
+from discreet.wire.administration import Act, ChangedAccount, NewAccount, NewGrant, Payment
 from discreet.wire.problems import Malformed, read_body
 from tests.service.books import CATALOG, LAUNCH, open_manager
 from tests.service.shelf import Clock
@@ -26,6 +32,61 @@ from tests.service.shelf import Clock
 DELTA = Fraction(1, 10**9)
 EPSILON = {"epsilon": 2.0, "delta": "1e-9"}
 UNITS = {"information": 100, "calls": 5, "epsilon_per": "0.15", "delta_per": "1e-10"}
+
+
+class Office:
+    """The operations of officers, called without HTTP."""
+
+    def __init__(self, manager, settings):
+        self._api = AdminAPI(manager, RecordCache(manager.store, Clock()), None, CATALOG, settings, NullLog())
+
+    def create(self, asked, act):
+        return self._api.create_account(_call(act), asked)
+
+    def change(self, account, asked, act):
+        return self._api.change_account(_call(act, account=account), asked)
+
+    def charge(self, account, asked, act):
+        return self._api.charge(_call(act, account=account), asked)
+
+    def refund(self, account, asked, act):
+        return self._api.refund(_call(act, account=account), asked)
+
+    def lift(self, account, act):
+        return self._api.lift(_call(act, account=account), Act(reason=act.reason))
+
+    def account(self, account):
+        return self._api.account(_call(account=account))
+
+    def accounts(self, after, limit):
+        return self._api.accounts(_call(after=after, limit=limit))
+
+    def grant(self, account, dataset, asked, act):
+        return self._api.grant(_call(act, account=account, dataset=dataset), asked)
+
+    def revoke_grant(self, account, dataset, act):
+        return self._api.revoke_grant(_call(act, account=account, dataset=dataset, reason=act.reason))
+
+    def grants(self, account, after, limit):
+        return self._api.grants(_call(account=account, after=after, limit=limit))
+
+    def confirm_clock(self, act):
+        return self._api.confirm_clock(_call(act), Act(reason=act.reason))
+
+    def ledger(self, chain, after, limit):
+        return self._api.ledger(_call(chain=chain, after=after, limit=limit))
+
+    def verify(self):
+        return self._api.verify(_call())
+
+    def settings(self):
+        return self._api.settings(_call())
+
+
+def _call(act=LAUNCH, **parameters):
+    scope = {"type": "http", "method": "POST", "route": Route("/", lambda _: None), KEY: RequestContext("r", 0.0)}
+    caller = Identity(act.actor, None, frozenset({"officer"}))
+    return Call(Request(scope), caller, {"Idempotency-Key": act.id, **parameters})
 
 
 @pytest.fixture
@@ -39,9 +100,7 @@ def manager():
 @pytest.fixture
 def office(manager):
     """With SQLite and no witness."""
-    return Office(
-        manager, RecordCache(manager.store, Clock()), CATALOG, Settings.model_validate({"noise": {"key_env": "NOISE"}})
-    )
+    return Office(manager, Settings.model_validate({"noise": {"key_env": "NOISE"}}))
 
 
 def new(**fields) -> NewAccount:
@@ -345,14 +404,15 @@ def test_grants_are_listed_page_by_page_and_account_by_account(office):
 
 def test_every_act_is_in_the_ledger_with_its_actor_and_reason(office, manager):
     """T26: who did what, and why."""
-    office.create(new(limit=UNITS), AdminAction("key:1", "reason 1"))
-    office.change("ann", change(mode="observe"), AdminAction("key:2", "reason 2"))
-    office.charge("ann", pay(information=1, calls=0), AdminAction("key:3", "reason 3"))
-    office.refund("ann", pay(information=1, calls=0), AdminAction("key:4", "reason 4"))
-    office.lift("ann", AdminAction("key:5", "reason 5"))
-    office.grant("ann", "reads", NewGrant(columns=None, reason="r"), AdminAction("key:6", "reason 6"))
-    office.revoke_grant("ann", "reads", AdminAction("key:7", "reason 7"))
-    office.confirm_clock(AdminAction("key:8", "reason 8"))
+    act = [AdminAction(f"key:{n}", f"reason {n}") for n in range(9)]
+    office.create(new(limit=UNITS, reason="reason 1"), act[1])
+    office.change("ann", change(mode="observe", reason="reason 2"), act[2])
+    office.charge("ann", pay(information=1, calls=0, reason="reason 3"), act[3])
+    office.refund("ann", pay(information=1, calls=0, reason="reason 4"), act[4])
+    office.lift("ann", act[5])
+    office.grant("ann", "reads", NewGrant(columns=None, reason="reason 6"), act[6])
+    office.revoke_grant("ann", "reads", act[7])
+    office.confirm_clock(act[8])
     lines = office.ledger(0, 0, 100).lines
     for n in range(1, 9):
         assert sum(f"key:{n}" in line.body and f"reason {n}" in line.body for line in lines) == 1
@@ -399,7 +459,7 @@ def test_what_the_service_runs_with_is_told_without_paths_and_secrets(manager, t
         },
         context=Path(tmp_path),
     )
-    told = Office(manager, RecordCache(manager.store, Clock()), CATALOG, settings).settings()
+    told = Office(manager, settings).settings()
     text = told.model_dump_json()
     assert "secret" not in text
     assert str(tmp_path) not in text

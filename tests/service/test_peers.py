@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import threading
 
@@ -13,8 +12,7 @@ from discreet.budget.errors import BudgetRefused, StoreBehind
 from discreet.budget.escrow.rebalance import Ask
 from discreet.budget.fixed_point import NOTHING
 from discreet.errors import InputError
-from discreet.service.api import health
-from discreet.service.app import create_app
+from discreet.service.api.health import HealthAPI
 from discreet.service.auth.identity import Unauthorized
 from discreet.service.peers import sync as peers
 from discreet.service.peers.client import PeerKeys, peer_keys
@@ -271,14 +269,16 @@ def test_nobody_else_may_ask_or_send(header):
         assert centres[0].store.shares.unknown("x", 9) == ["org", "ann"]
 
 
-def test_the_key_of_the_data_centres_opens_two_routes_and_an_analysts_key_neither(world):
+def test_the_key_of_the_data_centres_opens_two_routes_and_an_analysts_key_neither(world, monkeypatch):
     """A peer may only transfer."""
     with Centres() as centres:
+        monkeypatch.setattr("discreet.service.app.open_peers", lambda *_: centres[0].peers)
         _check_who_may(world, centres)
 
 
 def _check_who_may(world, centres):
-    world.app = create_app(dataclasses.replace(world.parts, peers=centres[0].peers))
+    world.settings = world.settings.model_copy(update={"datacentre": object()})
+    world.open()
     for method, path in (("GET", "/v1/budget"), ("POST", "/v1/query"), ("GET", "/v1/admin/accounts")):
         assert world.send(method, path, KEY).status_code == 401
     message = {"centre": "c1", "store": "elsewhere", "asks": []}
@@ -346,9 +346,8 @@ def test_a_store_that_was_restored_stops_when_it_is_told(told_by, world):
         receipt = {"account": "ann", "donor": centres[1].store.id, "recipient": centres[0].store.id}
         if told_by == "receipt":
             sent = {**sent, "transfers": [], "receipts": [{**receipt, "number": 9, "taken": True, "version": 1}]}
-        parts = dataclasses.replace(world.parts, peers=centres[1].peers)
-        if parts.upkeep is not None:
-            assert health.checks_of(parts)["shares"] == "ok"
+        api = HealthAPI(world.warehouse.catalog, world.store, world.maintenance, centres[1].peers)
+        assert api.checks()["shares"] == "ok"
         assert not centres[1].peers.behind
         answer = centres[1].app.post("/v1/peer/transfers", headers=BEARER, json=sent)
         assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
@@ -371,7 +370,7 @@ def test_rounds_go_on_in_a_thread_whatever_fails(monkeypatch):
                 raise ZeroDivisionError
 
         monkeypatch.setattr(centres[0].peers, "tend", tend)
-        with centres[0].peers.going_on():
+        with centres[0].peers.running():
             for _ in range(3):
                 assert rounds.acquire(timeout=30)
         assert [event["where"] for event in centres[0].events("failed")] == ["peers"]

@@ -11,7 +11,7 @@ import pytest
 
 from discreet.budget.model import Account, Units
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError, UnfitData
-from discreet.service.app import create_app
+from discreet.service.app import open_service
 from discreet.service.problems import problem_of
 from discreet.values import Cost
 from discreet.wire.problems import KINDS, Problem, problem
@@ -293,14 +293,30 @@ def gate(world):
     return begun, go_on
 
 
-def test_the_same_request_in_another_process_is_in_flight(world, gate):
+class Shared:
+    """A store that its service does not close."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def close(self):
+        pass
+
+
+def test_the_same_request_in_another_process_is_in_flight(world, gate, monkeypatch):
     """I4: the second one is told to wait, reads no data, and gets the answer of the first later."""
     begun, go_on = gate
     key = {"Idempotency-Key": "k"}
     first = world.portal.start_task_soon(lambda: world.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
     assert begun.wait(60)
-    world.app = create_app(world.parts)
-    again = world.ask(headers=key)
+    monkeypatch.setattr("discreet.service.app.open_store", lambda *_: Shared(world.store))
+    with open_service(world.settings, {}, world.lines, world.runtime) as other:
+        world.app = other.app
+        again = world.ask(headers=key)
+    world.app = world.service.app
     refused(again, "in-flight")
     assert again.headers["retry-after"] == "1"
     go_on.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import json
 
@@ -12,7 +11,6 @@ import pyarrow.csv
 import pytest
 
 from discreet.budget.model import Account
-from discreet.service.app import create_app
 from discreet.values import Cost, float_above
 from discreet.wire.document import decode
 from tests.budget.suite import set_mode
@@ -261,7 +259,7 @@ class Spans:
 def test_every_step_of_a_question_has_a_span(world):
     """In the trace of whoever asked; a question that was answered before has fewer."""
     spans = Spans()
-    world.app = create_app(dataclasses.replace(world.parts, tracer=spans))
+    world.open(spans)
     world.ask(headers={"traceparent": "00-trace-span-01"})
     steps = ["request", "plan", "reserve", "engine", "reserve", "engine", "noise", "encode", "settle"]
     assert [step for step, _, _ in spans.seen] == steps

@@ -15,10 +15,12 @@ import httpx
 import pytest
 
 from discreet.cli import main
+from discreet.service.app import open_service
+from discreet.service.context import utc_now
 from discreet.service.init_project import found
-from discreet.service.server import _configuration, open_service
+from discreet.service.server import _configuration
 from discreet.service.settings import Store, load_settings
-from discreet.service.stores import open_ledger, utc_now
+from discreet.service.stores import open_ledger
 from tests.service.running import Running
 
 
@@ -291,7 +293,7 @@ def test_a_service_that_nobody_has_a_key_to_does_not_start(folder, refused):
         db.execute("DELETE FROM budget_records")
     code, said = refused()
     assert code == 2
-    assert "nobody has a key" in said
+    assert "no API key" in said
     change(folder, "#[oidc]", '[oidc]\nissuer = "https://login.example.org"\naudience = "discreet"')
     with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         assert parts.manager.store.records("key") == []
@@ -312,9 +314,9 @@ def test_the_schema_for_editors_is_printed_without_any_settings(tmp_path, capsys
 def test_proxies_are_believed_only_if_they_are_named(world, worlds):
     """T20: whoever else says where a request came from is not."""
     named = worlds(service='trusted_proxies = ["10.0.0.0/8"]')
-    trusting = _configuration(named.parts.settings, named.parts)
+    trusting = _configuration(named.settings, named.app)
     assert (trusting.proxy_headers, trusting.forwarded_allow_ips) == (True, ["10.0.0.0/8"])
-    assert not _configuration(world.parts.settings, world.parts).proxy_headers
+    assert not _configuration(world.settings, world.app).proxy_headers
 
 
 def test_a_run_may_take_longer_than_any_engine(folder):

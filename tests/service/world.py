@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -16,20 +17,14 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet
 
-from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.catalog.loader import load_catalog
-from discreet.service.app import create_app
-from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, microseconds, new_key
-from discreet.service.auth.grants import Grants, grant_name, grant_text
-from discreet.service.auth.records import GRANT, KEY, RecordCache
-from discreet.service.observability.logging import CombinedLog, StructuredLog
-from discreet.service.observability.metrics import Metrics
-from discreet.service.observability.traces import NullTracer
-from discreet.service.parts import Parts
+from discreet.service.app import open_service
+from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
+from discreet.service.auth.grants import grant_name, grant_text
+from discreet.service.auth.records import GRANT, KEY
+from discreet.service.context import Runtime
 from discreet.service.settings import load_settings
-from discreet.warehouse import Warehouse
 
 from .shelf import Clock
 
@@ -159,45 +154,37 @@ class World:
         catalog: the text of the catalog.
     """
 
-    def __init__(self, folder, tables, *, service="requests_per_minute = 0", rest="", catalog=CATALOG):
+    def __init__(self, folder, tables, *, service="requests_per_minute = 0", rest="", catalog=CATALOG, tracer=None):
         self.folder = folder
         shutil.copytree(tables, folder, dirs_exist_ok=True)
         (folder / "catalog.toml").write_text(catalog)
         (folder / "discreet.toml").write_text(SETTINGS.format(service=service, rest=rest))
-        self.clock, self.ticks = Clock(), Ticks()
-        self.store = SQLiteStore(folder / "budget.db", lambda: microseconds(self.clock()))
+        self.settings = load_settings(folder / "discreet.toml")
+        self.clock, self.ticks, self.lines = Clock(), Ticks(), io.StringIO()
         names = itertools.count()
-        self.manager = BudgetManager(self.store, lambda: f"name-{next(names)}", computational=True)
-        self.warehouse = Warehouse(load_catalog(folder / "catalog.toml"), self.clock)
-        self.lines = io.StringIO()
-        self.metrics = Metrics(self.ticks)
-        registry = RecordCache(self.manager.store, self.clock)
-        self.parts = Parts(
-            manager=self.manager,
-            warehouse=self.warehouse,
-            keyring=Authenticator(registry, self.clock),
-            grants=Grants(self.warehouse.catalog, registry, self.manager.store),
-            registry=registry,
-            settings=load_settings(folder / "discreet.toml"),
-            secret=b"n" * 32,
-            clock=self.clock,
-            monotonic=self.ticks,
-            pause=self.ticks.pause,
-            ids=lambda: f"name-{next(names)}",
-            random=os.urandom,
-            log=CombinedLog(StructuredLog(self.lines, "json", self.clock), self.metrics),
-            metrics=self.metrics,
-            tracer=NullTracer(),
+        self.runtime = Runtime(self.clock, self.ticks, self.ticks.pause, lambda: f"name-{next(names)}", os.urandom)
+        self._stack = contextlib.ExitStack()
+        with contextlib.closing(SQLiteStore(folder / "budget.db", lambda: microseconds(self.clock()))) as self.store:
+            self.open_account("sales", 40.0)
+            for name in ("ann@sales", "bob@sales"):
+                self.open_account(name, 10.0, "sales")
+            self.grant("sales", "reads", ["article", "country", "minutes", "day"])
+            for dataset in ("daily", "loose", "broken"):
+                self.grant("sales", dataset)
+            self.keys = {name: self.make_key(f"{name}@sales") for name in ("ann", "bob")}
+        self.open(tracer=tracer)
+
+    def open(self, tracer=None):
+        """Open the service, after closing it if it was open."""
+        self._stack.close()
+        opened = open_service(self.settings, {}, self.lines, self.runtime, tracer)
+        self.service = self._stack.enter_context(opened)
+        self.app, self.manager, self.store = self.service.app, self.service.manager, self.service.manager.store
+        self.warehouse, self.metrics, self.maintenance = (
+            self.service.warehouse,
+            self.service.metrics,
+            self.service.maintenance,
         )
-        self.open_account("sales", 40.0)
-        for name in ("ann@sales", "bob@sales"):
-            self.open_account(name, 10.0, "sales")
-        self.grant("sales", "reads", ["article", "country", "minutes", "day"])
-        for dataset in ("daily", "loose", "broken"):
-            self.grant("sales", dataset)
-        self.keys = {name: self.make_key(f"{name}@sales") for name in ("ann", "bob")}
-        self.app = create_app(self.parts)
-        self.caller = None
 
     def __enter__(self):
         self.portal_of = anyio.from_thread.start_blocking_portal()
@@ -206,31 +193,28 @@ class World:
 
     def __exit__(self, *error):
         self.portal_of.__exit__(*error)
-        self.warehouse.close()
-        self.store.close()
+        self._stack.close()
 
     # -------------------------------------------------------------------------------------------- what officers do
 
     def open_account(self, name, epsilon, parent=None, **parts):
         """An account of so much epsilon within any 30 days."""
-        self.manager.store.create(
-            Account.of_epsilon(name, epsilon, DELTA, parent, **{"period": Sliding(30), **parts}), ACT
-        )
+        self.store.create(Account.of_epsilon(name, epsilon, DELTA, parent, **{"period": Sliding(30), **parts}), ACT)
 
     def grant(self, account, dataset, columns=None):
         """Let an account and those below it ask about a dataset."""
         text = grant_text(None if columns is None else frozenset(columns))
-        self.manager.store.put_record(GRANT, grant_name(account, dataset), text, ACT)
+        self.store.put_record(GRANT, grant_name(account, dataset), text, ACT)
 
     def revoke(self, account, dataset):
         """Take a grant back."""
-        self.manager.store.put_record(GRANT, grant_name(account, dataset), None, ACT)
+        self.store.put_record(GRANT, grant_name(account, dataset), None, ACT)
 
     def make_key(self, account, roles=("analyst",)):
         """A new key."""
         made = new_key(os.urandom)
         record = KeyRecord(digest_of(made.text).hex(), account, roles, 0)
-        self.manager.store.put_record(KEY, made.id, record.text, ACT)
+        self.store.put_record(KEY, made.id, record.text, ACT)
         return made.text
 
     # -------------------------------------------------------------------------------------------- what analysts do
@@ -280,6 +264,11 @@ def _never(*_, **__):
     raise AssertionError("the engine was asked")
 
 
+def declared(api):
+    """The operations that the methods of a class declare."""
+    return [member.operation for member in vars(api).values() if hasattr(member, "operation")]
+
+
 def write_tables(folder):
     """Article n has 300 n readers of 20 minutes each, half of them in IN; the same in a table without a version."""
     rows = [(reader, n) for n in range(1, 4) for reader in range(300 * n)]
@@ -294,6 +283,8 @@ def write_tables(folder):
         }
     )
     pyarrow.parquet.write_table(table, folder / "reads.parquet")
-    (folder / "noise.key").write_bytes(b"n" * 32)
+    for name in ("noise.key", "witness.key"):
+        (folder / name).write_bytes(b"n" * 32)
+        (folder / name).chmod(0o600)
     with duckdb.connect(str(folder / "loose.db")) as connection:
         connection.execute(f"CREATE TABLE t AS FROM '{folder / 'reads.parquet'}'; CREATE VIEW v AS FROM t")

@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 def require_service() -> None:
     """Raise `InputError` if a library of the service is missing."""
     try:
-        import fastapi
         import httpx
         import joserfc
         import prometheus_client
-        import structlog
+        import starlette
         import uvicorn
     except ImportError as error:
         raise InputError(f"the service needs {error.name}; install it with: pip install 'discreet[service]'") from None
-    del fastapi, httpx, joserfc, prometheus_client, structlog, uvicorn
+    del httpx, joserfc, prometheus_client, starlette, uvicorn
 
 
 @click.command()
@@ -174,9 +173,10 @@ def admin(config: str, reason: str) -> None:
     require_service()
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import AdminAction
+    from discreet.service.context import utc_now
     from discreet.service.init_project import make_key
     from discreet.service.settings import load_settings
-    from discreet.service.stores import checkpointer_of, open_store, utc_now
+    from discreet.service.stores import checkpointer_of, open_store
 
     settings = load_settings(config)
     with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:

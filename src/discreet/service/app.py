@@ -1,89 +1,212 @@
-"""The application: all routes, with the reception around them. Nothing is opened here."""
+"""Open everything that the service is made of, and put it together as an ASGI application: the composition root."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+import httpx
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
+from starlette.middleware import Middleware
 from starlette.responses import Response
+from starlette.routing import Route
 
-from discreet._version import __version__
+from discreet.budget.checkpoints import CheckpointFile
+from discreet.budget.manager import BudgetManager
+from discreet.budget.model import LEASE_MOST_MS
+from discreet.catalog.loader import load_catalog
+from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
-from discreet.service.api.admin import admin_router
-from discreet.service.api.health import health_router
-from discreet.service.api.openapi import schema_of
-from discreet.service.api.openapi_admin import ROUTES as ADMINISTRATION
-from discreet.service.api.peers import peers_router
-from discreet.service.api.query import QueryAPI, RawRoute
+from discreet.service.api.admin import AdminAPI
+from discreet.service.api.health import HealthAPI
+from discreet.service.api.openapi import OpenAPI
+from discreet.service.api.operation import operations_of, routes_of
+from discreet.service.api.peers import peer_routes
+from discreet.service.api.query import QueryAPI
+from discreet.service.auth.api_keys import ApiKeys, Authenticator
 from discreet.service.auth.gate import Gate
+from discreet.service.auth.grants import Grants
+from discreet.service.auth.oidc import Issuer
+from discreet.service.auth.records import KEY, RecordCache
+from discreet.service.context import Runtime
+from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedCheckpointer
 from discreet.service.middleware import RequestMiddleware, problem_response
+from discreet.service.observability.logging import CombinedLog, StructuredLog
+from discreet.service.observability.metrics import Metrics
+from discreet.service.observability.traces import open_tracer
+from discreet.service.peers.sync import open_peers
 from discreet.service.queries import Queries
 from discreet.service.replay_cache import ReplayCache
+from discreet.service.secrets import noise_secret, signing_key
+from discreet.service.stores import open_store
+from discreet.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Iterator, Mapping
 
-    from discreet.service.parts import Parts
+    from starlette.requests import Request
 
+    from discreet.catalog.model import Catalog
+    from discreet.service.observability.logging import Log
+    from discreet.service.observability.traces import Tracer
+    from discreet.service.peers.sync import Peers
+    from discreet.service.settings import Settings
 
-class Application(FastAPI):
-    """The routes, and the description of all of them."""
-
-    def __init__(self) -> None:
-        super().__init__(title="Discreet", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-
-    def openapi(self) -> dict[str, Any]:
-        """What the API says about itself."""
-        return schema_of(self, ADMINISTRATION)
+_LEASE_SPARE_MS = 60_000
+_MACHINE = Runtime()
 
 
-def create_app(parts: Parts) -> FastAPI:
-    """The service as an ASGI application.
+@dataclass(frozen=True, slots=True)
+class Service:
+    """An open service.
 
     Args:
-        parts: all that it needs, opened; whoever opened them closes them.
+        app: answers requests.
+        maintenance: to be run beside it.
+        peers: other data centres, to be synchronized with beside it; None if there are none.
+        manager: of the budgets.
+        warehouse: all datasets and their engines.
+        authenticator: knows callers by their keys and tokens.
+        grants: what accounts may query.
+        log: where events go.
+        metrics: count events.
     """
-    gate, app = Gate(parts), Application()
-    app.state.gate = gate
-    queries = Queries(
-        parts.manager,
-        parts.warehouse,
-        parts.settings,
-        DerivedKeys(parts.secret),
-        parts.log,
-        parts.tracer,
-        parts.random,
-        refused=(lambda _: None) if parts.peers is None else parts.peers.refused,
-    )
-    cache = ReplayCache(parts.clock)
-    QueryAPI(gate, queries, cache, parts.manager, parts.grants, parts.warehouse, parts.monotonic, parts.pause).add_to(
-        app
-    )
-    if parts.settings.service.metrics_port is None:
-        app.router.add_api_route(
-            "/metrics", _metrics(parts), route_class_override=RawRoute, include_in_schema=False, response_model=None
+
+    app: Starlette
+    maintenance: Maintenance
+    peers: Peers | None
+    manager: BudgetManager
+    warehouse: Warehouse
+    authenticator: Authenticator
+    grants: Grants
+    log: Log
+    metrics: Metrics
+
+
+@contextlib.contextmanager
+def open_service(
+    settings: Settings,
+    environment: Mapping[str, str],
+    stream: TextIO = sys.stdout,
+    runtime: Runtime = _MACHINE,
+    tracer: Tracer | None = None,
+) -> Iterator[Service]:
+    """Open a service until the context ends.
+
+    Args:
+        settings: that it runs with.
+        environment: the variables that hold secrets.
+        stream: where the log is written.
+        runtime: its clock, ids and randomness.
+        tracer: where spans go, instead of where the settings say.
+
+    Raises:
+        InputError: a secret, the catalog or the store cannot be used as it is, or there is no API key.
+        StoreUnavailable: the store cannot be opened, or another process has it.
+        StoreBehind: the store is older than its last checkpoint.
+        LedgerBroken: the store does not hold what its checkpoints say.
+    """
+    clock, metrics, status = runtime.clock, Metrics(runtime.monotonic), MaintenanceStatus()
+    log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
+    keys = DerivedKeys(noise_secret(settings.noise, environment))
+    checkpointer = None
+    if settings.witness is not None:
+        checkpointer = TimedCheckpointer(
+            CheckpointFile(settings.witness.file),
+            signing_key(settings.witness.signing_key_file),
+            status,
+            runtime.monotonic,
         )
-    app.include_router(admin_router(parts))
-    app.include_router(health_router(parts))
-    if parts.peers is not None:
-        app.include_router(peers_router(parts))
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(RequestValidationError, _refused)
-    app.add_middleware(RequestMiddleware, parts=parts)
+    catalog = load_catalog(settings.service.catalog)
+    with contextlib.ExitStack() as stack:
+        if tracer is None:
+            tracer = open_tracer(None if settings.traces is None else settings.traces.endpoint)
+            stack.callback(tracer.close)
+        store = stack.enter_context(contextlib.closing(open_store(settings.store, environment, clock)))
+        manager = BudgetManager(
+            metrics.timed(store), runtime.new_id, _lease_ms(catalog), checkpointer=checkpointer, computational=True
+        )
+        records, issuer = RecordCache(manager.store, clock), None
+        if settings.oidc is not None:
+            issuer = Issuer(settings.oidc, stack.enter_context(httpx.Client()), clock, log)
+        elif not manager.store.records(KEY):
+            raise InputError("the store has no API key; discreet init creates the first ones")
+        peers = None
+        if settings.datacentre is not None:
+            peers = stack.enter_context(contextlib.closing(open_peers(settings.datacentre, store, environment, log)))
+        authenticator = Authenticator(records, clock, issuer)
+        api_keys = ApiKeys(manager.store, records, authenticator, clock, runtime.random)
+        maintenance = Maintenance(
+            manager, api_keys, metrics, log, clock, runtime.monotonic, status, witnessed=checkpointer is not None
+        )
+        warehouse = stack.enter_context(Warehouse(catalog, clock, environment))
+        grants = Grants(catalog, records, manager.store)
+        gate = Gate(authenticator, settings.service, runtime.monotonic, log)
+        queries = Queries(
+            manager,
+            warehouse,
+            settings,
+            keys,
+            log,
+            tracer,
+            runtime.random,
+            refused=(lambda _: None) if peers is None else peers.refused,
+        )
+        query_api = QueryAPI(
+            gate, queries, ReplayCache(clock), manager, grants, warehouse, settings, runtime.monotonic, runtime.pause
+        )
+        apis = (
+            query_api,
+            AdminAPI(manager, records, api_keys, catalog, settings, log),
+            HealthAPI(catalog, manager.store, maintenance, peers),
+        )
+        documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
+        routes = [*routes_of(gate, *apis, documented), *([] if peers is None else peer_routes(peers))]
+        if settings.service.metrics_port is None:
+            routes.append(_metrics_route(metrics))
+        app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms)
+        yield Service(app, maintenance, peers, manager, warehouse, authenticator, grants, log, metrics)
+
+
+def create_app(routes: list[Route], runtime: Runtime, tracer: Tracer, log: Log, grid_ms: int) -> Starlette:
+    """Return the ASGI application of *routes*, with the middleware around them.
+
+    Args:
+        routes: of the application.
+        runtime: its clock and ids.
+        tracer: where spans go.
+        log: where events go.
+        grid_ms: durations are logged as multiples of so many milliseconds.
+    """
+    middleware = Middleware(
+        RequestMiddleware,
+        new_id=runtime.new_id,
+        monotonic=runtime.monotonic,
+        tracer=tracer,
+        log=log,
+        grid_ms=grid_ms,
+    )
+    app = Starlette(routes=routes, middleware=[middleware], exception_handlers={HTTPException: _routing_problem})
+    app.router.redirect_slashes = False
     return app
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    """What the framework refuses, in the one shape of problems."""
+async def _routing_problem(request: Request, error: Exception) -> Response:
     return problem_response(request.scope, error)
 
 
-def _metrics(parts: Parts) -> Callable[[Request], Awaitable[Response]]:
-    async def metrics(_: Request) -> Response:
-        return Response(parts.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+def _metrics_route(metrics: Metrics) -> Route:
+    async def show(_: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-    return metrics
+    return Route("/metrics", show)
+
+
+def _lease_ms(catalog: Catalog) -> int:
+    """Return how long a run may take: longer than any engine may."""
+    longest = max((engine.timeout_seconds for engine in catalog.engines.values()), default=60)
+    return min(1_000 * longest + _LEASE_SPARE_MS, LEASE_MOST_MS)

@@ -1,4 +1,4 @@
-"""What has to happen every ten seconds while the service runs, and whether it did."""
+"""Regular maintenance of the budgets while the service runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from discreet.budget.checkpoints import Checkpointer
 from discreet.budget.errors import LedgerBroken, StoreBehind
@@ -21,159 +21,149 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
     from discreet.service.auth.api_keys import ApiKeys
     from discreet.service.observability.logging import Log
+    from discreet.service.observability.metrics import Metrics
 
+INTERVAL_SECONDS = 10.0
 
-EVERY_SECONDS = 10.0
-"""How often."""
-
-CLOCKS_APART = timedelta(minutes=5)
-"""How far the clock of the store may be from ours."""
-
-
-class Meter(Protocol):
-    """Is told how the upkeep went; a `discreet.service.observability.metrics.Metrics`."""
-
-    def tended(self, ledger_lines: int) -> None:
-        """It succeeded just now."""
-        ...
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""How far the clock of the store may be from the service's."""
 
 
 @dataclass(slots=True)
 class MaintenanceStatus:
-    """When something last succeeded, in seconds that only rise; None if it never did.
+    """When maintenance last succeeded, in seconds that only rise; None if it never did.
 
     Args:
-        tended: the whole upkeep.
-        sealed: the witness was told the end of the ledger.
-        clocks_agree: False if the store's clock was far from ours when they were last compared.
+        done: all of it.
+        checkpoint: writing a checkpoint.
+        clocks_agree: False if the clock of the store was far from the service's when they were last compared.
     """
 
-    tended: float | None = None
-    sealed: float | None = None
+    done: float | None = None
+    checkpoint: float | None = None
     clocks_agree: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class TimedCheckpointer(Checkpointer):
-    """A checkpointer that leaves a mark when it sealed.
+    """A checkpointer that notes when it last wrote a checkpoint.
 
     Args:
-        marks: where.
+        status: where it notes that.
         monotonic: seconds that only rise.
     """
 
-    marks: MaintenanceStatus
+    status: MaintenanceStatus
     monotonic: Callable[[], float]
 
     def write(self, store: BudgetStore) -> None:
-        """See `Checkpointer.write`."""
         Checkpointer.write(self, store)
-        self.marks.sealed = self.monotonic()
+        self.status.checkpoint = self.monotonic()
 
 
 class Maintenance:
-    """Tends the budgets.
+    """End expired reservations, write checkpoints, compare clocks, and store when keys were last used.
 
     Args:
         manager: of the budgets.
-        locksmith: keeps when keys were used.
-        meter: is told how it went.
-        log: likewise.
+        keys: store when they were last used.
+        metrics: get the length of the ledger.
+        log: gets failures.
         clock: the time.
         monotonic: seconds that only rise.
-        marks: what became of it, for whoever wants to know.
-        witnessed: True if the manager has a witness, whose checkpointer leaves marks too.
+        status: of the maintenance.
+        witnessed: True if the manager has a checkpointer, which notes its successes in *status*.
     """
 
     def __init__(
         self,
         manager: BudgetManager,
-        locksmith: ApiKeys,
-        meter: Meter,
+        keys: ApiKeys,
+        metrics: Metrics,
         log: Log,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
-        marks: MaintenanceStatus,
+        status: MaintenanceStatus,
         *,
         witnessed: bool,
     ) -> None:
-        self._manager, self._locksmith, self._meter, self._log = manager, locksmith, meter, log
-        self._clock, self._monotonic, self._marks = clock, monotonic, marks
+        self._manager, self._keys, self._metrics, self._log = manager, keys, metrics, log
+        self._clock, self._monotonic, self._status = clock, monotonic, status
         self.witnessed = witnessed
         self._account: str | None = None
 
     @property
     def age_seconds(self) -> float:
-        """Since it last succeeded; infinite if it never did."""
-        return self._since(self._marks.tended)
+        """Return the time since the last success; infinite if there was none."""
+        return self._since(self._status.done)
 
     @property
-    def sealed_seconds(self) -> float:
-        """Since the witness was last told; infinite if it never was."""
-        return self._since(self._marks.sealed)
+    def checkpoint_seconds(self) -> float:
+        """Return the time since the last checkpoint; infinite if there was none."""
+        return self._since(self._status.checkpoint)
 
     @property
     def clocks_agree(self) -> bool:
-        """False if the clock of the store ran away from ours, or stands still until an officer confirms it."""
-        return self._marks.clocks_agree
+        """Return False if the clock of the store ran ahead, or stands still until an officer confirms it."""
+        return self._status.clocks_agree
 
     def once(self) -> None:
-        """Do all of it once; what fails is told and tried again the next time."""
+        """Do all of it once; a failure is logged, and the next run tries again."""
         try:
             ended = self._manager.maintain()
-            self._meter.tended(sum(head.seq for head in self._manager.store.heads()))
-            self._marks.clocks_agree = self._compare_clocks()
-            self._locksmith.remember(at_once=False)
-        except Exception as error:  # noqa: BLE001 - a thread that ends tends nothing
-            self._log.event(Failed.of(error, "upkeep"))
+            self._metrics.maintained(sum(head.seq for head in self._manager.store.heads()))
+            self._status.clocks_agree = self._compare_clocks()
+            self._keys.save_last_used(at_once=False)
+        except Exception as error:  # noqa: BLE001 - the thread must go on
+            self._log.event(Failed.of(error, "maintenance"))
             if isinstance(error, StoreBehind | LedgerBroken):
-                self._marks.tended = self._marks.sealed = None  # nothing is answered from here on
+                self._status.done = self._status.checkpoint = None  # no query is answered from here on
             return
-        self._marks.tended = self._monotonic()
+        self._status.done = self._monotonic()
         if ended:
             self._log.event(LeasesExpired(ended))
 
     def last(self) -> None:
-        """What has to happen before the service stops."""
+        """Do all of it for the last time, before the service stops."""
         self.once()
-        with contextlib.suppress(Exception):  # only when keys were used is lost
-            self._locksmith.remember(at_once=True)
+        with contextlib.suppress(Exception):  # only when keys were last used is lost
+            self._keys.save_last_used(at_once=True)
 
     @contextlib.contextmanager
-    def going_on(self) -> Iterator[None]:
-        """While it is entered, a thread does it every ten seconds."""
-        with repeating(self.once, EVERY_SECONDS, "upkeep"):
+    def running(self) -> Iterator[None]:
+        """Do all of it every ten seconds in a thread until the context ends."""
+        with repeating(self.once, INTERVAL_SECONDS, "maintenance"):
             yield
 
     def _compare_clocks(self) -> bool:
-        """A store whose clock ran ahead tells the time at which it did, so that it differs from ours."""
+        """Return False if the balance of an account is told for a time far from now."""
         if self._account is None:
             self._account = next((account.id for account in self._manager.store.accounts()), None)
         if self._account is None:
             return True
         apart_us = self._manager.get(self._account).balance.time_us - microseconds(self._clock())
-        return abs(apart_us) <= CLOCKS_APART // timedelta(microseconds=1)
+        return abs(apart_us) <= CLOCK_TOLERANCE // timedelta(microseconds=1)
 
-    def _since(self, mark: float | None) -> float:
-        return float("inf") if mark is None else self._monotonic() - mark
+    def _since(self, moment: float | None) -> float:
+        return float("inf") if moment is None else self._monotonic() - moment
 
 
 @contextlib.contextmanager
 def repeating(work: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
-    """While it is entered, a thread does *work*, with so many seconds between; on leaving, what is under way ends.
+    """Call *work* in a thread until the context ends; a call under way is finished.
 
     Args:
-        work: raises nothing: a thread that ends does nothing any more.
-        seconds: above 0.
+        work: must not raise, for that would end the thread.
+        seconds: between two calls.
         name: of the thread.
     """
     stop = threading.Event()
 
-    def go_on() -> None:
+    def run() -> None:
         while not stop.wait(seconds):
             work()
 
-    thread = threading.Thread(target=go_on, name=name, daemon=True)
+    thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     try:
         yield

@@ -1,6 +1,6 @@
-"""Around every request: its name, its problems, and what is told of it. Nothing that fails gets past here.
+"""The middleware around every request: its id, its log line, its span, and its problem if it fails.
 
-An exception that went further would be printed with its text by the server, and that may hold data.
+No exception gets past it: the server would print its text, which may hold data.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from discreet.service.problems import problem_of
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from discreet.service.parts import Parts
+    from discreet.service.observability.logging import Log
+    from discreet.service.observability.traces import Tracer
 
-KEY = "discreet.visit"
-"""Where a request's scope holds its visit."""
+KEY = "discreet.context"
+"""The name of the context in the scope of a request."""
 
 
 @dataclass(slots=True)
@@ -30,13 +33,13 @@ class RequestContext:
     """What is known of a request so far.
 
     Args:
-        request_id: its name.
-        began: when it came, by the clock that only rises.
+        request_id: ours, unique for ever.
+        began: when it arrived, in seconds that only rise.
         actor: who sent it, once that is known.
-        account: whose question it is, likewise.
-        problem: the slug of the problem that was answered.
-        status: that was answered; 0 if nothing was.
-        release: the id of an answer that came from memory.
+        account: of the caller, likewise.
+        problem: the kind of problem that was answered.
+        status: that was answered; 0 before.
+        release: the id of an answer from the cache.
         mechanism: of such an answer.
     """
 
@@ -51,77 +54,87 @@ class RequestContext:
 
 
 def context_of(scope: Scope) -> RequestContext:
-    """The visit that a request is."""
-    visit: RequestContext = scope[KEY]
-    return visit
+    """Return the context of a request."""
+    context: RequestContext = scope[KEY]
+    return context
 
 
 class RequestMiddleware:
-    """Names, traces and tells each request, and answers its problem if it has one.
+    """Give each request an id, a span and a log line, and answer its problem if it has one.
 
     Args:
-        app: what answers it otherwise.
-        parts: of the service.
+        app: answers requests.
+        new_id: makes ids for requests.
+        monotonic: seconds that only rise.
+        tracer: where spans go.
+        log: where events go.
+        grid_ms: durations are logged as multiples of so many milliseconds.
     """
 
-    def __init__(self, app: ASGIApp, parts: Parts) -> None:
-        self._app, self._parts = app, parts
-        self._grid_ms = parts.settings.service.release_grid_ms
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        new_id: Callable[[], str],
+        monotonic: Callable[[], float],
+        tracer: Tracer,
+        log: Log,
+        grid_ms: int,
+    ) -> None:
+        self._app, self._new_id, self._monotonic = app, new_id, monotonic
+        self._tracer, self._log, self._grid_ms = tracer, log, grid_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = scope[KEY] = RequestContext(self._parts.ids(), self._parts.monotonic())
+        context = scope[KEY] = RequestContext(self._new_id(), self._monotonic())
 
-        async def sends(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                visit.status = message["status"]
+                context.status = message["status"]
                 headers = MutableHeaders(raw=message["headers"])
-                headers["X-Request-Id"] = visit.request_id
+                headers["X-Request-Id"] = context.request_id
                 headers["Cache-Control"] = "no-store"
             await send(message)
 
         parent = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1") or None
-        with self._parts.tracer.span("request", SpanAttributes(visit.request_id), parent):
-            await self._answer(scope, receive, sends, visit)
-        self._parts.log.event(self._told(scope, visit))
+        with self._tracer.span("request", SpanAttributes(context.request_id), parent):
+            await self._answer(scope, receive, send_with_headers, context)
+        self._log.event(
+            Requested(
+                context.request_id,
+                _route(scope),
+                context.status,
+                on_grid(self._monotonic() - context.began, self._grid_ms),
+                context.actor,
+                context.account,
+                context.problem,
+                context.release,
+                context.mechanism,
+            )
+        )
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, visit: RequestContext) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
         try:
             await self._app(scope, receive, send)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may print it
+        except Exception as error:  # noqa: BLE001 - the server would print it
             response = problem_response(scope, error)
-            if visit.problem == "internal":
-                self._parts.log.event(Failed.of(error, _route(scope), visit.request_id))
-            if not visit.status:
+            if context.problem == "internal":
+                self._log.event(Failed.of(error, _route(scope), context.request_id))
+            if not context.status:
                 await response(scope, receive, send)
-
-    def _told(self, scope: Scope, visit: RequestContext) -> Requested:
-        took = on_grid(self._parts.monotonic() - visit.began, self._grid_ms)
-        return Requested(
-            visit.request_id,
-            _route(scope),
-            visit.status,
-            took,
-            visit.actor,
-            visit.account,
-            visit.problem,
-            visit.release,
-            visit.mechanism,
-        )
 
 
 def problem_response(scope: Scope, error: Exception) -> Response:
-    """The problem that *error* is, as it is answered."""
-    visit, trouble = context_of(scope), problem_of(error)
-    visit.problem = trouble.slug
-    body = problem(trouble.slug, trouble.detail, visit.request_id, **trouble.more).to_bytes()
-    return Response(body, KINDS[trouble.slug].status, dict(trouble.headers), PROBLEM_TYPE)
+    """Return the response to a request that raised *error*."""
+    context, answer = context_of(scope), problem_of(error)
+    context.problem = answer.slug
+    body = problem(answer.slug, answer.detail, context.request_id, **answer.more).to_bytes()
+    return Response(body, KINDS[answer.slug].status, dict(answer.headers), PROBLEM_TYPE)
 
 
 def _route(scope: Scope) -> str:
-    """The method and the template of the path; nothing that the sender chose."""
+    """Return the method and the path template of a request; nothing that its sender chose."""
     route = getattr(scope.get("route"), "path", None)
     return "other" if route is None else f"{scope['method']} {route}"

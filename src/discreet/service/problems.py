@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from discreet.budget.errors import (
@@ -217,8 +216,6 @@ def problem_of(error: Exception) -> ProblemAnswer:
     match error:
         case HTTPException():
             found = _of_routing(error)
-        case RequestValidationError():
-            found = ProblemAnswer("out-of-range", "the request has a part that is not what it should be")
         case Unauthorized():
             found = ProblemAnswer("unauthorized", str(error), headers={"WWW-Authenticate": "Bearer"})
         case TooManyRequests():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
@@ -13,6 +12,7 @@ from discreet.service.secrets import signing_key, store_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from discreet.budget.ledger import Head, Line
@@ -44,11 +44,6 @@ class Ledger(Protocol):
     def close(self) -> None:
         """Let go of the store."""
         ...
-
-
-def utc_now() -> datetime:
-    """The time."""
-    return datetime.now(UTC)
 
 
 def checkpointer_of(witness: WitnessSettings | None) -> Checkpointer | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import hashlib
 import io
 import json
@@ -28,11 +27,11 @@ from discreet.budget.fixed_point import Amount
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.service.app import create_app
+from discreet.service.app import open_service
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.grants import grant_name, grant_text
 from discreet.service.auth.records import GRANT, KEY
-from discreet.service.server import open_service
+from discreet.service.context import Runtime
 from discreet.service.settings import load_settings
 from discreet.service.stores import open_store
 from tests.service.shelf import NOON, Clock
@@ -192,11 +191,11 @@ class House:
 
         Args:
             checked: False if the store cannot be read any more by then.
-            parts: of the service, instead of those that are opened.
+            parts: of the runtime of the service.
         """
         stream = io.StringIO()
-        with open_service(self.settings, self.environment, stream, self.clock) as opened:
-            service = Service(self, dataclasses.replace(opened, **parts), stream)
+        with open_service(self.settings, self.environment, stream, Runtime(**{"clock": self.clock, **parts})) as opened:
+            service = Service(self, opened, stream)
             with service:
                 yield service
             if checked:
@@ -264,9 +263,8 @@ class Service:
     def __init__(self, house, parts, stream):
         self.house, self.stream = house, stream
         self.engines = Engines(parts.warehouse)
-        self.parts = dataclasses.replace(parts, warehouse=self.engines)
+        self.parts, self.app = parts, parts.app
         self.manager, self.clock = parts.manager, house.clock
-        self.app = create_app(self.parts)
 
     def __enter__(self):
         self._portal = anyio.from_thread.start_blocking_portal()
@@ -332,15 +330,12 @@ class Engines:
     """
 
     def __init__(self, warehouse):
-        self._warehouse = warehouse
+        self._steady, warehouse.steady = warehouse.steady, self.steady
         self.head, self.check, self.asked = None, None, 0
-
-    def __getattr__(self, name):
-        return getattr(self._warehouse, name)
 
     def steady(self, dataset, version):
         """The engine."""
-        return _Engine(self._warehouse.steady(dataset, version), self)
+        return _Engine(self._steady(dataset, version), self)
 
 
 class _Engine:

@@ -212,25 +212,25 @@ class _Dies:
 
 def _run(folder, environment, now, pipe, orders):
     """Serve, in a process that was forked for that."""
-    from discreet.service import server as start
+    from discreet.service import app, server
+    from discreet.service.context import Runtime
     from discreet.service.settings import load_settings
 
     place = Path(folder)
     os.dup2(os.open(place / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), sys.stdout.fileno())
     dies = _Dies(orders, place, pipe)
-    open_service, create_app = start.open_service, start.create_app
+    open_service = app.open_service
     began = datetime.fromisoformat(now) + timedelta(seconds=orders.later)
 
     @contextlib.contextmanager
     def opened(settings, variables):
-        with open_service(settings, variables, sys.stdout, lambda: began) as parts:
-            yield dataclasses.replace(parts, tracer=dies)
+        with open_service(settings, variables, sys.stdout, Runtime(lambda: began), dies) as service:
+            yield dataclasses.replace(service, app=dies.replying(service.app))
 
-    start.open_store = functools.partial(_store, dies.step)
-    start.open_service = opened
-    start.create_app = lambda parts: dies.replying(create_app(parts))
-    start._LEASE_SPARE_MS = orders.lease_spare_ms
-    start.serve(load_settings(place / "discreet.toml"), environment, pipe.send)
+    app.open_store = functools.partial(_store, dies.step)
+    app._LEASE_SPARE_MS = orders.lease_spare_ms
+    server.open_service = opened
+    server.serve(load_settings(place / "discreet.toml"), environment, pipe.send)
 
 
 def _store(step, store, environment, clock):

@@ -74,7 +74,7 @@ def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(h
         first = ask(service, 1)
         spent = service.balance().spent
         service.clock.pass_(days=40)
-        service.parts.upkeep.once()
+        service.parts.maintenance.once()
         lines = service.manager.verify().lines
         refused = [ask(service, 2), ask(service, 2, "bob")]
         assert [(reply.status_code, slug(reply)) for reply in refused] == [(503, "clock")] * 2
@@ -84,7 +84,7 @@ def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(h
         ready = service.send("GET", "/readyz", None)
         assert (ready.status_code, ready.json()["checks"]["clock"]) == (503, "apart")
         assert service.act("POST", "/v1/admin/clock").status_code in {200, 204}
-        service.parts.upkeep.once()
+        service.parts.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
         assert ask(service, 2).status_code == 200
         assert slug(ask(service, 3)) == "budget-short"

@@ -111,7 +111,7 @@ def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(di
         assert slug(service.ask(key="once")) == "store-unavailable"
         assert slug(service.ask(key="another", epsilon=0.5)) == "store-unavailable"
         assert service.engines.asked == 1
-        assert service.send("GET", "/readyz", None).json()["checks"]["upkeep"] == "stale"
+        assert service.send("GET", "/readyz", None).json()["checks"]["maintenance"] == "stale"
     house.clock.pass_(minutes=10)
     with house.opened() as service:
         service.manager.maintain()
@@ -183,13 +183,13 @@ def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_pat
         transaction.db.write([("DELETE FROM budget_ledger WHERE seq = (SELECT max(seq) FROM budget_ledger)", ())])
 
     with house.opened(checked=False) as service:
-        service.parts.upkeep.once()
+        service.parts.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
         witnessed, paid = (house.folder / "witness").read_bytes(), service.ask(key="first").content
         service.manager.store.write(lose, repeat=False)
         heads = service.manager.store.heads()
         for _ in range(2):
-            service.parts.upkeep.once()
+            service.parts.maintenance.once()
             reply = service.ask(key="second", epsilon=2.0)
             assert (reply.status_code, slug(reply)) == (503, "store-unavailable")
             ready = service.send("GET", "/readyz", None)
@@ -197,7 +197,7 @@ def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_pat
         assert (house.folder / "witness").read_bytes() == witnessed
         assert service.manager.store.heads() == heads
         assert service.engines.asked == 0
-        assert service.ask(key="first").content == paid, "what is in memory was paid for"
+        assert service.ask().content == paid, "what is in memory was paid for"
 
 
 def test_data_that_changes_within_its_version_is_not_answered(house):

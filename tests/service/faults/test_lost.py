@@ -9,7 +9,7 @@ from __future__ import annotations
 from discreet.budget.model import State
 from discreet.values import Cost
 
-from .house import slug
+from .house import TOP, slug
 
 
 def test_a_run_that_lost_its_lease_answers_nothing(house):
@@ -45,7 +45,7 @@ def test_a_run_that_lost_its_lease_to_its_own_retry_gives_way(house):
             service.engines.head = None
             service.clock.pass_(minutes=10)
             service.manager.maintain()
-            answers.append(service.ask(key="another"))
+            answers.append(service.ask(f"{TOP} ", key="another"))  # in other words, so that it does not wait
             return head
 
         answers = []

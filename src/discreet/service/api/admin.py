@@ -1,22 +1,15 @@
-"""The routes of officers and administrators: from requests to the office, from what it says to responses."""
+"""The operations of officers and admins: accounts, grants, API keys, the ledger."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, TypeVar, cast
-
-from fastapi import APIRouter
-from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
-from starlette.responses import Response
+from typing import TYPE_CHECKING
 
 from discreet._version import __version__
 from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
-from discreet.budget.model import Account, AdminAction
+from discreet.budget.model import Account
 from discreet.errors import InputError
-from discreet.service.api.openapi_admin import ROUTES
-from discreet.service.api.query import RawRoute, idempotency_key, parameter, refuse_parameters
-from discreet.service.auth.api_keys import ApiKeys
-from discreet.service.auth.gate import gate_of, read_json, run_in_thread
+from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Parameter, in_path, integer, operation, text
 from discreet.service.auth.grants import columns_in, grant_name, grant_text, named_in
 from discreet.service.auth.records import GRANT
 from discreet.service.middleware import context_of
@@ -32,371 +25,331 @@ from discreet.service.serializers import (
 )
 from discreet.values import Cost
 from discreet.wire import administration as wire
-from discreet.wire.administration import AccountPage, Grant, GrantPage, LedgerPage, RunningSettings, Verdict
-from discreet.wire.problems import read_body
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from discreet.budget.manager import BudgetManager
     from discreet.catalog.model import Catalog
-    from discreet.service.auth.api_keys import Used
-    from discreet.service.auth.identity import Role
+    from discreet.service.auth.api_keys import ApiKeys
     from discreet.service.auth.records import RecordCache
-    from discreet.service.parts import Parts
+    from discreet.service.observability.logging import Log
     from discreet.service.settings import Settings
-    from discreet.wire.administration import AccountDetail, ChangedAccount, NewAccount, NewGrant, Payment
+
+_ACCOUNT = in_path("account", "Its name; characters such as / are percent-encoded.")
+_DATASET = in_path("dataset", "Its name in the catalog.")
+_KEY = in_path("key", "The id of the key, 16 hexadecimal digits.")
+_LIMIT = integer("limit", "Entries on the page.", least=1, most=1_000, default=100)
+_AFTER = text("after", "The `next` of the previous page.")
+_REASON = Parameter(
+    "reason", "query", {"type": "string", "minLength": 1, "maxLength": 2_000}, "Why; it is kept in the ledger.", True
+)
+
+_ACCOUNTS, _ONE_ACCOUNT = "/v1/admin/accounts", "/v1/admin/accounts/{account:path}"
+_GRANTS, _ONE_GRANT = "/v1/admin/grants", "/v1/admin/grants/{account:path}/{dataset}"
+_KEYS = "/v1/admin/keys"
 
 
-Asked = TypeVar("Asked", bound=wire.Request)
-
-PAGE, PAGE_MOST = 100, 1_000
-"""Entries on a page of a list, by default and at most."""
-
-_LARGEST = 2**63 - 1
-
-
-def admin_router(parts: Parts) -> APIRouter:
-    """All of them."""
-    router, handlers = APIRouter(tags=["administration"], route_class=RawRoute), Administration(parts)
-    for about in ROUTES:
-        router.add_api_route(
-            about.path, getattr(handlers, about.name), methods=[about.method], response_class=Response, **about.told()
-        )
-    return router
-
-
-class Administration:
-    """Handlers.
+class AdminAPI:
+    """The operations of officers and admins. Every change is written to the ledger with its author and reason.
 
     Args:
-        parts: of the service.
+        manager: of the budgets.
+        records: the cache of grants, invalidated by changes.
+        keys: creates, rotates and revokes API keys.
+        catalog: all datasets.
+        settings: of the service.
+        log: gets an event for every change.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._log = parts.log
-        self._office = Office(parts.manager, parts.registry, parts.warehouse.catalog, parts.settings)
-        self._locksmith = ApiKeys(parts.manager, parts.registry, cast("Used", parts.keyring), parts.clock, parts.random)
+    def __init__(
+        self,
+        manager: BudgetManager,
+        records: RecordCache,
+        keys: ApiKeys,
+        catalog: Catalog,
+        settings: Settings,
+        log: Log,
+    ) -> None:
+        self._manager, self._store, self._records, self._keys = manager, manager.store, records, keys
+        self._catalog, self._settings, self._log = catalog, settings, log
 
     # ---------------------------------------------------------------------------------------------- accounts
 
-    async def accounts(self, request: Request) -> Response:
+    @operation("GET", _ACCOUNTS, role="officer", answer=wire.AccountPage, parameters=(_AFTER, _LIMIT))
+    def accounts(self, call: Call) -> wire.AccountPage:
         """List accounts by name."""
-        after, most = await self._page(request, "officer")
-        return _json(await run_in_thread(self._office.accounts, after, most))
+        after, most = call.parameters["after"], call.parameters["limit"]
+        behind = [account for account in self._store.accounts() if after is None or account.id > after]
+        page = [account_summary(account) for account in behind[:most]]
+        return wire.AccountPage(accounts=page, next=page[-1].account if len(behind) > most else None)
 
-    async def create_account(self, request: Request) -> Response:
-        """Open an account."""
-        asked, act = await self._asked(request, "officer", wire.NewAccount)
-        told = await run_in_thread(self._office.create, asked, act)
-        return self._done(request, act, asked.account, told, 201)
+    @operation(
+        "POST",
+        _ACCOUNTS,
+        role="officer",
+        body=wire.NewAccount,
+        answer=wire.AccountDetail,
+        status=201,
+        parameters=(IDEMPOTENCY_KEY,),
+        problems=("clock",),
+    )
+    def create_account(self, call: Call, asked: wire.NewAccount) -> wire.AccountDetail:
+        """Create an account.
 
-    async def account(self, request: Request) -> Response:
-        """Tell how an account stands."""
-        await self._look(request, "officer")
-        return _json(await run_in_thread(self._office.account, request.path_params["account"]))
-
-    async def change_account(self, request: Request) -> Response:
-        """Give an account another limit, period or mode."""
-        asked, act = await self._asked(request, "officer", wire.ChangedAccount)
-        name = request.path_params["account"]
-        return self._done(request, act, name, await run_in_thread(self._office.change, name, asked, act))
-
-    async def charge(self, request: Request) -> Response:
-        """Charge an account by hand."""
-        asked, act = await self._asked(request, "officer", wire.Payment)
-        name = request.path_params["account"]
-        return self._done(request, act, name, await run_in_thread(self._office.charge, name, asked, act))
-
-    async def refund(self, request: Request) -> Response:
-        """Give back charges, up to a tenth of the limit."""
-        asked, act = await self._asked(request, "officer", wire.Payment)
-        name = request.path_params["account"]
-        return self._done(request, act, name, await run_in_thread(self._office.refund, name, asked, act))
-
-    async def lift(self, request: Request) -> Response:
-        """End a suspension."""
-        _, act = await self._asked(request, "officer", wire.Act)
-        name = request.path_params["account"]
-        return self._done(request, act, name, await run_in_thread(self._office.lift, name, act))
-
-    async def confirm_clock(self, request: Request) -> Response:
-        """Take the time of the store as right, after it ran ahead."""
-        _, act = await self._asked(request, "officer", wire.Act)
-        await run_in_thread(self._office.confirm_clock, act)
-        return self._done(request, act, "clock")
-
-    # ---------------------------------------------------------------------------------------------- grants
-
-    async def grants(self, request: Request) -> Response:
-        """List grants by account and dataset."""
-        after, most = await self._page(request, "officer", "account")
-        return _json(await run_in_thread(self._office.grants, request.query_params.get("account"), after, most))
-
-    async def grant(self, request: Request) -> Response:
-        """Let an account, and all below it, ask about a dataset."""
-        asked, act = await self._asked(request, "officer", wire.NewGrant)
-        account, dataset = request.path_params["account"], request.path_params["dataset"]
-        told = await run_in_thread(self._office.grant, account, dataset, asked, act)
-        return self._done(request, act, account, told)
-
-    async def revoke_grant(self, request: Request) -> Response:
-        """Take a grant back."""
-        act = await self._removing(request, "officer")
-        account, dataset = request.path_params["account"], request.path_params["dataset"]
-        await run_in_thread(self._office.revoke_grant, account, dataset, act)
-        return self._done(request, act, account)
-
-    # ---------------------------------------------------------------------------------------------- keys
-
-    async def keys(self, request: Request) -> Response:
-        """List API keys by id."""
-        after, most = await self._page(request, "admin")
-        return _json(await run_in_thread(self._locksmith.listed, after, most))
-
-    async def make_key(self, request: Request) -> Response:
-        """Make an API key; it is shown once."""
-        asked, act = await self._asked(request, "admin", wire.NewKey)
-        made = await run_in_thread(self._locksmith.make, asked, act)
-        return self._done(request, act, made.id, made, 201)
-
-    async def rotate_key(self, request: Request) -> Response:
-        """Make another key for the same; both are good for a while."""
-        asked, act = await self._asked(request, "admin", wire.RotatedKey)
-        made = await run_in_thread(self._locksmith.rotate, request.path_params["key"], asked, act)
-        return self._done(request, act, made.id, made, 201)
-
-    async def revoke_key(self, request: Request) -> Response:
-        """Have a key open nothing any more."""
-        act = await self._removing(request, "admin")
-        await run_in_thread(self._locksmith.revoke, request.path_params["key"], act)
-        return self._done(request, act, request.path_params["key"])
-
-    # ---------------------------------------------------------------------------------------------- ledger, settings
-
-    async def ledger(self, request: Request) -> Response:
-        """Tell lines of a chain of the ledger, in order."""
-        await self._look(request, "officer", "chain", "after", "limit")
-        chain, after = _from_nought(request, "chain"), _from_nought(request, "after")
-        most = parameter(request, "limit", PAGE_MOST) or PAGE
-        return _json(await run_in_thread(self._office.ledger, chain, after, most))
-
-    async def verify(self, request: Request) -> Response:
-        """Read the whole ledger, and tell whether it can be trusted."""
-        await self._look(request, "officer")
-        return _json(await run_in_thread(self._office.verify))
-
-    async def settings(self, request: Request) -> Response:
-        """Tell what the service runs with."""
-        await self._look(request, "officer")
-        return _json(self._office.settings())
-
-    # ---------------------------------------------------------------------------------------------- what they share
-
-    async def _look(self, request: Request, role: Role, *parameters: str) -> None:
-        refuse_parameters(request, parameters)
-        await gate_of(request).authorize(request, role)
-
-    async def _page(self, request: Request, role: Role, *parameters: str) -> tuple[str | None, int]:
-        await self._look(request, role, "after", "limit", *parameters)
-        return request.query_params.get("after"), parameter(request, "limit", PAGE_MOST) or PAGE
-
-    async def _asked(self, request: Request, role: Role, kind: type[Asked]) -> tuple[Asked, AdminAction]:
-        refuse_parameters(request)
-        gate, key = gate_of(request), idempotency_key(request)
-        asker = await gate.authorize(request, role)
-        asked = read_body(kind, await read_json(request, gate.settings.service.body_most_bytes))
-        return asked, AdminAction(asker.actor, asked.reason, key)
-
-    async def _removing(self, request: Request, role: Role) -> AdminAction:
-        refuse_parameters(request, {"reason"})
-        key = idempotency_key(request)
-        asker = await gate_of(request).authorize(request, role)
-        if "reason" not in request.query_params:
-            raise InputError("the parameter reason must say why; it is kept in the ledger")
-        return AdminAction(asker.actor, request.query_params["reason"], key)
-
-    def _done(
-        self, request: Request, act: AdminAction, subject: str, told: BaseModel | None = None, status: int = 200
-    ) -> Response:
-        visit = context_of(request.scope)
-        route = f"{request.method} {request.scope['route'].path}"
-        self._log.event(AdminChanged(visit.request_id, act.actor, route, subject))
-        return Response(status_code=204) if told is None else _json(told, status)
-
-
-def _from_nought(request: Request, name: str) -> int:
-    """A parameter of the URL that is a whole number, 0 if it is not there."""
-    return 0 if request.query_params.get(name) == "0" else parameter(request, name, _LARGEST) or 0
-
-
-def _json(told: BaseModel, status: int = 200) -> Response:
-    return Response(told.model_dump_json(), status, media_type="application/json")
-
-
-class Office:
-    """Accounts, grants and the ledger.
-
-    Args:
-        manager: keeps them.
-        registry: what is remembered of grants.
-        catalog: all there is to grant.
-        settings: what the service runs with.
-    """
-
-    def __init__(self, manager: BudgetManager, registry: RecordCache, catalog: Catalog, settings: Settings) -> None:
-        self._manager, self._registry, self._catalog, self._settings = manager, registry, catalog, settings
-
-    # ---------------------------------------------------------------------------------------------- accounts
-
-    def accounts(self, after: str | None, most: int) -> AccountPage:
-        """Accounts by name, from the one behind *after*."""
-        behind = [account for account in self._manager.store.accounts() if after is None or account.id > after]
-        found = [account_summary(account) for account in behind[:most]]
-        return AccountPage(accounts=found, next=found[-1].account if len(behind) > most else None)
-
-    def account(self, name: str) -> AccountDetail:
-        """How an account stands.
-
-        Raises:
-            UnknownAccount: there is none.
-        """
-        return account_detail([self._manager.get(member.id) for member in self._manager.store.path(name)])
-
-    def create(self, asked: NewAccount, act: AdminAction) -> AccountDetail:
-        """Open an account.
-
-        Raises:
-            InputError: there is one of that name, or no such parent, or a value is outside its range.
+        Its parent never changes.
         """
         limit, delta, units = read_limit(asked.limit)
         account = Account(asked.account, limit, delta, asked.parent, read_period(asked.period), asked.mode, units)
-        self._manager.store.create(account, act)
-        return self.account(asked.account)
+        self._store.create(account, call.act(asked.reason))
+        return self._changed(call, asked.account)
 
-    def change(self, name: str, asked: ChangedAccount, act: AdminAction) -> AccountDetail:
-        """Give an account another limit, period or mode.
-
-        Raises:
-            UnknownAccount: there is none.
-            InputError: a value outside its range.
-        """
-        while True:  # what is not asked for stays as it is, whoever changes that meanwhile
-            before = self._manager.store.account(name)
-            try:
-                self._manager.store.alter(_changed(before, asked), act, before)
-            except AccountChanged:
-                continue
-            return self.account(name)
-
-    def charge(self, name: str, asked: Payment, act: AdminAction) -> AccountDetail:
+    @operation(
+        "POST",
+        f"{_ONE_ACCOUNT}/charge",
+        role="officer",
+        body=wire.Payment,
+        answer=wire.AccountDetail,
+        parameters=(_ACCOUNT, IDEMPOTENCY_KEY),
+        problems=("clock",),
+    )
+    def charge(self, call: Call, asked: wire.Payment) -> wire.AccountDetail:
         """Charge an account by hand.
 
-        Raises:
-            UnknownAccount: there is none.
-            InputError: the amount is not in its units.
+        For privacy that was spent outside of the service.
         """
-        rho, delta = read_amount(self._manager.store.account(name), asked)
-        self._manager.store.charge(name, Cost(rho, delta), act)
-        return self.account(name)
+        name = call.parameters["account"]
+        rho, delta = read_amount(self._store.account(name), asked)
+        self._store.charge(name, Cost(rho, delta), call.act(asked.reason))
+        return self._changed(call, name)
 
-    def refund(self, name: str, asked: Payment, act: AdminAction) -> AccountDetail:
-        """Give back charges.
+    @operation(
+        "POST",
+        f"{_ONE_ACCOUNT}/refund",
+        role="officer",
+        body=wire.Payment,
+        answer=wire.AccountDetail,
+        parameters=(_ACCOUNT, IDEMPOTENCY_KEY),
+        problems=("clock",),
+    )
+    def refund(self, call: Call, asked: wire.Payment) -> wire.AccountDetail:
+        """Give back charges, up to a tenth of the limit in a period.
 
-        Raises:
-            UnknownAccount: there is none.
-            InputError: more than may be given back.
+        That the charge bought no information is the officer's word, which the ledger keeps.
         """
-        rho, delta = read_amount(self._manager.store.account(name), asked)
-        self._manager.store.refund(name, Cost.at_most(rho, delta), act)
-        return self.account(name)
+        name = call.parameters["account"]
+        rho, delta = read_amount(self._store.account(name), asked)
+        self._store.refund(name, Cost.at_most(rho, delta), call.act(asked.reason))
+        return self._changed(call, name)
 
-    def lift(self, name: str, act: AdminAction) -> AccountDetail:
+    @operation(
+        "POST",
+        f"{_ONE_ACCOUNT}/lift",
+        role="officer",
+        body=wire.Act,
+        answer=wire.AccountDetail,
+        parameters=(_ACCOUNT, IDEMPOTENCY_KEY),
+    )
+    def lift(self, call: Call, asked: wire.Act) -> wire.AccountDetail:
         """End the suspension of an account.
 
-        Raises:
-            UnknownAccount: there is none.
+        Earlier failures no longer count towards a suspension; charges stay.
         """
-        self._manager.store.lift(name, act)
-        return self.account(name)
+        self._store.lift(call.parameters["account"], call.act(asked.reason))
+        return self._changed(call, call.parameters["account"])
 
-    def confirm_clock(self, act: AdminAction) -> None:
-        """Take the time of the store as right, after it ran ahead."""
-        self._manager.store.confirm_clock(act)
+    @operation("GET", _ONE_ACCOUNT, role="officer", answer=wire.AccountDetail, parameters=(_ACCOUNT,))
+    def account(self, call: Call) -> wire.AccountDetail:
+        """Return the balance of an account, with what its parents have left."""
+        return self._detail(call.parameters["account"])
+
+    @operation(
+        "PATCH",
+        _ONE_ACCOUNT,
+        role="officer",
+        body=wire.ChangedAccount,
+        answer=wire.AccountDetail,
+        parameters=(_ACCOUNT, IDEMPOTENCY_KEY),
+        problems=("clock",),
+    )
+    def change_account(self, call: Call, asked: wire.ChangedAccount) -> wire.AccountDetail:
+        """Change the limit, period or mode of an account.
+
+        What is left out stays as it is. A limit below what is spent leaves nothing.
+        """
+        name = call.parameters["account"]
+        while True:
+            before = self._store.account(name)
+            try:
+                self._store.alter(_altered(before, asked), call.act(asked.reason), before)
+            except AccountChanged:  # by another change meanwhile, of which this one must keep what it leaves out
+                continue
+            return self._changed(call, name)
 
     # ---------------------------------------------------------------------------------------------- grants
 
-    def grants(self, account: str | None, after: str | None, most: int) -> GrantPage:
-        """Grants by account and dataset, from the one behind *after*; those of one account if it is named."""
-        named = sorted((named_in(name), columns_in(text)) for name, text in self._manager.store.records(GRANT))
+    @operation(
+        "GET",
+        _GRANTS,
+        role="officer",
+        answer=wire.GrantPage,
+        parameters=(text("account", "Only grants of this account."), _AFTER, _LIMIT),
+    )
+    def grants(self, call: Call) -> wire.GrantPage:
+        """List grants by account and dataset."""
+        account, after, most = (call.parameters[name] for name in ("account", "after", "limit"))
+        named = sorted((named_in(name), columns_in(text)) for name, text in self._store.records(GRANT))
         found = [
-            Grant(account=who, dataset=dataset, columns=None if columns is None else sorted(columns))
+            wire.Grant(account=who, dataset=dataset, columns=None if columns is None else sorted(columns))
             for (who, dataset), columns in named
-            if account in {None, who} and (after is None or f"{who}\t{dataset}" > after)
+            if account in {None, who} and (after is None or grant_name(who, dataset) > after)
         ]
         page = found[:most]
-        return GrantPage(grants=page, next=f"{page[-1].account}\t{page[-1].dataset}" if len(found) > most else None)
+        return wire.GrantPage(
+            grants=page, next=grant_name(page[-1].account, page[-1].dataset) if len(found) > most else None
+        )
 
-    def grant(self, account: str, dataset: str, asked: NewGrant, act: AdminAction) -> Grant:
-        """Let an account, and all below it, ask about a dataset; in place of what it was granted before.
+    @operation(
+        "PUT",
+        _ONE_GRANT,
+        role="officer",
+        body=wire.NewGrant,
+        answer=wire.Grant,
+        parameters=(_ACCOUNT, _DATASET, IDEMPOTENCY_KEY),
+    )
+    def grant(self, call: Call, asked: wire.NewGrant) -> wire.Grant:
+        """Let an account and all accounts below it query a dataset.
 
-        Raises:
-            UnknownAccount: there is none.
-            InputError: there is no such dataset or column in the catalog.
+        Replaces an earlier grant of the dataset to the account.
         """
-        self._manager.store.account(account)
+        account, dataset = call.parameters["account"], call.parameters["dataset"]
+        self._store.account(account)
         name = self._catalog.find(dataset)
         known = {column.casefold(): column for column in self._catalog.datasets[name].columns}
         unknown = [column for column in asked.columns or () if column.casefold() not in known]
         if unknown:
-            raise InputError(f"the catalog has no column {unknown[0]!r} in the dataset {name!r} that could be granted")
+            raise InputError(f"the dataset {name!r} has no column {unknown[0]!r} that could be granted")
         columns = None if asked.columns is None else frozenset(known[column.casefold()] for column in asked.columns)
-        self._manager.store.put_record(GRANT, grant_name(account, name), grant_text(columns), act)
-        self._registry.invalidate()
-        return Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
+        self._store.put_record(GRANT, grant_name(account, name), grant_text(columns), call.act(asked.reason))
+        self._records.invalidate()
+        self._log_change(call, account)
+        return wire.Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
 
-    def revoke_grant(self, account: str, dataset: str, act: AdminAction) -> None:
-        """Take a grant back: the dataset does not exist for the account then; in other processes within a second.
+    @operation(
+        "DELETE", _ONE_GRANT, role="officer", status=204, parameters=(_ACCOUNT, _DATASET, _REASON, IDEMPOTENCY_KEY)
+    )
+    def revoke_grant(self, call: Call) -> None:
+        """Revoke a grant.
 
-        Raises:
-            NotFound: there is no such grant.
+        Within a second the dataset does not exist for the account.
         """
-        if self._manager.store.record(GRANT, grant_name(account, dataset)) is None:
+        account, dataset = call.parameters["account"], call.parameters["dataset"]
+        if self._store.record(GRANT, grant_name(account, dataset)) is None:
             raise NotFound
-        self._manager.store.put_record(GRANT, grant_name(account, dataset), None, act)
-        self._registry.invalidate()
+        self._store.put_record(GRANT, grant_name(account, dataset), None, call.act(call.parameters["reason"]))
+        self._records.invalidate()
+        self._log_change(call, account)
 
-    # ---------------------------------------------------------------------------------------------- the ledger
+    # ---------------------------------------------------------------------------------------------- API keys
 
-    def ledger(self, chain: int, after: int, most: int) -> LedgerPage:
-        """Lines of a chain, from the one behind *after*."""
-        lines = list(self._manager.store.lines(chain, after, most + 1))
-        return LedgerPage(
+    @operation("GET", _KEYS, role="admin", answer=wire.KeyPage, parameters=(_AFTER, _LIMIT))
+    def keys(self, call: Call) -> wire.KeyPage:
+        """List API keys by id, without their secrets."""
+        return self._keys.page(call.parameters["after"], call.parameters["limit"])
+
+    @operation(
+        "POST",
+        _KEYS,
+        role="admin",
+        body=wire.NewKey,
+        answer=wire.MadeKey,
+        status=201,
+        parameters=(IDEMPOTENCY_KEY,),
+        problems=("not-found",),
+    )
+    def make_key(self, call: Call, asked: wire.NewKey) -> wire.MadeKey:
+        """Create an API key.
+
+        It is shown in this response and never again.
+        """
+        made = self._keys.create(asked, call.act(asked.reason))
+        self._log_change(call, made.id)
+        return made
+
+    @operation(
+        "POST",
+        f"{_KEYS}/{{key}}/rotate",
+        role="admin",
+        body=wire.RotatedKey,
+        answer=wire.MadeKey,
+        status=201,
+        parameters=(_KEY, IDEMPOTENCY_KEY),
+    )
+    def rotate_key(self, call: Call, asked: wire.RotatedKey) -> wire.MadeKey:
+        """Replace an API key by a new one with the same account and roles.
+
+        Both are valid during the overlap.
+        """
+        made = self._keys.rotate(call.parameters["key"], asked, call.act(asked.reason))
+        self._log_change(call, made.id)
+        return made
+
+    @operation("DELETE", f"{_KEYS}/{{key}}", role="admin", status=204, parameters=(_KEY, _REASON, IDEMPOTENCY_KEY))
+    def revoke_key(self, call: Call) -> None:
+        """Revoke an API key.
+
+        It is refused within a second.
+        """
+        self._keys.revoke(call.parameters["key"], call.act(call.parameters["reason"]))
+        self._log_change(call, call.parameters["key"])
+
+    # ---------------------------------------------------------------------------------------------- ledger, settings
+
+    @operation(
+        "GET",
+        "/v1/admin/ledger",
+        role="officer",
+        answer=wire.LedgerPage,
+        parameters=(
+            integer("chain", "Of the ledger.", least=0, default=0),
+            integer("after", "The number of the line before the page.", least=0, default=0),
+            _LIMIT,
+        ),
+    )
+    def ledger(self, call: Call) -> wire.LedgerPage:
+        """Return lines of a chain of the ledger in order.
+
+        Each with the text that is hashed, so that anybody can check the chain.
+        """
+        chain, after, most = (call.parameters[name] for name in ("chain", "after", "limit"))
+        lines = list(self._store.lines(chain, after, most + 1))
+        return wire.LedgerPage(
             chain=chain,
             lines=[ledger_line_of(line) for line in lines[:most]],
             next=lines[most - 1].seq if len(lines) > most else None,
         )
 
-    def verify(self) -> Verdict:
-        """Whether the ledger can be trusted: everything in it is read and added up."""
+    @operation("POST", "/v1/admin/ledger/verify", role="officer", answer=wire.Verdict)
+    def verify(self, _: Call) -> wire.Verdict:
+        """Verify the whole ledger and every balance against it."""
         witnessed = self._settings.witness is not None
         try:
             verified = self._manager.verify()
         except (LedgerBroken, StoreBehind) as error:
-            return Verdict(sound=False, mistake=str(error), lines=None, chains=None, witnessed=witnessed)
-        return Verdict(sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), witnessed=witnessed)
-
-    # ---------------------------------------------------------------------------------------------- settings
-
-    def settings(self) -> RunningSettings:
-        """What the service runs with."""
-        service, limits, defaults, oidc = (
-            self._settings.service,
-            self._settings.limits,
-            self._settings.defaults,
-            self._settings.oidc,
+            return wire.Verdict(sound=False, mistake=str(error), lines=None, chains=None, witnessed=witnessed)
+        return wire.Verdict(
+            sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), witnessed=witnessed
         )
-        return RunningSettings(
+
+    @operation("POST", "/v1/admin/clock", role="officer", body=wire.Act, status=204, parameters=(IDEMPOTENCY_KEY,))
+    def confirm_clock(self, call: Call, asked: wire.Act) -> None:
+        """Confirm the time of the store after it ran ahead."""
+        self._store.confirm_clock(call.act(asked.reason))
+        self._log_change(call, "clock")
+
+    @operation("GET", "/v1/admin/settings", role="officer", answer=wire.RunningSettings)
+    def settings(self, _: Call) -> wire.RunningSettings:
+        """Return the settings that the service runs with, without secrets and paths."""
+        service, limits, oidc = self._settings.service, self._settings.limits, self._settings.oidc
+        return wire.RunningSettings(
             version=__version__,
             store=self._settings.store.kind,
             witness=self._settings.witness is not None,
@@ -404,7 +357,7 @@ class Office:
             defaults={
                 name: str(value)
                 for name in ("epsilon", "delta", "epsilon_per", "delta_per", "information")
-                if (value := getattr(defaults, name)) is not None
+                if (value := getattr(self._settings.defaults, name)) is not None
             },
             k_most=limits.k_most,
             head_limit_most=limits.head_limit_most,
@@ -417,9 +370,23 @@ class Office:
             audience=None if oidc is None else oidc.audience,
         )
 
+    # ---------------------------------------------------------------------------------------------- shared
 
-def _changed(account: Account, asked: ChangedAccount) -> Account:
-    """*account* with what was asked for."""
+    def _detail(self, name: str) -> wire.AccountDetail:
+        return account_detail([self._manager.get(member.id) for member in self._store.path(name)])
+
+    def _changed(self, call: Call, account: str) -> wire.AccountDetail:
+        self._log_change(call, account)
+        return self._detail(account)
+
+    def _log_change(self, call: Call, subject: str) -> None:
+        scope = call.request.scope
+        route = f"{call.request.method} {scope['route'].path}"
+        self._log.event(AdminChanged(context_of(scope).request_id, call.caller.actor, route, subject))
+
+
+def _altered(account: Account, asked: wire.ChangedAccount) -> Account:
+    """Return *account* with what *asked* changes."""
     if asked.limit is not None:
         limit, delta, units = read_limit(asked.limit)
         account = dataclasses.replace(account.limited(limit, delta), units=units)

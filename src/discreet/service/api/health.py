@@ -1,71 +1,77 @@
-"""Whether the process lives (/healthz), and whether it can answer questions (/readyz); nobody needs a key for these.
+"""Liveness (/healthz), readiness (/readyz) and metrics (/metrics), without authentication.
 
-What is told are names of checks and fixed words: nothing about data, accounts or places.
+Readiness answers names of checks and fixed words only: nothing about data, accounts or places.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from starlette.responses import Response
 
 from discreet.errors import DiscreetError
-from discreet.service.auth.gate import run_in_thread
+from discreet.service.api.operation import operation
 from discreet.wire.administration import Alive, Readiness
 
 if TYPE_CHECKING:
-    from discreet.service.parts import Parts
+    from discreet.budget.stores.store import BudgetStore
+    from discreet.catalog.model import Catalog
+    from discreet.service.maintenance import Maintenance
+    from discreet.service.peers.sync import Peers
 
 Word: TypeAlias = Literal["ok", "none", "stale", "unavailable", "apart", "empty"]
-"""How a check went: well; nothing to check; well, but too long ago; not at all; clocks differ; nothing is there."""
+"""The outcome of a check: fine, nothing to check, too long ago, failed, clocks differ, no datasets."""
 
-UPKEEP_SECONDS = 35.0
-"""How long ago the upkeep, and with it the witness, may have succeeded: three times in a row they may fail."""
-
-
-def checks_of(parts: Parts) -> dict[str, Word]:
-    """Every check by name, in the order in which things depend on each other; may wait for the store."""
-    upkeep = parts.upkeep
-    return {
-        "catalog": "ok" if parts.warehouse.catalog.datasets else "empty",
-        "store": _store(parts),
-        "upkeep": "ok" if upkeep.age_seconds <= UPKEEP_SECONDS else "stale",
-        "witness": _witness(parts),
-        "clock": "ok" if upkeep.clocks_agree else "apart",
-        "shares": "none" if parts.peers is None else "unavailable" if parts.peers.behind else "ok",
-    }
+MAINTENANCE_SECONDS = 35.0
+"""Age of the last successful maintenance, and with it of the last checkpoint, that is still fine: three failures."""
 
 
-def health_router(parts: Parts) -> APIRouter:
-    """The two routes."""
-    router = APIRouter(tags=["health"])
+class HealthAPI:
+    """Liveness and readiness.
 
-    @router.get("/healthz", response_model=Alive)
-    async def alive() -> Alive:
-        """Whether the process lives: if this is not answered, start it anew."""
+    Args:
+        catalog: all datasets.
+        store: of the budgets.
+        maintenance: with the times of its last successes.
+        peers: other data centres, or None.
+    """
+
+    def __init__(self, catalog: Catalog, store: BudgetStore, maintenance: Maintenance, peers: Peers | None) -> None:
+        self._catalog, self._store, self._maintenance, self._peers = catalog, store, maintenance, peers
+
+    @operation("GET", "/healthz", role=None, answer=Alive)
+    async def alive(self) -> Alive:
+        """Answer if the process is alive; if there is no answer, restart it."""
         return Alive(status="ok")
 
-    @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
-    async def ready() -> JSONResponse:
-        """Whether questions can be answered: if not, send them elsewhere."""
-        checks = await run_in_thread(checks_of, parts)
+    @operation("GET", "/readyz", role=None, answer=Readiness, other_answers={503: Readiness})
+    def ready(self) -> Response:
+        """Say whether queries can be answered; if not, send them elsewhere."""
+        checks = self.checks()
         fine = all(word in {"ok", "none"} for word in checks.values())
-        told = Readiness(status="ready" if fine else "unready", checks=dict(checks))
-        return JSONResponse(told.model_dump(), 200 if fine else 503)
+        answer = Readiness(status="ready" if fine else "unready", checks=dict(checks))
+        return Response(answer.model_dump_json(), 200 if fine else 503, media_type="application/json")
 
-    return router
+    def checks(self) -> dict[str, Word]:
+        """Return the outcome of every check by name, in the order of dependence; may wait for the store."""
+        maintenance, peers = self._maintenance, self._peers
+        return {
+            "catalog": "ok" if self._catalog.datasets else "empty",
+            "store": self._check_store(),
+            "maintenance": "ok" if maintenance.age_seconds <= MAINTENANCE_SECONDS else "stale",
+            "witness": self._check_witness(),
+            "clock": "ok" if maintenance.clocks_agree else "apart",
+            "shares": "none" if peers is None else "unavailable" if peers.behind else "ok",
+        }
 
+    def _check_store(self) -> Word:
+        try:
+            self._store.records_version()
+        except DiscreetError:
+            return "unavailable"
+        return "ok"
 
-def _store(parts: Parts) -> Word:
-    try:
-        parts.manager.store.records_version()
-    except DiscreetError:
-        return "unavailable"
-    return "ok"
-
-
-def _witness(parts: Parts) -> Word:
-    if not parts.upkeep.witnessed:
-        return "none"
-    return "ok" if parts.upkeep.sealed_seconds <= UPKEEP_SECONDS else "stale"
+    def _check_witness(self) -> Word:
+        if not self._maintenance.witnessed:
+            return "none"
+        return "ok" if self._maintenance.checkpoint_seconds <= MAINTENANCE_SECONDS else "stale"

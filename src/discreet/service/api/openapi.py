@@ -1,270 +1,221 @@
-"""What the API says about itself: the analysts' routes, with every status that they answer, and an example of each."""
+"""The OpenAPI document, from the declarations of the operations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
 from typing import TYPE_CHECKING, Any
 
-from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
+from starlette.responses import Response
 
-from discreet.service.api.openapi_example import RELEASE
-from discreet.service.representations import MEDIA_TYPES
+from discreet._version import __version__
+from discreet.service.api.operation import operation
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, problem
-from discreet.wire.questions import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from fastapi import FastAPI
     from pydantic import BaseModel
 
+    from discreet.service.api.operation import Operation
     from discreet.wire.problems import Slug
 
-SCHEME = "key"
-"""The security scheme of all routes but those that need no key."""
-
 _REF = "#/components/schemas/{model}"
-_MODELS: tuple[type[BaseModel], ...] = (Problem, Estimate, BudgetReport, DatasetList, DatasetDetail, HistoryPage)
-_EVERYWHERE: tuple[Slug, ...] = (
-    "unauthorized",
-    "forbidden",
-    "out-of-range",
-    "too-many-requests",
-    "internal",
-    "store-unavailable",
-)
-_BODY: tuple[Slug, ...] = ("malformed", "too-large", "unsupported-media-type", "not-found", "engine-unavailable")
-
-_HEADERS: Mapping[str, str] = {
-    "Discreet-Release": "The id of the release.",
-    "Discreet-Charged": "What the account was charged for it just now: rho=..., delta=...",
-    "Discreet-Replayed": "?1 if it was there already, so that no data was asked.",
-    "Discreet-Mode": "enforce, or observe if the account is charged but never refused.",
-    "RateLimit-Policy": "The account's budget: q is its limit, w the seconds of its period.",
-    "RateLimit": "What is left of it: r, and t seconds until some of it comes back.",
-}
+_SCHEME = "key"
+_TAGS = {"analyst": "queries", "officer": "administration", "admin": "administration", None: "service"}
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """What there is to say about a route.
+class OpenAPI:
+    """Serves the OpenAPI document.
 
     Args:
-        name: of its handler.
-        method: of HTTP.
-        path: with its parameters.
-        summary: in a few words.
-        description: in a few sentences.
-        answer: the shape of the answer; None for a release.
-        problems: that it may answer beside those of all routes.
-        body: the shape of the request's body, or None.
-        parameters: of path, query and header.
-        headers: of the answer.
-        tag: who it is for.
-        status: of an answer.
+        operations: of the API.
     """
 
-    name: str
-    method: str
-    path: str
-    summary: str
-    description: str
-    answer: type[BaseModel] | None = None
-    problems: tuple[Slug, ...] = ()
-    body: type[BaseModel] | None = None
-    parameters: tuple[Mapping[str, Any], ...] = ()
-    headers: tuple[str, ...] = field(default=())
-    tag: str = "analysts"
-    status: int = 200
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._document = json.dumps(openapi_document(operations)).encode()
 
-    def told(self) -> dict[str, Any]:
-        """The same in FastAPI's words."""
-        extra: dict[str, Any] = {"security": [{SCHEME: []}], "parameters": list(self.parameters)}
-        if self.body is not None:
-            schema = {"$ref": _REF.format(model=self.body.__name__)}
-            extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-        return {
-            "operation_id": self.name,
-            "summary": self.summary,
-            "description": self.description,
-            "tags": [self.tag],
-            "openapi_extra": extra,
-            "status_code": self.status,
-            "responses": {self.status: self._answer(), **problem_responses(*_EVERYWHERE, *self.problems)},
+    @operation("GET", "/openapi.json", role=None)
+    async def openapi(self) -> Response:
+        """Return the OpenAPI document."""
+        return Response(self._document, media_type="application/json")
+
+
+def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of *operations*, with an example of each problem that they can answer."""
+    paths: dict[str, dict[str, Any]] = {}
+    answers: dict[type[BaseModel], None] = {Problem: None}
+    bodies: dict[type[BaseModel], None] = {}
+    for each in operations:
+        paths.setdefault(each.path.replace(":path}", "}"), {})[each.method.lower()] = _operation(each)
+        answers |= dict.fromkeys([*([each.answer] if each.answer else []), *each.other_answers.values()])
+        bodies |= {} if each.body is None else {each.body: None}
+    _, answered = models_json_schema([(model, "serialization") for model in answers], ref_template=_REF)
+    _, sent = models_json_schema([(model, "validation") for model in bodies], ref_template=_REF)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Discreet",
+            "version": __version__,
+            "description": "Differentially private answers within budgets that cannot be overspent.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {**answered["$defs"], **sent["$defs"], "Release": RELEASE},
+            "securitySchemes": {
+                _SCHEME: {"type": "http", "scheme": "bearer", "description": "An API key, or a token of the issuer."}
+            },
+        },
+    }
+
+
+def _operation(each: Operation) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "operationId": each.name,
+        "summary": each.summary,
+        "description": each.description,
+        "tags": [_TAGS[each.role]],
+        "parameters": [
+            {
+                "name": parameter.name,
+                "in": parameter.location,
+                "required": parameter.required,
+                "schema": parameter.schema,
+                "description": parameter.description,
+            }
+            for parameter in each.parameters
+        ],
+        "responses": {
+            str(each.status): _success(each),
+            **{str(status): _json(each.summary, model) for status, model in each.other_answers.items()},
+            **_problems(each.all_problems),
+        },
+    }
+    if each.role is not None:
+        made["security"] = [{_SCHEME: []}]
+    if each.body is not None:
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(each.body)}}}
+    return made
+
+
+def _success(each: Operation) -> dict[str, Any]:
+    made: dict[str, Any] = {"description": each.summary}
+    if each.headers:
+        made["headers"] = {
+            name: {"description": about, "schema": {"type": "string"}} for name, about in each.headers.items()
         }
-
-    def _answer(self) -> dict[str, Any]:
-        headers = {name: {"description": _HEADERS[name], "schema": {"type": "string"}} for name in self.headers}
-        about: dict[str, Any] = (
-            {"description": self.summary, "headers": headers} if headers else {"description": self.summary}
-        )
-        if self.status == 204:
-            return about
-        if self.answer is not None:
-            schema = {"$ref": _REF.format(model=self.answer.__name__)}
-            return {**about, "content": {"application/json": {"schema": schema}}}
-        text = {"schema": {"type": "string"}}
-        binary = {"schema": {"type": "string", "format": "binary"}}
-        release = {"schema": {"$ref": _REF.format(model="Release")}}
-        contents = dict(zip(MEDIA_TYPES.values(), (release, text, binary), strict=True))
-        return {**about, "content": contents}
+    if each.answer is not None:
+        made |= _json(each.summary, each.answer)
+    elif each.contents:
+        made["content"] = {media: {"schema": schema} for media, schema in each.contents.items()}
+    return made
 
 
-def problem_responses(*slugs: Slug) -> dict[int | str, dict[str, Any]]:
-    """The responses that say one of the problems, by status, each with an example of every kind."""
-    by_status: dict[int | str, dict[str, Any]] = {}
-    for slug in dict.fromkeys(slugs):
+def _json(description: str, model: type[BaseModel]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": _reference(model)}}}
+
+
+def _problems(slugs: Iterable[Slug]) -> dict[str, dict[str, Any]]:
+    """Return the responses that are problems by status, each with an example of every kind."""
+    by_status: dict[str, dict[str, Any]] = {}
+    for slug in slugs:
         kind = KINDS[slug]
-        made = by_status.setdefault(kind.status, {"description": kind.title, "content": {}})
+        made = by_status.setdefault(
+            str(kind.status),
+            {
+                "description": kind.title,
+                "content": {PROBLEM_TYPE: {"schema": _reference(Problem), "examples": {}}},
+            },
+        )
         if kind.title not in made["description"]:
             made["description"] += f"; or: {kind.title}"
-        shown = made["content"].setdefault(
-            PROBLEM_TYPE, {"schema": {"$ref": _REF.format(model="Problem")}, "examples": {}}
-        )
         example = problem(slug, f"{kind.title}.", "5c1f0d2e").model_dump(exclude_none=True)
-        shown["examples"][slug] = {"summary": f"Charged: {kind.charged}.", "value": example}
+        made["content"][PROBLEM_TYPE]["examples"][slug] = {"summary": f"Charged: {kind.charged}.", "value": example}
     return by_status
 
 
-def schema_of(app: FastAPI, more: Sequence[About] = ()) -> dict[str, Any]:
-    """The OpenAPI document of *app*, made once.
-
-    Args:
-        app: the application.
-        more: its routes beside those of analysts.
-    """
-    if app.openapi_schema is None:
-        made = get_openapi(
-            title=app.title,
-            version=app.version,
-            description="Differentially private answers at the expense of budgets that nobody overspends.",
-            routes=app.routes,
-        )
-        components = made.setdefault("components", {})
-        answers: dict[type[BaseModel], None] = dict.fromkeys(_MODELS)
-        bodies: dict[type[BaseModel], None] = {Question: None}
-        for about in more:
-            answers |= {about.answer: None} if about.answer else {}
-            bodies |= {about.body: None} if about.body else {}
-        _, shapes = models_json_schema([(model, "serialization") for model in answers], ref_template=_REF)
-        _, asked = models_json_schema([(model, "validation") for model in bodies], ref_template=_REF)
-        components["schemas"] = {
-            **components.get("schemas", {}),
-            **shapes["$defs"],
-            **asked["$defs"],
-            "Release": RELEASE,
-        }
-        components["securitySchemes"] = {
-            **components.get("securitySchemes", {}),
-            SCHEME: {"type": "http", "scheme": "bearer", "description": "An API key, or a token of the issuer."},
-        }
-        app.openapi_schema = made
-    return app.openapi_schema
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REF.format(model=model.__name__)}
 
 
-def parameter_of(name: str, place: str, schema: Mapping[str, Any], description: str) -> dict[str, Any]:
-    """A parameter in OpenAPI's words."""
-    return {"name": name, "in": place, "required": place == "path", "schema": schema, "description": description}
+_RELEASE_EXAMPLE: Mapping[str, Any] = {
+    "id": "5f2c" * 16,
+    "dataset": "reads",
+    "question": {
+        "dataset": "reads",
+        "items": ["article"],
+        "measure": {"kind": "users", "column": "reader"},
+        "where": {"column": "country", "operator": "=", "constant": {"text": "IN"}},
+        "k": 10,
+    },
+    "data_version": "2026-11-20T04:00+01:00",
+    "mechanism": "unknown-gumbel",
+    "ordered": True,
+    "complete": False,
+    "columns": [
+        {"name": "rank", "type": "integer"},
+        {"name": "article", "type": "text"},
+        {"name": "count", "type": "integer"},
+        {"name": "std_error", "type": "float"},
+        {"name": "low", "type": "integer"},
+        {"name": "high", "type": "integer"},
+    ],
+    "items": [
+        {"rank": 1, "article": "the-last-mile", "count": 20341, "std_error": 30.5, "low": 20279, "high": 20403},
+    ],
+    "privacy": {
+        "unit": "user",
+        "neighbours": "tables that differ in all rows of one user, added or removed",
+        "epsilon": 0.5,
+        "delta": 1e-8,
+        "rho": 0.0036,
+        "computational": True,
+    },
+    "charged": {"rho": 0.0011, "delta": 5e-9},
+    "query": {
+        "user": "reader",
+        "items": ["article"],
+        "k": 10,
+        "epsilon": 0.5,
+        "delta": 1e-8,
+        "filtered": True,
+        "known_domain": False,
+        "groups_per_user": None,
+        "rows_per_user_and_item": 1,
+        "relative_error": None,
+        "counts": True,
+        "summed": None,
+        "average": False,
+        "keep_missing": False,
+        "bounds": None,
+    },
+}
 
-
-_KEY = parameter_of(
-    "Idempotency-Key",
-    "header",
-    {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
-    "Names the request: sent again with the same body, it is charged once.",
-)
-_NAME = parameter_of("name", "path", {"type": "string"}, "Of the dataset.")
-_RELEASE_ID = parameter_of("id", "path", {"type": "string"}, "Of the release.")
-_PAGE = (
-    parameter_of("limit", "query", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}, "Of answers."),
-    parameter_of("before", "query", {"type": "integer", "minimum": 1}, "The `next` of the page before."),
-)
-
-ANALYSTS: tuple[About, ...] = (
-    About(
-        "query",
-        "POST",
-        "/v1/query",
-        "A private answer",
-        "Reserves the worst case, asks the data, adds noise, charges what the answer cost and answers what was "
-        "stored. The same question about the same version of the data is answered with the same bytes, and free.",
-        None,
-        (
-            *_BODY,
-            "not-acceptable",
-            "budget-short",
-            "suspended",
-            "in-flight",
-            "key-reused",
-            "engine-failed",
-            "engine-timeout",
-            "data-changed",
-            "clock",
-        ),
-        Question,
-        (_KEY,),
-        tuple(_HEADERS),
-    ),
-    About(
-        "estimate",
-        "POST",
-        "/v1/estimate",
-        "What a question could cost",
-        "Plans the question and holds its worst case against the budget. No data is touched and nothing is reserved.",
-        Estimate,
-        _BODY,
-        Question,
-    ),
-    About(
-        "budget",
-        "GET",
-        "/v1/budget",
-        "How the account stands",
-        "The account of the key, and what is left of the accounts above it, which others share.",
-        BudgetReport,
-    ),
-    About(
-        "datasets",
-        "GET",
-        "/v1/datasets",
-        "What may be asked about",
-        "The datasets that were granted to the account of the key.",
-        DatasetList,
-    ),
-    About(
-        "dataset",
-        "GET",
-        "/v1/datasets/{name}",
-        "What may be asked about one dataset",
-        "The columns that were granted, and what may be asked about each.",
-        DatasetDetail,
-        ("not-found",),
-        None,
-        (_NAME,),
-    ),
-    About(
-        "releases",
-        "GET",
-        "/v1/releases",
-        "What was paid for",
-        "The answers that the account of the key has paid for, newest first.",
-        HistoryPage,
-        (),
-        None,
-        _PAGE,
-    ),
-    About(
-        "release",
-        "GET",
-        "/v1/releases/{id}",
-        "An answer that was paid for",
-        "The stored bytes, as they were answered. Free.",
-        None,
-        ("not-found", "not-acceptable"),
-        None,
-        (_RELEASE_ID,),
-        ("Discreet-Release",),
-    ),
-)
-"""The routes of analysts; their handlers are in `discreet.service.api.query`."""
+RELEASE: Mapping[str, Any] = {
+    "type": "object",
+    "description": "A release. The same question gives the same bytes.",
+    "required": list(_RELEASE_EXAMPLE),
+    "properties": {
+        "id": {"type": "string", "description": "Its name."},
+        "dataset": {"type": "string"},
+        "question": {"type": "object", "description": "What was asked, in canonical form."},
+        "data_version": {"type": ["string", "null"], "description": "Which state of the data it is about."},
+        "mechanism": {"type": "string"},
+        "ordered": {"type": "boolean", "description": "True if the order of the items is a ranking."},
+        "complete": {"type": "boolean", "description": "True if all that was asked for was returned."},
+        "columns": {
+            "type": "array",
+            "description": "Names and types of what is in the items, in order.",
+            "items": {
+                "type": "object",
+                "required": ["name", "type"],
+                "properties": {"name": {"type": "string"}, "type": {"type": "string"}},
+            },
+        },
+        "items": {"type": "array", "items": {"type": "object"}},
+        "privacy": {"type": "object", "description": "What is promised to every single user."},
+        "charged": {"type": "object", "description": "What it cost whom it was first answered to."},
+        "query": {"type": "object", "description": "What was asked, as the library says it."},
+    },
+    "examples": [_RELEASE_EXAMPLE],
+}

@@ -1,49 +1,43 @@
-"""The two routes for other data centres; their key opens these and nothing else."""
+"""The two routes for other data centres, opened by their shared key and by nothing else."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter
-from starlette.requests import Request  # noqa: TC002 - FastAPI reads it
 from starlette.responses import Response
+from starlette.routing import Route
 
-from discreet.service.api.query import RawRoute, refuse_parameters
+from discreet.errors import InputError
 from discreet.service.auth.gate import read_json, run_in_thread
 from discreet.service.middleware import context_of
 from discreet.wire.peers import BODY_MOST_BYTES, Requests, Transfers
 from discreet.wire.problems import read_body
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from collections.abc import Callable
+    from typing import Any
 
-    from discreet.service.parts import Parts
+    from starlette.requests import Request
 
-
-def peers_router(parts: Parts) -> APIRouter:
-    """Both of them, of a service that has peers."""
-    router, peers = APIRouter(route_class=RawRoute), parts.peers
-
-    async def read(request: Request) -> bytes:
-        peers.admit(request.headers.get("authorization"))
-        context_of(request.scope).actor = "peer"
-        refuse_parameters(request, set())
-        return await read_json(request, BODY_MOST_BYTES)
-
-    @router.post("/v1/peer/requests", include_in_schema=False)
-    async def requests(request: Request) -> Response:
-        """Another data centre is short of shares."""
-        message = read_body(Requests, await read(request))
-        return _json(await run_in_thread(peers.requests, message))
-
-    @router.post("/v1/peer/transfers", include_in_schema=False)
-    async def transfers(request: Request) -> Response:
-        """Another data centre sends shares and receipts."""
-        message = read_body(Transfers, await read(request))
-        return _json(await run_in_thread(peers.transfers, message))
-
-    return router
+    from discreet.service.peers.sync import Peers
 
 
-def _json(message: BaseModel) -> Response:
-    return Response(message.model_dump_json(), media_type="application/json")
+def peer_routes(peers: Peers) -> list[Route]:
+    """Return the routes that answer other data centres; they are not part of the documented API."""
+
+    def route(path: str, kind: type[Any], handle: Callable[[Any], Any]) -> Route:
+        async def answer(request: Request) -> Response:
+            peers.authenticate(request.headers.get("authorization"))
+            context_of(request.scope).actor = "peer"
+            if request.scope["query_string"]:
+                raise InputError("there are no parameters here")
+            message = read_body(kind, await read_json(request, BODY_MOST_BYTES))
+            reply = await run_in_thread(handle, message)
+            return Response(reply.model_dump_json(), media_type="application/json")
+
+        return Route(path, answer, methods=["POST"])
+
+    return [
+        route("/v1/peer/requests", Requests, peers.requests),
+        route("/v1/peer/transfers", Transfers, peers.transfers),
+    ]

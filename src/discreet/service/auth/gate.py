@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from discreet.service.auth.api_keys import Authenticator
     from discreet.service.auth.identity import Identity, Role
-    from discreet.service.parts import Parts
-    from discreet.service.settings import Settings
+    from discreet.service.observability.logging import Log
+    from discreet.service.settings import Service
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -100,45 +101,48 @@ class ConcurrencyLimit:
 
 
 class Gate:
-    """Where every request with a key comes in.
+    """Authenticate, authorize and limit requests.
 
     Args:
-        parts: of the service.
+        authenticator: knows callers by their keys and tokens.
+        settings: of the service: its limits.
+        monotonic: seconds that only rise.
+        log: gets an event for every request that is denied.
+
+    Attributes:
+        slots: limit the queries under way.
+        body_most_bytes: of a request.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._keyring, self._log = parts.keyring, parts.log
-        self.settings: Settings = parts.settings
-        self.rates = RateLimiter(parts.settings.service.requests_per_minute, parts.monotonic)
-        self.places = ConcurrencyLimit(parts.settings.service.concurrent_most)
+    def __init__(
+        self, authenticator: Authenticator, settings: Service, monotonic: Callable[[], float], log: Log
+    ) -> None:
+        self._authenticator, self._log = authenticator, log
+        self._rates = RateLimiter(settings.requests_per_minute, monotonic)
+        self.slots = ConcurrencyLimit(settings.concurrent_most)
+        self.body_most_bytes = settings.body_most_bytes
 
     async def authorize(self, request: Request, role: Role) -> Identity:
-        """Who sent *request*, if she is in *role* and not too fast.
+        """Return who sent *request*.
 
         Raises:
-            Unauthorized: nobody known.
-            Forbidden: not in that role.
-            TooManyRequests: too fast.
-            StoreUnavailable: nobody can tell.
+            Unauthorized: it has no valid key or token.
+            Forbidden: the caller does not have *role*.
+            TooManyRequests: the caller sends requests too fast.
+            StoreUnavailable: keys cannot be read.
         """
-        header, visit = request.headers.get("authorization"), context_of(request.scope)
+        header, context = request.headers.get("authorization"), context_of(request.scope)
         try:
-            found = self._keyring.cached(header)
+            found = self._authenticator.cached(header)
             if found is None:
-                found = await run_in_thread(self._keyring.authenticate, header)
+                found = await run_in_thread(self._authenticator.authenticate, header)
         except Unauthorized as error:
-            self._log.event(Denied(visit.request_id, error.reason, error.key_id))
+            self._log.event(Denied(context.request_id, error.reason, error.key_id))
             raise
-        visit.actor, visit.account = found.actor, found.account
-        self.rates.take(found.actor)
+        context.actor, context.account = found.actor, found.account
+        self._rates.take(found.actor)
         found.require(role)
         return found
-
-
-def gate_of(request: Request) -> Gate:
-    """The gate of the application that *request* came to."""
-    gate: Gate = request.app.state.gate
-    return gate
 
 
 async def run_in_thread(

@@ -1,22 +1,8 @@
-"""What may be told about a run of the service: to its log, its metrics and its traces, and nothing else.
+"""What the log, the metrics and the traces of the service may contain, and nothing else.
 
 An event is one of the frozen dataclasses here. Their fields are an allow-list: names that officers gave, numbers that
 are public or differentially private, codes of ours. There is no field for a message, a statement, a label, a row, a
-true count, a key or an engine's own words, so nobody can log one by mistake.
-
-    Requested    a request was answered, whatever became of it
-    Released     an answer left
-    Refused      a budget was short, or an account is suspended
-    Forfeited    a run failed after the data was asked; its worst case stays charged
-    Denied       somebody could not say who they are
-    AdminChanged        an officer or administrator changed something
-    Failed       a bug, or a failure that nobody foresaw
-    LibraryLogged    a library had something to say
-    LeasesExpired       the upkeep ended dead reservations
-    ShareMoved        a share of a budget went from one data centre to another
-    IssuerFetched      the identity provider was asked for its keys
-    Started        the service is ready
-    Stopped        it stopped
+true count, a key or an engine's own words, so that none of these can be logged by mistake.
 """
 
 from __future__ import annotations
@@ -29,25 +15,29 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 if TYPE_CHECKING:
     from types import TracebackType
 
-
 Cause: TypeAlias = Literal["engine", "timeout", "client-gone", "data-changed", "lease-lost", "internal"]
 """Why a run was forfeited."""
+
+CAUSES_MOST = 10
+"""How many exceptions of a chain are named."""
+
+_SOURCE = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A request was answered.
+    """A request was answered, with or without success.
 
     Args:
-        request_id: of the request, ours.
-        route: the method and the template of the path, such as "GET /v1/datasets/{name}"; "other" if there is none.
+        request_id: of the request, made by the service.
+        route: the method and the path template, such as "GET /v1/datasets/{name}"; "other" if there is none.
         status: of HTTP.
-        milliseconds: how long it took, on the grid of answers (`on_grid`): what is finer depends on data.
-        actor: who asked, or None if nobody knows.
-        account: which account it was for, or None.
-        problem: the slug of the problem that was answered, or None.
-        release: the id of an answer that came from memory; others are told of by `Released`.
-        mechanism: what such an answer is of, by name.
+        milliseconds: how long it took, rounded up by `on_grid`: what is finer depends on data.
+        actor: who sent it, or None if that is unknown.
+        account: of the actor, or None.
+        problem: the kind of problem that was answered, or None.
+        release: the id of an answer from the cache; others are in `Released`.
+        mechanism: of such an answer.
     """
 
     request_id: str
@@ -63,18 +53,13 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """An answer left.
+    """An answer was computed, or found in the store.
 
     Args:
-        request_id: of the request.
-        account: who asked.
-        dataset: its name in the catalog.
-        mechanism: what answered, by name.
-        release: the id of the answer.
-        rho: what the asking account was charged this time.
+        rho: what the account was charged this time.
         delta: likewise.
-        source: where it came from: "engine" if it was computed now, "store" or "memory" if it was there already.
-        reservation: that paid for it, or None if nobody had to.
+        source: "engine" if it was computed now; "store" or "memory" if it was there already.
+        reservation: that paid for it, or None.
     """
 
     request_id: str
@@ -90,14 +75,11 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A question was refused before the data was asked.
+    """A query was refused before the data was queried.
 
     Args:
-        request_id: of the request.
-        account: who asked.
-        kind: why.
-        short: the account on the path that fell short, or was suspended.
-        rho: what was needed of it; 0 if that does not matter.
+        short: the account on the path that fell short, or is suspended.
+        rho: that it would have needed; 0 for a suspension.
         delta: likewise.
     """
 
@@ -111,15 +93,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Forfeited:
-    """A run failed after the data was asked, and stays paid for.
-
-    Args:
-        request_id: of the request.
-        account: who asked.
-        dataset: its name in the catalog.
-        cause: why.
-        reservation: that was forfeited, if it is known.
-    """
+    """A run failed after the data was queried; its worst case stays charged."""
 
     request_id: str
     account: str
@@ -130,12 +104,10 @@ class Forfeited:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Somebody could not say who they are.
+    """A request had no valid key or token.
 
     Args:
-        request_id: of the request.
-        reason: why.
-        key_id: of a key that is known, such as one that expired; never what a stranger sent.
+        key_id: of a known key, such as one that expired; never what an unknown client sent.
     """
 
     request_id: str
@@ -145,13 +117,10 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class AdminChanged:
-    """An officer or administrator changed something; the ledger says what, and why.
+    """An officer or admin changed something; the ledger holds what, and why.
 
     Args:
-        request_id: of the request.
-        actor: who.
-        route: as in `Requested`.
-        subject: the name of what was changed: an account, the id of a key.
+        subject: the name of the account, or the id of the key.
     """
 
     request_id: str
@@ -162,12 +131,12 @@ class AdminChanged:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A bug, or a failure that nobody foresaw. What the exception says may hold data, so it is left out.
+    """A bug, or an unforeseen failure. The text of the exception may hold data, so it is left out.
 
     Args:
-        where: the route, or what else was being done: "upkeep".
-        error: the name of the exception's type, and behind it those of its causes: "RunFailed from KeyError".
-        frames: where it came from, in our own code only: "service/desk.py:120", the outermost first.
+        where: the route, or a part of the service: "maintenance".
+        error: the names of the types of the exception and its causes: "RunFailed from KeyError".
+        frames: places in the service's own code, the outermost first: "service/queries.py:120".
         request_id: of the request, if it was one.
     """
 
@@ -178,19 +147,18 @@ class Failed:
 
     @classmethod
     def of(cls, error: BaseException, where: str, request_id: str | None = None) -> Self:
-        """What may be told of *error*."""
+        """Return the event of *error*."""
         return cls(where, *describe_exception(error), request_id)
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryLogged:
-    """A library had something to say. Its words may hold data, so only where it said them is told.
+    """A library logged something. Its text may hold data, so only the place is recorded.
 
     Args:
-        source: the name of its logger, or what else it used.
-        level: how bad it is.
+        source: the name of the logger, or "warnings".
         place: file and line, such as "server.py:84".
-        error: the name of an exception's type, or None.
+        error: as in `Failed`, or None.
         frames: as in `Failed`.
     """
 
@@ -203,24 +171,18 @@ class LibraryLogged:
 
 @dataclass(frozen=True, slots=True)
 class LeasesExpired:
-    """The upkeep ended reservations whose lease was over.
-
-    Args:
-        ended: how many.
-    """
+    """Maintenance ended so many reservations whose lease was over."""
 
     ended: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShareMoved:
-    """A share of a budget went from one data centre to another.
+    """A share of a budget was sent to another data centre, or received from it.
 
     Args:
         transfer: its name.
-        peer: the other data centre, as the settings call it.
-        account: whose budget.
-        step: what happened here.
+        peer: the other data centre, as in the settings.
     """
 
     transfer: str
@@ -231,12 +193,7 @@ class ShareMoved:
 
 @dataclass(frozen=True, slots=True)
 class IssuerFetched:
-    """The identity provider was asked.
-
-    Args:
-        what: for its settings or its keys.
-        outcome: how it went.
-    """
+    """The settings or the keys of the OpenID issuer were fetched."""
 
     what: Literal["discovery", "keys"]
     outcome: Literal["ok", "failed"]
@@ -244,15 +201,7 @@ class IssuerFetched:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The service is ready.
-
-    Args:
-        version: of the software.
-        host: where it listens.
-        port: likewise.
-        store: the kind of the budget store.
-        datasets: how many there are.
-    """
+    """The service is ready."""
 
     version: str
     host: str
@@ -263,11 +212,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The service stopped.
-
-    Args:
-        reason: why.
-    """
+    """The service stopped."""
 
     reason: Literal["asked", "failed"] = "asked"
 
@@ -287,39 +232,32 @@ Event: TypeAlias = (
     | Started
     | Stopped
 )
-"""All there is to tell."""
+"""All that can be logged."""
 
 
 def on_grid(seconds: float, grid_ms: int) -> int:
-    """A duration in whole milliseconds, rounded up to a multiple of *grid_ms*; to one millisecond if that is 0."""
+    """Return a duration in whole milliseconds, rounded up to a multiple of *grid_ms*; of 1 ms if that is 0."""
     step = max(grid_ms, 1)
     return math.ceil(max(seconds, 0.0) * 1000 / step) * step
 
 
-CAUSES_MOST = 10
-"""Causes of an exception that are told, with itself."""
-
-_SOURCE = Path(__file__).resolve().parent.parent.parent
-
-
 def describe_exception(error: BaseException) -> tuple[str, tuple[str, ...]]:
-    """What may be told of an exception: the names of its type and those of its causes, and lines of our own code."""
+    """Return the names of the types of *error* and its causes, and the lines of our own code that they passed."""
     names: list[str] = []
     frames: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(names) < CAUSES_MOST:
         names.append(type(cause).__name__)
-        frames += frames_of(cause.__traceback__)
+        frames += _frames(cause.__traceback__)
         cause = cause.__cause__
     return " from ".join(names), tuple(frames)
 
 
-def frames_of(trace: TracebackType | None) -> tuple[str, ...]:
-    """File and line of our own code on the way to an exception, the outermost first; no code, no values."""
+def _frames(trace: TracebackType | None) -> list[str]:
     frames = []
     while trace is not None:
         path = Path(trace.tb_frame.f_code.co_filename)
         if path.is_relative_to(_SOURCE):
             frames.append(f"{path.relative_to(_SOURCE).as_posix()}:{trace.tb_lineno}")
         trace = trace.tb_next
-    return tuple(frames)
+    return frames

@@ -96,7 +96,7 @@ class Metrics:
         self._store = self._histogram("store_seconds", "Time of the budget store.", "operation", _STORE_SECONDS)
         self._ledger = Gauge("discreet_ledger_lines", "Lines of the ledger.", registry=self.registry)
         self._upkeep = clock()
-        age = Gauge("discreet_upkeep_age_seconds", "Since the upkeep last succeeded.", registry=self.registry)
+        age = Gauge("discreet_maintenance_age_seconds", "Since maintenance last succeeded.", registry=self.registry)
         age.set_function(lambda: self._clock() - self._upkeep)
         Gauge("discreet_info", "What runs.", ["version"], registry=self.registry).labels(__version__).set(1)
 
@@ -120,7 +120,7 @@ class Metrics:
         self._counters["charged_rho"].inc(event.rho)
         self._counters["charged_delta"].inc(event.delta)
 
-    def tended(self, ledger_lines: int) -> None:
+    def maintained(self, ledger_lines: int) -> None:
         """Say that the upkeep succeeded just now.
 
         Args:

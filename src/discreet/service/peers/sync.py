@@ -96,7 +96,7 @@ class Peers:
 
     # ---------------------------------------------------------------------------------------------- being asked
 
-    def admit(self, header: str | None) -> None:
+    def authenticate(self, header: str | None) -> None:
         """Raise unless *header* is that of another data centre.
 
         Raises:
@@ -158,7 +158,7 @@ class Peers:
                     self._away.discard(name)
 
     @contextlib.contextmanager
-    def going_on(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """While it is entered, a thread tends them; what fails is told and tried again the next time."""
 
         def tend() -> None:

@@ -1,0 +1,329 @@
+"""Operations of the HTTP API: one declaration beside each handler is checked, documented and routed.
+
+    @operation("POST", "/v1/admin/accounts", role="officer", body=NewAccount, answer=AccountDetail, status=201)
+    def create_account(self, call: Call, asked: NewAccount) -> AccountDetail: ...
+
+    routes = routes_of(gate, AdminAPI(...))
+
+A request is authorized, then its parameters are read, then its body; a handler sees only what its declaration allows.
+The docstring of a handler is the summary and the description in the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from discreet.budget.model import AdminAction
+from discreet.errors import InputError, InvariantViolated
+from discreet.service.auth.gate import read_json, run_in_thread
+from discreet.wire.problems import read_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from discreet.service.auth.gate import Gate
+    from discreet.service.auth.identity import Identity, Role
+    from discreet.wire.problems import Slug
+
+Handler = TypeVar("Handler", bound="Callable[..., Any]")
+
+_EVERY: tuple[Slug, ...] = (
+    "unauthorized",
+    "forbidden",
+    "out-of-range",
+    "too-many-requests",
+    "internal",
+    "store-unavailable",
+)
+_BODY: tuple[Slug, ...] = ("malformed", "too-large", "unsupported-media-type")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an operation, read by the schema that documents it.
+
+    Args:
+        name: of the parameter.
+        location: "path", "query" or "header".
+        schema: a JSON schema of type integer (minimum, maximum, default) or string (minLength, maxLength, pattern).
+        description: for the OpenAPI document.
+        required: True if the operation cannot do without it.
+    """
+
+    name: str
+    location: Literal["path", "query", "header"]
+    schema: Mapping[str, Any]
+    description: str
+    required: bool = False
+
+    def read(self, found: list[str]) -> Any:  # noqa: ANN401 - an int or a str, by the schema
+        """Return the value of the parameter.
+
+        Args:
+            found: all values that the request has for it.
+
+        Raises:
+            InputError: there are several, none where one is required, or one that the schema does not allow.
+        """
+        if not found and not self.required:
+            return self.schema.get("default")
+        integer = self.schema["type"] == "integer"
+        if len(found) != 1 or not (self._is_integer(found[0]) if integer else self._is_text(found[0])):
+            raise InputError(f"the parameter {self.name} must be given once: {self._allowed(integer=integer)}")
+        return int(found[0]) if integer else found[0]
+
+    def _is_integer(self, text: str) -> bool:
+        digits = text.isascii() and text.isdecimal() and len(text) < 20
+        return digits and self.schema["minimum"] <= int(text) <= self.schema["maximum"]
+
+    def _is_text(self, text: str) -> bool:
+        fits = self.schema.get("minLength", 0) <= len(text) <= self.schema.get("maxLength", len(text))
+        return fits and ("pattern" not in self.schema or re.fullmatch(self.schema["pattern"], text) is not None)
+
+    def _allowed(self, *, integer: bool) -> str:
+        if integer:
+            return f"a whole number from {self.schema['minimum']} to {self.schema['maximum']:,}"
+        return self.description[0].lower() + self.description[1:].rstrip(".")
+
+
+def integer(name: str, description: str, *, least: int, most: int = 2**63 - 1, default: int | None = None) -> Parameter:
+    """Return a whole number in the query string."""
+    schema: dict[str, Any] = {"type": "integer", "minimum": least, "maximum": most}
+    return Parameter(name, "query", schema if default is None else {**schema, "default": default}, description)
+
+
+def text(name: str, description: str) -> Parameter:
+    """Return an optional text in the query string."""
+    return Parameter(name, "query", {"type": "string"}, description)
+
+
+def in_path(name: str, description: str) -> Parameter:
+    """Return a part of the path."""
+    return Parameter(name, "path", {"type": "string", "minLength": 1}, description, required=True)
+
+
+IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key",
+    "header",
+    {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "[!-~]+"},
+    "From 1 to 200 printable ASCII characters without white space that name the request: sent again with the same "
+    "body, it is carried out once.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What `operation` declares; see there."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    description: str
+    role: Role | None
+    body: type[BaseModel] | None
+    raw: bool
+    answer: type[BaseModel] | None
+    contents: Mapping[str, Any]
+    status: int
+    parameters: tuple[Parameter, ...]
+    problems: tuple[Slug, ...]
+    headers: Mapping[str, str]
+    other_answers: Mapping[int, type[BaseModel]]
+
+    @property
+    def all_problems(self) -> tuple[Slug, ...]:
+        """Return all kinds of problems that the operation may answer."""
+        found: list[Slug] = [*_EVERY] if self.role is not None else []
+        found += _BODY if self.body is not None else ()
+        found += ["not-found"] if any(each.location == "path" for each in self.parameters) else []
+        found += ["key-reused"] if IDEMPOTENCY_KEY in self.parameters else []
+        return tuple(dict.fromkeys([*found, *self.problems]))
+
+
+def operation(
+    method: str,
+    path: str,
+    *,
+    role: Role | None,
+    body: type[BaseModel] | None = None,
+    raw: bool = False,
+    answer: type[BaseModel] | None = None,
+    contents: Mapping[str, Any] | None = None,
+    status: int = 200,
+    parameters: tuple[Parameter, ...] = (),
+    problems: tuple[Slug, ...] = (),
+    headers: Mapping[str, str] | None = None,
+    other_answers: Mapping[int, type[BaseModel]] | None = None,
+) -> Callable[[Handler], Handler]:
+    """Declare that the decorated method handles an operation of the API.
+
+    A plain function runs in a thread; a coroutine function runs in the event loop and must not wait for anything else.
+    It returns a model, None (answered with 204) or a complete response.
+
+    Args:
+        method: of HTTP.
+        path: with parameters in braces; ":path" lets one contain slashes.
+        role: that the caller needs; None for an operation without authentication.
+        body: the model of the JSON body, which the handler gets as its second argument.
+        raw: True to give the handler the body's bytes instead.
+        answer: the model of the response.
+        contents: schemas of the response by media type, where it is no JSON of a model.
+        status: of a success.
+        parameters: all that are allowed.
+        problems: kinds that can be answered beside those that follow from the other arguments.
+        headers: of the response, with descriptions.
+        other_answers: models of responses with other statuses that are no problems.
+    """
+
+    def declare(handler: Handler) -> Handler:
+        summary, _, description = inspect.getdoc(handler).partition("\n\n")  # type: ignore[union-attr]  # all have one
+        summary = summary.rstrip(".")
+        description = " ".join(description.split()) or f"{summary}."
+        handler.operation = Operation(  # type: ignore[attr-defined]
+            method,
+            path,
+            handler.__name__,
+            summary,
+            description if role is None else f"{description} Requires the role {role}.",
+            role,
+            body,
+            raw,
+            answer,
+            contents or {},
+            status,
+            parameters,
+            problems,
+            headers or {},
+            other_answers or {},
+        )
+        return handler
+
+    return declare
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to an operation, authorized and with its parameters read.
+
+    Args:
+        request: as it came; its body has been read if the operation has one.
+        caller: who sent it.
+        parameters: values by name; None for those that are absent and have no default.
+    """
+
+    request: Request
+    caller: Identity
+    parameters: Mapping[str, Any]
+
+    @property
+    def account(self) -> str:
+        """Return the account that the caller's queries are charged to.
+
+        Raises:
+            Forbidden: the caller has none.
+        """
+        return self.caller.analyst_account()
+
+    def act(self, reason: str) -> AdminAction:
+        """Return an administrative change by the caller, for the ledger."""
+        return AdminAction(self.caller.actor, reason, self.parameters["Idempotency-Key"])
+
+
+def operations_of(handlers: object) -> list[tuple[Operation, Callable[..., Any]]]:
+    """Return the operations that the methods of *handlers* are decorated with."""
+    found = [getattr(handlers, name) for name in vars(type(handlers))]
+    return [(method.operation, method) for method in found if hasattr(method, "operation")]
+
+
+def routes_of(gate: Gate, *handlers: object) -> list[Route]:
+    """Return the routes of all operations of *handlers*, one for each path, in the order of their declaration.
+
+    Args:
+        gate: authorizes requests.
+        handlers: objects with methods decorated by `operation`.
+    """
+    by_path: dict[str, dict[str, ASGIApp]] = {}
+    for each in handlers:
+        for declared, handler in operations_of(each):
+            by_path.setdefault(declared.path, {})[declared.method] = _endpoint(gate, declared, handler)
+    return [Route(path, _by_method(endpoints), methods=list(endpoints)) for path, endpoints in by_path.items()]
+
+
+def _by_method(endpoints: Mapping[str, ASGIApp]) -> ASGIApp:
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        await endpoints["GET" if scope["method"] == "HEAD" else scope["method"]](scope, receive, send)
+
+    return _Raw(dispatch)
+
+
+class _Raw:
+    """An ASGI application that Starlette does not take for a function of a request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def _endpoint(gate: Gate, declared: Operation, handler: Callable[..., Any]) -> ASGIApp:
+    in_loop = inspect.iscoroutinefunction(handler)
+
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        arguments: list[Any] = []
+        if declared.role is not None:
+            caller = await gate.authorize(request, declared.role)
+            arguments.append(Call(request, caller, _parameters(request, declared.parameters)))
+        if declared.body is not None:
+            content = await read_json(request, gate.body_most_bytes)
+            arguments.append(content if declared.raw else read_body(declared.body, content))
+        answer = await handler(*arguments) if in_loop else await run_in_thread(handler, *arguments)
+        await _response(declared, answer)(scope, receive, send)
+
+    return endpoint
+
+
+def _response(declared: Operation, answer: object) -> Response:
+    match answer:
+        case Response():
+            return answer
+        case None:
+            return Response(status_code=204)
+        case BaseModel():
+            return Response(answer.model_dump_json(), declared.status, media_type="application/json")
+    raise InvariantViolated("a handler returns a model, a response or nothing")
+
+
+def _parameters(request: Request, declared: Iterable[Parameter]) -> dict[str, Any]:
+    """Return the values of all declared parameters.
+
+    Raises:
+        InputError: one is not as declared, or the query string has others.
+    """
+    found: dict[str, Any] = {}
+    in_query: set[str] = set()
+    for each in declared:
+        match each.location:
+            case "path":
+                found[each.name] = request.path_params[each.name]
+            case "header":
+                found[each.name] = each.read(request.headers.getlist(each.name))
+            case "query":
+                in_query.add(each.name)
+                found[each.name] = each.read(request.query_params.getlist(each.name))
+    if request.scope["query_string"] and not request.query_params.keys() <= in_query:
+        allowed = f"are {' and '.join(sorted(in_query))}" if in_query else "none"
+        raise InputError(f"the URL has a parameter that does not exist here; the parameters {allowed}")
+    return found
