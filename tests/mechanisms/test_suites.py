@@ -1,4 +1,4 @@
-"""All six mechanisms, in all their variants, and the sums added to four of them, pass the public suite."""
+"""All mechanisms of heads, in all their variants, and the sums added to four of them, pass the public suite."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from discreet.mechanisms import (
     KnownLaplace,
     Magnitude,
     Request,
+    SelectVerify,
     TopStable,
     UnknownGumbel,
     UnknownLaplace,
@@ -137,6 +138,20 @@ class TestCountReleaseLabels(MechanismSuite):
     """As many labels as can be had, rows counted up to two."""
 
     mechanism = CountRelease
+    request = Request(None, 6, Sensitivity(None, 2), counts=False)
+
+
+class TestSelectVerify(MechanismSuite):
+    """As many anchored counts as can be had."""
+
+    mechanism = SelectVerify
+    request = Request(None, 6)
+
+
+class TestSelectVerifyLabels(MechanismSuite):
+    """As many labels as can be had, rows counted up to two."""
+
+    mechanism = SelectVerify
     request = Request(None, 6, Sensitivity(None, 2), counts=False)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from fractions import Fraction
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from discreet.budget import Budget
@@ -24,6 +27,8 @@ from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
 from discreet.release import answer
+from discreet.release.fingerprint import RecordedPairs
+from discreet.testing.pairs import ArrayPairs
 from discreet.values import Cost, Sensitivity
 
 from .made import TinyEngine
@@ -194,3 +199,65 @@ def test_messages_about_a_wrong_head_hold_no_data(counts, error):
         answer(plan, TinyEngine(counts, whole=True), budget, _bits())
     assert not re.search("label|777", str(raised.value) + repr(raised.value))
     assert (budget.spent, budget.held) == (plan.worst_cost, Cost())
+
+
+class PairsEngine(TinyEngine):
+    """An engine with pair queries on an array, which may fail at one of them."""
+
+    has_pairs = True
+
+    def __init__(self, error=None, failing="clipped_sums"):
+        super().__init__(error=error)
+        self.failing, self.closed = failing, False
+
+    @contextlib.contextmanager
+    def pairs(self, request, *, progress=None):
+        """Pairs of 4,000 users who all have the first items."""
+        self.asked.append((request, progress))
+        table = pa.table({"item": [f"label-{n}" for n in range(6)]})
+        users = np.arange(4000)
+        pairs = ArrayPairs(np.tile(users, 3), np.repeat([0, 1, 5], 4000), table)
+        if self.error is not None:
+            setattr(pairs, self.failing, self._fail)
+        try:
+            yield pairs
+        finally:
+            self.closed = True
+
+    def _fail(self, *_):
+        raise self.error
+
+
+def test_a_release_by_two_rounds_queries_pairs_and_charges_what_it_cost():
+    """The labels are those of the items found; the pairs are given up before the answer is there."""
+    budget, plan, engine = Budget(5, 1e-8), _plan(k=None), PairsEngine()
+    release = answer(plan, engine, budget, _bits())
+    assert sorted(release.labels.column("item").to_pylist()) == ["label-0", "label-1", "label-5"]
+    assert (release.chosen, engine.closed) == ("two-round", True)
+    assert budget.spent == release.charged
+    assert release.charged.within(plan.worst_cost)
+
+
+@pytest.mark.parametrize("failing", ["users_by_size", "weighted_sums", "users_by_scale", "clipped_sums", "labels"])
+def test_a_pair_query_that_fails_is_paid_for_in_full(failing):
+    """I3: whether it comes to a failure may depend on the rows, whichever query it is."""
+    budget, plan, engine = Budget(5, 1e-8), _plan(k=None), PairsEngine(EngineError("no"), failing)
+    with pytest.raises(EngineError):
+        answer(plan, engine, budget, _bits())
+    assert (budget.spent, engine.closed) == (plan.worst_cost, True)
+
+
+def test_the_fingerprint_of_pairs_changes_with_what_a_query_returns():
+    """Equal data and bits have equal fingerprints, other data others, and each plan has its own."""
+
+    def seen(plan, users):
+        recorded = RecordedPairs(ArrayPairs(users, np.zeros(len(users), np.int64), pa.table({"item": ["a"]})))
+        outcome = plan.mechanism.release(recorded, _bits())
+        recorded.labels(outcome.positions)
+        return recorded.fingerprint(plan, b"k" * 32)
+
+    one = seen(_plan(k=None), range(5000))
+    assert one == seen(_plan(k=None), range(5000))
+    assert one.head_key == seen(_plan(k=None), range(5001)).head_key
+    assert one != seen(_plan(k=None), range(5001))
+    assert one.head_key != seen(_plan(k=None, relative_error=Fraction(1, 5)), range(5000)).head_key

@@ -206,7 +206,8 @@ class Release:
         return f"<Release of {len(self)} items by {self.mechanism}, {self.guarantee}>"
 
     def _repr_html_(self) -> str:
-        note = f"{len(self)} items by {self.mechanism}; {self.guarantee}"
+        chosen = "" if self.chosen is None else f", which chose {self.chosen}"
+        note = f"{len(self)} items by {self.mechanism}{chosen}; {self.guarantee}"
         return html_table(self._headings(), self._cells(), note)
 
     def _numbers(self) -> dict[str, pa.Array]:
