@@ -237,9 +237,14 @@ def test_columns_are_told_in_order_with_their_kinds(engine):
     assert list(engine.columns().items()) == list(KINDS.items())
 
 
+def test_the_broker_says_that_it_is_there(engine):
+    """Before a request, without a statement."""
+    engine.check(HeadRequest("who", (), 5))
+
+
 def test_what_the_owner_asks_for_comes_whole_or_not_at_all(engine):
     """A statement that Pinot may have cut is refused."""
-    assert engine.fetch("SELECT 1").num_rows == 1  # by which the budget service sees that somebody answers
+    assert engine.fetch("SELECT 1").num_rows == 1  # the broker answers it alone
     assert engine.fetch("SELECT COUNT(*) FROM some_rows_OFFLINE").to_pydict() == {"count(*)": [200]}
     words = engine.fetch("SELECT DISTINCT word FROM some_rows_OFFLINE LIMIT 100")
     assert sorted(words.column("word").to_pylist()) == sorted([*WORDS, "(missing)"])

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from discreet.engines.pinot import PinotEngine
-from discreet.errors import EngineError, InputError
+from discreet.errors import EngineError, EngineUnreachable, InputError
 from discreet.question import HeadRequest
 
 REQUEST = HeadRequest("user", ("item",), 2)
@@ -309,3 +309,16 @@ def test_the_name_is_the_url_and_the_table(cluster):
         engine = PinotEngine(f"pinot://ann@127.0.0.1:{port}?controller=http://127.0.0.1:{port}", table="events")
         assert engine.name == f"pinot://ann@127.0.0.1:{port}, table events"
         engine.close()
+
+
+def test_an_engine_is_checked_without_a_statement(cluster):
+    """So that nothing is charged where nothing listens, and a new question costs no second query."""
+    with cluster.opened() as engine:
+        engine.check(REQUEST)
+        cluster.paths["/health"] = (503, "starting")
+        with pytest.raises(EngineUnreachable, match="cannot be reached"):
+            engine.check(REQUEST)
+        engine._client._broker = "http://127.0.0.1:1"
+        with pytest.raises(EngineUnreachable, match="cannot be reached"):
+            engine.check(REQUEST)
+    assert cluster.asked == []

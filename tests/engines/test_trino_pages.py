@@ -13,7 +13,7 @@ pytest.importorskip("trino")
 
 from discreet.engines import trino
 from discreet.engines.trino import TrinoEngine
-from discreet.errors import EngineError, InexactHead, InputError
+from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError
 from discreet.question import HeadRequest, Kind
 
 
@@ -23,6 +23,7 @@ class _Trino(ThreadingHTTPServer):
     def __init__(self, pages):
         super().__init__(("127.0.0.1", 0), _Page)
         self.pages, self.said, self.ended = pages, [], []
+        self.starting = False
         self.may_answer = threading.Event()
         self.may_answer.set()
 
@@ -42,7 +43,10 @@ class _Page(BaseHTTPRequestHandler):
         self._send(len(self.server.said) - 1, 0)
 
     def do_GET(self):
-        """One of the pages that follow."""
+        """One of the pages that follow, or whether the server has started."""
+        if self.path == "/v1/info":
+            self._write({"starting": self.server.starting})
+            return
         self._send(*map(int, self.path[1:].split("/")))
 
     def do_DELETE(self):
@@ -52,7 +56,10 @@ class _Page(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send(self, statement, number):
-        body = json.dumps(self.server.page(statement, number)).encode()
+        self._write(self.server.page(statement, number))
+
+    def _write(self, answer):
+        body = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -165,3 +172,18 @@ def test_tables_behind_pinot_or_behind_nobody_knows_what_are_refused(answering, 
         return
     with pytest.raises(InexactHead, match=says):
         engine.columns()
+
+
+def test_an_engine_is_checked_without_a_statement(answering):
+    """So that nothing is charged where nothing listens, and a new question costs no second query."""
+    server, engine = answering(_connected([["c", "hive"]], ["c"]))
+    engine.columns()
+    sent = len(server.said)
+    engine.check(_REQUEST)
+    server.starting = True
+    with pytest.raises(EngineUnreachable, match="still starting"):
+        engine.check(_REQUEST)
+    server.server_close()
+    with pytest.raises(EngineUnreachable, match="cannot be reached"):
+        TrinoEngine("trino://me@127.0.0.1:1/c/s", table="t").check(_REQUEST)
+    assert len(server.said) == sent
