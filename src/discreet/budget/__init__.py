@@ -1,7 +1,7 @@
-"""Budgets: who may still ask what.
+"""Privacy budgets.
 
-`memory` is the library's own, for one process and one guarantee. A service keeps accounts in a store: read `manager`
-first, then `states`, `rules` and `periods` (pure), `ledger` and `witness`, and `store` for what a store has to do.
+`memory` has the budget of one process. A service keeps accounts in a store: read `manager` first, then `states`,
+`rules` and `periods` (pure), `ledger` and `checkpoints`, and `stores.store` for what a store does.
 """
 
 from discreet.budget.memory import Budget, Hold

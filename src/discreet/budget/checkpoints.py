@@ -1,8 +1,8 @@
-"""A witness outside the database: signed heads of the ledger, so that an older copy of it cannot pass for the ledger.
+"""Signed checkpoints of the ledger, kept outside the database, that tell an older copy of it from the ledger.
 
-A backup that is restored and a replica that lags and is promoted are whole and consistent; only somebody who remembers
-more can tell. So the heads of the ledger are signed now and then and kept elsewhere, and a store that does not hold the
-lines that were witnessed refuses to serve. What happened after the last checkpoint is not covered: seal often.
+A restored backup and a replica that was promoted while it lagged are complete and consistent, so they can only be
+recognised by what is remembered elsewhere. The heads of the ledger are signed now and then, and a store that does not
+have the lines of its last checkpoint refuses to serve. What happened after the last checkpoint is not covered.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from cryptography.exceptions import InvalidSignature
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 _PURPOSE = b"discreet checkpoint 1\n"
 
-_AT_ONCE = 65_536  # bytes
+_READ_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The heads of a store's chains.
+    """The heads of a store's chains, signed.
 
     Args:
-        store: the store's name.
+        store: the store's id.
         heads: by chain.
         signature: Ed25519, of everything else.
     """
@@ -47,8 +47,8 @@ class Checkpoint:
 
     @classmethod
     def signed(cls, store: str, heads: Sequence[Head], key: Ed25519PrivateKey) -> Checkpoint:
-        """A checkpoint signed with *key*."""
-        return cls(store, tuple(heads), key.sign(_PURPOSE + _said(store, heads).encode()))
+        """Return a checkpoint signed with *key*."""
+        return cls(store, tuple(heads), key.sign(_PURPOSE + _content(store, heads).encode()))
 
     def check(self, key: Ed25519PublicKey) -> None:
         """Raise unless it was signed with the private half of *key*.
@@ -57,49 +57,35 @@ class Checkpoint:
             LedgerBroken: it was not.
         """
         try:
-            key.verify(self.signature, _PURPOSE + _said(self.store, self.heads).encode())
+            key.verify(self.signature, _PURPOSE + _content(self.store, self.heads).encode())
         except InvalidSignature:
             raise LedgerBroken("a checkpoint is not signed by this service's key") from None
 
     @property
     def text(self) -> str:
-        """One line of JSON."""
-        return canonical({"said": _said(self.store, self.heads), "signature": self.signature.hex()})
+        """The checkpoint as one line of JSON."""
+        return canonical({"said": _content(self.store, self.heads), "signature": self.signature.hex()})
 
     @classmethod
     def of_text(cls, text: str) -> Checkpoint:
-        """Back from `text`.
+        """Return the checkpoint that `text` wrote.
 
         Raises:
-            LedgerBroken: it is none.
+            LedgerBroken: it cannot be parsed.
         """
         try:
             outer = json.loads(text)
-            said = json.loads(outer["said"])
-            heads = tuple(Head(chain, seq, bytes.fromhex(digest)) for chain, seq, digest in said["heads"])
-            return cls(said["store"], heads, bytes.fromhex(outer["signature"]))
+            content = json.loads(outer["said"])
+            heads = tuple(Head(chain, seq, bytes.fromhex(digest)) for chain, seq, digest in content["heads"])
+            return cls(content["store"], heads, bytes.fromhex(outer["signature"]))
         except (ValueError, KeyError, TypeError):
             raise LedgerBroken("a checkpoint of the witness cannot be read") from None
 
 
-class Witness(Protocol):
-    """Remembers checkpoints of one store, where whoever can restore the store's database cannot change them."""
-
-    def append(self, checkpoint: Checkpoint) -> None:
-        """Remember a checkpoint, durably.
-
-        Raises:
-            StoreUnavailable: it cannot.
-        """
-        ...
-
-    def latest(self) -> Checkpoint | None:
-        """The last checkpoint; None if there never was one."""
-        ...
-
-
 class CheckpointFile:
-    """A `Witness` in a file that is only ever added to. Keep it on another disk than the database.
+    """A file of checkpoints, which is only appended to: a witness of the ledger.
+
+    Keep it on another disk than the database, where restoring the database cannot change it.
 
     Args:
         path: of the file; it is made if it is missing.
@@ -109,11 +95,15 @@ class CheckpointFile:
         self._path = path
 
     def append(self, checkpoint: Checkpoint) -> None:
-        """See `Witness.append`."""
+        """Append a checkpoint, durably.
+
+        Raises:
+            StoreUnavailable: the file cannot be written.
+        """
         try:
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                # a line that was cut off by a crash ends here, and this one begins on its own
+                # the line break first: a crash may have cut off the last line
                 os.write(file, f"\n{checkpoint.text}\n".encode())
                 os.fsync(file)
             finally:
@@ -122,7 +112,12 @@ class CheckpointFile:
             raise StoreUnavailable("the witness cannot be written") from error
 
     def latest(self) -> Checkpoint | None:
-        """See `Witness.latest`."""
+        """Return the last checkpoint; None if there never was one.
+
+        Raises:
+            StoreUnavailable: the file cannot be read.
+            LedgerBroken: it cannot be parsed.
+        """
         try:
             with self._path.open("rb") as file:
                 line = _last_line(file)
@@ -135,45 +130,45 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointer:
-    """Holds a store against its witness.
+    """Writes checkpoints of a store, and compares the store with them.
 
     Args:
-        witness: of this store.
-        key: that signs.
+        witness: the file of the checkpoints.
+        key: that signs them.
     """
 
-    witness: Witness
+    witness: CheckpointFile
     key: Ed25519PrivateKey
 
     def write(self, store: BudgetStore) -> None:
-        """Have the heads of *store* witnessed, unless they have been.
+        """Write a checkpoint of *store*, unless it is as at the last one.
 
         Raises:
-            StoreUnavailable: the witness cannot write.
-            StoreBehind: as `check`: what is missing must not be forgotten by the witness, too.
-            LedgerBroken: likewise.
+            StoreUnavailable: the file cannot be written.
+            StoreBehind: as `check`; a checkpoint now would hide that lines are missing.
+            LedgerBroken: as `check`.
         """
-        last = self.witness.latest()  # before the heads: what another process seals meanwhile is in neither
+        last = self.witness.latest()  # before the heads: what another process writes meanwhile is in neither
         now = Checkpoint.signed(store.id, store.heads(), self.key)
-        if now == last:  # Ed25519 signs the same in the same way
+        if now == last:  # Ed25519 is deterministic
             return
         if last is not None:
-            self._hold(store, now.heads, last)
+            self._compare(store, now.heads, last)
         self.witness.append(now)
 
     def check(self, store: BudgetStore) -> None:
-        """Raise unless *store* holds every line that was witnessed last.
+        """Raise unless *store* has every line of the last checkpoint.
 
         Raises:
-            StoreBehind: it is older than its witness, or another store.
-            LedgerBroken: the checkpoint is not ours, or the line that was witnessed is another now.
+            StoreBehind: it is older, or another store.
+            LedgerBroken: the checkpoint is not ours, or a line is not that of the checkpoint.
         """
         last = self.witness.latest()
         if last is not None:
-            self._hold(store, store.heads(), last)
+            self._compare(store, store.heads(), last)
 
-    def _hold(self, store: BudgetStore, heads: Sequence[Head], checkpoint: Checkpoint) -> None:
-        """Hold the *heads* of *store* against what was witnessed; lines are read of chains only that grew since."""
+    def _compare(self, store: BudgetStore, heads: Sequence[Head], checkpoint: Checkpoint) -> None:
+        """Compare the *heads* of *store* with a checkpoint; lines are read only of chains that grew since."""
         checkpoint.check(self.key.public_key())
         if checkpoint.store != store.id:
             raise StoreBehind("the witness knows another store than this one; it cannot be put in its place")
@@ -188,18 +183,18 @@ class Checkpointer:
                 raise LedgerBroken("it is not what was witnessed", head.chain, head.seq)
 
 
-def _said(store: str, heads: Sequence[Head]) -> str:
+def _content(store: str, heads: Sequence[Head]) -> str:
     return canonical({"store": store, "heads": [[head.chain, head.seq, head.hash.hex()] for head in heads]})
 
 
 def _last_line(file: BinaryIO) -> str | None:
-    """The last line that is whole and not empty, read from the end: the file only grows."""
-    end, size = file.seek(0, os.SEEK_END), _AT_ONCE
+    """Return the last line that is complete and not empty, read from the end because the file only grows."""
+    end, size = file.seek(0, os.SEEK_END), _READ_BYTES
     begin = end
     while begin > 0:
         begin, size = max(0, end - size), 2 * size
         file.seek(begin)
-        lines = file.read(end - begin).split(b"\n")[:-1]  # what a crash cut off ends without a line break
+        lines = file.read(end - begin).split(b"\n")[:-1]  # a line that a crash cut off has no line break
         for line in reversed(lines if begin == 0 else lines[1:]):  # the first one may have begun before
             if line.endswith(b"}"):
                 return line.decode(errors="replace")

@@ -3,19 +3,19 @@
     DiscreetError
     ├── InputError
     │   ├── UnknownAccount     no account has that name
-    │   ├── AccountChanged     somebody else changed the account meanwhile
-    │   └── KeyReused          an idempotency key came back with another question, or an act's id with another act
+    │   ├── AccountChanged     the account was changed meanwhile
+    │   └── KeyReused          an idempotency key came with another request, or an action's id with another action
     ├── BudgetExceeded
     │   └── BudgetRefused      as above, with the account that fell short
-    ├── Suspended              too many runs of the account failed; it is refused for a while
+    ├── Suspended              too many runs of the account failed; it is refused for up to a day
     ├── DataChanged            the engine returned other data for the same version than before
-    ├── ClockError             the database's clock ran ahead: an officer has to confirm it
-    ├── LeaseLost              the reservation is no longer this caller's: drop the answer
+    ├── ClockError             the database's clock ran ahead and has to be confirmed
+    ├── LeaseLost              the reservation has ended: drop the answer
     ├── StoreUnavailable       the store could not write; nothing is known to have changed
-    ├── StoreBehind            the store is older than its witness says: it must not serve
-    └── LedgerBroken           the ledger was changed, or does not say what the balances say
+    ├── StoreBehind            the store is older than its last checkpoint: it must not serve
+    └── LedgerBroken           the ledger was changed, or the tables are not what it adds up to
 
-Messages are single sentences for people. They never hold a true count, a row, a key or a seed.
+Messages are single sentences. They never hold a true count, a row, a key or a seed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UnknownAccount(InputError):
     """No account has that name.
 
     Attributes:
-        name: what was asked for.
+        name: that was looked up.
     """
 
     def __init__(self, name: str) -> None:
@@ -41,7 +41,7 @@ class UnknownAccount(InputError):
 
 
 class AccountChanged(InputError):
-    """Somebody else changed the account meanwhile: look at it again, and decide again."""
+    """The account was changed since it was read: read it again, and decide again."""
 
     def __init__(self) -> None:
         super().__init__("the account was changed by somebody else meanwhile; look at it again, then change it")
@@ -57,10 +57,10 @@ class KeyReused(InputError):
 class BudgetRefused(BudgetExceeded):
     """The answer could cost more than an account on the path has left.
 
-    The message names the account and no amounts, since it may be one that others share: whoever shows them decides.
+    The message names the account and no amounts, since others may share it: the caller decides who sees them.
 
     Attributes:
-        refusal: which account, what was needed, what is left, when more comes.
+        refusal: the account, what was needed, what is left, when some of it comes back.
     """
 
     def __init__(self, refusal: Refusal) -> None:
@@ -69,11 +69,11 @@ class BudgetRefused(BudgetExceeded):
 
 
 class Suspended(DiscreetError):
-    """Too many runs of the account failed after the data was asked; it is refused whatever it asks for a while.
+    """Too many runs of the account failed after the data was queried; all its claims are refused for up to a day.
 
     Attributes:
-        account: that asked.
-        until_us: when it may ask again, in microseconds since 1970 UTC, if no officer lifts it before.
+        account: that is suspended.
+        until_us: when it is admitted again, in microseconds since 1970 UTC, if no officer lifts it before.
     """
 
     def __init__(self, account: str, until_us: int) -> None:
@@ -85,7 +85,7 @@ class Suspended(DiscreetError):
 
 
 class DataChanged(DiscreetError):
-    """The engine returned other data for the same question and the same version of the data than before."""
+    """The engine returned other data for the same query and version of the data than before."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -95,7 +95,7 @@ class DataChanged(DiscreetError):
 
 
 class ClockError(DiscreetError):
-    """The database's clock is far beyond the last time that the store has seen; an officer has to confirm it."""
+    """The database's clock is far ahead of the last time that the store has seen, and has to be confirmed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -105,26 +105,26 @@ class ClockError(DiscreetError):
 
 
 class LeaseLost(DiscreetError):
-    """The reservation was taken from this caller: whatever it computed must be dropped."""
+    """The reservation has ended, and what was computed for it must be dropped."""
 
     def __init__(self) -> None:
         super().__init__("the reservation has ended, so the answer must be dropped; ask again")
 
 
 class StoreUnavailable(DiscreetError):
-    """The store could not write (or not be opened): no answer may leave."""
+    """The store could not be opened, reached or written: no answer may be returned."""
 
 
 class StoreBehind(DiscreetError):
-    """The store is older than its witness says: a backup was restored or a replica promoted."""
+    """The store is older than its last checkpoint: a backup was restored or a replica promoted."""
 
 
 class LedgerBroken(DiscreetError):
-    """The ledger was changed, or does not say what the balances say.
+    """The ledger was changed, or the tables are not what it adds up to.
 
     Attributes:
         chain: of the first line that is wrong, or None if no single line is.
-        seq: likewise.
+        seq: of that line in its chain, or None.
     """
 
     def __init__(self, message: str, chain: int | None = None, seq: int | None = None) -> None:

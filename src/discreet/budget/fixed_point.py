@@ -1,4 +1,4 @@
-"""Costs as whole numbers, the way stores keep them and the ledger writes them."""
+"""Costs as whole numbers of quanta, as the stores and the ledger keep them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Amount:
 
     @classmethod
     def of(cls, cost: Cost) -> Amount:
-        """*cost*, which is a multiple of the quanta already."""
+        """Return *cost*, which is a multiple of the quanta."""
         rho, delta = cost.rho, cost.delta
         return cls(rho.numerator * (RHO_UNITS // rho.denominator), delta.numerator * (DELTA_UNITS // delta.denominator))
 
     @property
     def cost(self) -> Cost:
-        """As a cost.
+        """The amount as a cost.
 
         Raises:
             InputError: a part is negative.
@@ -54,15 +54,15 @@ class Amount:
         return bool(self.rho or self.delta)
 
     def within(self, limit: Amount) -> bool:
-        """True if neither part is above *limit*."""
+        """Return True if neither part is above *limit*."""
         return self.rho <= limit.rho and self.delta <= limit.delta
 
     def most(self, other: Amount) -> Amount:
-        """The larger of the two, part by part."""
+        """Return the larger of the two, part by part."""
         return Amount(max(self.rho, other.rho), max(self.delta, other.delta))
 
     def least(self, other: Amount) -> Amount:
-        """The smaller of the two, part by part."""
+        """Return the smaller of the two, part by part."""
         return Amount(min(self.rho, other.rho), min(self.delta, other.delta))
 
 
@@ -74,10 +74,10 @@ class Tally:
     """What a bucket of an account holds, or the change of it.
 
     Args:
-        used: charged for releases and by officers.
-        held: reserved by questions under way.
-        forfeited: charged for runs that failed after the data was asked; pays for a retry of the same release only.
-        refunded: what officers gave back; counts in no balance, only against the cap of refunds.
+        used: charged for releases and by hand.
+        held: reserved by queries under way.
+        forfeited: charged for runs that failed after the data was queried; pays for a retry of the same release only.
+        refunded: what was given back; counts in no balance, only against the cap of refunds.
     """
 
     used: Amount = NOTHING

@@ -7,7 +7,7 @@ A line's body is text, fields between tabs, in one form only:
 The detail is canonical JSON; then come the changes of the accounts' buckets, of a part each: u(sed), h(eld),
 f(orfeited), r(efunded). All balances are sums of these. hash = SHA-256(hash of the line before + body), where the line
 before the first is the chain's number with `GENESIS`. Editing, removing, moving or adding a line breaks the chain
-behind it; whoever rewrites everything behind it is found by the witness (`discreet.budget.checkpoints`).
+after it; one who rewrites all later lines is found by the checkpoints (`discreet.budget.checkpoints`).
 
 A store may keep several chains, so that writers need not wait for each other: the lines of a reservation, and those
 that make or alter an account or open its buckets, are in the chain of the account. Sums do not depend on their order.
@@ -34,18 +34,20 @@ if TYPE_CHECKING:
 GENESIS = b"discreet ledger 1 "
 
 MOVE_KINDS = frozenset({"send", "take", "decline", "delivered", "return"})
-"""Ledger lines about transfers; their detail has {"transfer": {...}}, see `transfer_detail`."""
+"""Lines about transfers; their detail has {"transfer": {...}}, see `transfer_detail`."""
 
 RESIZING_KINDS = frozenset({"send", "take", "return"})
-"""Those that change an account's limit, and say its settings too."""
+"""Lines about transfers that change an account's limit; their detail has its settings, too."""
 
 ACCOUNT_KINDS = RESIZING_KINDS | {"create", "alter", "refresh"}
-"""Their detail says how an account's buckets go on: {"account": settings, "bucket": n, "end_us": ...}."""
+"""Lines whose detail says which bucket of an account is open: {"account": settings, "bucket": n, "end_us": ...}."""
 
 ACTION_KINDS = frozenset({"create", "alter", "charge", "refund", "lift", "clock", "note"})
-"""Their detail says who and why, and {"action": {"id": ..., "sha256": ...}} if the action has an id.
+"""Lines of administrative actions.
 
-A note can hold {"record": {"kind": ..., "name": ..., "sha256": of its text, or null}} too; what else it holds is text.
+Their detail has actor and reason, and {"action": {"id": ..., "sha256": ...}} if the action has an id.
+
+That of a note can have {"record": {"kind": ..., "name": ..., "sha256": of its text, or null}}; all else is text.
 """
 
 KINDS = ACCOUNT_KINDS | ACTION_KINDS | MOVE_KINDS | {"reserve", "replay", "refuse"} | {event.value for event in Event}
@@ -61,7 +63,7 @@ class Line:
     Args:
         chain: number of its chain.
         seq: its place in it, from 1.
-        body: see above.
+        body: as described above.
         hash: 32 bytes.
     """
 
@@ -81,19 +83,19 @@ class Head:
 
     @classmethod
     def empty(cls, chain: int = 0) -> Head:
-        """Of a chain without lines."""
+        """Return the head of a chain without lines."""
         return cls(chain, 0, hashlib.sha256(GENESIS + str(chain).encode()).digest())
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a line says.
+    """The content of a line.
 
     Args:
         time_us: of the database.
         kind: one of `KINDS`.
         reservation: its name, or None.
-        detail: what else there is to say; never a secret.
+        detail: canonical JSON; never a secret.
         changes: account, number of the bucket, and what changed in it.
     """
 
@@ -105,7 +107,7 @@ class Entry:
 
 
 def next_line(head: Head, entry: Entry) -> Line:
-    """*entry* as the line after *head*."""
+    """Return *entry* as the line after *head*."""
     fields = [
         str(head.chain),
         str(head.seq + 1),
@@ -124,15 +126,15 @@ def next_line(head: Head, entry: Entry) -> Line:
 
 
 def head_of(line: Line) -> Head:
-    """The head that *line* makes."""
+    """Return the head of a chain that ends with *line*."""
     return Head(line.chain, line.seq, line.hash)
 
 
 def entry_of(line: Line) -> Entry:
-    """What *line* says.
+    """Return the content of *line*.
 
     Raises:
-        LedgerBroken: it is no line of ours.
+        LedgerBroken: it cannot be parsed.
     """
     try:
         _, _, time, kind, reservation, detail, *rest = line.body.split("\t")
@@ -150,12 +152,12 @@ def entry_of(line: Line) -> Entry:
 
 
 def canonical(value: Mapping[str, Any]) -> str:
-    """JSON in one form only: sorted, ASCII, no spaces. It holds no tab and no line break."""
+    """Return *value* as JSON in one form only: sorted, ASCII, no spaces, so that it has no tab and no line break."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def settings_text(account: Account) -> str:
-    """*account* as canonical JSON; numbers are text, so that no reader makes floats of them."""
+    """Return the settings of *account* as canonical JSON; numbers are text, so that they are never read as floats."""
     limit = Amount.of(account.limit)
     units = account.units
     return canonical(
@@ -176,7 +178,7 @@ def settings_text(account: Account) -> str:
 
 
 def account_of(text: str) -> Account:
-    """The account that *text*, from `settings_text`, describes."""
+    """Return the account that `settings_text` wrote."""
     read = json.loads(text)
     units, share = read["units"], read.get("share")
     return Account(
@@ -192,7 +194,7 @@ def account_of(text: str) -> Account:
 
 
 def period_of(text: str) -> Period:
-    """The period that *text* describes: "forever", "sliding 30", "month Europe/Berlin"."""
+    """Parse a period: "forever", "sliding 30", "month Europe/Berlin"."""
     kind, _, rest = text.partition(" ")
     if kind == "forever":
         return Forever()
@@ -202,7 +204,7 @@ def period_of(text: str) -> Period:
 
 
 def _share_text(share: Share | None) -> dict[str, list[str]]:
-    """Nothing for an account that is not split, so that its text is what it always was."""
+    """Return the share, for an account that is split."""
     if share is None:
         return {}
     total = Amount.of(share.total)
@@ -220,5 +222,5 @@ def _period_text(period: Period) -> str:
 
 
 def transfer_detail(peer: str, number: int, amount: Amount) -> dict[str, Any]:
-    """What a ledger line says of a transfer."""
+    """Return what a ledger line says of a transfer."""
     return {"transfer": {"peer": peer, "number": str(number), "rho": str(amount.rho), "delta": str(amount.delta)}}

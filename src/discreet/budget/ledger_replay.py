@@ -1,6 +1,6 @@
-"""What the ledger alone says: all lines of all chains, checked and added up. Pure.
+"""Replay of the ledger: all lines of all chains, checked and added up. Pure.
 
-It keeps what does not grow with time, and about 300 bytes for each stored release.
+Its memory does not grow with time, except for about 300 bytes for each stored release.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _EVENTS = {event.value: event for event in Event}
 
 @dataclass(slots=True)
 class ReplayedAccount:
-    """How an account's buckets went.
+    """An account and its buckets.
 
     Args:
         settings: its settings as text, as they are now.
         bucket: number of the open one.
         end_us: when it ends.
-        closed: number and end of those that were closed and still count.
+        closed: number and end of the closed ones that still count.
     """
 
     settings: str
@@ -48,24 +48,24 @@ class ReplayedAccount:
 
     @property
     def counting(self) -> list[int]:
-        """Numbers of all buckets that count, oldest first."""
+        """The numbers of all buckets that count, oldest first."""
         return [number for number, _ in self.closed] + [self.bucket]
 
 
 def follow(
     accounts: dict[str, ReplayedAccount], closed: list[tuple[int, int]], kind: str, time_us: int, detail: dict[str, Any]
 ) -> None:
-    """A bucket opens, or settings change.
+    """Open a bucket, or change settings.
 
     Args:
-        accounts: of all accounts, where that is put in.
+        accounts: by name, where the change is made.
         closed: number and end of all buckets of the account that were ever closed, where the next one is added.
         kind: of the line.
         time_us: of the line.
-        detail: what the line says.
+        detail: of the line.
 
     Raises:
-        ValueError: that cannot be.
+        ValueError: it cannot follow on the lines before.
     """
     settings = canonical(detail["account"])
     account = account_of(settings)
@@ -88,18 +88,18 @@ def follow(
 
 @dataclass(slots=True)
 class Transfers:
-    """What the ledger says of the transfers of a store, line by line; the versions that others know are not in it.
+    """The transfers of a store, without the versions of settings that others know.
 
     Attributes:
         outgoing: by account and other store.
-        incoming: likewise.
+        incoming: by account and other store.
     """
 
     outgoing: dict[tuple[str, str], Outgoing] = field(default_factory=lambda: defaultdict(Outgoing))
     incoming: dict[tuple[str, str], Incoming] = field(default_factory=lambda: defaultdict(Incoming))
 
     def read(self, kind: str, time_us: int, detail: Mapping[str, Any]) -> None:
-        """A line of one of `MOVE_KINDS`.
+        """Add a line of one of `MOVE_KINDS`.
 
         Raises:
             ValueError: it cannot follow on those before.
@@ -131,9 +131,9 @@ class ReplayedRelease:
     """A stored release.
 
     Args:
-        result: SHA-256 of its bytes in hexadecimal, or None if no line says.
+        result: SHA-256 of its bytes in hexadecimal, or None if no line has it.
         cost: what it cost.
-        by: who asked and was answered.
+        by: the accounts that asked and were answered.
     """
 
     result: str | None
@@ -143,7 +143,7 @@ class ReplayedRelease:
 
 @dataclass(slots=True)
 class Verified:
-    """What the ledger says.
+    """What the ledger adds up to.
 
     Args:
         heads: of the chains, by number.
@@ -174,14 +174,14 @@ class Verified:
     transfers: Transfers = field(default_factory=Transfers)
 
     def in_force(self, account: str) -> Tally:
-        """The sum over the buckets of an account that count."""
+        """Return the sum over the buckets of an account that count."""
         total = Tally()
         for bucket in self.accounts[account].counting:
             total += self.tallies.get((account, bucket), Tally())
         return total
 
     def path(self, account: str) -> list[str]:
-        """The account and its parents."""
+        """Return the account and its parents."""
         names, parent = [account], account_of(self.accounts[account].settings).parent
         while parent is not None:
             names.append(parent)
@@ -204,7 +204,7 @@ def _alone(name: str) -> frozenset[str]:
 
 
 class _Reader:
-    """Sums up lines. The loop in `read` is all that happens ten million times, so it is written for speed."""
+    """Adds up lines. The loop in `read` runs ten million times, so it is written for speed."""
 
     def __init__(self) -> None:
         self.sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
@@ -220,7 +220,7 @@ class _Reader:
         }
 
     def read(self, head: Head, lines: Iterable[Line]) -> Head:
-        """The head after *lines*, which follow *head*."""
+        """Add up *lines*, which follow *head*, and return the head after them."""
         sha256, sums, special = hashlib.sha256, self.sums, self.special
         chain, seq, last = head.chain, head.seq, head.hash
         for line in lines:
@@ -254,7 +254,7 @@ class _Reader:
         return Head(chain, seq, last)
 
     def _after(self, kind: str, name: str) -> State | None:
-        """What becomes of a reservation, if something does."""
+        """Return the state of a reservation after a line, if the line changes it."""
         if kind not in KINDS:
             raise _Impossible
         if name == "-":
@@ -278,7 +278,7 @@ class _Reader:
         return after
 
     def _answer(self, fields: list[str], _: State | None) -> None:
-        """Somebody is answered: what, at which price."""
+        """Add an answer and its price."""
         detail = json.loads(fields[5])
         asker, release, result = _alone(detail["by"]), detail["release"], detail.get("result")
         known = self.said.releases.get(release)
@@ -296,13 +296,13 @@ class _Reader:
                 known.cost = cost
 
     def _fail(self, fields: list[str], after: State | None) -> None:
-        """A run ends; it may have failed."""
+        """Add the end of a run, which may have failed."""
         if after is State.FORFEIT:
             name = json.loads(fields[5])["by"]
             self.said.failures[name] = failed(self.said.failures.get(name, ()), int(fields[2]))
 
     def _owe(self, fields: list[str]) -> None:
-        """Something is forfeited, or pays for a retry."""
+        """Add what is forfeited, or pays for a retry."""
         release = json.loads(fields[5])["release"]
         for n in range(6, len(fields), 5):
             if fields[n + 2] == "f":
@@ -318,7 +318,7 @@ class _Reader:
                     del self.said.forfeits[where]
 
     def _act(self, fields: list[str], _: State | None) -> None:
-        """Somebody does something, with a name and a reason; or a bucket opens by itself."""
+        """Add an administrative action, a transfer, or a bucket that opens."""
         kind, detail, said = fields[3], json.loads(fields[5]), self.said
         if isinstance(detail.get("action"), dict):
             act = detail["action"]["id"]
@@ -340,14 +340,14 @@ class _Reader:
 
 
 def replay(chains: Iterable[tuple[int, Iterable[Line]]]) -> Verified:
-    """Read all lines of all chains and sum them up.
+    """Add up all lines of all chains.
 
     Args:
         chains: number and lines of each, from its first line.
 
     Raises:
-        LedgerBroken: a line was changed, moved, removed or added. That lines are missing at the end is for the witness
-            to tell, and for the balances.
+        LedgerBroken: a line was changed, moved, removed or added. Lines that are missing at the end
+            are found by checkpoints, and by comparison with the balances.
     """
     reader = _Reader()
     heads = [reader.read(Head.empty(chain), lines) for chain, lines in chains]
@@ -367,7 +367,7 @@ def replay(chains: Iterable[tuple[int, Iterable[Line]]]) -> Verified:
 
 
 def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers) -> None:
-    """Hold a store's shares against its ledger.
+    """Compare a store's shares with its ledger.
 
     Raises:
         LedgerBroken: they are not what the lines add up to.

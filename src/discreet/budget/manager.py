@@ -1,13 +1,13 @@
-"""The budget manager: many people, many machines, nobody overspends.
+"""The budget manager: queries reserve, run and settle, and no account is overspent.
 
-    admission = manager.reserve(account, release_key, worst)     # or Replay: answer it, nothing else happens
-    manager.start(admission.id)                                  # from here the data may be asked
+    admission = manager.reserve(account, release_key, worst)     # or Replay: return its release, nothing else happens
+    manager.start(admission.id)                                  # from here the data may be queried
     ...                                                          # the engine, the noise
-    settled = manager.settle(admission.id, actual, result)       # answer settled.release.result, not result
+    settled = manager.settle(admission.id, actual, result)       # return settled.release.result, not result
 
 The paper's three calls (Rogers et al. 2021, section 4.2): checkBudget is `check`, updateBudget is `reserve` with
-`settle`, getBudget is `get`. Checking, running and updating, one after the other, lets queries race past each other;
-here the worst case is reserved before, and pays for what was returned after.
+`settle`, getBudget is `get`. With check, run, update in sequence, concurrent queries pass the check together; here the
+worst case is reserved first, and what was returned is paid for afterwards.
 """
 
 from __future__ import annotations
@@ -23,34 +23,30 @@ if TYPE_CHECKING:
 
     from discreet.budget.checkpoints import Checkpointer
     from discreet.budget.ledger_replay import Verified
-    from discreet.budget.model import (
-        Fingerprint,
-        InFlight,
-        Replay,
-        Reservation,
-        Settled,
-    )
+    from discreet.budget.model import Fingerprint, InFlight, Replay, Reservation, Settled
     from discreet.budget.report import Report
     from discreet.budget.stores.store import BudgetStore
     from discreet.values import Cost
 
 
 class BudgetManager:
-    """Budgets in a store.
+    """What a query does with a store of budgets. For everything else callers use the store.
 
-    Methods raise `StoreUnavailable` when the store cannot be asked or cannot write: then no answer may leave. Other
-    errors are those of the store's method of the same name.
+    Methods raise `StoreUnavailable` when the store cannot be reached or cannot write: then no answer may be returned.
 
     Args:
-        store: where they are.
-        ids: makes new names for reservations, unique for ever, such as random 128-bit numbers in hexadecimal.
+        store: of the accounts.
+        ids: makes new ids of reservations, unique for ever, such as random 128-bit numbers in hexadecimal.
         lease_ms: how long a reservation lives if nothing happens to it, from 1 to a day; longer than a query may run.
-        checkpointer: holds the store against its witness; None if there is no witness.
-        computational: True if noise is keyed, so that what is guaranteed rests on cryptography.
+        checkpointer: compares the store with signed checkpoints; None if there are none.
+        computational: True if noise is keyed, so that the guarantee rests on cryptography.
+
+    Attributes:
+        store: as above.
 
     Raises:
-        StoreBehind: the store is older than its witness says.
-        LedgerBroken: what was witnessed is not what the store holds.
+        StoreBehind: the store is older than its last checkpoint.
+        LedgerBroken: the store's lines are not those of the checkpoint.
     """
 
     def __init__(
@@ -66,14 +62,12 @@ class BudgetManager:
             checkpointer.check(store)
         self.store, self._ids, self._lease_ms = store, ids, lease_ms
         self._checkpointer, self._computational = checkpointer, computational
-        self._behind = False  # its witness, so that it must not serve
-
-    # ---------------------------------------------------------------------------------------------- questions
+        self._behind = False  # True if the store must not serve, because it is not that of its checkpoints
 
     def check(self, account: str, worst: Cost) -> Refusal | None:
-        """Whether a claim would fit now: advice, which the next moment may prove wrong; it holds nothing.
+        """Return the refusal that a claim would get now, or None; nothing is held, so that it may change at any time.
 
-        A suspension is not looked at: `get` tells of it (`Balance.suspended_until_us`).
+        A suspension is not considered; see `Balance.suspended_until_us`.
         """
         for member in self.store.path(account):
             balance = self.store.balance(member.id)
@@ -89,11 +83,11 @@ class BudgetManager:
         """Hold the worst case on the account and all its parents, or answer from what is stored.
 
         Args:
-            account: who asks.
+            account: that asks.
             release_key: see `Claim`.
             worst: the most that the answer can cost.
             key: the caller's idempotency key.
-            digest: of the request that came with it.
+            digest: of the request that came with the key.
 
         Raises:
             BudgetRefused: an account on the path falls short; nothing was held.
@@ -102,7 +96,7 @@ class BudgetManager:
             ClockError: a period would begin, and the clock ran ahead.
             UnknownAccount: there is none.
         """
-        self._check_whole()
+        self._check_not_behind()
         claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms)
         admission = self.store.reserve(claim)
         if isinstance(admission, Refusal):
@@ -112,61 +106,57 @@ class BudgetManager:
         return admission
 
     def start(self, reservation: str) -> Reservation:
-        """Say that the data will be asked now: from here on a failure is paid for.
+        """Record that the data will be queried now: from here on a failure is charged.
 
         Raises:
-            LeaseLost: the reservation has ended; ask again.
+            LeaseLost: the reservation has ended; reserve again.
         """
-        self._check_whole()
+        self._check_not_behind()
         return self.store.start(reservation)
 
     def settle(self, reservation: str, actual: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> Settled:
-        """Charge what the answer cost, free the rest and keep the answer.
+        """Charge what the answer cost, free the rest and store the answer.
 
         Args:
-            reservation: its name.
+            reservation: its id.
             actual: what the answer cost, at most the worst case.
             result: the answer's bytes.
             fingerprint: of what the engine returned, or None if the data has no version.
 
         Returns:
-            the answer to give: the stored one, which is another's if somebody was faster.
+            the answer to return to the caller: the stored one, which is another's if that was settled first.
 
         Raises:
-            LeaseLost: the reservation was taken; drop the answer.
+            LeaseLost: the reservation has ended; drop the answer.
             DataChanged: the engine returned something else for this version of the data before; drop the answer, and
                 forfeit.
         """
-        self._check_whole()
+        self._check_not_behind()
         return self.store.settle(reservation, actual, result, fingerprint)
 
     def void(self, reservation: str) -> None:
-        """Give up a reservation whose data was not asked; what it held is free."""
+        """End a reservation before any data was queried; all that it held is free."""
         self.store.void(reservation)
 
     def forfeit(self, reservation: str) -> None:
-        """Give up a run that failed: its worst case stays charged, and pays for a retry of the same release."""
+        """End a run that failed: its worst case stays charged, and pays for a retry of the same release."""
         self.store.forfeit(reservation)
 
-    # ---------------------------------------------------------------------------------------------- accounts
-
     def get(self, account: str) -> Report:
-        """How the account stands."""
+        """Return the balance of the account and what is guaranteed."""
         return report(self.store.balance(account), self._computational)
 
-    # ---------------------------------------------------------------------------------------------- upkeep
-
     def maintain(self) -> int:
-        """What has to happen now and then, say every ten seconds: note the time, end dead reservations, seal.
+        """Record the time, end reservations whose lease is over, write a checkpoint; call it every ten seconds or so.
 
-        If the database was put back under us, by a restore or by promoting a replica that lagged, nothing is answered
-        from here on until it is what its witness knows again.
+        If the database was replaced by an older copy, nothing is answered from here on until it has the lines of its
+        last checkpoint again.
 
         Returns:
-            how many reservations were dead.
+            how many reservations ended.
 
         Raises:
-            StoreBehind: the store lost lines that were witnessed.
+            StoreBehind: the store lost lines that a checkpoint has.
             LedgerBroken: it has others in their place.
         """
         try:
@@ -183,7 +173,7 @@ class BudgetManager:
         return ended
 
     def verify(self) -> Verified:
-        """Check the ledger, all balances against it, and the store against its witness.
+        """Check the ledger, all tables against it, and the store against its last checkpoint.
 
         Raises:
             LedgerBroken: something was changed.
@@ -194,7 +184,6 @@ class BudgetManager:
             self._checkpointer.check(self.store)
         return verified
 
-    def _check_whole(self) -> None:
-        """Raise if the store was last found to be other than its witness says."""
+    def _check_not_behind(self) -> None:
         if self._behind:
-            raise StoreBehind("the store is not what its witness knows, so nothing is answered from it")
+            raise StoreBehind("the store is not that of its last checkpoint, so nothing is answered from it")

@@ -30,7 +30,7 @@ RECORD_LONGEST = 1_000_000
 
 
 def check_name(name: str, what: str) -> None:
-    """Raise unless *name* can stand in the ledger.
+    """Raise unless *name* can be written in the ledger.
 
     Raises:
         InputError: it is empty, too long, or has white space or characters that do not print.
@@ -40,11 +40,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def check_digest(digest: bytes, what: str) -> None:
-    """Raise unless it has 16 to 64 bytes.
-
-    Raises:
-        InputError: it has not.
-    """
+    """Raise `InputError` unless *digest* has 16 to 64 bytes."""
     if not 16 <= len(digest) <= 64:
         raise InputError(f"{what} has from 16 to 64 bytes")
 
@@ -55,10 +51,10 @@ def check_record(kind: str, name: str, text: str | None) -> None:
     Args:
         kind: as `check_name`.
         name: up to 2,000 characters that print, or tabs.
-        text: up to 1,000,000 characters, without the character 0; None for a record that goes.
+        text: up to 1,000,000 characters, without the character 0; None removes the record.
 
     Raises:
-        InputError: it cannot.
+        InputError: a value outside its range.
     """
     check_name(kind, "the kind of a record")
     if not 0 < len(name) <= RECORD_NAME_LONGEST or not name.replace("\t", "").isprintable():
@@ -77,12 +73,12 @@ def _is_unicode(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """An account's limit is only a part of a whole; the other data centres have the rest, see `budget.escrow`.
+    """The limit of an account is a share of a total, of which other data centres have the rest; see `budget.escrow`.
 
     Args:
         total: the limit of all data centres together.
-        home: id of the store in which the account was made, where alone it is altered.
-        version: of all its settings but the limit, from 1; the home counts it up.
+        home: id of the store in which the account was made; only there it can be altered.
+        version: of all its settings but the limit, from 1; the home increments it.
     """
 
     total: Cost
@@ -97,13 +93,13 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class AdminAction:
-    """Who did something to an account or to the store, and why; the ledger keeps both.
+    """An administrative change of an account or the store, with who made it and why, for the ledger.
 
     Args:
         actor: up to 200 printable characters without white space.
         reason: up to 2,000 characters, not empty.
-        id: names the act, unique for ever, or None. An act whose id the ledger has already changes nothing, so that
-            whoever did not hear what became of it may send it again.
+        id: unique for ever, or None. An action whose id the ledger has already changes nothing, so that a client that
+            did not get the answer may repeat it.
     """
 
     actor: str
@@ -115,7 +111,7 @@ class AdminAction:
         if not self.reason.strip() or len(self.reason) > REASON_LONGEST:
             raise InputError(f"a reason has up to {REASON_LONGEST:,} characters and is not empty")
         if self.id is not None:
-            check_name(self.id, "the id of an act")
+            check_name(self.id, "the id of an action")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +131,11 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """A new budget with every month, week (from Monday) or day of a time zone: the paper's way, see `periods.doubled`.
+    """A new limit with every month, week (from Monday) or day of a time zone, as in the paper; see `periods.doubled`.
 
     Args:
         unit: "month", "week" or "day".
-        zone: name of the time zone in which it begins, such as "Europe/Berlin".
+        zone: name of the time zone, such as "Europe/Berlin".
     """
 
     unit: Literal["month", "week", "day"]
@@ -159,7 +155,7 @@ Period: TypeAlias = Sliding | Calendar | Forever
 """When charges stop counting."""
 
 Mode: TypeAlias = Literal["observe", "enforce"]
-"""observe: charges and never refuses, and nothing is guaranteed; enforce: refuses what does not fit."""
+"""observe: charge and never refuse, without a guarantee; enforce: refuse what does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,20 +182,20 @@ class Units:
 
     @property
     def limit(self) -> Cost:
-        """What they are worth: k* epsilon_per^2 / 8 of rho, l* delta_per of delta."""
+        """The limit as a cost: rho = k* epsilon_per^2 / 8, delta = l* delta_per."""
         return Cost.at_most(self.information * self.epsilon_per**2 / 8, self.calls * self.delta_per)
 
 
 LINKEDIN = Units(Fraction(15, 100), Fraction(1, 10**10), 3_000, 30)
-"""What LinkedIn launched with: (34.9, 7e-9) a month by the paper's Theorem 2 at delta' = 1e-9."""
+"""LinkedIn's budget: (34.9, 7e-9) a month by the paper's Theorem 2 at delta' = 1e-9."""
 
 LINKEDIN_CONVERSION = Fraction(1, 10**9)
-"""The delta' that goes with it."""
+"""The delta' of `LINKEDIN`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A budget with a name.
+    """A named budget.
 
     Args:
         id: its name, unique in the store: up to 200 printable characters without white space.
@@ -210,8 +206,8 @@ class Account:
             organisation; None at the end of the path. It never changes.
         period: when charges stop counting.
         mode: observe or enforce.
-        units: for showing balances in LinkedIn's units; None if nobody wants that.
-        share: set if the account is split over data centres: then the limit is that of this one alone.
+        units: in which balances are also shown; None for none.
+        share: of an account that is split over data centres; then the limit is that of this one alone.
 
     Raises:
         InputError: a value outside its range.
@@ -246,7 +242,7 @@ class Account:
         parent: str | None = None,
         period: Period = Forever(),
     ) -> Account:
-        """An account whose releases are (epsilon, delta)-DP together.
+        """Return an account whose releases are (epsilon, delta)-DP together.
 
         Half of delta pays for the conversion, half may be lost by mechanisms (`accounting.calibrate.limit_for`).
         """
@@ -261,39 +257,39 @@ class Account:
         parent: str | None = None,
         period: Period = Calendar("month"),
     ) -> Account:
-        """An account in LinkedIn's units; *conversion* is Theorem 2's delta', what the composition may fail by."""
+        """Return an account in LinkedIn's units; *conversion* is Theorem 2's delta'."""
         return cls(id, units.limit, units.limit.delta + conversion, parent, period, units=units)
 
     @property
     def whole(self) -> Cost:
-        """What may be spent in a period in all data centres; in one alone, unless the account is split."""
+        """The limit of all data centres together."""
         return self.share.total if self.share else self.limit
 
     def limited(self, limit: Cost, delta: Fraction) -> Account:
-        """The account with another limit, of all data centres if it is split, and another total delta."""
+        """Return the account with another limit (of all data centres, if it is split) and total delta."""
         if self.share is None:
             return dataclasses.replace(self, limit=limit, delta=delta)
         return dataclasses.replace(self, share=dataclasses.replace(self.share, total=limit), delta=delta)
 
     @property
     def enforced(self) -> bool:
-        """True if it refuses."""
+        """True if the account refuses what does not fit."""
         return self.mode == "enforce"
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How an account stands.
+    """The balance of an account.
 
     Args:
-        account: whose.
-        used: charged, of what counts now.
+        account: with its settings.
+        used: charges that count now.
         held: reserved.
         forfeited: charged for runs that failed.
         resets_at_us: when some charge stops counting, or None if none will.
         time_us: of the database, when it was read.
         as_of: sequence number of the last ledger line before.
-        suspended_until_us: until when it is refused whatever it asks, or None.
+        suspended_until_us: until when all its claims are refused, or None.
     """
 
     account: Account
@@ -307,12 +303,12 @@ class Balance:
 
     @property
     def spent(self) -> Cost:
-        """All that counts against the limit."""
+        """The sum that counts against the limit."""
         return self.used + self.held + self.forfeited
 
     @property
     def remaining(self) -> Cost:
-        """What a claim may still hold; nothing if the limit was lowered below what is spent."""
+        """What a claim can still hold; nothing if the limit was lowered below what is spent."""
         limit, spent = self.account.limit, self.spent
         return Cost(max(limit.rho - spent.rho, Fraction(0)), max(limit.delta - spent.delta, Fraction(0)))
 
@@ -333,16 +329,16 @@ LEASE_MOST_MS = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A question's wish to spend, worst case.
+    """A request to hold the worst-case cost of a query.
 
     Args:
-        reservation: a new name for it, unique for ever. The same claim may be sent again when nobody knows what became
-            of it: a store answers a name that it knows as it did the first time.
-        account: who asks; its parents are charged too.
-        release_key: names the answer: the canonical question with all parameters, the mechanism and the version of the
+        reservation: a new id, unique for ever. A claim whose answer was lost may be sent again: a store answers a known
+            id as it did the first time.
+        account: that asks; its parents are charged too.
+        release_key: names the answer: the canonical query with all parameters, the mechanism and the version of the
             data, keyed and hashed; 16 to 64 bytes.
         worst: the most that the answer can cost; the same for the same release key.
-        key: the caller's idempotency key, or None; it is the account's own.
+        key: the caller's idempotency key, or None; each account has keys of its own.
         digest: of the request that came with the key; up to 64 bytes.
         lease_ms: how long the reservation lives if nothing happens to it, from 1 to a day.
     """
@@ -356,7 +352,7 @@ class Claim:
     lease_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        check_name(self.reservation, "the name of a reservation")
+        check_name(self.reservation, "the id of a reservation")
         check_digest(self.release_key, "a release key")
         if self.key is not None:
             check_name(self.key, "an idempotency key")
@@ -371,8 +367,8 @@ class Hold:
     """What a reservation holds of one account on its path.
 
     Args:
-        account: whose.
-        bucket: the number of the account's bucket that it is charged to, now and when it is settled.
+        account: its name.
+        bucket: the number of the account's bucket that is charged, now and at settlement.
         amount: what is held; nothing if the account has paid for the release already.
         funded: the part of it that came out of a forfeit, and goes back to it if the reservation is voided.
     """
@@ -389,12 +385,12 @@ class Reservation:
 
     Args:
         id: as in the claim.
-        account: who asks.
+        account: that asks.
         release_key: as in the claim.
         worst: as in the claim.
         holds: one for each account on the path, that of the asking account first.
-        state: of `discreet.budget.states`.
-        lease_until_us: when it is taken away if nothing happens.
+        state: see `discreet.budget.states`.
+        lease_until_us: when it expires if nothing happens.
     """
 
     id: str
@@ -408,12 +404,12 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class StoredRelease:
-    """An answer, kept with its price: it is replayed, never computed again.
+    """A stored answer with its cost: it is replayed, never computed again.
 
     Args:
         release_key: as in the claim.
         result: the exact bytes answered.
-        cost: what it cost whom it was first answered to.
+        cost: what it cost the first account that got it.
         time_us: when it was settled.
     """
 
@@ -425,10 +421,10 @@ class StoredRelease:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The answer was there already.
+    """The answer to a claim whose release is stored.
 
     Args:
-        release: what to answer.
+        release: to return.
         charged: what the asking account paid just now: nothing if it had paid before.
     """
 
@@ -438,7 +434,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An account on the path cannot pay the worst case. It depends on nothing but limits, charges and that worst case.
+    """An account on the path cannot hold the worst case; this depends on limits, charges and that worst case only.
 
     Args:
         account: the first on the path that falls short.
@@ -455,11 +451,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Too many runs of the asking account failed after the data was asked: it is refused whatever it asks.
+    """Too many runs of the asking account failed after the data was queried: all its claims are refused.
 
     Args:
-        account: that asked.
-        until_us: when it may ask again, if no officer lifts it before.
+        account: that asks.
+        until_us: when the suspension ends, if it is not lifted before.
     """
 
     account: str
@@ -468,11 +464,11 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A reservation with the same idempotency key is under way: wait for it, or tell the caller to (409).
+    """A reservation with the same idempotency key is under way: wait for it, or refuse with 409.
 
     Args:
-        reservation: its name.
-        lease_until_us: when it will have ended, one way or another.
+        reservation: its id.
+        lease_until_us: when it will have ended.
     """
 
     reservation: str
@@ -488,7 +484,7 @@ class Settled:
     """A reservation that was settled.
 
     Args:
-        release: what to answer. If somebody was faster, these are her bytes, not the caller's.
+        release: to return. If another reservation was settled first, it is that one's, not the caller's.
         charged: what the asking account paid.
     """
 
@@ -515,10 +511,10 @@ class Paid:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What an engine returned, so that a store notices data that changes under one version.
+    """A digest of what an engine returned, by which a store detects data that changes within one version.
 
     Args:
-        head_key: names what was asked of the engine, in this version of the data; keyed and hashed, 16 to 64 bytes.
+        head_key: names the request to the engine and the version of the data; keyed and hashed, 16 to 64 bytes.
         digest: of what it returned; keyed and hashed, 16 to 64 bytes.
     """
 

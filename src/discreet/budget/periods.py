@@ -31,7 +31,7 @@ NEVER_US = 2**62
 """The end of a bucket that has none."""
 
 GUARD_US = 2 * DAY_US
-"""How far the clock may run ahead of the last time seen before an officer has to confirm it."""
+"""How far the clock may run ahead of the last time seen before it has to be confirmed."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_YEAR = 9_990  # calendars of the standard library end with the year 9999
@@ -43,7 +43,7 @@ class Clock:
 
     Args:
         raw_us: what the database says.
-        seen_us: the latest time that any transaction or heartbeat took for right.
+        seen_us: the latest time that a transaction or heartbeat accepted.
         guard_us: see `GUARD_US`.
     """
 
@@ -58,14 +58,14 @@ class Clock:
 
     @property
     def now_us(self) -> int:
-        """What counts as now for leases and ledger lines, and what is recorded as seen.
+        """The time of leases and ledger lines, which is recorded as seen.
 
-        Never before what was seen; and as long as the clock is ahead without an officer's word, time stands still.
+        It is never before what was seen; as long as the clock is ahead and not confirmed, it stands still.
         """
         return self.seen_us if self.ahead else max(self.raw_us, self.seen_us)
 
     def opening(self, end_us: int) -> bool:
-        """True if a bucket that ends at *end_us* is over, so that the next one opens.
+        """Return True if a bucket that ends at *end_us* is over, so that the next one opens.
 
         Raises:
             ClockError: it is, but only by a clock that ran ahead.
@@ -78,7 +78,7 @@ class Clock:
 
 
 def bucket_end(period: Period, now_us: int) -> int:
-    """When the bucket that is open at *now_us* ends: the first moment that no longer belongs to it.
+    """Return when the bucket that is open at *now_us* ends: the first moment that no longer belongs to it.
 
     Raises:
         InputError: the zone is not known here, or the time is beyond the calendar.
@@ -95,7 +95,7 @@ def bucket_end(period: Period, now_us: int) -> int:
 
 
 def counts(period: Period, end_us: int, now_us: int) -> bool:
-    """True if charges of a closed bucket, made before *end_us*, still count at *now_us*."""
+    """Return True if charges of a closed bucket, made before *end_us*, still count at *now_us*."""
     match period:
         case Sliding(days):
             return end_us + days * DAY_US > now_us
@@ -108,7 +108,7 @@ def counts(period: Period, end_us: int, now_us: int) -> bool:
 
 
 def stops_us(period: Period, end_us: int, now_us: int) -> int | None:
-    """When charges of a bucket that counts stop counting; None if never.
+    """Return when charges of a bucket that counts stop counting; None if never.
 
     Args:
         period: of the account.
@@ -127,7 +127,7 @@ def stops_us(period: Period, end_us: int, now_us: int) -> int | None:
 
 
 def doubled(period: Period) -> int:
-    """How many limits a window as long as the period can hold: 2 for Calendar, else 1.
+    """Return how many limits a window as long as the period can hold: 2 for Calendar, else 1.
 
     With 30-day data an analyst can spend a monthly limit on the 31st and the next on the 1st, on nearly the same rows;
     LinkedIn's published 34.9 is 54.3 then. That is for data kept no longer than the period.
@@ -136,7 +136,7 @@ def doubled(period: Period) -> int:
 
 
 def check_period(period: Period) -> None:
-    """Raise unless it can be kept here.
+    """Raise unless the period can be computed here.
 
     Raises:
         InputError: the time zone is not known.
@@ -154,7 +154,7 @@ def _zone(name: str) -> zoneinfo.ZoneInfo:
 
 
 def _calendar(period: Calendar, now_us: int) -> tuple[int, int]:
-    """First moment of the calendar period around *now_us*, and of the next."""
+    """Return the first moment of the calendar period around *now_us*, and of the next."""
     zone = _zone(period.zone)
     moment = _EPOCH + timedelta(microseconds=now_us)
     if moment.year > _LATEST_YEAR:
@@ -178,6 +178,6 @@ def _next(period: Calendar, first: date) -> date:
 
 
 def _moment(day: date, zone: zoneinfo.ZoneInfo) -> int:
-    """The first moment of *day* in *zone*."""
+    """Return the first moment of *day* in *zone*."""
     local = datetime(day.year, day.month, day.day, tzinfo=zone)
     return (local.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""How an account stands, in all the words that people use for it. Pure."""
+"""The balance of an account as epsilons, units and guarantees. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class UnitsReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How an account stands.
+    """The balance of an account, with what follows from it.
 
     Args:
         balance: exactly.
@@ -66,7 +66,7 @@ class Report:
 
 
 def report(balance: Balance, computational: bool = False) -> Report:
-    """*balance* in all words.
+    """Return the report of *balance*.
 
     Args:
         balance: of the account.
@@ -89,14 +89,14 @@ def report(balance: Balance, computational: bool = False) -> Report:
 
 
 def guarantee(account: Account, spent: Cost, computational: bool = False) -> Guarantee | None:
-    """What holds for all releases of *account* in any window as long as its period.
+    """Return what holds for all releases of *account* in any window as long as its period.
 
     A calendar period is counted twice: a window can hold the end of one and the beginning of the next. What was charged
-    beyond the limit (it was lowered, or an officer charged) counts too. Of an account that is split it is said of all
-    data centres; what was charged beyond its share in another one is for that one to say.
+    beyond the limit (it was lowered, or charged by hand) counts too. For an account that is split it covers all
+    data centres; what was charged beyond the share of another one is reported there.
 
     Args:
-        account: whose.
+        account: with its settings.
         spent: what counts now.
         computational: see `report`.
     """
@@ -108,7 +108,7 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
 
 
 def published(account: Account, spent: Cost) -> SystemBound | None:
-    """The same by Theorem 2 of Rogers et al. 2021, for accounts with the limit of their units.
+    """Return the same by Theorem 2 of Rogers et al. 2021, for accounts with the limit of their units.
 
     Without its shortcut for a handful of steps, the sum of their epsilons: Gaussian noise has no epsilon of its own.
     """
@@ -133,7 +133,7 @@ def _units(balance: Balance) -> UnitsReport | None:
     information, calls = units_of_cost(spent, units.epsilon_per, per_call or _ANYTHING)
     return UnitsReport(
         information,
-        calls if per_call else 0,  # where calls are free, nobody counts them
+        calls if per_call else 0,  # calls that cost nothing are not counted
         math.floor(left.rho / (units.epsilon_per**2 / 8)),
         math.floor(left.delta / per_call) if per_call else 0,
     )

@@ -1,4 +1,4 @@
-"""What a claim holds, what a reservation pays, what an officer gives back. Pure: a store fetches, asks, writes."""
+"""What a claim holds, what a reservation pays, what may be refunded. Pure: the stores read and write."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 REFUND_SHARE = Fraction(1, 10)
-"""Officers may give back so much of an account's limit, in the buckets that count."""
+"""The part of an account's limit that may be refunded in the buckets that count."""
 
 FAILURES_MOST = 5
-"""So many failed runs within `SUSPENSION_US`, and the account is suspended."""
+"""Failed runs within `SUSPENSION_US` after which an account is suspended."""
 
 SUSPENSION_US = DAY_US
 """How long a failed run counts towards a suspension."""
@@ -26,7 +26,7 @@ SUSPENSION_US = DAY_US
 
 @dataclass(frozen=True, slots=True)
 class AccountState:
-    """How an account on the path stands when a claim arrives; buckets that are over have been closed.
+    """What a claim is decided by, of an account on its path; buckets that are over have been closed.
 
     Args:
         account: its name.
@@ -63,7 +63,7 @@ class Shortfall:
 
 
 def admit(path: Iterable[AccountState], worst: Amount) -> tuple[Hold, ...] | Shortfall:
-    """What a claim holds on each account of its path: all or nothing.
+    """Return what a claim holds on each account of its path, or the first account that falls short.
 
     An account that has paid for the release holds nothing. A forfeit of the same release pays first, wholly: holding
     more than the worst case of a retry would be safe, holding less would refund a failure.
@@ -83,12 +83,12 @@ def admit(path: Iterable[AccountState], worst: Amount) -> tuple[Hold, ...] | Sho
 
 
 def held(hold: Hold) -> Tally:
-    """The change of the hold's bucket when it is made; the forfeit that funds it is taken from its own bucket."""
+    """Return the change of a hold's bucket when it is made; its forfeit is taken out of its own bucket."""
     return Tally(held=hold.amount)
 
 
 def settled(hold: Hold, actual: Amount, paid: bool) -> Tally:
-    """The change of the hold's bucket when the reservation is settled.
+    """Return the change of a hold's bucket when the reservation is settled.
 
     Args:
         hold: of the account.
@@ -106,7 +106,7 @@ def settled(hold: Hold, actual: Amount, paid: bool) -> Tally:
 
 
 def ended(hold: Hold, state: State) -> Tally:
-    """The change of the hold's bucket when the reservation ends as VOID or FORFEIT.
+    """Return the change of a hold's bucket when the reservation ends as VOID or FORFEIT.
 
     A void gives back to the forfeit what came out of it: otherwise a retry that is voided would refund a failure.
     """
@@ -117,23 +117,23 @@ def ended(hold: Hold, state: State) -> Tally:
 
 
 def forfeit_of(hold: Hold, state: State) -> Amount:
-    """What `ended` leaves for a retry of the same release."""
+    """Return what `ended` leaves for a retry of the same release."""
     return hold.funded if state is State.VOID else hold.amount
 
 
 def failed(failures: Sequence[int], now_us: int) -> tuple[int, ...]:
-    """When the last runs of an account failed, with one that fails at *now_us*; as many as matter."""
+    """Return when the last runs failed, with one that fails at *now_us*; at most `FAILURES_MOST`."""
     return (*failures, now_us)[-FAILURES_MOST:]
 
 
 def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
-    """Until when an account may claim nothing, or None if it may.
+    """Return until when an account is suspended, or None.
 
-    What a run fails by may depend on the data, and failing is no differentially private answer (`states`): who pays for
-    it could still fail often, on purpose.
+    Whether a run fails may depend on the data, and is not covered by differential privacy (`states`): failures are
+    charged, and their number is bounded here.
 
     Args:
-        failures: when its last runs failed after the data was asked, oldest first; at most `FAILURES_MOST`.
+        failures: when its last runs failed after the data was queried, oldest first; at most `FAILURES_MOST`.
         now_us: the time.
     """
     if len(failures) < FAILURES_MOST:
@@ -142,29 +142,29 @@ def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
     return until_us if now_us < until_us else None
 
 
-def check_refund(limit: Amount, standing: Tally, amount: Amount) -> None:
-    """Raise unless an officer may give back *amount*.
+def check_refund(limit: Amount, tally: Tally, amount: Amount) -> None:
+    """Raise unless *amount* may be refunded.
 
     Args:
         limit: of the account.
-        standing: of all its buckets that count.
+        tally: of all its buckets that count.
         amount: neither part negative.
 
     Raises:
         InputError: more than is used, or more than the share of the limit that may be given back.
     """
-    if not amount.within(standing.used):
+    if not amount.within(tally.used):
         raise InputError("a refund cannot be more than what is used")
     cap = Amount(
         limit.rho * REFUND_SHARE.numerator // REFUND_SHARE.denominator,
         limit.delta * REFUND_SHARE.numerator // REFUND_SHARE.denominator,
     )
-    if not (standing.refunded + amount).within(cap):
+    if not (tally.refunded + amount).within(cap):
         raise InputError(f"refunds cannot be more than {REFUND_SHARE} of the limit in a period")
 
 
 def refunded(buckets: Iterable[tuple[int, Amount]], amount: Amount) -> list[tuple[int, Amount]]:
-    """What a refund takes from which bucket.
+    """Return what a refund takes from which bucket.
 
     Args:
         buckets: number and used amount of each that counts, oldest first: what is taken there stops counting soonest
@@ -183,5 +183,5 @@ def refunded(buckets: Iterable[tuple[int, Amount]], amount: Amount) -> list[tupl
 
 
 def _fits(needed: Amount, left: Amount) -> bool:
-    """True if each part that is needed is left: an overdrawn account still pays nothing."""
+    """Return True if each part that is needed is left: nothing always fits, also in an overdrawn account."""
     return (needed.rho <= 0 or needed.rho <= left.rho) and (needed.delta <= 0 or needed.delta <= left.delta)

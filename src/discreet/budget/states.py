@@ -1,11 +1,11 @@
-"""What may become of a reservation. A table; whatever is not in it raises and changes nothing.
+"""The states of a reservation, as a table. An event that is not in it raises and changes nothing.
 
     HELD ── start ──> RUNNING ── settle ──> SETTLED     charged what the answer cost
-      │                  └── forfeit, expire ──> FORFEIT  data was asked: the worst case stays charged
-      └── void, expire ──> VOID                           no data was asked: all is free again
+      │                  └── forfeit, expire ──> FORFEIT  data was queried: the worst case stays charged
+      └── void, expire ──> VOID                           no data was queried: all is free again
 
-From `start` on the engine may see the question, so nobody can know any more that no data was touched: a failed run is
-never refunded, or failing would tell about the data. What was forfeited pays for a retry of the same release.
+From `start` on the engine may see the query, so that it is unknown whether data was read: a failed run is never
+refunded, or failures would reveal data for free. What was forfeited pays for a retry of the same release.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from discreet.errors import InvariantViolated
 
 
 class Event(Enum):
-    """What happens to a reservation; the values are the kinds of ledger entries."""
+    """What happens to a reservation; the values are the kinds of ledger lines."""
 
     START = "start"
     SETTLE = "settle"
@@ -35,10 +35,8 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.RUNNING, Event.FORFEIT): State.FORFEIT,
     (State.RUNNING, Event.EXPIRE): State.FORFEIT,
 }
-"""Everything that may happen."""
 
 TERMINAL = frozenset({State.SETTLED, State.VOID, State.FORFEIT})
-"""Nothing happens to these any more."""
 
 REACHED = {
     Event.START: State.RUNNING,
@@ -46,12 +44,12 @@ REACHED = {
     Event.VOID: State.VOID,
     Event.FORFEIT: State.FORFEIT,
 }
-"""Where an event leads that a caller asks for. Asked again in that state it has happened already: a caller who never
-heard the answer may repeat it, and nothing changes."""
+"""The state that a requested event leads to. Requested again in that state, the event has happened already, and nothing
+changes: a caller may repeat a request whose answer was lost."""
 
 
 def transition(state: State, event: Event) -> State:
-    """The state after *event*.
+    """Return the state after *event*.
 
     Raises:
         InvariantViolated: it cannot happen in *state*.
@@ -63,7 +61,7 @@ def transition(state: State, event: Event) -> State:
 
 
 def requested(state: State, event: Event) -> State:
-    """The state after a caller requested *event*; *state* itself if it had happened already.
+    """Return the state after a caller requested *event*; *state* itself if it had happened already.
 
     Raises:
         LeaseLost: the reservation ended in another way: the caller is too late.

@@ -1,4 +1,4 @@
-"""What stores hold of budgets that are split over them, and whether it adds up. Pure, but for the port `ShareStore`."""
+"""The shares that stores hold of split budgets, and whether they add up. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An account as a store has it, with all that it gave to other stores and took from them.
+    """An account in a store, with what it gave to other stores and took from them.
 
     Args:
         account: with its share, or without one if it was never split.
-        spent: what counts against its limit; what has stopped counting since somebody asked last may still be in it.
+        spent: what counts against its limit, as of the last transaction of the account.
         outgoing: by the id of the other store.
-        incoming: likewise.
+        incoming: by the id of the other store.
     """
 
     account: Account
@@ -49,7 +49,7 @@ class Holding:
 
 
 def in_flight(stores: Mapping[str, Holding]) -> Amount:
-    """What left one store and has not arrived in another, of one account.
+    """Return what left one store and has not arrived in another, of one account.
 
     Args:
         stores: by their ids. What goes to a store that is not among them is in flight.

@@ -6,10 +6,10 @@
        <--- receipt, as often as the transfer comes ----
     donor       the transfer forgotten                    one transaction, "delivered"
 
-A data centre spends out of its own share and asks nobody, so that one that is cut off goes on until its share is spent
-(escrow: O'Neil, ACM TODS 11(4), 1986). Between two stores an account has one transfer at a time, and they are numbered:
-what is lost is sent again, what comes twice or late has a number that was seen. A transfer can strand budget while its
-recipient is away; nothing can make any.
+A data centre spends its own share without asking the others, so that one that is cut off continues until its share is
+spent (escrow: O'Neil, ACM TODS 11(4), 1986). Between two stores an account has one transfer at a time, and they are
+numbered: what is lost is sent again, and what arrives twice or late has a known number. A transfer can strand budget
+while its recipient cannot be reached; it can never create any.
 
 A recipient that cannot have it (it has another account of that name) remembers the number and says "decline"; then the
 donor takes the amount back ("return").
@@ -61,7 +61,7 @@ class Transfer:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The transfer's name."""
         return f"{self.donor}/{self.recipient}/{self.terms.id}/{self.number}"
 
 
@@ -135,7 +135,7 @@ class Verdict(Enum):
 
 
 def sent(outgoing: Outgoing, amount: Amount, left: Amount, now_us: int) -> Outgoing:
-    """After giving *amount* out of what is *left*.
+    """Return the state after *amount* was given out of what is *left*.
 
     Raises:
         InvariantViolated: one is pending, or it is more than what is left.
@@ -148,7 +148,7 @@ def sent(outgoing: Outgoing, amount: Amount, left: Amount, now_us: int) -> Outgo
 
 
 def heard(outgoing: Outgoing, receipt: Receipt, version: int) -> tuple[Outgoing, Amount]:
-    """After a receipt, and what comes back to the donor's limit.
+    """Return the state after a receipt, and what returns to the donor's limit.
 
     Args:
         outgoing: to the store whose receipt it is.
@@ -173,7 +173,7 @@ def heard(outgoing: Outgoing, receipt: Receipt, version: int) -> tuple[Outgoing,
 def judge(
     transfer: Transfer, own: Account | None, incoming: Incoming, now_us: int, *, here: str, parent_is_here: bool
 ) -> Verdict:
-    """What the recipient does.
+    """Return what the recipient does with a transfer.
 
     Args:
         transfer: what arrived.
@@ -199,12 +199,12 @@ def judge(
 
 
 def taken(incoming: Incoming, transfer: Transfer) -> Incoming:
-    """After taking *transfer*, which `judge` allowed."""
+    """Return the state after taking *transfer*, which `judge` allowed."""
     return Incoming(transfer.number, True, incoming.received + transfer.amount)
 
 
 def declined(incoming: Incoming, transfer: Transfer) -> Incoming:
-    """After declining *transfer*: it will never be taken."""
+    """Return the state after declining *transfer*, which will never be taken."""
     return Incoming(transfer.number, False, incoming.received)
 
 
@@ -212,28 +212,28 @@ def declined(incoming: Incoming, transfer: Transfer) -> Incoming:
 
 
 def split(account: Account, here: str) -> Account:
-    """*account* of the store *here* as one that may be split; as it is if it is already."""
+    """Return *account* of the store *here* with a share, so that it can be split; unchanged if it has one."""
     return account if account.share else dataclasses.replace(account, share=Share(account.limit, here, 1))
 
 
 def resized(account: Account, change: Amount) -> Account:
-    """*account* with a share that is larger by *change*, or smaller."""
+    """Return *account* with a limit that is larger by *change*, which may be negative."""
     return dataclasses.replace(account, limit=(Amount.of(account.limit) + change).cost)
 
 
 def opened(terms: Account) -> Account:
-    """The account that a recipient opens which has none of that name: with nothing to spend yet."""
+    """Return the account that a recipient without one opens: with nothing to spend yet."""
     return dataclasses.replace(terms, limit=Cost())
 
 
 def adopted(own: Account, terms: Account) -> Account:
-    """*own* with the settings of *terms* if those are newer; the limit stays."""
+    """Return *own* with the settings of *terms* if those are newer; the limit stays."""
     newer = own.share is not None and terms.share is not None and terms.share.version > own.share.version
     return dataclasses.replace(terms, limit=own.limit) if newer else own
 
 
 def altered(before: Account, wanted: Account, spent: Amount, here: str) -> Account:
-    """What an officer's wish makes of an account that is split.
+    """Return an account after an administrator altered it.
 
     Args:
         before: the account.
@@ -269,7 +269,7 @@ def altered(before: Account, wanted: Account, spent: Amount, here: str) -> Accou
 
 
 def _same_account(own: Account, terms: Account) -> bool:
-    """True if *terms* are of the account *own*, and if they are as old say the same."""
+    """Return True if *terms* are of the account *own*, and equal if they have the same version."""
     if own.share is None or terms.share is None or own.share.home != terms.share.home or own.parent != terms.parent:
         return False
     return own.share.version != terms.share.version or _terms(own) == _terms(terms)

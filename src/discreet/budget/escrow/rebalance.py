@@ -1,8 +1,8 @@
-"""When shares of a budget move between data centres, and how much. Pure; run by upkeep, never in the way of a query.
+"""When shares of a budget move between data centres, and how much. Pure; run in the background, never during a query.
 
-Who is short asks, and whoever has plenty gives half of the difference: afterwards both have the same, so that nothing
-moves back before three quarters of it are spent. A question that was refused for want of a share is a better reason:
-then what it needs is given, by everybody who has refused nobody themselves, so that no crumbs stay behind.
+A data centre that is short asks, and one with much more gives half of the difference: afterwards both have the same, so
+that nothing moves back before three quarters of it are spent. For a query that was refused for want of a share, every
+data centre that has refused none gives what is needed, so that small remainders are used, too.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from discreet.budget.fixed_point import NOTHING, Amount
 
 SHORT = 4
-"""Who has left less than this part of what another has left is short."""
+"""A data centre is short that has left less than this part (1 / SHORT) of its share, or of what another has left."""
 
 CRUMB = 1024
-"""Parts of the total: less than one of them is not moved, unless a question needs it."""
+"""Less than this part (1 / CRUMB) of the total is not moved, unless a query needs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a data centre that is short tells the others.
+    """What a data centre that is short sends to the others.
 
     Args:
-        account: whose share.
+        account: that is short.
         left: of its limit; negative if it is overdrawn.
         need: the largest worst case that was refused of late; nothing if none was.
     """
@@ -34,12 +34,12 @@ class Ask:
 
 
 def is_short(left: Amount, limit: Amount, total: Amount, need: Amount = NOTHING) -> bool:
-    """True if it is worth asking: a question was refused, or most of the share is spent.
+    """Return True if a query was refused, or most of the share is spent.
 
     Args:
         left: of the share.
         limit: the share.
-        total: of all data centres; a part that is nothing there is nobody's.
+        total: of all data centres; a part that is 0 there is not considered.
         need: see `Ask`.
     """
     if need and not need.within(left):
@@ -49,7 +49,7 @@ def is_short(left: Amount, limit: Amount, total: Amount, need: Amount = NOTHING)
 
 
 def gift(ask: Ask, left: Amount, total: Amount, need: Amount = NOTHING) -> Amount:
-    """What the asked data centre gives.
+    """Return what the asked data centre gives.
 
     Args:
         ask: of the other one.
@@ -65,7 +65,7 @@ def gift(ask: Ask, left: Amount, total: Amount, need: Amount = NOTHING) -> Amoun
 
 
 def first_gift(left: Amount, total: Amount, centres: int) -> Amount:
-    """What a data centre that has no share yet gets from the account's home: an equal part of the total.
+    """Return what a data centre without a share gets from the account's home: an equal part of the total.
 
     Args:
         left: at home.
@@ -76,7 +76,7 @@ def first_gift(left: Amount, total: Amount, centres: int) -> Amount:
 
 
 def _part(left: int, other: int, wanted: int, total: int) -> int:
-    """Of rho or of delta."""
+    """Return what is given of rho or of delta."""
     half = min((left - other) // 2, left)
     if other * SHORT >= left or half * CRUMB < total:
         half = 0

@@ -1,4 +1,4 @@
-"""What a store of budgets does, for both databases; a store says how a transaction is run and how tables are read."""
+"""The base class of budget stores: everything but how a transaction is run and how tables are read."""
 
 from __future__ import annotations
 
@@ -100,20 +100,21 @@ class BudgetStore(ABC):
     # ---------------------------------------------------------------------------------------------- claims
 
     def reserve(self, claim: Claim) -> Admission:
-        """Hold the worst case on every account of the path, or answer from what is there.
+        """Hold the worst case on every account of the path, or answer from what is stored.
 
         In this order:
 
-        1. the reservation's name is known: as the first time (`Reservation` in its present state, or `Replay`);
+        1. the reservation's id is known: as the first time (`Reservation` in its present state, or `Replay`);
         2. the idempotency key is known with another digest: `KeyReused`; with the same: `InFlight` while its
            reservation is HELD or RUNNING, and `Replay`, charged nothing, if the account has paid for the release that
            it came with last, even where that is not the claim's; otherwise go on;
         3. the asking account has paid for the release: `Replay`, charged nothing;
-        4. the asking account enforces, and too many of its runs failed lately (`rules.suspended_until`): `Suspension`,
-           with a ledger line;
+        4. the asking account enforces, and too many of its runs failed lately (`rules.suspended_until_us`):
+           `Suspension`, with a ledger line;
         5. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
-        6. the release is stored: `Replay`, the asking account charged what it cost (step 5 asked for the worst case, so
-           that a refusal tells nothing about a release not yet paid for), shared accounts that paid before nothing;
+        6. the release is stored: `Replay`, the asking account charged what it cost (step 5 requires room for the worst
+           case, so that a refusal reveals nothing about a release not yet paid for), shared accounts that paid before
+           nothing;
         7. `Reservation`, HELD. What an account forfeited for this release key, in a bucket that still counts, pays
            first. An account that has paid for this release key holds nothing.
 
@@ -124,7 +125,7 @@ class BudgetStore(ABC):
         return self.write(lambda transaction: operations.reserve(transaction, claim), repeat=True)
 
     def start(self, reservation: str) -> Reservation:
-        """HELD to RUNNING: from here the data may be asked. The lease begins again.
+        """Change HELD to RUNNING: from here on the data may be queried. The lease begins again.
 
         Raises:
             LeaseLost: it has ended, or its lease is over.
@@ -132,15 +133,15 @@ class BudgetStore(ABC):
         return self.write(lambda transaction: operations.start(transaction, reservation), repeat=True)
 
     def settle(self, reservation: str, actual: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> Settled:
-        """RUNNING to SETTLED: charge the actual cost, free the rest, keep the bytes; all in one transaction.
+        """Change RUNNING to SETTLED: charge the actual cost, free the rest, store the bytes; all in one transaction.
 
-        The fingerprint is kept too, by its head key, and shown to nobody. If the release was stored meanwhile, its
+        The fingerprint is stored, too, by its head key, and is never returned. If the release was stored meanwhile, its
         bytes and its cost count, not the caller's; an account that has paid for the release pays nothing. Charges go to
-        the buckets of the reservation. After it returns, and not before, may the bytes leave; those that it returned,
-        not others.
+        the buckets of the reservation. Only the bytes that it returned may be sent to the
+        caller, and only after it returned.
 
         Raises:
-            LeaseLost: the reservation was taken: the answer must be dropped.
+            LeaseLost: the reservation has ended: the answer must be dropped.
             DataChanged: the head key is known with another digest; nothing changed, and the caller forfeits.
             InvariantViolated: the actual cost is above the worst case, or it was never started; nothing changed.
         """
@@ -150,16 +151,16 @@ class BudgetStore(ABC):
         )
 
     def void(self, reservation: str) -> None:
-        """HELD to VOID: no data was asked. What a forfeit paid goes back to it, the rest is free.
+        """Change HELD to VOID: no data was queried. What a forfeit paid goes back to it, the rest is free.
 
         Raises:
             LeaseLost: it has ended otherwise.
-            InvariantViolated: it is RUNNING: data may have been asked, so that it can only be forfeited.
+            InvariantViolated: it is RUNNING: data may have been queried, so that it can only be forfeited.
         """
         self.write(lambda transaction: operations.end(transaction, reservation, Event.VOID), repeat=True)
 
     def forfeit(self, reservation: str) -> None:
-        """RUNNING to FORFEIT: what is held stays charged, and pays for a retry of the same release key only.
+        """Change RUNNING to FORFEIT: what is held stays charged, and pays for a retry of the same release key only.
 
         It counts towards a suspension of the asking account, as does a RUNNING reservation that expires.
 
@@ -185,7 +186,7 @@ class BudgetStore(ABC):
     # ---------------------------------------------------------------------------------------------- accounts and time
 
     def create(self, account: Account, action: AdminAction) -> None:
-        """Open an account; its parent exists.
+        """Create an account; its parent must exist.
 
         Raises:
             InputError: there is one of that name already, or no such parent.
@@ -195,11 +196,10 @@ class BudgetStore(ABC):
     def alter(self, account: Account, action: AdminAction, before: Account | None = None) -> None:
         """Change limit, delta, period, mode or units. A limit below what is spent is legal: nothing is left then.
 
-        What was read before and is written back would undo what somebody else changed meanwhile: *before* says what
-        was read.
+        *before* is the account as it was read: writing it back must not undo a change that was made meanwhile.
 
         If the period changes, its open bucket closes now and one of the new period opens; all buckets ever charged are
-        looked at again, so that no change makes charges stop counting that the new period counts.
+        looked at again, so that every charge counts that the new period counts.
 
         Raises:
             InputError: another parent.
@@ -227,7 +227,7 @@ class BudgetStore(ABC):
         self._act(lambda transaction: admin_operations.refund(transaction, account, cost, action), action)
 
     def lift(self, account: str, action: AdminAction) -> None:
-        """End a suspension: what failed until now counts no more towards one. Charges stay."""
+        """End a suspension: past failures count towards none any more. Charges stay."""
         self._act(lambda transaction: admin_operations.lift(transaction, account, action), action)
 
     def refresh(self) -> int:
@@ -251,7 +251,7 @@ class BudgetStore(ABC):
         self._act(lambda transaction: admin_operations.confirm_clock(transaction, action), action)
 
     def note(self, action: AdminAction, detail: Mapping[str, str]) -> None:
-        """Append an administrative act that changes no balance, such as a key that was made. Never a secret.
+        """Append an action that changes no balance, such as a key that was made; never a secret.
 
         Raises:
             InputError: something in *detail* is no text.
@@ -261,7 +261,7 @@ class BudgetStore(ABC):
     # ---------------------------------------------------------------------------------------------- records
 
     def put_record(self, kind: str, name: str, text: str | None, action: AdminAction) -> None:
-        """Keep a text beside the budgets, such as the hash of an API key or a grant, in the place of the one before.
+        """Store a text beside the budgets, such as the hash of an API key or a grant, replacing the one before.
 
         The ledger line is a `note` that holds kind, name and the SHA-256 of the text, never the text.
 
@@ -278,57 +278,57 @@ class BudgetStore(ABC):
         self._act(lambda transaction: admin_operations.put_record(transaction, kind, name, text, action), action)
 
     def record(self, kind: str, name: str) -> str | None:
-        """The text that is kept, or None."""
+        """Return the text of a record, or None."""
         rows = self._rows(statements.RECORD, (kind, name))
         return rows[0][0] if rows else None
 
     def records(self, kind: str) -> list[tuple[str, str]]:
-        """Name and text of all records of a kind, by name (by code point)."""
+        """Return name and text of all records of a kind, by name (by code point)."""
         return [(name, text) for name, text in self._rows(statements.RECORDS, (kind,))]
 
     def records_version(self) -> int:
-        """How often records were put or removed: a cheap read that tells a process to read them again."""
+        """Return how often records were put or removed, by which a process knows when to read them again."""
         ((version,),) = self._rows(statements.RECORDS_VERSION)
         return int(version)
 
     # ---------------------------------------------------------------------------------------------- reading
 
     def path(self, account: str) -> tuple[Account, ...]:
-        """The account and its parents, that account first."""
+        """Return the account and its parents, that account first."""
         return self.read(lambda db: reads.path(db, account))
 
     def account(self, name: str) -> Account:
-        """The account of that name."""
+        """Return the account of that name."""
         return self.path(name)[0]
 
     def accounts(self) -> list[Account]:
-        """All accounts, by name."""
+        """Return all accounts, by name."""
         return [terms_of(settings).account for (settings,) in self._rows(statements.ACCOUNTS)]
 
     def balance(self, account: str) -> Balance:
-        """How the account stands at the time of the database; writes nothing."""
+        """Return the balance at the time of the database; nothing is written."""
         return self.read(lambda db: reads.balance(db, account, self._seen_us, self._guard_us))
 
     def reservation(self, reservation: str) -> Reservation | None:
-        """A reservation by its name."""
+        """Return a reservation, or None."""
         rows = self._rows(statements.GET_RESERVATION, (reservation,))
         row = reservation_row(rows[0]) if rows else None
         return None if row is None else row.reservation
 
     def release(self, release_key: bytes) -> StoredRelease | None:
-        """A stored release, whoever paid for it: for the service itself, not for an account (see `entitled`)."""
+        """Return a stored release, or None, without a check who paid for it (see `entitled`)."""
         rows = self._rows(statements.GET_RELEASE, (release_key,))
         return release_row(rows[0]) if rows else None
 
     def entitled(self, account: str, release_key: bytes) -> bool:
-        """True if the account has paid for the release."""
+        """Return True if the account has paid for the release."""
         return bool(self._rows(statements.ENTITLED, (account, release_key)))
 
     def history(self, account: str, before: int | None = None, most: int = 50) -> list[Paid]:
-        """What the account paid for, newest first.
+        """Return what the account paid for, newest first.
 
         Args:
-            account: whose.
+            account: its name.
             before: the number of the last one of the page before; None for the first page.
             most: at most so many, from 1 to 1,000.
 
@@ -340,11 +340,11 @@ class BudgetStore(ABC):
     # ---------------------------------------------------------------------------------------------- the ledger
 
     def heads(self) -> tuple[Head, ...]:
-        """The last line of every chain that has one, by chain."""
+        """Return the last line of every chain that has one, by chain."""
         return tuple(itertools.starmap(Head, self._rows(statements.HEADS)))
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
-        """Lines of a chain in order, from the one after *after*, at most *most*."""
+        """Yield the lines of a chain in order, from the one after *after*, at most *most*."""
         left = reads.LAST if most is None else most
         while left > 0:
             page = self.read(partial(reads.lines, chain=chain, after=after, most=min(left, reads.LINES_AT_ONCE)))
@@ -354,11 +354,11 @@ class BudgetStore(ABC):
             after, left = page[-1].seq, left - len(page)
 
     def verify(self) -> Verified:
-        """Check the whole ledger and everything that is kept against it, in one consistent reading.
+        """Check the whole ledger and all tables against it, in one snapshot.
 
         Raises:
             LedgerBroken: a line was changed, moved, removed or added, or a balance, a reservation, a stored release,
-                who paid for it, a forfeit, a suspension, a record or the id of an act is not as the lines say.
+                who paid for it, a forfeit, a suspension, a record or the id of an action is not as the lines say.
         """
         return self._snapshot(verify)
 
