@@ -210,7 +210,7 @@ def test_the_question_names_what_was_measured(parts, kind):
 )
 def test_what_is_no_document_is_refused(document):
     """With a sentence, whatever it is."""
-    with pytest.raises(InputError, match="not a release"):
+    with pytest.raises(InputError, match="not the document of a release"):
         decode(document)
 
 

@@ -1,56 +1,42 @@
-"""What officers and administrators ask of the service, and what it says, as JSON."""
+"""JSON shapes of the officers' and administrators' API, and of the health checks."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from discreet.wire.problems import (
     Spend,
     mistake,
 )
-from discreet.wire.questions import BudgetReport, Exact, Period
+from discreet.wire.questions import BudgetReport, Exact, Period, Reply, Request
 
 Role = Literal["analyst", "officer", "admin"]
 Mode = Literal["observe", "enforce"]
 Whole = Annotated[int, Field(ge=0, le=10**12)]
 
 
-class Request(BaseModel):
-    """Something that somebody wants done, and why."""
+class Reasoned(Request):
+    """A request with its reason."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
-
-    reason: str = Field(min_length=1, max_length=2_000, description="Why; it is kept in the ledger.")
-
-
-class Part(BaseModel):
-    """A part of a request."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
-
-
-class Told(BaseModel):
-    """An answer. Clients may be older than the service."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    reason: str = Field(min_length=1, max_length=2_000, description="Recorded in the ledger.")
 
 
 # ------------------------------------------------------------------------------------------------------ accounts
 
 
-class Limit(Part):
-    """How much may be spent in a period: said in one of four ways."""
+class Limit(Request):
+    """How much may be spent in a period, in one of four forms."""
 
     epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
-        default=None, description="Epsilon of all answers together, with delta."
+        default=None, description="Epsilon of all releases together, with delta."
     )
     delta: Exact | None = Field(
-        default=None, description="Delta of all answers together; with epsilon, or with rho and lost."
+        default=None, description="Delta of all releases together; with epsilon, or with rho and lost."
     )
     rho: Exact | None = Field(default=None, description="Or zCDP itself, with lost and delta.")
-    lost: Exact | None = Field(default=None, description="The part of delta that answers may lose; below delta.")
+    lost: Exact | None = Field(default=None, description="The part of delta that releases may lose; below delta.")
     information: Whole | None = Field(default=None, description="Or units of information, with calls and their prices.")
     calls: Whole | None = Field(default=None, description="Calls over unknown domains.")
     epsilon_per: Exact | None = Field(default=None, description="Of one unit of information.")
@@ -72,8 +58,8 @@ class Limit(Part):
         return self
 
 
-class AskedPeriod(Part):
-    """When charges stop counting: sliding with days, calendar with unit and perhaps zone, or forever."""
+class AskedPeriod(Request):
+    """When charges stop counting: sliding with days, calendar with unit and optionally zone, or forever."""
 
     kind: Literal["sliding", "calendar", "forever"] = Field(
         description="sliding: any window of that many days holds one limit; calendar: can hold two."
@@ -87,35 +73,35 @@ class AskedPeriod(Part):
         given = {name for name in ("days", "unit", "zone") if getattr(self, name) is not None}
         fitting = {"sliding": ({"days"},), "calendar": ({"unit"}, {"unit", "zone"}), "forever": (set(),)}
         if given not in fitting[self.kind]:
-            raise mistake("a period is sliding with days, calendar with unit and perhaps zone, or forever")
+            raise mistake("a period is sliding with days, calendar with unit and optionally zone, or forever")
         return self
 
 
-class NewAccount(Request):
+class NewAccount(Reasoned):
     """An account to open."""
 
-    account: str = Field(min_length=1, max_length=200, description="Its name, for ever; without white space.")
+    account: str = Field(min_length=1, max_length=200, description="Its name; it never changes. No white space.")
     parent: str | None = Field(default=None, description="The account that is charged too; it never changes.")
     limit: Limit
     period: AskedPeriod = Field(default=AskedPeriod(kind="forever"), description="When charges stop counting.")
     mode: Mode = Field(default="enforce", description="observe charges and never refuses, and guarantees nothing.")
 
 
-class ChangedAccount(Request):
-    """What is to be different about an account; what is left out stays."""
+class ChangedAccount(Reasoned):
+    """Changes of an account; what is left out stays."""
 
-    limit: Limit | None = Field(default=None, description="Below what is spent, nothing is left.")
-    period: AskedPeriod | None = Field(default=None, description="Charges that it counts count, whenever made.")
-    mode: Mode | None = Field(default=None, description="Whether it refuses.")
+    limit: Limit | None = Field(default=None, description="If it is below what is spent, nothing is left.")
+    period: AskedPeriod | None = Field(default=None, description="It applies to earlier charges, too.")
+    mode: Mode | None = Field(default=None, description="Whether it refuses queries.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.limit is None and self.period is None and self.mode is None:
-            raise mistake("a change is of limit, period or mode")
+            raise mistake("a change needs a limit, a period or a mode")
         return self
 
 
-class Payment(Request):
+class Payment(Reasoned):
     """A charge or a refund by hand: in rho and delta, or in the account's units."""
 
     rho: Exact | None = Field(default=None, description="zCDP; goes with delta.")
@@ -131,20 +117,20 @@ class Payment(Request):
         return self
 
 
-class Act(Request):
-    """Something to do that needs no more words than why."""
+class Act(Reasoned):
+    """An action that needs nothing but a reason."""
 
 
 class AccountDetail(BudgetReport):
-    """An account, and how it stands."""
+    """An account and its balance."""
 
     parent: str | None
     delta: float = Field(description="Of the guarantee: what may be lost, and what the conversion takes.")
-    as_of: int = Field(description="Number of the ledger's last line before.")
+    as_of: int = Field(description="Number of the last ledger line before.")
     total: Spend | None = Field(description="The limit of all data centres together; null if there is only this one.")
 
 
-class AccountSummary(Told):
+class AccountSummary(Reply):
     """An account."""
 
     account: str
@@ -156,34 +142,34 @@ class AccountSummary(Told):
     total: Spend | None = Field(description="The limit of all data centres together; null if there is only this one.")
 
 
-class AccountPage(Told):
+class AccountPage(Reply):
     """Accounts, by name."""
 
     accounts: list[AccountSummary]
-    next: str | None = Field(description="Give it as after for the next page; null if this is the last.")
+    next: str | None = Field(description="The value of after for the next page; null on the last.")
 
 
 # ------------------------------------------------------------------------------------------------------ keys
 
 
-class NewKey(Request):
+class NewKey(Reasoned):
     """An API key to make."""
 
-    account: str | None = Field(default=None, description="Whose budget its questions take; analysts need one.")
-    roles: list[Role] = Field(min_length=1, max_length=3, description="What it may do.")
-    label: str = Field(default="", max_length=200, description="Whose it is, or what for.")
-    days: int | None = Field(default=365, ge=1, le=3_650, description="How long it is good; null for ever.")
+    account: str | None = Field(default=None, description="That its queries are charged to; analysts need one.")
+    roles: list[Role] = Field(min_length=1, max_length=3, description="Its roles.")
+    label: str = Field(default="", max_length=200, description="Its owner or purpose.")
+    days: int | None = Field(default=365, ge=1, le=3_650, description="Days until it expires; null for never.")
 
 
-class RotatedKey(Request):
+class RotatedKey(Reasoned):
     """A key to be replaced by another."""
 
-    overlap_hours: int = Field(default=24, ge=0, le=720, description="How long both are good.")
-    days: int | None = Field(default=365, ge=1, le=3_650, description="How long the new one is good; null for ever.")
+    overlap_hours: int = Field(default=24, ge=0, le=720, description="Hours during which both are valid.")
+    days: int | None = Field(default=365, ge=1, le=3_650, description="Days until the new one expires; null for never.")
 
 
-class KeySummary(Told):
-    """An API key, without its text, which is kept nowhere."""
+class KeySummary(Reply):
+    """An API key without its text, which is stored nowhere."""
 
     id: str
     account: str | None
@@ -194,52 +180,52 @@ class KeySummary(Told):
     last_used: str | None = Field(description="Within an hour; null if it was not used.")
 
 
-class MadeKey(Told):
-    """A key that was just made."""
+class MadeKey(Reply):
+    """A new key."""
 
     id: str
-    key: str = Field(description="The key itself. It is shown now and never again.")
+    key: str = Field(description="The key itself, shown once and stored nowhere.")
     expires: str | None
 
 
-class KeyPage(Told):
+class KeyPage(Reply):
     """API keys, by id."""
 
     keys: list[KeySummary]
-    next: str | None = Field(description="Give it as after for the next page; null if this is the last.")
+    next: str | None = Field(description="The value of after for the next page; null on the last.")
 
 
 # ------------------------------------------------------------------------------------------------------ grants
 
 
-class NewGrant(Request):
-    """What an account and all below it may ask about a dataset."""
+class NewGrant(Reasoned):
+    """What an account and all below it may query of a dataset."""
 
     columns: list[str] | None = Field(
         max_length=10_000,
-        description="Columns by name; null for all, now and later. None at all: only totals.",
+        description="Columns by name; null for all, now and later. An empty list allows only totals.",
     )
 
 
-class Grant(Told):
-    """What an account and all below it may ask about a dataset."""
+class Grant(Reply):
+    """What an account and all below it may query of a dataset."""
 
     account: str
     dataset: str
     columns: list[str] | None = Field(description="null for all.")
 
 
-class GrantPage(Told):
+class GrantPage(Reply):
     """Grants, by account and dataset."""
 
     grants: list[Grant]
-    next: str | None = Field(description="Give it as after for the next page; null if this is the last.")
+    next: str | None = Field(description="The value of after for the next page; null on the last.")
 
 
 # ------------------------------------------------------------------------------------------------------ the ledger
 
 
-class Change(Told):
+class Change(Reply):
     """What a line changed in a bucket of an account."""
 
     account: str
@@ -249,7 +235,7 @@ class Change(Told):
     delta: float
 
 
-class LedgerLine(Told):
+class LedgerLine(Reply):
     """A line of the ledger."""
 
     seq: int
@@ -262,35 +248,35 @@ class LedgerLine(Told):
     hash: str = Field(description="SHA-256 in hexadecimal digits.")
 
 
-class LedgerPage(Told):
+class LedgerPage(Reply):
     """Lines of a chain of the ledger, in order."""
 
     chain: int
     lines: list[LedgerLine]
-    next: int | None = Field(description="Give it as after for the next page; null if this is the last.")
+    next: int | None = Field(description="The value of after for the next page; null on the last.")
 
 
-class Verdict(Told):
-    """Whether the ledger can be trusted."""
+class Verdict(Reply):
+    """The result of a verification of the ledger."""
 
     sound: bool
-    mistake: str | None = Field(description="What is wrong, in a sentence.")
+    mistake: str | None = Field(description="What is wrong, in one sentence.")
     lines: int | None = Field(description="How many lines there are.")
     chains: int | None = Field(description="How many chains they are in.")
-    witnessed: bool = Field(description="True if a witness vouches that no lines are missing at the end.")
+    witnessed: bool = Field(description="True if a signed checkpoint shows that no lines are missing at the end.")
 
 
 # ------------------------------------------------------------------------------------------------------ settings
 
 
-class RunningSettings(Told):
-    """What the service runs with; no secret and no path."""
+class RunningSettings(Reply):
+    """Settings of the service without secrets and paths."""
 
     version: str
     store: Literal["sqlite", "postgresql"]
     witness: bool
     datasets: list[str]
-    defaults: dict[str, str | int | None] = Field(description="Privacy parameters of questions that say none.")
+    defaults: dict[str, str | int | None] = Field(description="Privacy parameters of queries that give none.")
     k_most: int
     head_limit_most: int
     epsilon_most: float
@@ -298,21 +284,21 @@ class RunningSettings(Told):
     concurrent_most: int
     requests_per_minute: int
     release_grid_ms: int
-    issuer: str | None = Field(description="The OpenID issuer whose tokens are taken.")
+    issuer: str | None = Field(description="The OpenID issuer whose tokens are accepted.")
     audience: str | None
 
 
 # ------------------------------------------------------------------------------------------------------ health
 
 
-class Alive(Told):
-    """The process lives."""
+class Alive(Reply):
+    """The process is alive."""
 
     status: Literal["ok"]
 
 
-class Readiness(Told):
-    """Whether questions can be answered."""
+class Readiness(Reply):
+    """Whether queries can be answered."""
 
     status: Literal["ready", "unready"]
-    checks: dict[str, str] = Field(description="Each check by name, with ok or a word of what is wrong.")
+    checks: dict[str, str] = Field(description="Checks by name, with ok or what is wrong.")

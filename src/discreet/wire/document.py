@@ -53,14 +53,14 @@ def encode(
     question: Mapping[str, Any],
     data_version: str | None,
 ) -> bytes:
-    """The document of a release; the same release gives the same bytes.
+    """Return the document of a release; the same release gives the same bytes.
 
     Args:
-        release: what is answered. How long it took is left out.
-        id: its name in the service.
+        release: the release; how long it took is left out.
+        id: of the release.
         dataset: its name in the catalog.
         question: from `question_of`.
-        data_version: a public text, or None if nobody says it.
+        data_version: of its data, or None.
     """
     told, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
     bounds = None if summed is None else {"low": str(summed.low), "high": str(summed.high), "scale": summed.scale}
@@ -84,7 +84,7 @@ def encode(
 
 
 def read(document: bytes) -> dict[str, Any]:
-    """The document as plain values.
+    """Return a document as plain values.
 
     Raises:
         InputError: it is no document of a release.
@@ -94,15 +94,14 @@ def read(document: bytes) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not {"id", "columns", "items", "query"} <= found.keys():
-        raise InputError("this is not a release as the service answers it")
+        raise InputError("this is not the document of a release")
     return found
 
 
 def decode(document: bytes) -> Release:
-    """The release of a document: with the same labels, numbers, guarantee and price.
+    """Return the release of a document, with the same labels, numbers, guarantee and cost.
 
-    What the document does not repeat is left out: which items there could have been in a known domain, and how long it
-    took.
+    What the document does not hold is left out: the items of a known domain, and how long it took.
 
     Raises:
         InputError: it is no document of a release.
@@ -111,16 +110,16 @@ def decode(document: bytes) -> Release:
     try:
         return _release(found)
     except (KeyError, TypeError, ValueError, ArithmeticError, pa.ArrowException):
-        raise InputError("this is not a release as the service answers it") from None
+        raise InputError("this is not the document of a release") from None
 
 
 def to_csv(document: bytes) -> bytes:
-    """The items as CSV with a header: `Release.to_csv` in UTF-8."""
+    """Return the items as CSV with a header, in UTF-8."""
     return decode(document).to_csv().encode()
 
 
 def to_arrow(document: bytes) -> bytes:
-    """The items as an Arrow IPC stream: the table of `Release.to_arrow`."""
+    """Return the items as an Arrow IPC stream of `Release.to_arrow`."""
     table, stream = decode(document).to_arrow(), io.BytesIO()
     with pa.ipc.new_stream(stream, table.schema) as writer:
         writer.write_table(table)
@@ -129,13 +128,13 @@ def to_arrow(document: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Asked(Query):
-    """A question as a document tells it: of a known domain only that it was one."""
+    """A query as a document holds it: of a known domain only that it was one."""
 
     listed: bool = False
 
     @property
     def known_domain(self) -> bool:
-        """True if all items there can be were known."""
+        """True if all possible items were known."""
         return self.listed
 
 
@@ -190,7 +189,7 @@ def _query(told: Mapping[str, Any], question: Mapping[str, Any]) -> Query:
 
 
 def _measured(query: Query, columns: Mapping[str, pa.Array]) -> Measured | None:
-    """Sums or averages, in units of their column's last digit."""
+    """Return sums or averages in units of the last digit of their column."""
     if query.summed is None:
         return None
     scale = query.summed.scale
@@ -207,7 +206,7 @@ def _whole_digits(column: pa.Array, scale: int) -> NDArray[np.int64]:
 
 
 def _in_last_digits(column: pa.Array, scale: int) -> NDArray[np.float64]:
-    """Numbers that give those of *column* when they are divided by 10^scale; quotients survive that to the last bit."""
+    """Return numbers that give those of *column*, to the last bit, when they are divided by 10^scale."""
     return np.array(column.to_pylist(), dtype=np.float64) * float(10**scale)
 
 
@@ -224,11 +223,11 @@ _TEXT = {pa.large_string(), pa.string_view()}
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _MOMENT = re.compile(r"timestamp(?:\[(s|ms|ns)\])?(?:\((.+)\))?")
 _BEYOND = re.compile(r"<value out of range: (-?\d+)>")
-"""What Arrow writes for a date that no calendar of its own holds."""
+"""What Arrow writes for a date outside its calendar."""
 
 
 def type_name(type_: pa.DataType) -> str:
-    """What the type of a column is called.
+    """Return the name of the type of a column.
 
     Raises:
         InputError: releases have no such columns.
@@ -241,15 +240,15 @@ def type_name(type_: pa.DataType) -> str:
     if type_ in _TEXT:
         return "text"
     if type_ not in _NAMES:
-        raise InputError("an item column holds something that the service cannot answer; its owner has to cast it")
+        raise InputError("an item column has a type that the service does not release; its owner has to cast it")
     return _NAMES[type_]
 
 
 def type_named(name: str) -> pa.DataType:
-    """The type that is called so.
+    """Return the type of a name.
 
     Raises:
-        InputError: none is.
+        InputError: there is none.
     """
     if name in _TYPES:
         return _TYPES[name]
@@ -257,14 +256,14 @@ def type_named(name: str) -> pa.DataType:
         return pa.decimal128(int(found[1]), int(found[2]))
     if found := _MOMENT.fullmatch(name):
         return pa.timestamp(found[1] or "us", found[2])
-    raise InputError("there is no such type of a column")
+    raise InputError("there is no column type of that name")
 
 
 def to_column(values: Sequence[Any], name: str) -> pa.Array:
-    """A column of plain values, as JSON has them.
+    """Return a column of plain JSON values.
 
     Args:
-        values: None for a missing one.
+        values: None where missing.
         name: of the type.
     """
     type_ = type_named(name)
@@ -278,12 +277,12 @@ def to_column(values: Sequence[Any], name: str) -> pa.Array:
 
 
 def numbers(column: pa.Array | None, kind: DTypeLike) -> NDArray[Any] | None:
-    """A column as numbers; None if there is none."""
+    """Return a column as numbers, or None if there is none."""
     return None if column is None else np.array(column.to_pylist(), dtype=kind)
 
 
 def _moment(text: str | None, unit: str) -> int | None:
-    """Days, or units of time, since 1970; also before the year 1 and after 9999, where Python has none."""
+    """Return days, or units of time, since 1970; also before the year 1 and after 9999, unlike Python."""
     if text is None:
         return None
     if found := _BEYOND.fullmatch(text):

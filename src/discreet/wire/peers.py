@@ -1,4 +1,4 @@
-"""What data centres send each other about shares of budgets; amounts are text, so that nobody makes floats of them."""
+"""Messages between data centres about shares of budgets; amounts are text, so that no JSON reader rounds them."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Amounts(_Message):
 
     @classmethod
     def of(cls, amount: Amount) -> Amounts:
-        """*amount*, as it is sent."""
+        """Return the message of *amount*."""
         return cls(rho=str(amount.rho), delta=str(amount.delta))
 
     @property
     def amount(self) -> Amount:
-        """Back from `of`."""
+        """Return what `of` was given."""
         return Amount(int(self.rho), int(self.delta))
 
 
 class AskSent(_Message):
-    """See `discreet.budget.escrow.rebalance.Ask`."""
+    """A `discreet.budget.escrow.rebalance.Ask`."""
 
     account: Name
     left: Amounts
@@ -54,12 +54,12 @@ class AskSent(_Message):
 
     @classmethod
     def of(cls, ask: Ask) -> AskSent:
-        """*ask*, as it is sent."""
+        """Return the message of *ask*."""
         return cls(account=ask.account, left=Amounts.of(ask.left), need=Amounts.of(ask.need))
 
     @property
     def ask(self) -> Ask:
-        """Back from `of`."""
+        """Return what `of` was given."""
         return Ask(self.account, self.left.amount, self.need.amount)
 
 
@@ -126,7 +126,7 @@ class ReceiptSent(_Message):
 
     @property
     def receipt(self) -> Receipt:
-        """Back from `of`."""
+        """Return what `of` was given."""
         return Receipt(self.account, self.donor, self.recipient, self.number, self.taken, self.version)
 
 

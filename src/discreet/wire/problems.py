@@ -41,7 +41,7 @@ Slug: TypeAlias = Literal[
     "data-changed",
     "clock",
 ]
-"""Names a kind of problem."""
+"""Name of a kind of problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Kind:
 
     Args:
         status: of HTTP.
-        title: what people call it, the same every time.
-        charged: what becomes of the budget.
+        title: in words, the same every time.
+        charged: what is charged.
     """
 
     status: int
@@ -59,38 +59,38 @@ class Kind:
     charged: str = "nothing"
 
 
-_FORFEITED = "the worst case; asking the same question again is paid for by it"
+_FORFEITED = "the worst case, which pays for the same query again"
 
 KINDS: Mapping[Slug, Kind] = MappingProxyType(
     {
         "malformed": Kind(400, "The request cannot be read"),
-        "unauthorized": Kind(401, "Nobody known is asking"),
+        "unauthorized": Kind(401, "The key is missing or invalid"),
         "budget-short": Kind(403, "The answer could cost more than is left"),
         "suspended": Kind(403, "The account is suspended"),
-        "forbidden": Kind(403, "The key has not the role for this"),
-        "not-found": Kind(404, "There is no such thing"),
-        "method-not-allowed": Kind(405, "There is no such method here"),
-        "not-acceptable": Kind(406, "The answer cannot be had in that form"),
-        "in-flight": Kind(409, "The same request is under way", "nothing more than by the request that is under way"),
-        "key-reused": Kind(409, "The idempotency key came with another request before"),
+        "forbidden": Kind(403, "The key lacks the role for this"),
+        "not-found": Kind(404, "There is nothing of that name"),
+        "method-not-allowed": Kind(405, "The method is not allowed here"),
+        "not-acceptable": Kind(406, "The result is not available in that form"),
+        "in-flight": Kind(409, "The same request is being answered", "nothing more than by the first request"),
+        "key-reused": Kind(409, "The idempotency key was used with another request"),
         "too-large": Kind(413, "The request is too large"),
         "unsupported-media-type": Kind(415, "The request is not JSON"),
         "out-of-range": Kind(422, "Something in the request is not allowed"),
         "too-many-requests": Kind(429, "Too many requests"),
-        "internal": Kind(500, "The service made a mistake", "nothing, or the worst case if the data was asked"),
+        "internal": Kind(500, "The service has a bug", "nothing, or the worst case if data was read"),
         "engine-unavailable": Kind(503, "The data cannot be reached"),
-        "engine-failed": Kind(503, "The data was asked, and no answer came", _FORFEITED),
-        "engine-timeout": Kind(504, "The data was asked, and no answer came in time", _FORFEITED),
+        "engine-failed": Kind(503, "Data was read, and the query failed", _FORFEITED),
+        "engine-timeout": Kind(504, "Data was read, and the query timed out", _FORFEITED),
         "store-unavailable": Kind(
             503,
-            "The budgets cannot be reached",
-            "nothing, or the worst case at most, which pays for asking the same question again",
+            "The budget store cannot be reached",
+            "nothing, or at most the worst case, which pays for the same query again",
         ),
         "data-changed": Kind(503, "The data changed without a new version", _FORFEITED),
-        "clock": Kind(503, "The clock of the budgets ran ahead"),
+        "clock": Kind(503, "The clock of the budget store ran ahead"),
     }
 )
-"""Everything that the service may answer instead of what was asked for."""
+"""All problems that the service replies with."""
 
 
 class Spend(BaseModel):
@@ -106,7 +106,7 @@ class Spend(BaseModel):
 
 
 class Fitting(BaseModel):
-    """The most that could be asked instead: one of these."""
+    """The most that would fit: one of these."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -118,23 +118,23 @@ class Fitting(BaseModel):
 
 
 class Problem(BaseModel):
-    """What went wrong, as RFC 9457 has it."""
+    """A problem (RFC 9457)."""
 
     model_config = ConfigDict(frozen=True)
 
     type: str = Field(description='"/problems/" and the name of the kind.')
-    title: str = Field(description="The kind, in words.")
+    title: str = Field(description="The kind in words.")
     status: int = Field(description="Of HTTP.")
-    detail: str = Field(description="One sentence for people: what was wrong, what is allowed.")
-    request_id: str = Field(description="Names the request in the service's log.")
+    detail: str = Field(description="One sentence: what was wrong, what is allowed.")
+    request_id: str = Field(description="Of the request, in the log of the service.")
     position: int | None = Field(
         default=None, description="Where reading the statement or the filter stopped, counted from 0."
     )
     account: str | None = Field(default=None, description="The account that falls short or is suspended.")
-    needed: Spend | None = Field(default=None, description="What the answer could cost that account.")
+    needed: Spend | None = Field(default=None, description="What the release could cost that account.")
     left: Spend | None = Field(default=None, description="What is left of that account.")
-    resets_at: str | None = Field(default=None, description="When some of it comes back; left out if never.")
-    fits: Fitting | None = Field(default=None, description="What would still fit; left out if nothing would.")
+    resets_at: str | None = Field(default=None, description="When some of it is available again; absent if never.")
+    fits: Fitting | None = Field(default=None, description="What would still fit; absent if nothing would.")
     until: str | None = Field(default=None, description="When the suspension ends by itself.")
 
     @property
@@ -143,16 +143,16 @@ class Problem(BaseModel):
         return self.type.removeprefix("/problems/")
 
     def to_bytes(self) -> bytes:
-        """As JSON, without what there is nothing to say about."""
+        """Return JSON without absent fields."""
         return self.model_dump_json(exclude_none=True).encode()
 
 
 def problem(slug: Slug, detail: str, request_id: str, **more: object) -> Problem:
-    """A problem of a kind.
+    """Return a problem of a kind.
 
     Args:
         slug: of the kind.
-        detail: one sentence for people.
+        detail: one sentence.
         request_id: of the request.
         **more: other fields of `Problem`.
     """

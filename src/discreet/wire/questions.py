@@ -1,4 +1,4 @@
-"""What is asked of the service and what it says besides releases, as JSON. The shapes of releases are in `document`."""
+"""JSON shapes of the analysts' API: queries, estimates, budgets, datasets, history. Releases are in `document`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from discreet.wire.problems import (
 )
 
 
-class _Asked(BaseModel):
+class Request(BaseModel):
+    """A request, or a part of one."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-class _Told(BaseModel):
+class Reply(BaseModel):
+    """A reply, or a part of one."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")  # clients may be older than the service
 
 
@@ -49,11 +53,11 @@ _QUERY = {
         "k": {"type": ["integer", "null"], "minimum": 1},
     },
 }
-"""What `discreet.query.query_json.from_dict` reads, which says more of it."""
+"""The schema of `discreet.query.query_json.from_dict`."""
 
 
-class Question(_Asked):
-    """One question, with the privacy that it may cost."""
+class Question(Request):
+    """A query, with the privacy that it may cost."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -74,10 +78,10 @@ class Question(_Asked):
 
     sql: str | None = Field(default=None, min_length=1, description="A SELECT; either this or query.")
     query: Annotated[dict[str, Any], WithJsonSchema(_QUERY)] | None = Field(
-        default=None, description="The same as an object: dataset, items, measure and, if wanted, where and k."
+        default=None, description="The same as an object: dataset, items, measure and optionally where and k."
     )
     epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
-        default=None, description="The most epsilon that the answer may have, with delta; not with epsilon_per."
+        default=None, description="The largest epsilon of the release, with delta; not with epsilon_per."
     )
     delta: Exact | None = Field(default=None, description="Goes with epsilon.")
     epsilon_per: Exact | None = Field(
@@ -87,7 +91,7 @@ class Question(_Asked):
         default=None, ge=1, description="The most units of information; goes with epsilon_per, for questions without k."
     )
     relative_error: Exact | None = Field(
-        default=None, description="What most counts should stay within where as many as can be had are asked for."
+        default=None, description="What most counts should stay within, for queries without k."
     )
     counts: bool = Field(default=True, description="False for labels only.")
     mechanism: MechanismChoice | None = Field(default=None, description="By name; by default what fits the question.")
@@ -108,10 +112,10 @@ class Question(_Asked):
 
 
 def read_question(body: bytes) -> Question:
-    """The question that the body of a request holds.
+    """Return the query in the body of a request.
 
     Raises:
-        Malformed: it holds none; the message says what is wrong, never what was sent.
+        Malformed: it is malformed; the message says what is wrong, never what was sent.
     """
     return read_body(Question, body)
 
@@ -119,10 +123,10 @@ def read_question(body: bytes) -> Question:
 # ------------------------------------------------------------------------------------------------------ answers
 
 
-class Privacy(_Told):
-    """What is promised to every single user."""
+class Privacy(Reply):
+    """The guarantee to every single user."""
 
-    unit: str = Field(description="Whom it protects.")
+    unit: str = Field(description="What it protects.")
     neighbours: str = Field(description="Between which tables it holds.")
     epsilon: float = Field(description="Rounded up.")
     delta: float = Field(description="Rounded up.")
@@ -130,44 +134,44 @@ class Privacy(_Told):
     computational: bool = Field(description="True if it rests on cryptography (consistent noise).")
 
 
-class Expected(_Told):
-    """What can be said about an answer before any data is read."""
+class Expected(Reply):
+    """What can be expected of a release before any data is read."""
 
     std_error_least: float | None = Field(description="Smallest standard error of a count.")
     std_error_most: float | None = Field(description="Largest standard error of a count.")
     smallest_count: int | None = Field(
-        description="A count above which an item is more likely returned than not; null where every item can appear."
+        description="A count above which an item is more likely released than not; null where every item can appear."
     )
     sum_std_error: float | None = Field(description="Standard error of a sum, or null where there are no sums.")
 
 
-class Fit(_Told):
-    """Whether a question fits an account."""
+class Fit(Reply):
+    """Whether a query fits an account."""
 
     account: str
     fits: bool = Field(description="True if the account would not refuse it now.")
     left: Spend
-    left_after: Spend = Field(description="What would be left if the answer cost its worst case.")
+    left_after: Spend = Field(description="What would be left if the release cost its worst case.")
 
 
-class Estimate(_Told):
-    """How a question would be answered and what it could cost. No data was touched."""
+class Estimate(Reply):
+    """How a query would be answered and what it could cost. No data was read."""
 
     dataset: str
     question: dict[str, Any] = Field(description="In canonical form; can be sent as query.")
     mechanism: str
-    worst_cost: Spend = Field(description="What is reserved; what the answer costs is often less.")
+    worst_cost: Spend = Field(description="What is reserved; the release often costs less.")
     information: int | None = Field(description="The same in the account's units, or null if it has none.")
     calls: int | None = Field(description="Likewise.")
     privacy: Privacy
     expected: Expected
-    paid: bool = Field(description="True if the account has paid for this answer: asking for it is free.")
+    paid: bool = Field(description="True if the account has paid for this release, so that it is free.")
     fits: bool = Field(description="True if no account on the path would refuse it now.")
     accounts: list[Fit] = Field(description="The account and its parents.")
-    notes: list[str] = Field(description="What is allowed but unwise.")
+    notes: list[str] = Field(description="Warnings.")
 
 
-class Period(_Told):
+class Period(Reply):
     """When charges stop counting."""
 
     kind: Literal["sliding", "calendar", "forever"]
@@ -176,15 +180,15 @@ class Period(_Told):
     zone: str | None = Field(default=None, description="Of a calendar period.")
 
 
-class UnitBudget(_Told):
-    """A budget in whole units; what is spent is rounded up, what is left down."""
+class UnitBudget(Reply):
+    """A budget in whole units; spent is rounded up, left is rounded down."""
 
     limit: int
     spent: int
     left: int
 
 
-class Units(_Told):
+class Units(Reply):
     """A budget in units of information and calls."""
 
     epsilon_per: str = Field(description="Of one unit of information.")
@@ -193,8 +197,8 @@ class Units(_Told):
     calls: UnitBudget
 
 
-class ParentBudget(_Told):
-    """A budget that is shared with others."""
+class ParentBudget(Reply):
+    """A budget that several accounts share."""
 
     account: str
     mode: Literal["observe", "enforce"]
@@ -203,67 +207,65 @@ class ParentBudget(_Told):
     resets_at: str | None
 
 
-class BudgetReport(_Told):
-    """How an account stands."""
+class BudgetReport(Reply):
+    """The balance of an account."""
 
     account: str
     mode: Literal["observe", "enforce"] = Field(description="observe charges and never refuses.")
     period: Period
     limit: Spend
     used: Spend
-    held: Spend = Field(description="Reserved for questions under way.")
-    forfeited: Spend = Field(description="Charged for runs that failed; pays for asking the same again.")
+    held: Spend = Field(description="Reserved for queries that are being answered.")
+    forfeited: Spend = Field(description="Charged for failed queries; pays for the same queries again.")
     left: Spend
     epsilon_spent: float = Field(description="Of all that is spent, at the delta of the conversion.")
-    epsilon_left: float = Field(description="Of one answer that takes all that is left, likewise.")
+    epsilon_left: float = Field(description="Of one release that costs all that is left, likewise.")
     conversion_delta: float
     units: Units | None
-    resets_at: str | None = Field(description="When some charge stops counting; null if none will.")
+    resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
     suspended_until: str | None
-    guarantee: Privacy | None = Field(
-        description="What holds for all answers of the account together; null if it observes."
-    )
-    parents: list[ParentBudget] = Field(description="Charged too, for every question.")
+    guarantee: Privacy | None = Field(description="For all releases of the account together; null if it only observes.")
+    parents: list[ParentBudget] = Field(description="Charged too, for every query.")
 
 
-class DatasetSummary(_Told):
-    """A dataset that may be asked about."""
+class DatasetSummary(Reply):
+    """A dataset."""
 
     name: str
     description: str | None
 
 
-class DatasetList(_Told):
-    """The datasets that may be asked about."""
+class DatasetList(Reply):
+    """The datasets that the account may query."""
 
     datasets: list[DatasetSummary]
 
 
-class SumBounds(_Told):
-    """What one user's sum for one item is clipped to."""
+class SumBounds(Reply):
+    """The bounds to which the sum of a user and an item is clipped."""
 
     low: float
     high: float
 
 
-class ColumnDetail(_Told):
-    """A column, and what may be asked about it."""
+class ColumnDetail(Reply):
+    """A column, and how it may be used."""
 
     name: str
     type: Literal["text", "integer", "decimal", "boolean", "date", "timestamp", "float"]
-    group: bool = Field(description="It may stand behind GROUP BY.")
-    filter: bool = Field(description="It may stand behind WHERE.")
-    sum: SumBounds | None = Field(description="It may be summed and averaged, within these bounds for each user.")
-    known_domain: bool = Field(description="True if all its labels are known in advance: every one can be returned.")
-    labels: list[str | int | bool] | None = Field(description="Those labels, if the catalog lists a thousand at most.")
+    group: bool = Field(description="It may be used in GROUP BY.")
+    filter: bool = Field(description="It may be used in WHERE.")
+    sum: SumBounds | None = Field(description="It may be summed and averaged, clipped to these bounds.")
+    known_domain: bool = Field(description="True if all its labels are known in advance.")
+    labels: list[str | int | bool] | None = Field(description="These labels, if the catalog lists at most 1,000.")
 
 
-class DatasetDetail(_Told):
-    """A dataset, and what may be asked about it."""
+class DatasetDetail(Reply):
+    """A dataset, and how it may be queried."""
 
     name: str
     description: str | None
-    user: str = Field(description="The column whose distinct values are counted; it cannot be asked about.")
+    user: str = Field(description="The column that identifies users; it cannot be queried otherwise.")
     rows: bool = Field(description="True if rows can be counted, with COUNT(*).")
     groups_per_user: int | None
     rows_per_group: int | None
@@ -272,13 +274,13 @@ class DatasetDetail(_Told):
     head_limit_most: int | None
     retention_days: int | None
     data_version: str | None = Field(
-        description="Which state of the data it is; the same question about it is free. Null if nobody can say."
+        description="Of its data; the same query of the same version is free. Null if unknown."
     )
     columns: list[ColumnDetail]
 
 
-class HistoryEntry(_Told):
-    """An answer that the account has paid for."""
+class HistoryEntry(Reply):
+    """A release that the account has paid for."""
 
     id: str
     dataset: str
@@ -289,8 +291,8 @@ class HistoryEntry(_Told):
     time: str = Field(description="When it was paid for.")
 
 
-class HistoryPage(_Told):
-    """Answers that the account has paid for, newest first."""
+class HistoryPage(Reply):
+    """Releases that the account has paid for, newest first."""
 
     releases: list[HistoryEntry]
-    next: int | None = Field(description="Give it as before for the next page; null if this is the last.")
+    next: int | None = Field(description="The value of before for the next page; null on the last.")

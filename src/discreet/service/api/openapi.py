@@ -150,6 +150,8 @@ _RELEASE_EXAMPLE: Mapping[str, Any] = {
     },
     "data_version": "2026-11-20T04:00+01:00",
     "mechanism": "unknown-gumbel",
+    "chosen": None,
+    "why": None,
     "ordered": True,
     "complete": False,
     "columns": [
@@ -201,6 +203,8 @@ RELEASE: Mapping[str, Any] = {
         "question": {"type": "object", "description": "What was asked, in canonical form."},
         "data_version": {"type": ["string", "null"], "description": "Which state of the data it is about."},
         "mechanism": {"type": "string"},
+        "chosen": {"type": ["string", "null"], "description": "The mechanism that auto took."},
+        "why": {"type": ["string", "null"], "description": "Why, from noisy numbers only."},
         "ordered": {"type": "boolean", "description": "True if the order of the items is a ranking."},
         "complete": {"type": "boolean", "description": "True if all that was asked for was returned."},
         "columns": {
