@@ -111,11 +111,11 @@ def test_a_bad_answer_is_refused(version, change, match):
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("code", [240, 250, 400])
-def test_pinot_running_out_of_time_is_an_engine_error(code):
+@pytest.mark.parametrize("codes", [[240], [250], [400], [400, 427]])
+def test_pinot_running_out_of_time_is_an_engine_error(codes):
     """Nothing is known about the data."""
     cluster = FakeCluster()
-    cluster.answers[0]["exceptions"] = [{"errorCode": code, "message": "secret"}]
+    cluster.answers[0]["exceptions"] = [{"errorCode": code, "message": "secret"} for code in codes]
     with pytest.raises(EngineError, match="time limit"):
         head_of(cluster)
 

@@ -38,6 +38,9 @@ _TABLE = re.compile(r"\w[\w.-]*", re.ASCII)
 _TIME_OUTS = {240, 250, 400}
 """Pinot's codes of servers and brokers that ran out of time."""
 
+_NO_RESPONSE = 427
+"""Pinot's code of a server that did not respond; beside one of `_TIME_OUTS`, it was too slow."""
+
 LABEL_TYPES = {
     Kind.TEXT: pa.string(),
     Kind.INTEGER: pa.int64(),
@@ -284,7 +287,7 @@ def check_signs(answer: dict[str, Any], attested: Attested) -> None:
     if not isinstance(exceptions, list):
         raise InexactHead("Pinot did not say whether there were errors")
     codes = sorted({int(each.get("errorCode", -1)) for each in exceptions})
-    if codes and _TIME_OUTS.issuperset(codes):
+    if _TIME_OUTS.intersection(codes) and {*_TIME_OUTS, _NO_RESPONSE}.issuperset(codes):
         raise EngineTimeout("Pinot did not answer within its time limit")
     if codes:  # its messages hold SQL and may hold data
         raise InexactHead(f"Pinot reported errors, with the codes {', '.join(map(str, codes))}")
