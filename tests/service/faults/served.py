@@ -29,11 +29,14 @@ STAIR = {
 """What the steps are that a service tells its tracer, by name and how many of that name came before."""
 
 WITHIN = {
-    "reserve": ("begin", "locked", "decided", "reservations", "accounts", "ledger", "meta", "commit", "committed"),
-    "start": ("begin", "decided", "reservations", "ledger", "commit", "committed"),
-    "settle": (
-        *("begin", "decided", "fingerprints", "releases", "entitlements", "reservations", "accounts", "ledger"),
+    "reserve": (
+        *("begin", "locked", "decided", "keys", "reservations", "accounts", "ledger", "meta"),
         *("commit", "committed"),
+    ),
+    "start": ("begin", "locked", "decided", "reservations", "ledger", "meta", "commit", "committed"),
+    "settle": (
+        *("begin", "locked", "decided", "fingerprints", "releases", "entitlements", "reservations", "accounts"),
+        *("ledger", "meta", "commit", "committed"),
     ),
 }
 """Steps of the transactions of an SQLite store."""
