@@ -6,7 +6,7 @@ import pytest
 
 from discreet.budget.errors import UnknownAccount
 from discreet.catalog.model import Catalog
-from discreet.service.auth.grants import Grants, grant_name, grant_text, named_in
+from discreet.service.auth.grants import Grants, grant_name, grant_text
 from discreet.service.auth.records import GRANT, RecordCache
 from tests.service.shelf import Clock, Shelf
 
@@ -148,21 +148,3 @@ def test_nobody_sees_anything_who_has_no_account(grants):
     """An unknown name is told from one without grants."""
     with pytest.raises(UnknownAccount):
         grants.catalog_for("dan")
-
-
-def test_all_grants_are_listed(grants, grant):
-    """By account and dataset."""
-    grant("sales", "visits", None)
-    grant("cem", "reads", frozenset({"article"}))
-    grant("cem", "clicks", None)
-    assert grants.listed() == [
-        ("cem", "clicks", None),
-        ("cem", "reads", frozenset({"article"})),
-        ("sales", "visits", None),
-    ]
-
-
-@pytest.mark.parametrize("account", ["ann", "ann@sales", "a/b", "a%2Fb", "größe", "..", "@"])
-def test_names_of_grants_say_both_names(account):
-    """No account can pass for another account's dataset."""
-    assert named_in(grant_name(account, "reads.daily")) == (account, "reads.daily")

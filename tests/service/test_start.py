@@ -245,7 +245,7 @@ def remove(name):
     [
         (remove("discreet.toml"), "there is no such file"),
         (remove("catalog.toml"), "the catalog"),
-        (remove("budget.db"), "there is no budget store 'budget.db'; discreet init makes one"),
+        (remove("budget.db"), "there is no budget store 'budget.db'; discreet init creates one"),
         (remove("noise.key"), "the noise key 'noise.key' cannot be read: no such file or directory"),
         (remove("witness.key"), "the signing key of the witness 'witness.key' cannot be read"),
         (lambda folder: (folder / "noise.key").chmod(0o644), "others can read or write the noise key"),

@@ -1,4 +1,4 @@
-"""Secrets: from files that nobody else may read, or from the environment; never from anything that is shown."""
+"""Secrets, from files that only their owner may read or from the environment."""
 
 from __future__ import annotations
 
@@ -23,14 +23,10 @@ SIGNING_KEY_BYTES = 32
 
 
 def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
-    """The secret that noise is made from: 32 bytes or more.
-
-    Args:
-        noise: says where it is.
-        environment: the variables it may be in.
+    """Return the secret that noise is derived from: 32 bytes or more.
 
     Raises:
-        InputError: it is not there, is too short, or others can read it.
+        InputError: it is missing or too short, or others can read it.
     """
     if noise.key_file is not None:
         secret = read_secret(noise.key_file, "noise key")
@@ -42,10 +38,10 @@ def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
-    """The key that signs what the witness remembers.
+    """Return the key that signs checkpoints.
 
     Raises:
-        InputError: it is not there, is none, or others can read it.
+        InputError: it is missing or no key, or others can read it.
     """
     secret = read_secret(path, "signing key of the witness")
     if len(secret) != SIGNING_KEY_BYTES:
@@ -56,14 +52,14 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 def read_secret(path: Path, what: str) -> bytes:
-    """The bytes of a file that nobody but its owner and its group may read.
+    """Return the bytes of a file that only its owner and its group may read.
 
     Args:
         path: of the file.
-        what: it is, for people.
+        what: the file holds, for messages.
 
     Raises:
-        InputError: it cannot be read, or others can.
+        InputError: it cannot be read, or others can read it.
     """
     try:
         with path.open("rb") as file:
@@ -74,16 +70,16 @@ def read_secret(path: Path, what: str) -> bytes:
         ) from None
     if mode & stat.S_IRWXO:
         raise InputError(
-            f"others can read or write the {what} {path.name!r}; chmod 600 it, and make another if it was so"
+            f"others can read or write the {what} {path.name!r}; run chmod 600, and replace it if they could read it"
         )
     return secret
 
 
 def write_secret(path: Path, secret: bytes) -> None:
-    """Write a new file that only its owner can read.
+    """Create a file that only its owner can read.
 
     Raises:
-        InputError: there is one, or it cannot be written.
+        InputError: the file exists, or cannot be written.
     """
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -96,10 +92,10 @@ def write_secret(path: Path, secret: bytes) -> None:
 
 
 def store_url(store: Store, environment: Mapping[str, str]) -> str:
-    """The URL of a PostgreSQL store with its password, which is for the driver only.
+    """Return the URL of a PostgreSQL store with its password, for the driver only.
 
     Raises:
-        InputError: the environment does not hold it.
+        InputError: the environment does not hold the password.
     """
     password = read_password(store.password_env, environment)
     if password is None:

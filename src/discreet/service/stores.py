@@ -1,4 +1,4 @@
-"""The store of the budgets that settings name: to serve from, or to read beside a service."""
+"""Open the store of the budgets that the settings name."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 
 
 class Ledger(Protocol):
-    """What can be read of a store beside its service."""
+    """What can be read of a store while a service has it open."""
 
     @property
     def id(self) -> str:
-        """See `BudgetStore.id`."""
+        """Return the id of the store."""
         ...
 
     def heads(self) -> tuple[Head, ...]:
-        """See `BudgetStore.heads`."""
+        """Return the last line of each chain of the ledger."""
         ...
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
-        """See `BudgetStore.lines`."""
+        """Yield up to *most* lines of a chain behind the line *after*."""
         ...
 
     def verify(self) -> Verified:
-        """See `BudgetStore.verify`."""
+        """Verify the ledger."""
         ...
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         ...
 
 
 def checkpointer_of(witness: WitnessSettings | None) -> Checkpointer | None:
-    """Who holds the store against its witness; None if there is no witness.
+    """Return the checkpointer of the settings, or None.
 
     Raises:
-        InputError: the key that signs cannot be used.
+        InputError: the signing key cannot be used.
     """
     if witness is None:
         return None
@@ -58,11 +58,11 @@ def checkpointer_of(witness: WitnessSettings | None) -> Checkpointer | None:
 
 
 def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[], datetime]) -> BudgetStore:
-    """The store, to serve from.
+    """Open the store to serve from it.
 
     Raises:
-        InputError: there is no such file, or what PostgreSQL needs is not installed or not set.
-        StoreUnavailable: it cannot be opened, or another process has it.
+        InputError: there is no such file, or the driver or the password of PostgreSQL is missing.
+        StoreUnavailable: it cannot be opened, or another process has it open.
     """
     if store.file is not None:
         _check_exists(store.file)
@@ -71,7 +71,7 @@ def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[],
 
 
 def open_ledger(store: Store, environment: Mapping[str, str]) -> Ledger:
-    """The store, to read from while a service may have it.
+    """Open the store to read from it, while a service may have it open.
 
     Raises:
         InputError: as `open_store`.
@@ -85,7 +85,7 @@ def open_ledger(store: Store, environment: Mapping[str, str]) -> Ledger:
 
 def _check_exists(file: Path) -> None:
     if not file.exists():
-        raise InputError(f"there is no budget store {file.name!r}; discreet init makes one")
+        raise InputError(f"there is no budget store {file.name!r}; discreet init creates one")
 
 
 def _postgres(store: Store, environment: Mapping[str, str]) -> BudgetStore:

@@ -1,4 +1,4 @@
-"""Who comes in, and how much at once: the key, the role, the rate, the size of a body, the places for questions."""
+"""Authentication, roles, rate limits, and limits of concurrency and of body sizes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 NAMES_MOST = 10_000
-"""Askers whose rate is remembered; more are forgotten, the idle ones first."""
+"""Callers whose rate is remembered; beyond, idle ones are forgotten first."""
 
 
 class RateLimiter:
-    """How often each asker may ask: a bucket of tokens that fills again within a minute.
+    """Limit the requests of each caller by a token bucket that fills within a minute.
 
     Args:
         per_minute: tokens in a bucket; 0 for no limit.
@@ -44,10 +44,10 @@ class RateLimiter:
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
 
     def take(self, name: str) -> None:
-        """Take a token.
+        """Take a token of the caller *name*.
 
         Raises:
-            TooManyRequests: there is none; it says when there is.
+            TooManyRequests: there is none; the error says when there will be.
         """
         if not self._most:
             return
@@ -64,16 +64,19 @@ class RateLimiter:
         return min(self._most, tokens + (now - counted) * self._most / 60)
 
     def _forget(self, now: float) -> None:
-        """Keep the half with the emptiest buckets: who is forgotten has a full one."""
+        """Keep the half with the emptiest buckets: a caller that is forgotten has a full one."""
         fullest = sorted(self._buckets, key=lambda name: self._tokens(name, now))
         self._buckets = {name: self._buckets[name] for name in fullest[: NAMES_MOST // 2]}
 
 
 class ConcurrencyLimit:
-    """How many questions may be under way at once: some in all, and half of them for one account.
+    """Limit the queries under way, and those of one account to half of that.
 
     Args:
-        most: in all, at least 1.
+        most: of all accounts together, at least 1.
+
+    Attributes:
+        threads: limits the threads that run queries.
     """
 
     def __init__(self, most: int) -> None:
@@ -83,7 +86,7 @@ class ConcurrencyLimit:
 
     @contextlib.contextmanager
     def slot(self, account: str) -> Iterator[None]:
-        """Have a place for a while.
+        """Occupy a slot of *account* until the context ends.
 
         Raises:
             TooManyRequests: there is none.
@@ -148,19 +151,19 @@ class Gate:
 async def run_in_thread(
     work: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
 ) -> Result:
-    """What *work* returns, which may wait; the event loop goes on meanwhile."""
+    """Return what *work* returns, which runs in a thread and may wait."""
     return await anyio.to_thread.run_sync(lambda: work(*arguments, **named))
 
 
 async def run_while_connected(
     request: Request, work: Callable[[Callable[[], bool]], Result], threads: anyio.CapacityLimiter
 ) -> Result:
-    """What *work* returns, in a thread; it is told when nobody waits for that any more.
+    """Return what *work* returns, which runs in a thread and can find out that the client has disconnected.
 
     Args:
         request: whose body was read.
-        work: is given a function that says whether the connection was closed.
-        threads: limits how many run at once.
+        work: gets a function that returns True once the connection is closed.
+        threads: limits the threads.
     """
     gone = threading.Event()
     failed: list[Exception] = []
@@ -184,15 +187,16 @@ async def run_while_connected(
 
 
 async def read_json(request: Request, most: int) -> bytes:
-    """The body of a request that is JSON by its own word.
+    """Return the body of a request whose content type is JSON.
 
     Args:
         request: whose body was not read.
-        most: bytes that are read; more are not waited for.
+        most: bytes; a longer body is refused before it is read to the end.
 
     Raises:
-        UnsupportedMediaType: it is something else, or encoded.
-        TooLarge: it is longer.
+        UnsupportedMediaType: the content type is another, or the content is encoded.
+        TooLarge: the body is longer.
+        ClientDisconnected: before the end of the body.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":

@@ -1,95 +1,78 @@
-"""Who may ask about what. What was not granted does not exist: everybody sees a catalog of her own."""
+"""Which parts of the catalog accounts may query. What was not granted does not exist for an account."""
 
 from __future__ import annotations
 
 import json
 import threading
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from discreet.budget.ledger import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from discreet.budget.model import Account
+    from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog, Dataset
     from discreet.service.auth.records import RecordCache, Snapshot
 
 Columns: TypeAlias = frozenset[str] | None
-"""The columns of a dataset that somebody may ask about; None for all, also those that the catalog will get."""
-
-
-class Accounts(Protocol):
-    """Where accounts are; a store of budgets has this method."""
-
-    def account(self, name: str) -> Account:
-        """The account of that name.
-
-        Raises:
-            UnknownAccount: there is none.
-        """
-        ...
+"""The granted columns of a dataset; None for all, including those that are added later."""
 
 
 def grant_name(account: str, dataset: str) -> str:
-    """The name of the record of a grant."""
+    """Return the name of the record of a grant."""
     return f"{account}\t{dataset}"  # a tab is in no account's name
 
 
 def named_in(name: str) -> tuple[str, str]:
-    """The account and the dataset that the name of a record says."""
+    """Return the account and the dataset in the name of a record."""
     account, _, dataset = name.partition("\t")
     return account, dataset
 
 
 def grant_text(columns: Columns) -> str:
-    """The text of the record of a grant."""
+    """Return the text of the record of a grant."""
     return canonical({"columns": None if columns is None else sorted(columns)})
 
 
 def columns_in(text: str) -> Columns:
-    """The columns that the text of a record says."""
+    """Return the columns in the text of a record."""
     columns = json.loads(text)["columns"]
     return None if columns is None else frozenset(columns)
 
 
 class Grants:
-    """Which part of the catalog each account sees. Usable from several threads.
+    """The catalog as each account may query it. Usable from several threads.
 
-    An account sees what was granted to it or to a parent: a grant to the organisation is one to all its analysts.
+    An account has the grants of its parents too: a grant to an organisation is one to all its analysts.
 
     Args:
-        catalog: all there is.
-        registry: where the grants are.
-        accounts: where the accounts are.
+        catalog: all datasets.
+        records: the grants.
+        store: of the accounts.
     """
 
-    def __init__(self, catalog: Catalog, registry: RecordCache, accounts: Accounts) -> None:
-        self._catalog, self._registry, self._accounts = catalog, registry, accounts
+    def __init__(self, catalog: Catalog, records: RecordCache, store: BudgetStore) -> None:
+        self._catalog, self._records, self._store = catalog, records, store
         self._lock = threading.Lock()
-        self._paths: dict[str, tuple[str, ...]] = {}  # for ever: parents never change
+        self._paths: dict[str, tuple[str, ...]] = {}  # never invalidated: parents do not change
         self._seen: tuple[int, dict[str, Catalog]] = -1, {}
 
-    @property
-    def catalog(self) -> Catalog:
-        """All there is: for officers."""
-        return self._catalog
-
     def cached(self, account: str) -> Catalog | None:
-        """What *account* sees, from memory alone; None if memory does not hold it or is older than a second."""
-        snapshot = self._registry.cached()
+        """Return the catalog of *account* from memory, without waiting; None if it is older than a second."""
+        snapshot = self._records.cached()
         version, catalogs = self._seen
         return catalogs.get(account) if snapshot is not None and snapshot.version == version else None
 
     def catalog_for(self, account: str) -> Catalog:
-        """The catalog as *account* sees it: the same object as long as no record changes.
+        """Return the catalog of *account*: the same object as long as no record changes.
 
         Raises:
-            UnknownAccount: there is none.
-            StoreUnavailable: the store cannot be asked.
+            UnknownAccount: there is no such account.
+            StoreUnavailable: the store cannot be read.
         """
-        snapshot = self._registry.read()
+        snapshot = self._records.read()
         with self._lock:
             version, catalogs = self._seen
             if snapshot.version != version:
@@ -99,30 +82,19 @@ class Grants:
                 catalogs[account] = _part(self._catalog, _granted(snapshot, self._path(account)))
             return catalogs[account]
 
-    def listed(self) -> list[tuple[str, str, Columns]]:
-        """All grants: account, dataset and columns, by account and dataset.
-
-        Raises:
-            StoreUnavailable: the store cannot be asked.
-        """
-        grants = self._registry.read().grants
-        return sorted(
-            ((*named_in(name), columns_in(text)) for name, text in grants.items()), key=lambda grant: grant[:2]
-        )
-
     def _path(self, account: str) -> tuple[str, ...]:
         if account not in self._paths:
             path: list[str] = []
             above: str | None = account
             while above is not None:
                 path.append(above)
-                above = self._accounts.account(above).parent
+                above = self._store.account(above).parent
             self._paths[account] = tuple(path)
         return self._paths[account]
 
 
 def _granted(snapshot: Snapshot, path: Iterable[str]) -> dict[str, Columns]:
-    """The datasets, and the columns of each, that any account on *path* was granted."""
+    """Return the granted columns by dataset of all accounts on *path* together."""
     accounts = frozenset(path)
     granted: dict[str, Columns] = {}
     for name, text in snapshot.grants.items():

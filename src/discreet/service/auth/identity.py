@@ -1,9 +1,9 @@
-"""Who asks, and what she may do. The decisions; how she proves it is in `keys` and `oidc`.
+"""Who sent a request, and what they may do.
 
 DiscreetError
-├── Unauthorized         401: nobody known, and no word about why
-├── Forbidden            403: known, but not in this role
-└── IssuerUnavailable    503: nobody can tell, because the issuer of tokens cannot be asked
+├── Unauthorized         401: no valid key or token, without a reason
+├── Forbidden            403: a valid key or token without the role
+└── IssuerUnavailable    503: tokens cannot be checked, because their issuer cannot be reached
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from typing import Literal, TypeAlias, get_args
 from discreet.errors import DiscreetError
 
 Role: TypeAlias = Literal["analyst", "officer", "admin"]
-"""analyst: asks at the expense of her account; officer: accounts, budgets, grants and the ledger; admin: keys.
+"""analyst: queries at the expense of an account; officer: accounts, budgets, grants and the ledger; admin: API keys.
 
-No role includes another: whoever is to have two is given two.
+No role includes another.
 """
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
-
 Reason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
-"""Why somebody is nobody: for our log, never for who asked."""
+"""Why a request is unauthorized: for the log, never for the client."""
 
 
 class Unauthorized(DiscreetError):
-    """Nobody known. What is said is the same whatever was wrong, so that nobody learns which keys there are.
+    """A request has no valid key or token. Its message never says why, so that it does not tell which keys exist.
 
     Attributes:
-        reason: for our log.
-        key_id: of a key that expired; None for all others.
+        reason: for the log.
+        key_id: of a key that expired, otherwise None.
     """
 
     def __init__(self, reason: Reason, key_id: str | None = None) -> None:
@@ -40,10 +39,10 @@ class Unauthorized(DiscreetError):
 
 
 class Forbidden(DiscreetError):
-    """Somebody known who is not in the role that this needs.
+    """The caller does not have the role that an operation needs.
 
     Attributes:
-        role: the one that is needed.
+        role: that it needs.
     """
 
     def __init__(self, role: Role) -> None:
@@ -52,7 +51,7 @@ class Forbidden(DiscreetError):
 
 
 class IssuerUnavailable(DiscreetError):
-    """The issuer of tokens cannot be asked for its keys, so nobody can tell whether a token is good."""
+    """The issuer of tokens cannot be reached, so its keys are not known."""
 
     def __init__(self) -> None:
         super().__init__("the issuer of tokens cannot be reached, so tokens cannot be checked now; try again later")
@@ -60,13 +59,13 @@ class IssuerUnavailable(DiscreetError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Somebody who proved who she is.
+    """An authenticated caller.
 
     Args:
-        actor: her name in the ledger: "key:" and the key's id, or "oidc:" and the token's subject.
-        account: the account that her questions are charged to; None if she asks none.
-        roles: what she may do.
-        key_id: of the API key; None if she came with a token of an issuer.
+        actor: the name in the ledger: "key:" and the key's id, or "oidc:" and the token's subject.
+        account: that queries are charged to; None for callers that are no analysts.
+        roles: of the caller.
+        key_id: of the API key; None for a token.
     """
 
     actor: str
@@ -75,20 +74,12 @@ class Identity:
     key_id: str | None = None
 
     def require(self, role: Role) -> None:
-        """Raise unless she is in *role*.
-
-        Raises:
-            Forbidden: she is not.
-        """
+        """Raise `Forbidden` unless the caller has *role*."""
         if role not in self.roles:
             raise Forbidden(role)
 
     def analyst_account(self) -> str:
-        """The account that her questions are charged to.
-
-        Raises:
-            Forbidden: she is no analyst.
-        """
+        """Return the account that queries are charged to, or raise `Forbidden` if there is none."""
         self.require("analyst")
         if self.account is None:
             raise Forbidden("analyst")
