@@ -86,10 +86,10 @@ _DEFECTS = {
     "AND is the union of sets": ("no", "_merge", _merged_the_other_way),
     "missing values of any set are in their intersection": ("no", "_merge", _missing_of_any),
     "sets of different columns are merged": (["b1", "b2", "b3"], "_join", _one_column),
-    "conditions that are always true make OR false": (
-        ["o"],
+    "conditions that are never true are always true": (
+        "no",
         "_simplify",
-        lambda right: lambda values: False if right(values) is True else right(values),
+        lambda right: lambda values: True if right(values) is False else right(values),
     ),
     "IS NULL is lost": ("no", "_write", lambda right: lambda form, columns: right(_without_missing(form), columns)),
     "no value is on a cut": (

@@ -133,7 +133,8 @@ GROUP_BY_ LIMIT_ ; IF( INTERVAL_ CAST( \\ @ +_ x_<_ x_-_ NOT_x_=_1_AND_( x_BETWE
 WITH_x_AS_( =* -( ! x_=_-( CASE_WHEN_x_THEN_ DISTINCT_ x_JOIN_ FROM_t_ x_LIKE_ x_IS_NULL_"""
 _UNITS = [unit.replace("_", " ") for unit in _WORDS.split()]
 _LONG = """
-import resource, sys
+import pathlib, re, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # a failure here must not take the machine with it
 from discreet.errors import InputError
 from discreet.query.parse_tree import LONGEST
 from discreet.query.sql import parse_select
@@ -144,7 +145,7 @@ for opening in ("", "SELECT ", "SELECT a, COUNT(*) FROM ", "SELECT COUNT(*) FROM
         except InputError:
             continue
         sys.exit(f"{{opening!r}} {{unit!r}} was read")
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]) // 1024)
 """
 
 

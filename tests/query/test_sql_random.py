@@ -200,7 +200,7 @@ def _spoiled(draw):
     return "".join(parts)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(_spoiled())
 def test_spoiled_statements_are_read_or_refused(text):
     """A thousand, by one to three changes of the statements in the table."""

@@ -382,7 +382,7 @@ def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type
         "two-round": TwoRound,
         "pcr": CountRelease,
     }
-    if query.mechanism not in by_name:
+    if not isinstance(query.mechanism, str | None) or query.mechanism not in by_name:
         names = ", ".join(name for name in by_name if name is not None)
         raise InputError(f"there is no mechanism {query.mechanism!r}; choose from {names}")
     return by_name[query.mechanism]
