@@ -382,9 +382,10 @@ def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type
         "two-round": TwoRound,
         "pcr": CountRelease,
     }
-    if not isinstance(query.mechanism, str | None) or query.mechanism not in by_name:
+    named: object = query.mechanism  # callers without type checks may pass a list, which has no hash
+    if not isinstance(named, str | None) or named not in by_name:
         names = ", ".join(name for name in by_name if name is not None)
-        raise InputError(f"there is no mechanism {query.mechanism!r}; choose from {names}")
+        raise InputError(f"there is no mechanism {named!r}; choose from {names}")
     return by_name[query.mechanism]
 
 
