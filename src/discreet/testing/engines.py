@@ -209,9 +209,9 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
         items = np.flatnonzero(rng.random(size) < share)
         costs = rng.integers(1, cost, len(items), endpoint=True)
         scale_bounds = np.sort(rng.integers(0, 4 * cost, 18, endpoint=True))
-        scales = rng.integers(0, 18, len(items))
-        counted = pairs.users_by_scale(items, scales, costs, scale_bounds)
-        assert counted.tolist() == reference.users_by_scale(items, scales, costs, scale_bounds).tolist()
+        for scales in (rng.integers(0, 18, len(items)), np.full(len(items), 17)):
+            counted = pairs.users_by_scale(items, scales, costs, scale_bounds)
+            assert counted.tolist() == reference.users_by_scale(items, scales, costs, scale_bounds).tolist()
         bound = int(rng.integers(1, 3 * cost, endpoint=True))
         sums = pairs.clipped_sums(items, costs, bound)
         assert sums.tolist() == reference.clipped_sums(items, costs, bound).tolist()
