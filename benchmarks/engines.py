@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import tempfile
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ from benchmarks.timing import in_turns, table
 from discreet.catalog.loader import load_catalog
 from discreet.engines.opening import open_engine, parse_url
 from discreet.engines.pinot_cluster import OPTIONS
+from discreet.errors import InvariantViolated
+from discreet.mechanisms.auto import Auto
+from discreet.mechanisms.base import Request
+from discreet.noise import SystemBits
 from discreet.question import HeadRequest
 from discreet.warehouse import Warehouse
 
@@ -121,8 +126,11 @@ def _loaded(engine: str, folder: Path) -> Iterator[str]:
 
 
 def growth() -> list[str]:
-    """How the head's time grows with the rows: DuckDB and Spark, one machine, 10,001 items of a heavy-tailed table."""
+    """How time grows with the rows: heads of 10,001 items by DuckDB and Spark, and a release by pair queries."""
     rows = []
+    mechanism = Auto.at(Fraction(1), Fraction(1, 10**8), Request(None, 10_000, relative_error=Fraction(1, 10)))
+    if mechanism is None:
+        raise InvariantViolated("epsilon 1 is enough for a release")
     for size in (1_000_000, 10_000_000, 100_000_000):
         path = made_table(size)
         cells = [f"{size:,}"]
@@ -135,5 +143,10 @@ def growth() -> list[str]:
             engine.head(request)
             cells.append(f"{time.perf_counter() - start:.1f} s")
             engine.close()
+        with contextlib.closing(open_engine(str(path))) as engine:
+            start = time.perf_counter()
+            with engine.pairs(request) as pairs:
+                mechanism.release(pairs, SystemBits())
+            cells.append(f"{time.perf_counter() - start:.1f} s")
         rows.append(cells)
-    return table(["rows", "DuckDB", "Spark, local"], rows)
+    return table(["rows", "DuckDB", "Spark, local", "DuckDB, release by pair queries"], rows)

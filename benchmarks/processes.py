@@ -30,19 +30,26 @@ def made_table(rows: int = ROWS) -> Path:
 
 
 def run() -> list[str]:
-    """Whole processes in turns, on ten million made-up rows: `discreet release` against DuckDB's exact head alone."""
-    made, python = made_table(), sys.executable
-    head = f"SELECT item, count(DISTINCT user_id) AS n FROM '{made}' GROUP BY item ORDER BY n DESC, item LIMIT 10001"
-    release = [python, "-m", "discreet", "release", str(made), "--user", "user_id", "--item", "item", "--epsilon", "1"]
-    floor = [python, "-c", f'import duckdb; duckdb.sql("{head}").to_arrow_table()']
-    ours, engine = processes_in_turns([release, floor], 5)
+    """Whole processes in turns, on made-up rows: `discreet release` against DuckDB's exact head alone."""
+    python, rows = sys.executable, []
+    for size in (2_000_000, ROWS):
+        made = made_table(size)
+        head = (
+            f"SELECT item, count(DISTINCT user_id) AS n FROM '{made}' GROUP BY item ORDER BY n DESC, item LIMIT 10001"
+        )
+        floor = [python, "-c", f'import duckdb; duckdb.sql("{head}").to_arrow_table()']
+        release = [python, "-m", "discreet", "release", str(made), "--user", "user_id", "--item", "item"]
+        release += ["--epsilon", "1"]
+        ours, engine = processes_in_turns([release, floor], 5)
+        rows += [
+            [f"discreet release, {size:,} rows", f"{ours.seconds:.2f} s", f"{ours.mib:.0f} MiB"],
+            [f"DuckDB's exact head alone, {size:,} rows", f"{engine.seconds:.2f} s", f"{engine.mib:.0f} MiB"],
+            ["ratio", f"{ours.seconds / engine.seconds:.2f}x", f"{ours.mib / engine.mib:.2f}x"],
+        ]
     bare, imported, helped = processes_in_turns(
         [[python, "-c", "pass"], [python, "-c", "import discreet"], [python, "-m", "discreet", "--help"]], 11
     )
-    rows = [
-        ["discreet release, 10M rows", f"{ours.seconds:.2f} s", f"{ours.mib:.0f} MiB"],
-        ["DuckDB's exact head alone", f"{engine.seconds:.2f} s", f"{engine.mib:.0f} MiB"],
-        ["ratio", f"{ours.seconds / engine.seconds:.2f}x", f"{ours.mib / engine.mib:.2f}x"],
+    rows += [
         ["python -c pass", f"{1e3 * bare.seconds:.0f} ms", ""],
         ["import discreet, beyond that", f"{1e3 * (imported.seconds - bare.seconds):.0f} ms", ""],
         ["discreet --help", f"{1e3 * helped.seconds:.0f} ms", ""],

@@ -18,7 +18,7 @@ from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.spark import SparkEngine
 from discreet.errors import EngineError
 from discreet.question import Constant, HeadRequest, Kind, Membership
-from discreet.testing.engines import rows_of
+from discreet.testing.engines import check_pair_queries, reference_pairs, rows_of
 from servers import process
 from servers import spark as spark_server
 from servers.table import TRAPS, engagements
@@ -31,7 +31,7 @@ import os, signal, sys
 from discreet.engines.spark import SparkEngine
 from discreet.errors import EngineError
 from discreet.question import HeadRequest
-from discreet.testing.engines import rows_of
+from discreet.testing.engines import check_pair_queries, reference_pairs, rows_of
 
 engine = SparkEngine(sys.argv[1])
 try:
@@ -99,6 +99,14 @@ def until_idle(session):
     while tracker.getActiveJobsIds() or tracker.getActiveStageIds():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def test_pairs_are_kept_for_a_session_only(notebook, files):
+    """The integers are numpy's, and Spark forgets what it persisted."""
+    path = f"{files}/small.parquet"
+    with SparkEngine(f"spark://local?path={path}").pairs(REQUEST) as pairs:
+        check_pair_queries(pairs, reference_pairs(pq.read_table(path), REQUEST))
+    assert notebook.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
 @pytest.mark.usefixtures("notebook")

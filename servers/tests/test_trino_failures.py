@@ -113,6 +113,21 @@ def test_whatever_progress_raises_cancels_the_count_on_the_server(opened, endles
     assert set(threading.enumerate()) <= threads  # those of other engines' clients may be there
 
 
+def test_scratch_tables_are_dropped_whatever_happens(opened, endless, url):
+    """After a cancellation while they are written, and after an error while they are used."""
+    scratch = f"{url}?scratch=scratch.default"
+
+    def stop(_):
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match=r"^stop$"), opened(scratch, view=endless[0]).pairs(REQUEST, progress=stop):
+        pass
+    engine = opened(scratch, view="SELECT 1 AS who, 'secret' AS item")
+    with pytest.raises(TypeError), engine.pairs(REQUEST) as pairs:
+        pairs.weighted_sums(None)
+    assert trino_server.execute(url, "SHOW TABLES FROM scratch.default") == []
+
+
 def test_questions_of_many_threads_are_answered_one_after_the_other(opened):
     """Each gets its own answer."""
     engine = opened(view="SELECT n AS who, CAST(n % 7 AS integer) AS item FROM UNNEST(sequence(1, 100)) AS t(n)")

@@ -193,3 +193,22 @@ def test_a_name_shows_the_table_and_no_password():
         with contextlib.closing(engine):
             assert engine.name == "trino://me@h/c/s, table t"
             assert "sesame" not in repr(vars(engine))
+
+
+@pytest.mark.parametrize("scratch", ["x", "a.b.c", ".", ""])
+def test_a_scratch_schema_is_a_catalog_and_a_schema(scratch):
+    """Anything else could be where the account's tables do not belong."""
+    with pytest.raises(InputError, match=r"scratch=catalog\.schema"):
+        TrinoEngine(f"trino://me@host/hive/web?table=t&scratch={scratch}")
+
+
+def test_pair_queries_need_a_scratch_schema():
+    """The URL alone says whether there are any: a plan that uses them is made before anything is sent."""
+    assert TrinoEngine("trino://me@host/hive/web?table=t&scratch=memory.default").has_pairs
+    assert not TrinoEngine("trino://me@host/hive/web?table=t").has_pairs
+
+
+def test_labels_are_joined_by_equalities_also_where_they_are_missing():
+    """A join by IS NOT DISTINCT FROM compares every pair with every item."""
+    joined = "coalesce(CAST(a AS VARCHAR), '') = coalesce(CAST(b AS VARCHAR), '') AND (a IS NULL) = (b IS NULL)"
+    assert TrinoStatement(HeadRequest("who", ("word",), 1), "t", _COLUMNS, b"", None).same("a", "b") == joined
