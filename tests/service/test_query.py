@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import threading
 
 import pyarrow as pa
 import pyarrow.csv
@@ -278,3 +280,22 @@ def test_a_question_comes_back_in_a_form_that_can_be_sent_again(world):
     again = world.ask(first.json()["question"], epsilon=2)
     assert again.content == first.content
     assert json.loads(first.content)["dataset"] == "reads"
+
+
+def test_a_new_query_crosses_few_of_our_files(worlds):
+    """A path that many files take part in is hard to follow: the number may only fall."""
+    files = set()
+
+    def called(frame, event, _):
+        if event == "call" and f"{os.sep}src{os.sep}discreet{os.sep}" in frame.f_code.co_filename:
+            files.add(frame.f_code.co_filename)
+
+    threading.setprofile(called)  # for the threads that the service starts
+    try:
+        world = worlds()
+        assert world.ask().status_code == 200, "what is made once is made"
+        files.clear()
+        assert world.ask(TOP.replace("LIMIT 5", "LIMIT 4")).status_code == 200
+    finally:
+        threading.setprofile(None)
+    assert 30 < len(files) <= 70
