@@ -1,4 +1,4 @@
-"""The Python door: `scan` a table, ask it for a `top` or a `release`."""
+"""Query one table from Python: `scan` it, then call `top` or `release`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa: ANN401 - paths and frames of four libraries
-    """Look at a table in which every row belongs to one user.
+    """Return a table in which every row belongs to one user.
 
     Args:
         source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name", an Arrow table,
@@ -52,7 +52,7 @@ def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa:
 
 
 class Table:
-    """A table, perhaps filtered. Made by `scan`.
+    """A table, optionally filtered. Made by `scan`.
 
     Args:
         engine: where its rows are counted.
@@ -67,14 +67,14 @@ class Table:
 
     @property
     def data_version(self) -> str | None:
-        """A public name of the state of the files behind the table, for `NoiseKey`: their paths and times of change.
+        """A public version of the files behind the table, for `NoiseKey`: their paths and modification times.
 
-        None for tables that are not files: whoever fills them must say which state they are in.
+        None for tables that are not files; their version has to be given.
         """
         return self._engine.data_version()
 
     def where(self, text: str) -> Table:
-        """Only the rows for which a filter is true.
+        """Return the table with only the rows for which a filter is true.
 
         Args:
             text: conditions on columns with AND, OR, NOT: "country = 'IN' AND year >= 2024". The grammar is in
@@ -106,7 +106,7 @@ class Table:
         force: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Release:
-        """The k items that most users have, in order, with counts; fewer where the rest does not stand out.
+        """Release the k items that most users have, in order, with counts; fewer where the rest does not stand out.
 
         Args:
             item: the column that names the item, or several columns that do together.
@@ -133,7 +133,7 @@ class Table:
         Raises:
             InputError: something in the question is not allowed; the message says what is.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
-            EngineError: the engine failed; the budget is charged the worst case, unless nothing was asked.
+            EngineError: the engine failed; the budget is charged the worst case if data was being read.
         """
         query = question(
             self._user,
@@ -170,7 +170,7 @@ class Table:
         force: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Release:
-        """As many accurate counts as the guarantee allows, the largest first.
+        """Release as many accurate counts as the guarantee allows, the largest first.
 
         Args:
             item: the column that names the item, or several columns that do together.
@@ -194,7 +194,7 @@ class Table:
         Raises:
             InputError: something in the question is not allowed; the message says what is.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
-            EngineError: the engine failed; the budget is charged the worst case, unless nothing was asked.
+            EngineError: the engine failed; the budget is charged the worst case if data was being read.
         """
         query = question(
             self._user,
@@ -257,10 +257,10 @@ def question(
     domain: Any = None,  # noqa: ANN401 - as in `Table.top`
     head_limit: int | None = None,
 ) -> Query:
-    """A question as a value, not yet held against any table; parameters as in `Table.top` and `Table.release`.
+    """Return a query that is not yet checked against a table; parameters as in `Table.top` and `Table.release`.
 
     Raises:
-        InputError: something in it can be read by nobody.
+        InputError: something in it is malformed.
     """
     given: object = item
     if not isinstance(given, str | Iterable):

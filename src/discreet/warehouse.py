@@ -1,4 +1,4 @@
-"""The door for analysts: a catalog, its engines, and questions in SQL, JSON or Python."""
+"""Query the datasets of a catalog in SQL, JSON or Python."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
-    """Ask the datasets of a catalog.
+    """Return the datasets of a catalog, to be queried.
 
     Args:
-        catalog: a TOML file (docs/catalog.md), or what was read from one. Engines are connected to when they are asked.
+        catalog: a TOML file (docs/catalog.md), or what was read from one. Engines are connected to when they are used.
 
     Raises:
-        InputError: the catalog cannot be used; all mistakes are listed.
+        InputError: the catalog is invalid; all mistakes are listed.
     """
     given: object = catalog
     if not isinstance(given, str | PurePath | Catalog):
@@ -56,9 +56,9 @@ class Warehouse:
     """Datasets that a catalog declares. Made by `connect`; usable from several threads.
 
     Args:
-        catalog: what may be asked.
+        catalog: what may be queried.
         clock: the time with its zone, for data versions on a schedule.
-        environment: the variables in which passwords of engines are.
+        environment: variables with the passwords of engines.
     """
 
     def __init__(
@@ -71,9 +71,7 @@ class Warehouse:
         self._open = EnginePool(catalog, clock, environment)
 
     def viewed(self, catalog: Catalog) -> Warehouse:
-        """The same datasets as somebody sees them who may ask less.
-
-        It is made at once and has the engines of this one, which it does not close: one for each analyst is no waste.
+        """Return the same datasets restricted to *catalog*. It is cheap: it uses the engines of this one.
 
         Args:
             catalog: this one's, but for datasets and columns that were left out.
@@ -103,7 +101,7 @@ class Warehouse:
         force: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Release:
-        """Private counts, sums or averages.
+        """Release private counts, sums or averages.
 
         Args:
             question: a SELECT, see `discreet.query.sql`; or its JSON form as a mapping, or `discreet.Select`.
@@ -127,7 +125,7 @@ class Warehouse:
         Raises:
             InputError: something in the question is not allowed; the message says what is.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
-            EngineError: the engine failed; the budget is charged the worst case, unless nothing was asked.
+            EngineError: the engine failed; the budget is charged the worst case if data was being read.
             InexactHead: the engine's answer is not proven exact; the budget is charged the worst case.
         """
         start = time.perf_counter()
@@ -168,7 +166,7 @@ class Warehouse:
         shared: bool = False,
         force: bool = False,
     ) -> Plan:
-        """How a question would be answered and what it could cost; no row is read. Parameters as in `query`.
+        """Return how a question would be answered and what it could cost; no row is read. Parameters as in `query`.
 
         *shared* is True if another budget that adds up zCDP will be charged, such as an account of a service.
 
@@ -197,7 +195,7 @@ class Warehouse:
         return make_plan(query, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force, per=per)
 
     def context(self, dataset: str) -> tuple[str | None, str]:
-        """The version of a dataset's data now, or None if nobody says it; and its table's name, to derive keys from.
+        """Return the version of a dataset's data now, or None if unknown; and its table's name, to derive keys from.
 
         An edited view is another table; where a table is, and in which engine, is not part of what it is.
 
@@ -210,7 +208,7 @@ class Warehouse:
         return self._open.version(name), name if view is None else f"{name}\n{view}"
 
     def steady(self, dataset: str, version: str | None) -> Engine:
-        """The engine of a dataset, connected to; its head is refused if the data has another *version* by then.
+        """Return the engine of a dataset; its result is refused if the data has another *version* by then.
 
         Its errors name the dataset, and neither files nor hosts.
 
@@ -227,15 +225,15 @@ class Warehouse:
         return VersionedEngine(engine, name, lambda: version is None or self._open.version(name) == version)
 
     def data_version(self, dataset: str) -> str | None:
-        """The version of a dataset's data now, or None if nobody says it; raises what `context` does."""
+        """Return the version of a dataset's data now, or None if unknown; raises what `context` does."""
         return self.context(dataset)[0]
 
     def engine(self, dataset: str) -> Engine:
-        """The engine of a dataset as it is, connected to once; raises what `steady` does."""
+        """Return the engine of a dataset itself; raises what `steady` does."""
         return self._open.engine(self.catalog.find(dataset))
 
     def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         self._open.close()
 
     def __enter__(self) -> Self:
@@ -253,7 +251,7 @@ class Warehouse:
         return version, NoiseKey(key, version).bits(plan, table)
 
     def _scales(self, name: str, select: Select) -> dict[str, int]:
-        """Digits behind the point of the column that is summed, where it has some."""
+        """Return the decimal places of the column that is summed, where it has some."""
         column = (select.measure.column or "").casefold()
         summed = [found for found in self.catalog.datasets[name].summable if found.casefold() == column]
         if select.measure.kind not in {"sum", "average"} or not summed:
@@ -264,14 +262,14 @@ class Warehouse:
 
 
 class _View(Warehouse):
-    """Of datasets that belong to another `Warehouse`, which closes them."""
+    """Datasets of another `Warehouse`, which closes the engines."""
 
     def __init__(self, catalog: Catalog, opened: EnginePool) -> None:
         self.catalog = catalog
         self._open = opened
 
     def close(self) -> None:
-        """Nothing: others use the engines."""
+        """Do nothing: the engines are not its own."""
 
 
 def _check_price(per: object, *others: object) -> None:

@@ -1,4 +1,4 @@
-"""A budget that many questions draw from, in memory: reserve the worst case, then pay for what was returned."""
+"""A budget in memory that many queries share: reserve the worst case, then pay for what was released."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ class Hold:
 
 
 class Budget:
-    """(epsilon, delta) that many questions share: pay what you get (Durfee & Rogers 2019, section 5).
+    """(epsilon, delta) that many queries share: pay what you get (Durfee & Rogers 2019, section 5).
 
-    A question's worst case is reserved before its data is read, so that nothing overspends whoever asks at the same
-    time; when it is answered it pays for what was returned and the rest is free again. Whatever is asked, and however
-    later questions depend on earlier answers, all answers together are (epsilon, delta)-DP (the filter of Whitehouse
-    et al. 2023).
+    The worst case of a query is reserved before data is read, so that concurrent queries cannot overspend; then it pays
+    for what was released and the rest is free again. However later queries depend on earlier releases, all releases
+    together are (epsilon, delta)-DP (the filter of Whitehouse et al. 2023).
 
     Args:
         epsilon: above 0, finite.
@@ -75,26 +74,26 @@ class Budget:
 
     @property
     def spent(self) -> Cost:
-        """What was charged so far."""
+        """What was charged."""
         return self._settled
 
     @property
     def held(self) -> Cost:
-        """What questions under way have reserved."""
+        """What queries in progress have reserved."""
         return self._held
 
     @property
     def remaining(self) -> Cost:
-        """What a new question may still reserve."""
+        """What a new query can reserve."""
         with self._lock:
             return self.limit - self._settled - self._held
 
     def guarantee(self) -> Guarantee:
-        """What holds for all answers together, now and when all is spent."""
+        """Return the guarantee of all releases together, now and when all is spent."""
         return guarantee_of(self.limit, self.delta)
 
     def reserve(self, cost: Cost) -> Hold:
-        """Set *cost* aside.
+        """Reserve *cost*.
 
         Raises:
             BudgetExceeded: it does not fit; nothing changed.
@@ -163,7 +162,7 @@ class Budget:
 
 
 def _rounded_down(value: Fraction) -> str:
-    """*value* with two significant digits, never more than it is."""
+    """Return *value* rounded down to two significant digits."""
     if value <= 0:
         return "0"
     digits = Fraction(10) ** (1 - math.floor(math.log10(value)))
