@@ -17,7 +17,7 @@ def plan(run, *arguments):
 
 def test_a_plan_does_not_open_the_source(run):
     """The file need not exist."""
-    ran = run("plan", *SOURCE, "-k", 10)
+    ran = run("plan", *SOURCE, "-k", 5)
     assert ran.code == 0
     assert ran.out.splitlines()[0].split() == ["mechanism", "unknown-gumbel"]
     assert ran.err == ""
@@ -25,7 +25,8 @@ def test_a_plan_does_not_open_the_source(run):
 
 def test_k_makes_it_a_top_and_no_k_a_release(run):
     """The same arguments as the command that is planned."""
-    assert plan(run, "-k", 10)["mechanism"] == "unknown-gumbel"
+    assert plan(run, "-k", 5)["mechanism"] == "unknown-gumbel"
+    assert plan(run, "-k", 6)["mechanism"] == "auto"
     assert plan(run)["mechanism"] == "auto"
     assert plan(run)["reads"] == "pairs"
     assert "it depends on how many items users have" in run("plan", *SOURCE).out
@@ -35,7 +36,7 @@ def test_k_makes_it_a_top_and_no_k_a_release(run):
 
 def test_a_plan_says_cost_error_and_smallest_count(run):
     """Worst cost within what was asked; sigma = 2 / epsilon_per with 20 units of epsilon_per^2 / 8 in rho."""
-    planned = plan(run, "-k", 10, "--epsilon", 1, "--delta", "1e-8")
+    planned = plan(run, "-k", 10, "--epsilon", 1, "--delta", "1e-8", "--mechanism", "gumbel")
     assert planned["privacy"]["epsilon"] <= 1
     assert planned["privacy"]["delta"] <= 1e-8
     per = math.sqrt(8 * planned["worst_cost"]["rho"] / 20)

@@ -109,7 +109,8 @@ TABLE = [
     (True, None, None, KnownLaplace),
     (False, 3, 10, UnknownLaplace),
     (False, 3, None, UnknownLaplace),
-    (False, None, 10, UnknownGumbel),
+    (False, None, 5, UnknownGumbel),
+    (False, None, 6, Auto),
     (False, None, None, Auto),
 ]
 

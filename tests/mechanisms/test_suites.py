@@ -148,6 +148,13 @@ class TestSelectVerify(MechanismSuite):
     request = Request(None, 6)
 
 
+class TestSelectVerifyTop(MechanismSuite):
+    """The largest of its counts."""
+
+    mechanism = SelectVerify
+    request = Request(3, 6)
+
+
 class TestSelectVerifyLabels(MechanismSuite):
     """As many labels as can be had, rows counted up to two."""
 

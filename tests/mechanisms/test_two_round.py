@@ -175,10 +175,22 @@ def test_labels_alone_are_the_labels_of_the_counts():
     assert without.counts is None
 
 
+@pytest.mark.parametrize("kind", [TwoRound, Auto])
+def test_a_top_k_is_the_largest_of_what_was_verified(kind):
+    """In order, at the same price, and complete if there are k."""
+    pairs = ArrayPairs(*zipf_rows(20_000))
+    everything = kind.within(LIMIT, Request(None, 1000)).release(pairs, bits())
+    top = kind.within(LIMIT, Request(8, 1000)).release(pairs, bits())
+    assert top.positions.tolist() == everything.positions[:8].tolist()
+    assert (top.complete, top.cost) == (True, everything.cost)
+    more = kind.within(LIMIT, Request(1000, 1000)).release(pairs, bits())
+    assert not more.complete
+    assert set(everything.positions.tolist()) <= set(more.positions.tolist())
+
+
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(3, 1000),
         Request(None, 1000, known_domain=True),
         Request(None, 1000, Sensitivity(5)),
         Request(None, 1000, Sensitivity(None, 2)),

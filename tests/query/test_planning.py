@@ -64,6 +64,12 @@ def _epsilon(rho, delta):
         (UnknownLaplace, {"sensitivity": BOUNDED}),
         (Auto, {}),
         (Auto, {"mechanism": "auto"}),
+        (Auto, {"k": 6}),
+        (UnknownGumbel, {"k": 5}),
+        (UnknownGumbel, {"k": 6, "counts": False}),
+        (UnknownGumbel, {"k": 6, "noise": "laplace"}),
+        (UnknownGumbel, {"k": 6, "sensitivity": Sensitivity(None, 2)}),
+        (SelectVerify, {"k": 9, "mechanism": "head"}),
         (SelectVerify, {"sensitivity": Sensitivity(None, 2)}),
         (SelectVerify, {"mechanism": "head", "sensitivity": BOUNDED}),
         (TwoRound, {"mechanism": "two-round"}),
@@ -96,7 +102,7 @@ def test_the_table_of_mechanisms_decides(mechanism, parts, shared):
 def test_what_a_guarantee_buys_is_pinned(epsilon, rho):
     """Half of delta = 1e-8 is converted tightly: reference values of five epsilons, split among peels and counts."""
     release = make_plan(_query(float(epsilon), mechanism="head"))
-    top = make_plan(_query(float(epsilon), k=10, noise="gaussian"))
+    top = make_plan(_query(float(epsilon), k=10, noise="gaussian", mechanism="gumbel"))
     assert release.worst_cost.rho == pytest.approx(rho, abs=6e-8)
     assert float(top.mechanism.epsilon) == pytest.approx(math.sqrt(8 * rho / 20), rel=1e-5)
     assert release.worst_cost.delta == top.worst_cost.delta == DELTA / 2
@@ -199,7 +205,6 @@ def test_an_epsilon_above_100_must_be_forced():
         ({"mechanism": "unknown-gumbel", "k": 3}, "choose from"),
         ({"mechanism": "", "k": 3}, "choose from"),
         ({"mechanism": "two-round", "sensitivity": BOUNDED}, "needs no bound"),
-        ({"mechanism": "head", "k": 3}, "not a top k"),
         ({"mechanism": "laplace", "k": 3}, "groups_per_user"),
         ({"mechanism": "stable", "k": 3}, "labels only"),
         ({"mechanism": "stable", "counts": False}, "how many items"),

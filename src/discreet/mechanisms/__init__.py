@@ -5,11 +5,12 @@ Which mechanism answers is decided by what is declared (LinkedIn 2021, Table 1):
 | | groups per user declared | not declared |
 | --- | --- | --- |
 | known domain | KnownLap | KnownGumb (top k), KnownLap with Delta = the domain (all counts) |
-| unknown domain | UnkLap | UnkGumb (top k), Auto or SelectVerify (all counts) |
+| unknown domain | UnkLap | UnkGumb (small top k), Auto or SelectVerify (counts of a larger top k, all counts) |
 
-Auto needs user-item pairs and counts distinct users; SelectVerify needs a head only. TopStable, TwoRound and PCR answer
-when they are asked for by name. `summing` adds sums and averages to what KnownLap, KnownGumb, UnkLap and
-UnkGumb return. To add a mechanism: a file, a line in `MECHANISMS`, a test case, a page.
+Auto needs user-item pairs and counts distinct users; SelectVerify needs a head only. UnkGumb answers any top k without
+counts, of rows or sums, with Laplace noise, or priced per unit. TopStable, TwoRound and PCR answer when they are asked
+for by name. `summing` adds sums and averages to what KnownLap, KnownGumb, UnkLap and UnkGumb return. To add a
+mechanism: a file, a line in `MECHANISMS`, a test case, a page.
 """
 
 from __future__ import annotations
@@ -66,18 +67,27 @@ __all__ = [
 ]
 
 
-def choose(request: Request, *, has_pairs: bool) -> type[Mechanism]:
+AUTO_FROM_K = 6
+"""From this k on, the largest counts of a release hold more of the true top k than a race for k places does
+(docs/mechanisms/auto.md)."""
+
+
+def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type[Mechanism]:
     """Return the mechanism that the table above names for *request*, not yet summing anything: see `summing`.
 
     Args:
         request: what is requested.
         has_pairs: True if the engine has pair queries.
+        per_unit: True if the request is priced in units: what is not returned shall not be charged then.
     """
     bounded = request.sensitivity.groups_per_user is not None
     if request.known_domain:
         return KnownLaplace if bounded or request.k is None else KnownGumbel
     if bounded:
         return UnknownLaplace
+    distinct = request.sensitivity.rows_per_group == 1
     if request.k is not None:
-        return UnknownGumbel
-    return Auto if has_pairs and request.sensitivity.rows_per_group == 1 else SelectVerify
+        counted = distinct and request.counts and request.noise == "gaussian" and request.summed is None
+        if per_unit or request.k < AUTO_FROM_K or not counted:
+            return UnknownGumbel
+    return Auto if has_pairs and distinct and not per_unit else SelectVerify

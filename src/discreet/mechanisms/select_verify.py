@@ -64,6 +64,7 @@ class SelectVerify:
         relative_error: what a count should stay within, above 0 and below 1.
         rows_per_group: tau.
         counts: False to return labels only.
+        k: how many items, or None for all that are found.
     """
 
     limit: Cost
@@ -71,6 +72,7 @@ class SelectVerify:
     relative_error: Fraction
     rows_per_group: int = 1
     counts: bool = True
+    k: int | None = None
 
     name: ClassVar[str] = "head"
     lossless: ClassVar[bool] = False
@@ -78,14 +80,17 @@ class SelectVerify:
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
         """Return the instance that may spend *limit*; see `Mechanism.within`."""
-        if request.k is not None:
-            raise InputError("the head mechanism releases as many counts as it can, not a top k")
         if request.counts and request.noise != "gaussian":
             raise InputError("the head mechanism adds gaussian noise only")
         if not 0 < request.relative_error < 1:
             raise InputError("the relative error must be above 0 and below 1")
         return cls(
-            limit, request.head_limit, request.relative_error, request.sensitivity.rows_per_group, request.counts
+            limit,
+            request.head_limit,
+            request.relative_error,
+            request.sensitivity.rows_per_group,
+            request.counts,
+            request.k,
         )
 
     @classmethod
@@ -190,17 +195,21 @@ class SelectVerify:
 
     def _outcome(self, run: _Run) -> Outcome:
         positions = np.concatenate([np.zeros(0, np.int64), *run.positions_found])
-        counts, stds, low, high = None, None, None, None
-        if self.counts:
-            measured = np.concatenate([np.zeros(0), *run.measured])
-            sigma = np.concatenate([np.zeros(0), *run.sigma])
-            factor = np.concatenate([np.zeros(0), *run.log_factor])
-            estimates = _mixed(measured, sigma, factor)
-            counts = np.rint(estimates).astype(np.int64)
-            stds = np.sqrt(sigma**2 + float(self._anchor()) / 4)
-            low = np.maximum(np.floor(estimates - INTERVAL * stds), 0).astype(np.int64)
-            high = np.maximum(np.ceil(estimates + INTERVAL * stds), 0).astype(np.int64)
-        return Outcome(positions, counts, stds, low, high, ordered=True, complete=False, cost=run.budget.spent)
+        measured, sigma, factor = (
+            np.concatenate([np.zeros(0), *parts]) for parts in (run.measured, run.sigma, run.log_factor)
+        )
+        estimates = _mixed(measured, sigma, factor)
+        stds = np.sqrt(sigma**2 + float(self._anchor()) / 4)
+        if self.k is not None:
+            largest = np.argsort(-estimates, kind="stable")[: self.k]
+            positions, estimates, stds = positions[largest], estimates[largest], stds[largest]
+        complete, cost = len(positions) == self.k, run.budget.spent
+        if not self.counts:
+            return Outcome(positions, None, None, None, None, ordered=True, complete=complete, cost=cost)
+        counts = np.rint(estimates).astype(np.int64)
+        low = np.maximum(np.floor(estimates - INTERVAL * stds), 0).astype(np.int64)
+        high = np.maximum(np.ceil(estimates + INTERVAL * stds), 0).astype(np.int64)
+        return Outcome(positions, counts, stds, low, high, ordered=True, complete=complete, cost=cost)
 
 
 @dataclass(frozen=True, slots=True)

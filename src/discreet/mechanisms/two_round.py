@@ -121,6 +121,7 @@ class TwoRound:
         lost: probability that an item that only one user has is released, at most.
         relative_error: what a count should stay within, above 0 and below 1.
         counts: False to return labels only.
+        k: how many items, or None for as many accurate counts as possible.
         epsilon: of the exact (epsilon, delta) theorem, if mu was chosen by it.
         delta: likewise; 0 if not.
         tuning: public constants.
@@ -130,6 +131,7 @@ class TwoRound:
     lost: Fraction
     relative_error: Fraction
     counts: bool = True
+    k: int | None = None
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
     tuning: Tuning = TUNING
@@ -142,7 +144,7 @@ class TwoRound:
         """Return the instance that may spend *limit*: mu^2 / 2 of rho, and a thousandth of delta."""
         _check(request)
         mu = floor_bits(Fraction(math.sqrt(2 * limit.rho) * (1 - 1e-12)))
-        return cls(mu, limit.delta * TUNING.lost, request.relative_error, request.counts)
+        return cls(mu, limit.delta * TUNING.lost, request.relative_error, request.counts, request.k)
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
@@ -152,7 +154,7 @@ class TwoRound:
         _check(request)
         lost = delta * TUNING.lost
         mu = floor_bits(Fraction(mu_gaussian(float(epsilon), float_below((delta - lost) / (1 - lost)))))
-        return cls(mu, lost, request.relative_error, request.counts, epsilon, delta)
+        return cls(mu, lost, request.relative_error, request.counts, request.k, epsilon, delta)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
@@ -177,6 +179,8 @@ class TwoRound:
         budget = self.budget
         least = math.sqrt(COST_UNIT / (budget.first + budget.second))
         smallest = least / (self.tuning.precise * float(self.relative_error))
+        if self.k is not None:
+            smallest = 1 + self._evidence() * math.sqrt(COST_UNIT / budget.second)
         return Expectation(least if self.counts else None, None, math.ceil(smallest))
 
     @property
@@ -266,8 +270,9 @@ class TwoRound:
         estimates = mean * (1 - np.minimum(1, std / np.maximum(mean, 1e-9)) ** 2)
 
         threshold = WEIGHT_UNIT + np.ceil(WEIGHT_UNIT * self._evidence() * sigma).astype(np.int64)
+        verified = noisy >= threshold
         precise = std <= tuning.precise * float(self.relative_error) * estimates
-        released = np.flatnonzero(precise & (noisy >= threshold))
+        released = np.flatnonzero(verified & (precise if self.k is None else True))
         return self._outcome(items[released], estimates[released], std[released])
 
     def _clipped(self, items: Ints, costs: Ints, pairs: UserItemPairs, bits: Bits) -> tuple[float, float, float]:
@@ -282,14 +287,14 @@ class TwoRound:
 
     def _outcome(self, items: Ints, estimates: Floats, std: Floats) -> Outcome:
         counts = np.rint(estimates).astype(np.int64)
-        order = np.argsort(-counts, kind="stable")
+        order = np.argsort(-counts, kind="stable")[: self.k]
         items, counts, std = items[order], counts[order], std[order]
-        cost = Cost(self.mu**2 / 2, self.lost)
+        cost, complete = Cost(self.mu**2 / 2, self.lost), len(items) == self.k
         if not self.counts:
-            return Outcome(items, None, None, None, None, ordered=True, complete=False, cost=cost)
+            return Outcome(items, None, None, None, None, ordered=True, complete=complete, cost=cost)
         low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
         high = np.ceil(counts + INTERVAL * std).astype(np.int64)
-        return Outcome(items, counts, std, low, high, ordered=True, complete=False, cost=cost)
+        return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
 
     def _noisy_users(self, users: Ints, bits: Bits, label: str) -> Floats:
         """Add noise to every bin; returns what a decreasing tail makes of it."""
@@ -377,8 +382,6 @@ def _clipping_loss(users: Floats, allowed: float) -> tuple[float, float, float]:
 
 
 def _check(request: Request) -> None:
-    if request.k is not None:
-        raise InputError("a two-round release returns as many counts as it can, not a top k")
     if request.known_domain:
         raise InputError("a two-round release finds the items itself; leave the domain out, or choose laplace")
     if request.sensitivity.rows_per_group != 1 or request.sensitivity.groups_per_user is not None:

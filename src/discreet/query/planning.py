@@ -266,8 +266,7 @@ def make_plan(
     """
     _check(query)
     request = _request(query)
-    # Where units are paid for, the default is the mechanism that charges only for what it finds.
-    default = choose(request, has_pairs=has_pairs and per is None)
+    default = choose(request, has_pairs=has_pairs, per_unit=per is not None)
     kind = summing(_mechanism(query, request, default), request)
     if kind in PAIR_MECHANISMS and not has_pairs:
         raise InputError(f"the {kind.name} mechanism needs an engine that can query user-item pairs; choose head")
