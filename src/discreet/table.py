@@ -115,8 +115,8 @@ class Table:
             delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
                 default 1e-8, or a hundredth of the budget's if there is one.
             counts: False for labels only, which leaves more of epsilon for finding them.
-            mechanism: "gumbel", "laplace" or "stable" (a set, without counts); "auto" or None: what fits what was
-                declared.
+            mechanism: "gumbel", "laplace", "head", "two-round" or "stable" (a set, without counts); "auto" or None:
+                what fits k and what was declared.
             noise: "gaussian" or "laplace" counts; by default the one with the smaller standard error.
             groups_per_user: a bound on the items of one user. It is enforced by keeping that many random items of each
                 user, not trusted; it makes counts smaller and noise smaller.
