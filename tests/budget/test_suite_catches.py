@@ -341,6 +341,17 @@ SUBCLASSES = [
     TrustsTheClock,
     ForgetsRefusals,
 ]
+
+
+def _suspends_for_crashes(monkeypatch):
+    end = operations._end
+
+    def counted(work, path, row, after, event):
+        end(work, path, row, after, Event.EXPIRE if event is Event.LOSE else event)
+
+    monkeypatch.setattr(operations, "_end", counted)
+
+
 PATCHES = [
     _no_fence,
     _refunds_failures,
@@ -362,6 +373,7 @@ PATCHES = [
     _suspends_a_failure_late,
     _suspends_for_voids,
     _counts_failures_for_ever,
+    _suspends_for_crashes,
     _suspends_observers,
     _tells_who_is_suspended_what_is_stored,
     _lifts_nothing,

@@ -40,6 +40,8 @@ class BudgetManager:
         lease_ms: how long a reservation lives if nothing happens to it, from 1 to a day; longer than a query may run.
         checkpointer: compares the store with signed checkpoints; None if there are none.
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
+        owner: name of this instance of the service, unique among those that share the store; its open reservations
+            are those of a former process that died, and are ended. None if there is no such name.
 
     Attributes:
         store: as above.
@@ -57,11 +59,15 @@ class BudgetManager:
         checkpointer: Checkpointer | None = None,
         *,
         computational: bool = False,
+        owner: str | None = None,
     ) -> None:
         if checkpointer is not None:
             checkpointer.check(store)
         self.store, self._ids, self._lease_ms = store, ids, lease_ms
         self._checkpointer, self._computational = checkpointer, computational
+        self._owner = owner
+        if owner is not None:
+            store.recover(owner)
         self._behind = False  # True if the store must not serve, because it is not that of its checkpoints
 
     def check(self, account: str, worst: Cost) -> Refusal | None:
@@ -97,7 +103,7 @@ class BudgetManager:
             UnknownAccount: there is none.
         """
         self._check_not_behind()
-        claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms)
+        claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms, self._owner)
         admission = self.store.reserve(claim)
         if isinstance(admission, Refusal):
             raise BudgetRefused(admission)

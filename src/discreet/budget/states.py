@@ -1,11 +1,12 @@
 """The states of a reservation, as a table. An event that is not in it raises and changes nothing.
 
     HELD ── start ──> RUNNING ── settle ──> SETTLED     charged what the answer cost
-      │                  └── forfeit, expire ──> FORFEIT  data was queried: the worst case stays charged
-      └── void, expire ──> VOID                           no data was queried: all is free again
+      │                  └── forfeit, expire, lose ──> FORFEIT  data was queried: the worst case stays charged
+      └── void, expire, lose ──> VOID                           no data was queried: all is free again
 
 From `start` on the engine may see the query, so that it is unknown whether data was read: a failed run is never
-refunded, or failures would reveal data for free. What was forfeited pays for a retry of the same release.
+refunded, or failures would reveal data for free. What was forfeited pays for a retry of the same release. `lose` is a
+restarted process ending the reservations of its former self: it does not count towards a suspension.
 """
 
 from __future__ import annotations
@@ -25,15 +26,18 @@ class Event(Enum):
     VOID = "void"
     FORFEIT = "forfeit"
     EXPIRE = "expire"
+    LOSE = "lose"
 
 
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.HELD, Event.START): State.RUNNING,
     (State.HELD, Event.VOID): State.VOID,
     (State.HELD, Event.EXPIRE): State.VOID,
+    (State.HELD, Event.LOSE): State.VOID,
     (State.RUNNING, Event.SETTLE): State.SETTLED,
     (State.RUNNING, Event.FORFEIT): State.FORFEIT,
     (State.RUNNING, Event.EXPIRE): State.FORFEIT,
+    (State.RUNNING, Event.LOSE): State.FORFEIT,
 }
 
 TERMINAL = frozenset({State.SETTLED, State.VOID, State.FORFEIT})

@@ -128,7 +128,12 @@ def open_service(
             stack.callback(tracer.close)
         store = stack.enter_context(contextlib.closing(open_store(settings.store, environment, clock)))
         manager = BudgetManager(
-            metrics.timed(store), runtime.new_id, _lease_ms(catalog), checkpointer=checkpointer, computational=True
+            metrics.timed(store),
+            runtime.new_id,
+            _lease_ms(catalog),
+            checkpointer=checkpointer,
+            computational=True,
+            owner="service" if settings.store.file else None,  # one process has a file; a database can have several
         )
         records, issuer = RecordCache(manager.store, clock), None
         if settings.oidc is not None:

@@ -189,6 +189,22 @@ class Failures(Suite):
                 store.settle("b", UNIT, b"y", Fingerprint(_HEAD, _OTHER))
             assert store.settle("b", UNIT, b"y", Fingerprint(_HEAD, _SAME)).release.result == b"x"
 
+    def test_what_a_dead_instance_left_is_ended_at_once_and_suspends_no_account(self) -> None:
+        """I3: its runs are forfeited and pay for retries; a crash of the service is no failure of the analyst."""
+        with self.books(limit=30) as (store, _):
+            for n in range(7):
+                store.reserve(claim(f"r{n}", release=f"q{n}", key=f"k{n}", owner="one"))
+                if n:
+                    store.start(f"r{n}")
+            store.reserve(claim("other", "bob", owner="two"))
+            assert (store.recover("one"), store.recover("one"), store.recover("none")) == (7, 0, 0)
+            assert (units(store, "ann"), units(store, "bob")) == ((0, 0, 18), (0, 3, 0))
+            assert store.balance("ann").suspended_until_us is None
+            with pytest.raises(LeaseLost):
+                store.settle("r1", UNIT, b"late")
+            assert isinstance(store.reserve(claim("again", release="q1", key="k1", owner="one")), Reservation)
+            assert units(store, "ann") == (0, 3, 15)
+
     def test_a_fingerprint_is_shown_to_nobody(self) -> None:
         """Not in the ledger, which officers read."""
         with self.books() as (store, _):

@@ -14,7 +14,7 @@ import pytest
 
 from discreet.values import Cost
 
-from .house import KNOWN, TOP, slug
+from .house import KNOWN, TOP
 from .served import POINTS, Orders, Process, reached, serving
 
 LATER = 600.0
@@ -90,21 +90,18 @@ def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point,
     assert standing(house) == (cost, Cost(), Cost())
 
 
-def test_what_was_under_way_when_a_service_died_is_under_way_until_its_lease_is_over(house, undisturbed):
-    """I3, I4: nobody can know before that it is dead; then it is forfeited, and pays for the retry."""
+def test_what_was_under_way_when_a_service_died_is_ended_at_its_restart_and_pays_for_the_retry(house, undisturbed):
+    """I3, I4: a file has one process, so that its successor knows that it is dead; the same key is answered at once."""
     service = Process(house, Orders(die="before noise"))
     with pytest.raises(httpx.TransportError):
         ask(house, service.url)
     service.died()
-    with serving(house) as service:
-        early = ask(house, service.url)
-    assert (early.status_code, slug(early), early.headers["retry-after"]) == (409, "in-flight", "1")
-    with serving(house, Orders(later=LATER)):
-        pass  # its upkeep ends what is dead
+    with serving(house):
+        pass
     used, held, forfeited = standing(house)
     assert (used, held) == (Cost(), Cost())
     assert undisturbed[1].within(forfeited)
-    with serving(house, Orders(later=LATER)) as service:
+    with serving(house) as service:
         assert ask(house, service.url).content == undisturbed[0]
     assert standing(house) == (undisturbed[1], Cost(), Cost())
 

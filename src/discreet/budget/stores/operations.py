@@ -159,7 +159,7 @@ def _hold(
     row = ReservationRow(
         claim.reservation, claim.account, claim.release_key, worst, holds, State.HELD, until_us, claim.lease_ms
     )
-    transaction.add_reservation(row)
+    transaction.add_reservation(row, claim.owner)
     for account, hold in zip(path, holds, strict=True):
         transaction.change(account, hold.bucket, rules.held(hold), changes)
     transaction.append(path[0], "reserve", claim.reservation, _detail(claim.account, claim.release_key), changes)
@@ -233,6 +233,16 @@ def expire(transaction: Transaction, reservation: str) -> bool:
     return True
 
 
+def lose(transaction: Transaction, reservation: str) -> bool:
+    """End a reservation of a process that died, and return whether it was open."""
+    facts = transaction.begin_end(reservation)
+    row = _known(facts.row)
+    if row.state in TERMINAL:
+        return False
+    _end(transaction, facts.path, row, transition(row.state, Event.LOSE), Event.LOSE)
+    return True
+
+
 def _end(transaction: Transaction, path: list[AccountRow], row: ReservationRow, after: State, event: Event) -> None:
     """End a reservation as VOID or FORFEIT."""
     changes: list[tuple[str, int, Tally]] = []
@@ -241,7 +251,7 @@ def _end(transaction: Transaction, path: list[AccountRow], row: ReservationRow, 
         left = rules.forfeit_of(hold, after)
         if left:
             transaction.add_forfeit(hold, row.release_key, left)
-    if after is State.FORFEIT:
+    if after is State.FORFEIT and event is not Event.LOSE:
         path[0].failures = rules.failed(path[0].failures, transaction.clock.now_us)
     transaction.update_reservation(row.id, after)
     transaction.append(path[0], event.value, row.id, _detail(row.account, row.release_key), changes)

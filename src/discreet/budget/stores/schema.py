@@ -39,9 +39,11 @@ CREATE TABLE budget_buckets (
     tally text NOT NULL CHECK (tally NOT LIKE '%-%'), PRIMARY KEY (account, bucket)
 ) {by_key};
 
+-- owner: the instance of the service that runs the query
 CREATE TABLE budget_reservations (
     id {text} PRIMARY KEY, account {text} NOT NULL, release_key {bytes} NOT NULL, worst text NOT NULL,
-    holds text NOT NULL, state text NOT NULL, lease_until_us bigint NOT NULL, lease_ms bigint NOT NULL, charged text
+    holds text NOT NULL, state text NOT NULL, lease_until_us bigint NOT NULL, lease_ms bigint NOT NULL, charged text,
+    owner text
 ) {mostly_full};
 CREATE INDEX budget_leases ON budget_reservations (lease_until_us) WHERE state IN ('held', 'running');
 

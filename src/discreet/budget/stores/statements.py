@@ -166,6 +166,8 @@ EXPIRED = """
 SELECT id FROM budget_reservations WHERE state IN ('held', 'running') AND lease_until_us <= ?
 ORDER BY lease_until_us, id LIMIT 1000"""
 
+OWNED = "SELECT id FROM budget_reservations WHERE state IN ('held', 'running') AND owner = ? ORDER BY id"
+
 # ------------------------------------------------------------------------------------------------------ writes
 
 SAVE_TALLY = "UPDATE budget_accounts SET seq = ?, hash = ?, tally = ? WHERE id = ?"
@@ -194,8 +196,8 @@ SELECT CAST(? AS text), 0, CAST(? AS text)
 UNION ALL SELECT CAST(? AS text), p.place + 1, p.member FROM budget_paths p WHERE p.account = ?"""
 
 ADD_RESERVATION = """
-INSERT INTO budget_reservations (id, account, release_key, worst, holds, state, lease_until_us, lease_ms)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+INSERT INTO budget_reservations (id, account, release_key, worst, holds, state, lease_until_us, lease_ms, owner)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 SAVE_RESERVATION = """
 UPDATE budget_reservations SET state = ?, lease_until_us = coalesce(CAST(? AS bigint), lease_until_us),

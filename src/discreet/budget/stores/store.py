@@ -183,6 +183,21 @@ class BudgetStore(ABC):
             ended += found
         return ended
 
+    def recover(self, owner: str) -> int:
+        """End all open reservations of an instance that has died, HELD as VOID and RUNNING as FORFEIT.
+
+        They do not count towards a suspension: a crash is not the analyst's fault. Call it before the instance's
+        successor makes its first claim.
+
+        Args:
+            owner: as in the claims of the instance.
+
+        Returns:
+            how many ended.
+        """
+        names = [name for (name,) in self._rows(statements.OWNED, (owner,))]
+        return sum(self.write(partial(operations.lose, reservation=name), repeat=True) for name in names)
+
     # ---------------------------------------------------------------------------------------------- accounts and time
 
     def create(self, account: Account, action: AdminAction) -> None:

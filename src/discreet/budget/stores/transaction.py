@@ -320,10 +320,11 @@ class Transaction:
         self._writes.append((statements.ADD_ACCOUNT, (*values, head.chain, head.seq, head.hash)))
         self._writes.append((statements.ADD_PATH, (account.id, account.id, account.id, parent)))
 
-    def add_reservation(self, row: ReservationRow) -> None:
+    def add_reservation(self, row: ReservationRow, owner: str | None) -> None:
         """Write a new reservation."""
         values = (row.id, row.account, row.release_key, amount_text(row.worst), holds_text(row.holds))
-        self._writes.append((statements.ADD_RESERVATION, (*values, row.state.value, row.lease_until_us, row.lease_ms)))
+        rest = (row.state.value, row.lease_until_us, row.lease_ms, owner)
+        self._writes.append((statements.ADD_RESERVATION, (*values, *rest)))
 
     def update_reservation(
         self, reservation: str, state: State, lease_until_us: int | None = None, charged: Amount | None = None
