@@ -171,8 +171,12 @@ def _stocked(
 def _open_accounts(manager: BudgetManager, catalog: Catalog, act: AdminAction) -> None:
     kept = [dataset.retention_days for dataset in catalog.datasets.values()]
     period = Sliding(max(days or RETENTION_DAYS for days in kept))
-    delta = Fraction(1, 10**6)
-    for name, epsilon, parent in ((DATA, 20.0, None), (ORGANISATION, 10.0, DATA), (ANALYST, 5.0, ORGANISATION)):
+    shared = Fraction(1, 10**6)
+    for name, epsilon, delta, parent in (
+        (DATA, 20.0, shared, None),
+        (ORGANISATION, 10.0, shared, DATA),
+        (ANALYST, 5.0, shared / 10, ORGANISATION),  # so that no analyst can take more than a tenth of what is shared
+    ):
         manager.store.create(Account.of_epsilon(name, epsilon, delta, parent, period), act)
     for dataset in catalog.datasets:
         manager.store.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), act)
@@ -181,7 +185,7 @@ def _open_accounts(manager: BudgetManager, catalog: Catalog, act: AdminAction) -
 QUESTION = (
     "SELECT article, COUNT(DISTINCT reader) AS readers FROM reads GROUP BY article ORDER BY readers DESC LIMIT 10"
 )
-"""What an analyst may ask about it."""
+"""A query of the example data."""
 
 CATALOG = """\
 # What analysts may ask about a reading log that is made up. To serve data of your own, start another catalog with
@@ -199,7 +203,7 @@ k_most = 100
 article = { type = "text", group = true, filter = true }
 country = { type = "text", group = true, filter = true, domain = ["BR", "DE", "IN", "KE", "US"] }
 day = { type = "date", filter = true }
-minutes = { type = "integer", sum = { low = 0, high = 60 } }
+minutes = { type = "integer", sum = { low = 0, high = 500 } }  # of all that a reader reads; beyond, it is clipped
 """
 
 _READERS, _ROWS = 6_000, 60_000
@@ -250,13 +254,14 @@ signing_key_file = "witness.key"
 
 [defaults]                    # for questions that say no privacy parameters
 epsilon = 1
-delta = 1e-8
+delta = 1e-9
 #preset = "linkedin"          # or units: 0.15 for each result, 1e-10 for each question
 
 [limits]                      # the most that one question may ask for
 k_most = 1_000
 head_limit_most = 100_000
 epsilon_most = 4
+delta_most = 1e-8
 
 #[oidc]                       # tokens of an OpenID issuer, beside API keys
 #issuer = "https://login.example.org/realms/work"

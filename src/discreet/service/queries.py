@@ -255,7 +255,10 @@ def planning_options(question: Question, k: int | None, defaults: Defaults, limi
     epsilon = question.epsilon if question.epsilon is not None else defaults.epsilon or 1.0
     if epsilon > limits.epsilon_most:
         raise InputError(f"epsilon must be at most {limits.epsilon_most:g}, not {epsilon:g}")
-    return options | {"epsilon": epsilon, "delta": question.delta if question.delta is not None else defaults.delta}
+    delta = defaults.delta if question.delta is None else exact(question.delta, "delta")
+    if delta is not None and delta > limits.delta_most:
+        raise InputError(f"delta must be at most {float(limits.delta_most):g}, not {float(delta):g}")
+    return options | {"epsilon": epsilon, "delta": delta if question.delta is None else question.delta}
 
 
 def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:

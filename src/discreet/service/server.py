@@ -17,6 +17,7 @@ from prometheus_client import start_http_server
 from discreet._version import __version__
 from discreet.errors import DiscreetError, InputError
 from discreet.service.app import open_service
+from discreet.service.http_protocol import Bounds, bounded
 from discreet.service.observability.events import Started, Stopped
 from discreet.service.observability.logging import capture_library_logs
 from discreet.service.settings import load_settings
@@ -102,6 +103,7 @@ def _configuration(settings: Settings, app: ASGIApp) -> uvicorn.Config:
     service = settings.service
     return uvicorn.Config(
         app,
+        http=bounded(Bounds(service.connections_most)),  # type: ignore[arg-type]  # it calls whatever it is given
         access_log=False,
         log_config=None,
         server_header=False,

@@ -135,6 +135,9 @@ class Service(Table):
     workers: int = Field(default=1, ge=1, le=64, description="Processes; more than one need a PostgreSQL store.")
     body_most_bytes: int = Field(default=65_536, ge=1_024, le=16_777_216, description="The longest request.")
     concurrent_most: int = Field(default=16, ge=1, le=1_000, description="Questions under way at once.")
+    connections_most: int = Field(
+        default=500, ge=1, le=100_000, description="Connections that may be open at once, of all clients."
+    )
     requests_per_minute: int = Field(default=600, ge=0, le=1_000_000, description="Of each key; 0 for no limit.")
     release_grid_ms: int = Field(
         default=0, ge=0, le=60_000, description="Answers leave at multiples of so many milliseconds; 0 for at once."
@@ -240,6 +243,10 @@ class Limits(Table):
     k_most: int = Field(default=10_000, ge=1, le=10_000_000, description="The largest k of a top k.")
     head_limit_most: int = Field(default=1_000_000, ge=1, le=10_000_000, description="The largest head limit.")
     epsilon_most: Epsilon = Field(default=10.0, description="The largest epsilon.")
+    delta_most: Delta = Field(
+        default=Fraction(1, 10**6),
+        description="The largest delta: one query must not take much of what accounts share.",
+    )
 
 
 class Oidc(Table):
@@ -326,6 +333,8 @@ class Settings(Table):
             raise invalid("service.metrics_port needs service.workers = 1, because each process counts for itself")
         if self.defaults.epsilon is not None and self.defaults.epsilon > self.limits.epsilon_most:
             raise invalid("defaults.epsilon must be at most limits.epsilon_most")
+        if self.defaults.delta is not None and self.defaults.delta > self.limits.delta_most:
+            raise invalid("defaults.delta must be at most limits.delta_most")
         return self
 
 

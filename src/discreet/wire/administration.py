@@ -280,6 +280,7 @@ class RunningSettings(Reply):
     k_most: int
     head_limit_most: int
     epsilon_most: float
+    delta_most: float
     body_most_bytes: int
     concurrent_most: int
     requests_per_minute: int

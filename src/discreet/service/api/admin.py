@@ -362,6 +362,7 @@ class AdminAPI:
             k_most=limits.k_most,
             head_limit_most=limits.head_limit_most,
             epsilon_most=limits.epsilon_most,
+            delta_most=float(limits.delta_most),
             body_most_bytes=service.body_most_bytes,
             concurrent_most=service.concurrent_most,
             requests_per_minute=service.requests_per_minute,

@@ -1,0 +1,99 @@
+"""The commands of docs/service/running.md do what they say, in the project that `discreet init` writes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import secrets
+from pathlib import Path
+
+import anyio.from_thread
+import httpx
+import pytest
+
+from discreet.service.app import open_service
+from discreet.service.context import utc_now
+from discreet.service.init_project import QUESTION, found
+from discreet.service.settings import Store, load_settings
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/service/running.md"
+COMMAND = re.compile(
+    r"curl -s (?:-X (\w+) )?\$URL(\S+) -H \"Authorization: Bearer \$(\w+)\".*? -d '(.*?)'\n", re.DOTALL
+)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """An initialized project that is open, its keys, and what sends requests to it."""
+    folder = tmp_path_factory.mktemp("project")
+    made = found(
+        folder,
+        catalog=None,
+        store=Store(),
+        force=False,
+        environment={},
+        clock=utc_now,
+        random=secrets.token_bytes,
+    )
+    opened = open_service(load_settings(folder / "discreet.toml"), os.environ, io.StringIO())
+    with opened as service, anyio.from_thread.start_blocking_portal() as portal:
+
+        def send(method, path, key, body=None):
+            async def sending():
+                transport = httpx.ASGITransport(service.app)
+                async with httpx.AsyncClient(transport=transport, base_url="http://discreet.example") as client:
+                    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+                    return await client.request(method, path, headers=headers, content=body)
+
+            return portal.call(sending)
+
+        yield service, made.keys, send
+
+
+def ask(send, key, sql=QUESTION, **options):
+    """POST /v1/query."""
+    return send("POST", "/v1/query", key, json.dumps({"sql": sql, **options}))
+
+
+def test_the_commands_of_the_page_open_an_account_that_can_query(project):
+    """Account, grant and key, in the order in which they depend on each other; then the example's query."""
+    _, keys, send = project
+    commands = {path.split("/")[3]: (method, path, role) for method, path, role, _ in COMMAND.findall(PAGE.read_text())}
+    bodies = {path.split("/")[3]: body for _, path, _, body in COMMAND.findall(PAGE.read_text())}
+    assert set(commands) == {"accounts", "grants", "keys"}
+    for part in ("accounts", "grants", "keys"):
+        method, path, role = commands[part]
+        made = send(method or "POST", path, keys[role.lower()], bodies[part])
+        assert made.status_code in {200, 201}, made.text
+    sql = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 3"
+    assert ask(send, made.json()["key"], sql).status_code == 200
+
+
+def test_an_analyst_can_query_all_month_and_takes_a_small_share_of_what_is_shared(project):
+    """With the default prices twenty different queries fit; all that one analyst can spend is a tenth of delta."""
+    service, keys, send = project
+    for k in range(1, 21):
+        assert ask(send, keys["analyst"], QUESTION.replace("LIMIT 10", f"LIMIT {k}")).status_code == 200
+    accounts = {account.id: account for account in service.manager.store.accounts()}
+    for above in ("example", "data"):
+        assert accounts["ann@example"].limit.delta <= accounts[above].limit.delta / 10
+        assert accounts["ann@example"].limit.rho < accounts[above].limit.rho / 3
+
+
+def test_no_query_can_take_much_of_the_shared_delta(project):
+    """`delta_most`: one query with the delta of everybody is refused before anything is reserved."""
+    service, keys, send = project
+    refused = ask(send, keys["analyst"], epsilon=1.0, delta="1e-6")
+    assert (refused.status_code, refused.json()["type"]) == (422, "/problems/out-of-range")
+    assert "delta must be at most 1e-08" in refused.json()["detail"]
+    delta = service.manager.store.account("data").limit.delta
+    assert send("GET", "/v1/admin/settings", keys["officer"]).json()["delta_most"] <= float(delta / 50)
+
+
+def test_the_example_s_sums_are_hardly_clipped(project):
+    """The bound on a reader's minutes is above what nearly all of them read."""
+    _, keys, send = project
+    told = ask(send, keys["analyst"], "SELECT country, AVG(minutes) FROM reads GROUP BY country", epsilon=2.0).json()
+    assert all(200 < item["average"] < 250 for item in told["items"]), told
