@@ -222,6 +222,14 @@ def test_noise_in_far_bins_is_not_taken_for_users():
     assert believable(np.array([500.0, 0.0, 0.0, 60.0]), 6.0, 4.0)[3] > 0
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 1, 2, 4, 8])
+def test_one_item_at_the_least_noise_never_costs_more_than_a_user_may(epsilon):
+    """Else rounding makes users of one item look clipped, and all counts are corrected for a loss that is not there."""
+    mechanism = TwoRound.at(Fraction(epsilon), DELTA, REQUEST)
+    least = np.sqrt(np.array([COST_UNIT / mechanism.budget.second]))
+    assert mechanism._precisions(least).max() <= mechanism.budget.second
+
+
 def test_noise_is_widened_until_clipping_takes_no_more_than_allowed():
     """A user at v times the limit loses 1 - f/v of every item once noise is f times as wide; f is at most 2."""
     users = np.zeros(26)

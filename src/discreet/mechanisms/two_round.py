@@ -67,12 +67,12 @@ class Tuning:
     histogram_share: float = 0.008
     mass_kept: float = 0.5
     clipping: float = 0.5
-    noise: float = 0.5
-    precise: float = 0.875
+    noise: float = 0.48
+    precise: float = 0.85
     power: float = 0.75
     least_evidence: float = 1.5
     uneven_first: float = 0.25
-    uneven_second: float = 0.65
+    uneven_second: float = 0.7
     evidence: float = 4.0
     lost: Fraction = Fraction(1, 1000)
 
@@ -255,8 +255,8 @@ class TwoRound:
         items = np.flatnonzero(first >= max(cut, tuning.least_evidence * first_std))
         rough = first[items]
         sigma = scale * (rough / cut) ** power
-        wider, lost, spread = self._clipped(items, _precisions(sigma), pairs, bits)
-        precisions = _precisions(sigma * wider)
+        wider, lost, spread = self._clipped(items, self._precisions(sigma), pairs, bits)
+        precisions = self._precisions(sigma * wider)
         sums = pairs.clipped_sums(items, precisions, self.budget.second)
         noisy = add_noise(sums, WEIGHT_UNIT, precisions, bits, "second")
         sigma = np.sqrt(COST_UNIT / precisions)
@@ -301,6 +301,14 @@ class TwoRound:
         precisions = np.full(len(users), self.budget.histogram)
         noisy = add_noise(users, 1, precisions, bits, label).astype(np.float64)
         return believable(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)
+
+    def _precisions(self, sigma: Floats) -> Ints:
+        """What items with noise of standard deviation *sigma* cost: no more than a user may, whatever the rounding.
+
+        A unit above the limit, users of one item would seem to be clipped.
+        """
+        most = min(self.budget.second, LARGEST_ITEM_COST)
+        return np.clip(np.ceil(COST_UNIT / sigma**2), 1, most).astype(np.int64)
 
     def _noise(self) -> float:
         """Standard error of an item at the cut, relative to it."""
@@ -353,11 +361,6 @@ def _centres(bins: int) -> Floats:
     centres: Floats = 2.0 ** ((np.arange(bins) - 0.5) / 2)
     centres[0] = 1.0
     return centres
-
-
-def _precisions(sigma: Floats) -> Ints:
-    """The costs of items with noise of standard deviation *sigma*."""
-    return np.clip(np.ceil(COST_UNIT / sigma**2), 1, LARGEST_ITEM_COST).astype(np.int64)
 
 
 def _clipping_loss(users: Floats, allowed: float) -> tuple[float, float, float]:

@@ -60,11 +60,15 @@ class ArrayPairs:
     ) -> NDArray[np.int64]:
         """Count users by the first scale at which their items fit."""
         user, place = self._rows_of(items)
-        by_scale = _sums(user * len(bounds) + last_scale[place], costs[place], len(self._sizes) * len(bounds))
-        cost = np.cumsum(by_scale.reshape(-1, len(bounds))[:, ::-1], axis=1)[:, ::-1]
-        cost = cost[np.bincount(user, minlength=len(self._sizes)) > 0]
-        fits = cost <= bounds
-        return np.bincount(np.where(fits.any(axis=1), fits.argmax(axis=1), len(bounds) - 1), minlength=len(bounds))
+        scale = last_scale[place]
+        cost = np.zeros(len(self._sizes), dtype=np.int64)
+        first = np.full(len(self._sizes), len(bounds) - 1)
+        for k in reversed(range(len(bounds))):  # costs rise and bounds fall on the way down
+            rows = scale == k
+            if rows.any():
+                cost += _sums(user[rows], costs[place[rows]], len(cost))
+            first[cost <= bounds[k]] = k
+        return np.bincount(first[np.bincount(user, minlength=len(cost)) > 0], minlength=len(bounds))
 
     def clipped_sums(self, items: NDArray[np.int64], costs: NDArray[np.int64], bound: int) -> NDArray[np.int64]:
         """Add up the weights of the users of *items*."""
