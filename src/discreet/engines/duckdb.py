@@ -20,7 +20,7 @@ from discreet.engines.duckdb_source import (
     original_names,
 )
 from discreet.engines.heads import typed_domain
-from discreet.engines.pairs import SqlPairs
+from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type, quoted
 from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.question import Kind
@@ -308,5 +308,7 @@ class DuckDBPairs(SqlPairs):
         return self._run(lambda: self._connection.sql(statement).to_arrow_table())
 
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
-        self._connection.register(self._CHOSEN, pa.table({name: pa.array(values) for name, values in columns.items()}))
+        self._connection.register(
+            self._CHOSEN, pa.table({name: arrow_array(values) for name, values in columns.items()})
+        )
         return self._CHOSEN

@@ -10,7 +10,7 @@ import pyarrow as pa
 from discreet.engines.base import SqlEngine, check_names, listing
 from discreet.engines.heads import typed_domain
 from discreet.engines.opening import parse_url
-from discreet.engines.pairs import SqlPairs
+from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.spark_session import FAILURES, condition_of, open_session
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, InexactHead, InputError
@@ -344,7 +344,7 @@ class SparkPairs(SqlPairs):
         return self._run(lambda session: _table(session, statement, []))
 
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
-        table = pa.table({name: pa.array(values) for name, values in columns.items()})
+        table = pa.table({name: arrow_array(values) for name, values in columns.items()})
         schema = ", ".join(f"{name} BIGINT" for name in columns)
         self._run(lambda session: session.createDataFrame(table, schema).createOrReplaceTempView(CHOSEN))
         return CHOSEN
