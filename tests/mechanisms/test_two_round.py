@@ -175,15 +175,14 @@ def test_labels_alone_are_the_labels_of_the_counts():
     assert without.counts is None
 
 
-@pytest.mark.parametrize("kind", [TwoRound, Auto])
-def test_a_top_k_is_the_largest_of_what_was_verified(kind):
+def test_a_top_k_is_the_largest_of_what_was_verified():
     """In order, at the same price, and complete if there are k."""
     pairs = ArrayPairs(*zipf_rows(20_000))
-    everything = kind.within(LIMIT, Request(None, 1000)).release(pairs, bits())
-    top = kind.within(LIMIT, Request(8, 1000)).release(pairs, bits())
+    everything = TwoRound.within(LIMIT, Request(None, 1000)).release(pairs, bits())
+    top = TwoRound.within(LIMIT, Request(8, 1000)).release(pairs, bits())
     assert top.positions.tolist() == everything.positions[:8].tolist()
     assert (top.complete, top.cost) == (True, everything.cost)
-    more = kind.within(LIMIT, Request(1000, 1000)).release(pairs, bits())
+    more = TwoRound.within(LIMIT, Request(1000, 1000)).release(pairs, bits())
     assert not more.complete
     assert set(everything.positions.tolist()) <= set(more.positions.tolist())
 
@@ -282,3 +281,23 @@ class TestAuto:
         assert mechanism.direct_epsilon() == 1
         assert mechanism.two_round.mu > TwoRound.at(Fraction(1), DELTA / 2, REQUEST).mu
         assert mechanism.head.limit.rho == pytest.approx(0.016773, rel=5e-3)
+
+    @pytest.mark.parametrize(("epsilon", "chosen"), [(8, "unknown-gumbel"), (Fraction(1, 2), "two-round")])
+    def test_a_top_k_is_raced_for_where_its_counts_stand_out(self, epsilon, chosen):
+        """A race is complete and its counts are precise, so it is taken where count k is far above the cut-off."""
+        mechanism = Auto.at(Fraction(epsilon), DELTA, Request(20, 1000))
+        outcome = mechanism.release(self.many, bits())
+        assert outcome.chosen == chosen
+        assert outcome.cost.within(mechanism.worst_cost())
+        if chosen == "unknown-gumbel":
+            assert outcome.complete
+            assert outcome.cost.rho > mechanism.race.worst_cost().rho
+            truth = np.sort(self.many.counts)[::-1][:20]
+            assert abs(outcome.counts - truth).max() < 5 * outcome.std_errors.max()
+
+    def test_the_gap_is_paid_for_within_the_limit(self):
+        """Histogram, gap and each branch: not more than what may be spent."""
+        mechanism = Auto.within(LIMIT, Request(20, 1000))
+        assert mechanism.worst_cost().within(LIMIT)
+        assert mechanism.worst_cost().rho > mechanism.two_round.worst_cost().rho
+        assert mechanism.worst_cost().rho > LIMIT.rho * Fraction(999, 1000)

@@ -10,17 +10,18 @@ protects them is the verification (docs/mechanisms/two_round.md, Theorem 1).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from discreet.accounting.gaussian import delta_gaussian, normal_tail
-from discreet.mechanisms import two_round
+from discreet.mechanisms import Request, auto, two_round
+from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.two_round import COST_UNIT, Tuning, TwoRound
 from discreet.testing.pairs import ArrayPairs, weights
-from discreet.values import WEIGHT_UNIT, Outcome
+from discreet.values import WEIGHT_UNIT, Cost, Outcome
 
 pytestmark = pytest.mark.exact
 
@@ -219,6 +220,33 @@ def test_own_items_pass_no_more_often_than_the_verification_lets_them(world):
     assert 0 < np.mean(passed) <= 10 * normal_tail(2) + 3 * math.sqrt(0.2 * 0.8 / 150)
 
 
+class Top(Auto):
+    """A top k whose race is never worth it, since it could not be replayed."""
+
+    @property
+    def mu(self):
+        """Of the two rounds and the gap together."""
+        return math.sqrt(2 * self.worst_cost().rho)
+
+    def _gap(self, race, head, bits):
+        gap, _ = super()._gap(race, head, bits)
+        return gap, 10**6
+
+
+@pytest.mark.parametrize("name", ["one item", "far above the others", "own items", "nearly empty"])
+def test_the_gap_of_a_top_k_is_part_of_mu(name, monkeypatch):
+    """The gap between count k and the cut-off moves by 1 at most, and with it all shifts are mu^2 at most."""
+    monkeypatch.setattr(
+        auto, "add_noise", lambda values, unit, precisions, bits, label: bits.add(values, unit, precisions, label)
+    )
+    monkeypatch.setattr(auto, "USERS_PER_NOISE", 0)
+    mechanism = Top.within(Cost(Fraction(9, 2), Fraction(1, 10**6)), Request(2, 4))
+    mechanism = replace(mechanism, two_round=replace(mechanism.two_round, tuning=Tuning(noise=5.0)))
+    found = paths(mechanism, name, 12)
+    assert [path.fault for path in found if path.fault] == []
+    assert max(path.shift for path in found) <= 1 + 1e-9
+
+
 # Planted errors: each of them must be seen.
 
 
@@ -230,7 +258,7 @@ class Having(Pairs):
         return np.where(self.counts >= 2, sums, -(2**50))
 
 
-class Top(Pairs):
+class Longest(Pairs):
     """The first query has a LIMIT: what is not among the five largest sums is as good as not there."""
 
     def weighted_sums(self, limit):
@@ -310,7 +338,7 @@ FALLIBLE = {
 @pytest.mark.parametrize(
     ("mechanism", "pairs", "name", "mu", "noise"),
     [
-        (TwoRound, Top, "half of equal items", 3, 2.0),
+        (TwoRound, Longest, "half of equal items", 3, 2.0),
         (TwoRound, Having, "pairs", 3, 2.0),
         (TwoRound, Repeated, "far above the others", 3, 2.0),
         (TwoRound, OwnItemsFree, "nineteen owners", 3, 0.2),

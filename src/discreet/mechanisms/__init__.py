@@ -5,12 +5,12 @@ Which mechanism answers is decided by what is declared (LinkedIn 2021, Table 1):
 | | groups per user declared | not declared |
 | --- | --- | --- |
 | known domain | KnownLap | KnownGumb (top k), KnownLap with Delta = the domain (all counts) |
-| unknown domain | UnkLap | UnkGumb (small top k), Auto or SelectVerify (counts of a larger top k, all counts) |
+| unknown domain | UnkLap | UnkGumb (small top k), Auto (counts of a larger top k), Auto or SelectVerify (all counts) |
 
-Auto needs user-item pairs and counts distinct users; SelectVerify needs a head only. UnkGumb answers any top k without
-counts, of rows or sums, with Laplace noise, or priced per unit. TopStable, TwoRound and PCR answer when they are asked
-for by name. `summing` adds sums and averages to what KnownLap, KnownGumb, UnkLap and UnkGumb return. To add a
-mechanism: a file, a line in `MECHANISMS`, a test case, a page.
+Auto needs user-item pairs and counts distinct users; SelectVerify needs a head only. UnkGumb answers any top k on
+engines without pairs, without counts, of rows or sums, with Laplace noise, or priced per unit. TopStable, TwoRound and
+PCR answer when they are asked for by name. `summing` adds sums and averages to what KnownLap, KnownGumb, UnkLap and
+UnkGumb return. To add a mechanism: a file, a line in `MECHANISMS`, a test case, a page.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ __all__ = [
 
 
 AUTO_FROM_K = 6
-"""From this k on, the largest counts of a release hold more of the true top k than a race for k places does
-(docs/mechanisms/auto.md)."""
+"""For a smaller k, a race alone is best: choosing costs more than it brings (docs/mechanisms/auto.md)."""
 
 
 def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type[Mechanism]:
@@ -86,8 +85,8 @@ def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type
     if bounded:
         return UnknownLaplace
     distinct = request.sensitivity.rows_per_group == 1
-    if request.k is not None:
-        counted = distinct and request.counts and request.noise == "gaussian" and request.summed is None
-        if per_unit or request.k < AUTO_FROM_K or not counted:
-            return UnknownGumbel
-    return Auto if has_pairs and distinct and not per_unit else SelectVerify
+    paired = has_pairs and distinct and not per_unit
+    if request.k is None:
+        return Auto if paired else SelectVerify
+    counted = request.counts and request.noise == "gaussian" and request.summed is None
+    return Auto if paired and counted and request.k >= AUTO_FROM_K else UnknownGumbel

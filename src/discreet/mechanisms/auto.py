@@ -13,18 +13,24 @@ from discreet.accounting.calibrate import floor_bits
 from discreet.accounting.gaussian import mu_gaussian, rho_of_branch
 from discreet.mechanisms.base import Expectation, Request
 from discreet.mechanisms.select_verify import SelectVerify
-from discreet.mechanisms.two_round import COST_UNIT, TwoRound
+from discreet.mechanisms.two_round import COST_UNIT, TwoRound, add_noise
+from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.values import LARGEST_BASKET, WEIGHT_UNIT, Cost, ExactHead, Outcome, float_below
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from discreet.noise import Bits
     from discreet.values import UserItemPairs
 
 USERS_PER_NOISE = 90
 """Two rounds need so many users for each user of noise in the first: with fewer, the head has more accurate counts."""
 
-HEAD_LOST = Fraction(1, 5)
-"""Share of delta that the head's labels may lose."""
+BRANCH_LOST = Fraction(1, 5)
+"""Share of delta that the labels of a head or a race may lose."""
+
+GAP_SHARE = Fraction(1, 100)
+"""Share of mu^2 for the noisy gap between count k and the cut-off."""
 
 TWO_ROUND_SHARE = Fraction(24, 25)
 """Share of delta that the two rounds may use; what one branch leaves pays for the other's worse outcomes."""
@@ -34,17 +40,20 @@ TWO_ROUND_SHARE = Fraction(24, 25)
 class Auto:
     """Measure how many items users have, and release by two rounds or from the head, whichever is better then.
 
-    The choice depends on one noisy histogram, which the two rounds need anyway.
+    The choice depends on one noisy histogram, which the two rounds need anyway. For a top k there is a third branch: a
+    race for k places, which is complete and more precise where the k-th count is far enough above the cut-off.
 
     Args:
         two_round: one branch, with the histogram.
         head: the other branch, without it.
+        race: the branch for a top k, or None without a k.
         epsilon: of the exact (epsilon, delta) theorem, if both were chosen by it.
         delta: likewise; 0 if not.
     """
 
     two_round: TwoRound
     head: SelectVerify
+    race: UnknownGumbel | None = None
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
 
@@ -53,34 +62,37 @@ class Auto:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """Return the instance whose branches may spend *limit* each, with the histogram."""
-        two_round = TwoRound.within(limit, request)
-        rest = Cost.at_most(limit.rho - _histogram_rho(two_round), limit.delta)
-        return cls(two_round, SelectVerify.within(rest, request))
+        """Return the instance whose branches may spend *limit* each, with the tests before them."""
+        two_round = _two_round(limit, request)
+        return cls._of(two_round, Cost.at_most(limit.rho - _tests(two_round), limit.delta), request)
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
         """Return the instance that is (epsilon, delta)-DP by docs/mechanisms/two_round.md, Theorem 2.
 
-        None for noise that is not Gaussian, and where epsilon leaves nothing for the head.
+        None for noise that is not Gaussian, and where epsilon leaves nothing for the other branches.
         """
         if request.noise != "gaussian":
             return None
-        two_round = TwoRound.within(Cost(Fraction(1), delta), request)
-        mu = floor_bits(Fraction(mu_gaussian(float(epsilon), float_below(delta * TWO_ROUND_SHARE))))
-        two_round = replace(two_round, mu=mu)
+        mu = mu_gaussian(float(epsilon), float_below(delta * TWO_ROUND_SHARE))
+        two_round = _two_round(Cost.at_most(mu**2 / 2 * (1 - 1e-12), delta), request)
         rho = rho_of_branch(
             float(epsilon),
             float_below(delta),
-            float(mu),
-            math.sqrt(2 * _histogram_rho(two_round)),
+            mu,
+            math.sqrt(2 * _tests(two_round)) * (1 + 1e-12),
             float(two_round.lost) * (1 + 1e-12),
-            float(delta * HEAD_LOST) * (1 + 1e-12),
+            float(delta * BRANCH_LOST) * (1 + 1e-12),
         )
         if rho == 0:
             return None
-        head = SelectVerify.within(Cost.at_most(floor_bits(Fraction(rho)), delta * HEAD_LOST), request)
-        return cls(two_round, head, epsilon, delta)
+        rest = Cost.at_most(floor_bits(Fraction(rho)), delta * BRANCH_LOST)
+        return replace(cls._of(two_round, rest, request), epsilon=epsilon, delta=delta)
+
+    @classmethod
+    def _of(cls, two_round: TwoRound, rest: Cost, request: Request) -> Self:
+        race = None if request.k is None else UnknownGumbel.within(rest, request)
+        return cls(two_round, SelectVerify.within(rest, request), race)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
@@ -88,10 +100,10 @@ class Auto:
         return None
 
     def worst_cost(self) -> Cost:
-        """Return the larger of what the branches may cost, with the histogram."""
-        two_round, head = self.two_round.worst_cost(), self.head.worst_cost()
-        rho = max(two_round.rho, head.rho + _histogram_rho(self.two_round))
-        return Cost(rho, max(two_round.delta, head.delta, self.delta))
+        """Return the larger of what the branches may cost, with the tests."""
+        two_round, rest = self.two_round.worst_cost(), self.head.worst_cost()
+        rho = max(two_round.rho + _gap_rho(self.two_round), rest.rho + _tests(self.two_round))
+        return Cost(rho, max(two_round.delta, rest.delta, self.delta))
 
     def direct_epsilon(self) -> Fraction | None:
         """Return epsilon of the exact theorem, if the branches were chosen by it."""
@@ -112,23 +124,69 @@ class Auto:
     def release(self, pairs: UserItemPairs, bits: Bits) -> Outcome:
         """Release; the outcome's positions are numbers of items, and it says which branch was chosen."""
         sizes = self.two_round.measure_sizes(pairs, bits)
+        if self.race is not None:
+            order, head = self._head(pairs)
+            gap, needed = self._gap(self.race, head, bits)
+            if gap >= needed:
+                why = f"count {self.race.k} is about {gap:,} above the cut-off; {needed:,} are enough for a race"
+                return self._from_head(self.race, order, head, bits, why)
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
-        if sizes.scale * USERS_PER_NOISE <= max(sizes.users, 1):
-            outcome = self.two_round.release_after(sizes, pairs, bits)
-            return replace(
-                outcome, chosen=self.two_round.name, why=f"many users for the number of items they have: {measured}"
-            )
-        outcome = self._release_head(pairs, bits)
-        return replace(outcome, chosen=self.head.name, why=f"few users for the number of items they have: {measured}")
+        if sizes.scale * USERS_PER_NOISE > max(sizes.users, 1):
+            why = f"few users for the number of items they have: {measured}"
+            return self._from_head(self.head, *self._head(pairs), bits, why)
+        outcome = self.two_round.release_after(sizes, pairs, bits)
+        return replace(
+            outcome,
+            cost=outcome.cost + Cost(_gap_rho(self.two_round)),
+            chosen=self.two_round.name,
+            why=f"many users for the number of items they have: {measured}",
+        )
 
-    def _release_head(self, pairs: UserItemPairs, bits: Bits) -> Outcome:
-        """Release from the exact counts: with a limit that nobody reaches, sums are counts."""
+    def _head(self, pairs: UserItemPairs) -> tuple[NDArray[np.int64], ExactHead]:
+        """Return the numbers of the largest items, and their exact counts: sums with a limit that no user reaches."""
         counts = pairs.weighted_sums(float(LARGEST_BASKET)) // (WEIGHT_UNIT - 1)
         order = np.argsort(-counts, kind="stable")[: self.head_limit + 1]
-        outcome = self.head.release(ExactHead(counts[order], self.head_limit), bits)
-        cost = outcome.cost + Cost(_histogram_rho(self.two_round))
-        return replace(outcome, positions=order[outcome.positions], cost=cost)
+        return order, ExactHead(counts[order], self.head_limit)
+
+    def _gap(self, race: UnknownGumbel, head: ExactHead, bits: Bits) -> tuple[int, int]:
+        """Return how far count k is above the cut-off, with noise, and how far it has to be for a complete race.
+
+        Both counts move by 0 or 1 with a user, so their difference moves by 1 at most.
+        """
+        precision = _gap_precision(self.two_round)
+        exact = np.array([head.count_at(race.k) - head.count_at(self.head_limit + 1)])
+        gap = add_noise(exact, 1, np.array([precision]), bits, "gap")
+        threshold = race.expectation().smallest_count or 0
+        needed = threshold + 3 / float(race.epsilon) + 1.5 * math.sqrt(COST_UNIT / precision)
+        return int(gap[0]), math.ceil(needed)
+
+    def _from_head(
+        self,
+        branch: SelectVerify | UnknownGumbel,
+        order: NDArray[np.int64],
+        head: ExactHead,
+        bits: Bits,
+        why: str,
+    ) -> Outcome:
+        outcome = branch.release(head, bits)
+        cost = outcome.cost + Cost(_tests(self.two_round))
+        return replace(outcome, positions=order[outcome.positions], cost=cost, chosen=branch.name, why=why)
 
 
-def _histogram_rho(two_round: TwoRound) -> Fraction:
-    return Fraction(two_round.budget.histogram, 2 * COST_UNIT)
+def _two_round(limit: Cost, request: Request) -> TwoRound:
+    share = Fraction(0) if request.k is None else GAP_SHARE
+    return TwoRound.within(Cost.at_most(limit.rho * (1 - share), limit.delta), request)
+
+
+def _gap_precision(branch: TwoRound) -> int:
+    """What the noisy gap costs a user, in units of 1 / `COST_UNIT`; 0 without a k."""
+    return 0 if branch.k is None else int(branch.mu**2 * COST_UNIT * GAP_SHARE / (1 - GAP_SHARE))
+
+
+def _gap_rho(branch: TwoRound) -> Fraction:
+    return Fraction(_gap_precision(branch), 2 * COST_UNIT)
+
+
+def _tests(branch: TwoRound) -> Fraction:
+    """The rho of the histogram and the gap."""
+    return Fraction(branch.budget.histogram, 2 * COST_UNIT) + _gap_rho(branch)
