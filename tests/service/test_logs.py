@@ -59,6 +59,7 @@ ALLOWED = {
     "cause",
     "reason",
     "key_id",
+    "client",
     "subject",
     "where",
     "error",

@@ -13,6 +13,7 @@ from discreet.budget.model import Account, Units
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError, UnfitData
 from discreet.service.app import open_service
 from discreet.service.problems import problem_of
+from discreet.service.settings import Store
 from discreet.values import Cost
 from discreet.wire.problems import KINDS, Problem, problem
 
@@ -101,7 +102,7 @@ def test_a_statement_outside_the_grammar_says_where(world, sql, position):
         (TOP.replace("5", "101").replace("reads", "daily"), {}, "k must be at most 100, not 101"),
         (TOP, {"epsilon": 4.5}, "epsilon must be at most 4, not 4.5"),
         (TOP, {"epsilon": 0}, "epsilon must be a number of at least 1e-06"),
-        (TOP, {"delta": 1}, "delta must be below 1"),
+        (TOP, {"delta": 1}, "delta must be at most 1e-06, not 1"),
         (TOP, {"delta": "much"}, "delta must be a finite number"),
         (TOP, {"head_limit": 20_001}, "the head limit must be at most 20,000, not 20,001"),
         (TOP, {"relative_error": 2}, "the relative error must be"),
@@ -121,6 +122,35 @@ def test_what_is_not_there_is_not_found(world, method, path):
     refused(world.send(method, path), "not-found")
     assert world.events("requested")[-1]["route"] == "other"
     assert path not in world.lines.getvalue() or path == "/"
+
+
+def test_allow_names_every_method_of_a_path(world):
+    """Not only those of the first operation that has the path."""
+    answer = world.send("OPTIONS", "/v1/admin/accounts/sales")
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "PATCH"}
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_is_told_to_head_requests_too(world, path):
+    """Load balancers send them."""
+    world.maintenance.once()
+    assert world.send("HEAD", path, None).status_code == 200
+
+
+@pytest.mark.parametrize("text", ['{"sql": "x", "sql": "y"}', '{"query": {"dataset": "a", "dataset": "b"}}'])
+def test_a_field_that_is_given_twice_is_refused(world, text):
+    """RFC 8259, section 4: what passed a filter in front of us must not be read otherwise here."""
+    answer = world.send("POST", "/v1/query", content=text, headers={"Content-Type": "application/json"})
+    refused(answer, "malformed")
+    assert "twice" in answer.json()["detail"]
+
+
+def test_denied_and_answered_requests_are_logged_with_the_client_s_address(world):
+    """To find who guesses keys, or whose key is abused."""
+    world.get("/v1/budget", "dsc_0123456789abcdef_" + "0" * 64)
+    assert world.events("denied")[-1]["client"] == "192.0.2.7"
+    assert world.events("requested")[-1]["client"] == "192.0.2.7"
 
 
 def test_another_method_is_not_allowed(world):
@@ -313,7 +343,8 @@ def test_the_same_request_in_another_process_is_in_flight(world, gate, monkeypat
     first = world.portal.start_task_soon(lambda: world.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
     assert begun.wait(60)
     monkeypatch.setattr("discreet.service.app.open_store", lambda *_: Shared(world.store))
-    with open_service(world.settings, {}, world.lines, world.runtime) as other:
+    shared = world.settings.model_copy(update={"store": Store(url="postgresql://discreet@db/budgets")})
+    with open_service(shared, {}, world.lines, world.runtime) as other:
         world.app = other.app
         again = world.ask(headers=key)
     world.app = world.service.app

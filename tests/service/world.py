@@ -132,7 +132,7 @@ class Transport(httpx.AsyncBaseTransport):
             "root_path": "",
             "headers": [(name.lower(), value) for name, value in request.headers.raw],
             "server": ("discreet.example", 80),
-            "client": ("client.example", 1),
+            "client": ("192.0.2.7", 1),
             "state": {},
         }
         await self._app(scope, receive, send)

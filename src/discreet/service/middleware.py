@@ -5,6 +5,7 @@ No exception gets past it: the server would print its text, which may hold data.
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ class RequestContext:
     Args:
         request_id: ours, unique for ever.
         began: when it arrived, in seconds that only rise.
+        client: the address that it came from.
         actor: who sent it, once that is known.
         account: of the caller, likewise.
         problem: the kind of problem that was answered.
@@ -45,6 +47,7 @@ class RequestContext:
 
     request_id: str
     began: float
+    client: str | None = None
     actor: str | None = None
     account: str | None = None
     problem: str | None = None
@@ -88,7 +91,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        context = scope[KEY] = RequestContext(self._new_id(), self._monotonic())
+        context = scope[KEY] = RequestContext(self._new_id(), self._monotonic(), _address(scope))
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -112,6 +115,7 @@ class RequestMiddleware:
                 context.problem,
                 context.release,
                 context.mechanism,
+                context.client,
             )
         )
 
@@ -132,6 +136,14 @@ def problem_response(scope: Scope, error: Exception) -> Response:
     context.problem = answer.slug
     body = problem(answer.slug, answer.detail, context.request_id, **answer.more).to_bytes()
     return Response(body, KINDS[answer.slug].status, dict(answer.headers), PROBLEM_TYPE)
+
+
+def _address(scope: Scope) -> str | None:
+    """Return the address of the client; None for what is no IP address, such as a name that a proxy passed on."""
+    try:
+        return str(ipaddress.ip_address((scope.get("client") or ("",))[0]))
+    except ValueError:
+        return None
 
 
 def _route(scope: Scope) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
@@ -226,13 +227,22 @@ def what_is_wrong(error: ValidationError) -> str:
 
 
 def read_body(kind: type[Shape], body: bytes) -> Shape:
-    """What a body holds.
+    """Return the model in a JSON body.
 
     Raises:
-        Malformed: it holds none of that kind; the message says what is wrong, never what was sent.
+        Malformed: there is none of that kind; the message says what is wrong, never what was sent.
     """
     try:
-        return kind.model_validate_json(body)
+        found = kind.model_validate_json(body)
     except ValidationError as error:
         sentence = what_is_wrong(error)
+    else:
+        json.loads(body, object_pairs_hook=_refuse_duplicates, parse_int=str, parse_float=str)
+        return found
     raise Malformed(sentence)  # not from pydantic's error, whose words are for programmers
+
+
+def _refuse_duplicates(pairs: list[tuple[str, object]]) -> None:
+    """Refuse an object that names a field twice: readers of JSON do not agree on which one counts (RFC 8259, 4)."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise Malformed("an object in the body has a field twice")

@@ -140,7 +140,7 @@ class Gate:
             if found is None:
                 found = await run_in_thread(self._authenticator.authenticate, header)
         except Unauthorized as error:
-            self._log.event(Denied(context.request_id, error.reason, error.key_id))
+            self._log.event(Denied(context.request_id, error.reason, error.key_id, context.client))
             raise
         context.actor, context.account = found.actor, found.account
         self._rates.take(found.actor)

@@ -38,6 +38,7 @@ class Requested:
         problem: the kind of problem that was answered, or None.
         release: the id of an answer from the cache; others are in `Released`.
         mechanism: of such an answer.
+        client: the address that it came from, as far as trusted proxies tell.
     """
 
     request_id: str
@@ -49,6 +50,7 @@ class Requested:
     problem: str | None = None
     release: str | None = None
     mechanism: str | None = None
+    client: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,13 @@ class Denied:
 
     Args:
         key_id: of a known key, such as one that expired; never what an unknown client sent.
+        client: as in `Requested`.
     """
 
     request_id: str
     reason: Literal["missing", "malformed", "unknown", "expired", "token"]
     key_id: str | None = None
+    client: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
