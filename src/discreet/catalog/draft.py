@@ -48,7 +48,7 @@ def draft_catalog(
     table: str | None = None,
     password_env: str | None = None,
 ) -> str:
-    """A catalog for a table, as TOML. Settings begin with # until the owner of the data takes it away.
+    """Return a catalog for a table, as TOML. Settings begin with # until the owner of the data takes it away.
 
     Args:
         source: a path or pattern of files, a DuckDB file, or the URL of an engine.

@@ -133,7 +133,7 @@ def _lines(store: Ledger) -> Iterator[tuple[int, LedgerLine]]:
 
 
 def _names(line: LedgerLine, account: str) -> bool:
-    """True if a line is about an account."""
+    """Return whether a line is about an account."""
     described = line.detail.get("account")
     named = described.get("id") if isinstance(described, dict) else described
     return account == named or any(change.account == account for change in line.changes)
@@ -165,7 +165,7 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
 
 
 def _rows(chain: int, line: LedgerLine) -> Iterator[dict[str, Any]]:
-    """A row for each change, at least one."""
+    """Return a row for each change, at least one."""
     shared = {
         "chain": chain,
         "seq": line.seq,

@@ -38,7 +38,7 @@ def open_engine(
     password: str | None = None,
     timeout_seconds: float | None = None,
 ) -> Engine:
-    """The engine that reads *source*.
+    """Return the engine that reads *source*.
 
     Args:
         source: a URL with one of the schemes in `ENGINES`, or whatever DuckDB reads: see
@@ -106,7 +106,7 @@ class Url:
                 )
 
     def __str__(self) -> str:
-        """The URL without its password and options."""
+        """Return the URL without its password and options."""
         user = f"{self.user}@" if self.user else ""
         port = f":{self.port}" if self.port is not None else ""
         path = f"/{self.path}" if self.path else ""
@@ -114,7 +114,7 @@ class Url:
 
 
 def parse_url(text: str) -> Url:
-    """The parts of *text*.
+    """Return the parts of *text*.
 
     Raises:
         InputError: it is no URL, has a fragment, or names an option twice.

@@ -179,7 +179,7 @@ def _two_round(limit: Cost, request: Request) -> TwoRound:
 
 
 def _gap_precision(branch: TwoRound) -> int:
-    """What the noisy gap costs a user, in units of 1 / `COST_UNIT`; 0 without a k."""
+    """Return what the noisy gap costs a user, in units of 1 / `COST_UNIT`; 0 without a k."""
     return 0 if branch.k is None else int(branch.mu**2 * COST_UNIT * GAP_SHARE / (1 - GAP_SHARE))
 
 
@@ -188,5 +188,5 @@ def _gap_rho(branch: TwoRound) -> Fraction:
 
 
 def _tests(branch: TwoRound) -> Fraction:
-    """The rho of the histogram and the gap."""
+    """Return the rho of the histogram and the gap."""
     return Fraction(branch.budget.histogram, 2 * COST_UNIT) + _gap_rho(branch)

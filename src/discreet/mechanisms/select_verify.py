@@ -150,7 +150,7 @@ class SelectVerify:
         return self._outcome(run)
 
     def _race(self, counts: NDArray[np.int64], tail: int, level: _Level) -> Race:
-        """The race among *counts* against a level's threshold."""
+        """Return the race among *counts* against a level's threshold."""
         tau = self.rows_per_group
         return Race(counts, level.epsilon / tau, Rival(tail + tau, self.head_limit / level.mass))
 
@@ -168,7 +168,7 @@ class SelectVerify:
         return _rounded_up(self.rows_per_group**2 / (2 * TAIL_SHARE * self.limit.rho))
 
     def _lost(self) -> Cost:
-        """The mass that a level may lose."""
+        """Return the mass that a level may lose."""
         return Cost.at_most(0, self.limit.delta / LEVELS)
 
     def _levels(self) -> list[_Level]:
@@ -176,7 +176,7 @@ class SelectVerify:
         return [self._level(last / RATIO**steps) for steps in reversed(range(LEVELS))]
 
     def _level(self, epsilon: Fraction) -> _Level:
-        """The level of *epsilon*: all its parameters are public."""
+        """Return the level of *epsilon*: all its parameters are public."""
         tau = self.rows_per_group
         step = float(epsilon)
         mass = floor_bits(min(Fraction(-math.exp(step) * math.expm1(-step / tau) * (1 - 1e-12)), Fraction(1)))

@@ -364,7 +364,7 @@ def _centres(bins: int) -> Floats:
 
 
 def _clipping_loss(users: Floats, allowed: float) -> tuple[float, float, float]:
-    """What clipping takes away, once noise is so wide that it is not too much.
+    """Return what clipping takes away, once noise is so wide that it is not too much.
 
     Args:
         users: by their size relative to the limit.

@@ -63,7 +63,7 @@ def rounded_gaussian(
 
 
 def _accepted(sizes: Exponentials, tests: Exponentials) -> NDArray[np.bool_]:
-    """Where E > (Y - 1)^2 / 2, exactly."""
+    """Return where E > (Y - 1)^2 / 2, exactly."""
     size, test = sizes.values(), tests.values()
     error = sizes.radius(size)
     distance = np.abs(size - 1)

@@ -43,7 +43,7 @@ class NoiseKey:
             raise InputError("a noise key needs a data version: text that names the data and its state")
 
     def bits(self, plan: Plan, table: str) -> KeyedBits:
-        """The bits for *plan* on the table of that name."""
+        """Return the bits for *plan* on the table of that name."""
         return KeyedBits(self.secret, release_context(plan, table, self.data_version))
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class NoiseKey:
 
 
 def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
-    """Everything an answer depends on except the data, for `KeyedBits`.
+    """Return everything an answer depends on except the data, for `KeyedBits`.
 
     The version of the software is part of it, because a release of ours may draw its bits in another order.
     """
@@ -75,7 +75,7 @@ def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
 
 
 def encodable(value: Any) -> Encodable:  # noqa: ANN401 - any frozen value of ours
-    """A frozen value as nested tuples with the names of its types and fields; other labels by type and text."""
+    """Return a frozen value as nested tuples with the names of its types and fields; other labels by type and text."""
     match value:
         case None | bool() | int() | str() | bytes() | Fraction():
             return value

@@ -124,7 +124,7 @@ def predicates(columns: Mapping[str, Kind] = KINDS) -> st.SearchStrategy[Predica
 
 
 def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
-    """What *predicate* is for *row* in SQL's three-valued logic; None is unknown."""
+    """Return what *predicate* is for *row* in SQL's three-valued logic; None is unknown."""
     match predicate:
         case Missing(column):
             return row[column] is None
@@ -157,7 +157,7 @@ def _comparable(value: Any, constant: Constant) -> tuple[Any, Any]:  # noqa: ANN
 
 
 def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> list[Row]:
-    """The head of *table* by counting in plain Python."""
+    """Return the head of *table* by counting in plain Python."""
     users: dict[Any, dict[tuple[Any, ...], list[dict[str, Any]]]] = {}
     head: dict[tuple[Any, ...], list[int]] = {} if request.items else {("all",): [0, 0]}
     if request.domain is not None:
@@ -179,7 +179,7 @@ def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> 
 
 
 def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int = LARGEST_BASKET) -> ArrayPairs:
-    """The user-item pairs of *table*, found in plain Python."""
+    """Return the user-item pairs of *table*, found in plain Python."""
     numbered: dict[Any, int] = {}
     pairs = []
     for row in table.to_pylist():
@@ -221,7 +221,7 @@ def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 
 
 
 def digest(seed: bytes, user: Any, labels: tuple[Any, ...]) -> str:  # noqa: ANN401 - whatever a user may be
-    """Where one of a user's items stands among hers, in every engine."""
+    """Return the position of one of a user's items in the order that all engines share."""
     framed = [_text(value) for value in (user, *labels)]
     parts = ["-" if text is None else f"{len(text.encode())}:{_shortened(text)}" for text in framed]
     return hashlib.md5((seed.hex() + "".join(parts)).encode(), usedforsecurity=False).hexdigest()
@@ -244,7 +244,7 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - whatever a cell holds
 
 
 def _clipped(rows: list[dict[str, Any]], summed: Summed) -> int:
-    """What a user's rows of an item add to its sum, in units of the last digit."""
+    """Return what a user's rows of an item add to its sum, in units of the last digit."""
     total = sum((Fraction(row[summed.column]) for row in rows if row[summed.column] is not None), Fraction(0))
     return int(max(min(total, summed.high), summed.low) * 10**summed.scale)
 
@@ -254,7 +254,7 @@ def _sorted_by(label: Any) -> Any:  # noqa: ANN401 - whatever a label may be
 
 
 def rows_of(engine: Engine, request: HeadRequest, seed: bytes = b"") -> list[Row]:
-    """The head that *engine* returns, as plain values."""
+    """Return the head that *engine* returns, as plain values."""
     head = engine.head(request, seed=seed)
     assert head.limit == request.limit
     assert head.labels.column_names == list(request.labels)
@@ -268,11 +268,11 @@ class EngineSuite:
     """What every engine must pass. Subclass it, and say how an Arrow table gets into the engine."""
 
     def opened(self, table: pa.Table) -> AbstractContextManager[Engine]:
-        """An engine that reads *table*, closed when the context ends."""
+        """Return an engine that reads *table*, closed when the context ends."""
         raise NotImplementedError
 
     def head(self, table: pa.Table, *items: str, limit: int = 1000, seed: bytes = b"", **parts: Any) -> list[Row]:
-        """The head of *table* by the engine; the user column is the first."""
+        """Return the head of *table* by the engine; the user column is the first."""
         with self.opened(table) as engine:
             return rows_of(engine, HeadRequest(table.column_names[0], items, limit, **parts), seed)
 

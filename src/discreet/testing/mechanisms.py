@@ -70,17 +70,17 @@ class MechanismSuite:
     limit: ClassVar[Cost] = Cost(Fraction(1, 2), Fraction(1, 10**6))
 
     def make(self) -> Mechanism:
-        """The instance under test; override it for mechanisms that are made in another way."""
+        """Return the instance under test; override it for mechanisms that are made in another way."""
         return self.mechanism.within(self.limit, self.request)
 
     def counts(self, head: str) -> NDArray[np.int64]:
-        """The counts of a head of `HEADS`, read-only, as the engine would give them to this mechanism."""
+        """Return the counts of a head of `HEADS`, read-only, as the engine would give them to this mechanism."""
         limit = self.make().head_limit
         listed = HEADS[head](limit)
         return self._frozen((listed + [0] * limit)[:limit] if self.request.known_domain else listed)
 
     def release(self, counts: NDArray[np.int64], run: int) -> Outcome:
-        """One release with bits that follow from *run*, from a head whose labels must not be looked at."""
+        """Return one release with bits that follow from *run*, from a head whose labels must not be looked at."""
         return self.make().release(self._head(counts, _Unseen()), self._bits(run))
 
     def _head(self, counts: NDArray[np.int64], labels: object = None) -> ExactHead:
@@ -293,7 +293,7 @@ class MechanismSuite:
             assert made.worst_cost().delta <= self.limit.delta
 
     def _tied(self) -> tuple[NDArray[np.int64], int]:
-        """A head of equal, large counts with nothing below them, and how many: as many as can be returned."""
+        """Return a head of equal, large counts with nothing below them, and how many: as many as can be returned."""
         limit = self.make().head_limit
         tied = min(self.request.k or limit, limit)
         rest = limit - tied if self.request.known_domain else 0

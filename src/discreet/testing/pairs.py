@@ -102,7 +102,7 @@ def _histogram(values: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[
 
 
 def _sums(keys: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Sums of *values* by key, exactly: bincount adds floats, which hold 2^53."""
+    """Return the sums of *values* by key, exactly: bincount adds floats, which hold 2^53."""
     low = np.bincount(keys, weights=(values & (2**22 - 1)).astype(np.float64), minlength=size)
     high = np.bincount(keys, weights=(values >> 22).astype(np.float64), minlength=size)
     total: NDArray[np.int64] = low.astype(np.int64) + (high.astype(np.int64) << 22)

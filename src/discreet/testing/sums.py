@@ -27,7 +27,7 @@ Step: TypeAlias = "tuple[Noise, Mapping[str, int], Mapping[str, int]]"
 
 
 def sums_divergence(mechanism: RankedSums | ListedSums, head: ExactHead, neighbour: ExactHead, epsilon: float) -> float:
-    """Delta at *epsilon*, both directions, of all that *mechanism* releases, with everything its proof reveals.
+    """Return delta at *epsilon*, both directions, of all that *mechanism* releases, with everything its proof reveals.
 
     The noise of values had no part in finding the items, so given the labels all values are independent, and those that
     did not move tell nothing. Averages follow from counts and sums.

@@ -186,7 +186,7 @@ class Malformed(InputError):
 
 
 def mistake(sentence: str) -> PydanticCustomError:
-    """What a validator raises; *sentence* says what is wrong and what is allowed."""
+    """Return the error for a validator to raise; *sentence* says what is wrong and what is allowed."""
     return PydanticCustomError("mistake", "{sentence}", {"sentence": sentence})
 
 
@@ -214,7 +214,7 @@ _SENTENCES = {
 
 
 def what_is_wrong(error: ValidationError) -> str:
-    """The first thing that is wrong, in one sentence without anything that was sent but names of fields."""
+    """Return the first thing that is wrong, in one sentence without anything that was sent but names of fields."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained-", "function-")))
     if not place:
