@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-engines check format bench papers parameters docs docs-serve lock clean
+.PHONY: help setup demo test test-engines check format bench accuracy papers parameters docs docs-serve lock clean
 help:             ## list the recipes
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
@@ -44,6 +44,9 @@ format: $(READY)  ## rewrite the files as `make check` wants them
 
 bench: $(READY)   ## speed and memory as ratios, printed as tables
 	@$(BIN)/python -m benchmarks
+
+accuracy: $(READY) ## how many counts a release has beside other methods, into docs/accuracy.md
+	@$(BIN)/python -m benchmarks.accuracy
 
 papers: $(READY)  ## every table and figure of the papers again, into docs/papers
 	@$(BIN)/python -m papers

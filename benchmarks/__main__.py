@@ -25,7 +25,7 @@ BENCHMARKS = {
     "mechanisms": mechanisms.run,
     "processes": processes.run,
     "accounting": accounting.run,
-    "accuracy": accuracy.run,
+    "accuracy": accuracy.quick,
     "budget": budget.run,
     "budget-postgres": budget_postgres.run,
     "data-centres": data_centres.run,

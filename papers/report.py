@@ -61,7 +61,11 @@ def run(experiment: Experiment, setting: Setting, work: Path = WORK) -> list[Row
 def _files_behind(module: ModuleType | None, found: set[Path] | None = None) -> set[Path]:
     """The file of *module* and those of all modules of ours that it takes names from, here and in discreet."""
     found = set() if found is None else found
-    if module is None or not module.__name__.startswith(("papers", "discreet")) or module.__file__ is None:
+    if (
+        module is None
+        or not module.__name__.startswith(("papers", "benchmarks", "discreet", "__main__"))
+        or not module.__file__
+    ):
         return found
     file = Path(module.__file__)
     if file not in found:

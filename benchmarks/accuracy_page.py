@@ -1,0 +1,220 @@
+"""What docs/accuracy.md shows of the measurements of `benchmarks.accuracy`: a summary, a picture and tables."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from benchmarks.timing import table as markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from papers.experiment import Row
+
+SET_ON = (
+    "movielens-1m",
+    "gowalla",
+    "amazon-beauty",
+    "amazon-sports",
+    "citeulike",
+    "foursquare",
+    "shakespeare",
+    "online-retail",
+    "lastfm-plays",
+    "kjv-verses",
+    "retail",
+)
+"""Tables that were looked at when the constants of the mechanism were set."""
+
+MADE_UP = {"linkedin-titles": "light", "linkedin-articles": "mixed", "pcr-movielens/16": "heavy"}
+"""Tables that anybody can make, and what is said of their users."""
+
+EXACT = "exact curve"
+PEERS = {"opendp": "OpenDP", "pydp": "PyDP"}
+FEW = 30
+"""Cells with fewer released counts say too little about shares."""
+
+
+class Cell:
+    """All methods on one table at one epsilon and target."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.table, self.epsilon = str(rows[0]["table"]), float(rows[0]["epsilon"] or 0)
+        self.by_method = {str(row["method"]): row for row in rows}
+        self.ours = self.by_method["auto"]
+
+    def value(self, method: str, name: str = "within") -> float:
+        """A measurement, 0 if there is none."""
+        return float(self.by_method[method][name] or 0)
+
+    def best_plume(self, *, exact: bool) -> str:
+        """The variant of Plume with the most counts within the target, by the true data."""
+        variants = [method for method in self.by_method if method.startswith("plume") and (EXACT in method) == exact]
+        return max(variants, key=self.value)
+
+    def ratio(self, *, exact: bool = False) -> float:
+        """Our counts within the target over those of the best other method; one is added to both, for there may be 0.
+
+        Args:
+            exact: whether Plume with better accounting than its authors' is among the others.
+        """
+        others = ["head", "pcr", self.best_plume(exact=False), *([self.best_plume(exact=True)] if exact else [])]
+        return (self.value("auto") + 1) / (max(map(self.value, others)) + 1)
+
+
+def cells_of(rows: Sequence[Row], target: float = 0.1) -> list[Cell]:
+    """The rows of one target, by table and epsilon, without other libraries."""
+    grouped: dict[tuple[str, float], list[Row]] = {}
+    for row in rows:
+        if row["target"] == target and str(row["method"]).partition(" ")[0] not in PEERS:
+            grouped.setdefault((str(row["table"]), float(row["epsilon"] or 0)), []).append(row)
+    return sorted((Cell(group) for group in grouped.values()), key=lambda cell: cell.table in MADE_UP)
+
+
+def say(rows: Sequence[Row]) -> str:
+    """The generated part of the page."""
+    cells = cells_of(rows)
+    unseen = [cell for cell in cells if cell.table not in SET_ON]
+    groups = {"all tables": cells, "tables the constants were set on": [c for c in cells if c not in unseen]}
+    groups["other tables"] = unseen
+    summary = [_summary(name, group) for name, group in groups.items() if group]
+    summary += [
+        _summary(f"all tables, {target:.0%}", cells_of(rows, target))
+        for target in sorted({float(row["target"] or 0) for row in rows} - {0.1})
+    ]
+    headings = [
+        "",
+        "cells",
+        "times the best other",
+        "cells below 0.9",
+        "with the exact curve",
+        "beyond, mean",
+        "cells with over 10 % beyond",
+        "worst cell",
+        "covered, worst table",
+        "interval, ±",
+    ]
+    parts = [
+        "\n".join(markdown(headings, summary)),
+        "![Counts within 10 % by epsilon, for each table](images/accuracy.png)",
+        "\n".join(_all_cells(cells)),
+        *_peers(rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(name: str, cells: Sequence[Cell]) -> list[str]:
+    ratios = [cell.ratio() for cell in cells]
+    large = [cell.value("auto", "beyond") for cell in cells if cell.value("auto", "released") >= FEW]
+    return [
+        name,
+        str(len(cells)),
+        f"{geometric_mean(ratios):.2f}",
+        str(sum(ratio < 0.9 for ratio in ratios)),
+        f"{geometric_mean([cell.ratio(exact=True) for cell in cells]):.2f}",
+        f"{sum(cell.value('auto', 'beyond') for cell in cells) / len(cells):.1%}",
+        f"{sum(share > 0.1 for share in large)} of {len(large)}",
+        f"{max(large, default=0):.0%}",
+        f"{min(covered(cells, table) for table in {cell.table for cell in cells}):.1%}",
+        f"{_half_width(cells):.1%}",
+    ]
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def covered(cells: Sequence[Cell], table: str) -> float:
+    """The share of a table's released counts whose interval holds the true count: the mean over epsilon."""
+    shares = [cell.value("auto", "covered") for cell in cells if cell.table == table and cell.value("auto", "released")]
+    return sum(shares) / len(shares) if shares else 1.0
+
+
+def _half_width(cells: Sequence[Cell]) -> float:
+    """Half the length of an interval relative to its count, the mean over cells."""
+    widths = [cell.value("auto", "half_width") for cell in cells if cell.value("auto", "released")]
+    return sum(widths) / len(widths)
+
+
+def _all_cells(cells: Sequence[Cell]) -> list[str]:
+    headings = ["table", "ε", "PCR", "head", "Plume", "Plume, exact curve", "**release**", "chosen", "covered", "ratio"]
+    rows = []
+    for cell in cells:
+        plain, exact = cell.best_plume(exact=False), cell.best_plume(exact=True)
+        heads = cell.value("auto", "by_head")
+        chosen = "head" if heads == 1 else "two-round" if heads == 0 else f"head in {heads:.0%}"
+        rows.append(
+            [
+                cell.table if cell.table not in MADE_UP else f"made up, {MADE_UP[cell.table]}",
+                f"{cell.epsilon:g}",
+                _counts(cell, "pcr"),
+                _counts(cell, "head"),
+                f"{_counts(cell, plain)}, {plain.split()[1].strip(',')} %",
+                f"{_counts(cell, exact)}, {exact.split()[1].strip(',')} %",
+                f"**{_counts(cell, 'auto')}**",
+                chosen,
+                f"{cell.value('auto', 'covered'):.0%}",
+                f"{cell.ratio():.2f}",
+            ]
+        )
+    return markdown(headings, rows)
+
+
+def _counts(cell: Cell, method: str) -> str:
+    """Counts within the target, and the share of those released that are not."""
+    return f"{cell.value(method):,.0f} ({cell.value(method, 'beyond'):.0%})"
+
+
+def _peers(rows: Sequence[Row]) -> list[str]:
+    """Other libraries at epsilon 1, beside ours."""
+    found = {
+        (str(row["table"]), str(row["method"])): row for row in rows if row["target"] == 0.1 and row["epsilon"] == 1
+    }
+    methods = sorted({method for _, method in found if method.split()[0] in PEERS})
+    if not methods:
+        return []
+    headings = ["table", *(f"{PEERS[m.split()[0]]}, {m.split()[1]} %" for m in methods), "**release**"]
+    lines = []
+    for name in dict.fromkeys(name for name, method in found if method in methods):
+        shown = [Cell([found[name, method], found[name, "auto"]]) for method in methods]
+        cells = [_counts(cell, method) for cell, method in zip(shown, methods, strict=True)]
+        lines.append([name if name not in MADE_UP else f"made up, {MADE_UP[name]}", *cells, _counts(shown[0], "auto")])
+    title = "Other libraries at ε = 1, every user bounded to the true percentile of items per user:"
+    return [title, "\n".join(markdown(headings, lines))]
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """Counts within 10 % against epsilon, a panel for each table."""
+    cells = cells_of(rows)
+    tables = list(dict.fromkeys(cell.table for cell in cells))
+    columns = min(4, len(tables))
+    figure = Figure(figsize=(3.1 * columns, 2.5 * math.ceil(len(tables) / columns)), layout="constrained")
+    styles = {
+        "release": ("C1", "o-"),
+        "head": ("C0", "s--"),
+        "Plume, best percentile": ("C2", "^--"),
+        "PCR": ("C7", "x:"),
+    }
+    for number, name in enumerate(tables):
+        axes = figure.add_subplot(math.ceil(len(tables) / columns), columns, number + 1)
+        mine = [cell for cell in cells if cell.table == name]
+        for label, (colour, style) in styles.items():
+            methods = {"release": "auto", "head": "head", "PCR": "pcr"}
+            values = [cell.value(methods.get(label) or cell.best_plume(exact=False)) for cell in mine]
+            axes.plot([cell.epsilon for cell in mine], values, style, color=colour, label=label, markersize=4)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("symlog", linthresh=10)
+        axes.set_ylim(0, 2 * axes.get_ylim()[1])
+        axes.set_xticks([cell.epsilon for cell in mine], [f"{cell.epsilon:g}" for cell in mine])
+        axes.set_title(name if name not in MADE_UP else f"made up, {MADE_UP[name]}", fontsize=9)
+        if number % columns == 0:
+            axes.set_ylabel("counts within 10 %", fontsize=8)
+        if number >= len(tables) - columns:
+            axes.set_xlabel("ε", fontsize=8)
+        axes.tick_params(labelsize=7)
+        if number == 0:
+            axes.legend(fontsize=7)
+    return figure

@@ -1,0 +1,51 @@
+"""The accuracy benchmark: what it measures, and that its page shows what was measured."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks import accuracy, accuracy_page
+from matplotlib.figure import Figure
+from papers.experiment import Setting
+from papers.tables import Tables
+
+
+def test_every_method_is_measured_alike(tmp_path):
+    """All rows have the same keys, and a quick run makes a page and a picture."""
+    setting = Setting(Tables(real=tmp_path), smoke=True)
+    cells = [cell for cell in accuracy.cells(setting) if cell["table"] == "linkedin-articles/20"]
+    rows = [row for cell in cells for row in accuracy.measure(setting, cell | {"trials": 1})]
+    assert all(row.keys() == rows[0].keys() for row in rows)
+    assert {str(row["method"]).split()[0] for row in rows} == {"auto", "head", "pcr", "plume"}
+    assert "linkedin-articles/20" in accuracy_page.say(rows)
+    assert isinstance(accuracy_page.draw(rows), Figure)
+
+
+def test_the_page_shows_the_numbers_that_were_measured():
+    """docs/accuracy.md follows from docs/accuracy.csv; `python -m benchmarks.accuracy --page` writes it."""
+    page = (accuracy.ROOT / "docs" / "accuracy.md").read_text()
+    assert page == accuracy.with_results(page, accuracy.read())
+
+
+class TestPromises:
+    """What the documentation says of a release's accuracy holds in docs/accuracy.csv."""
+
+    cells = accuracy_page.cells_of(accuracy.read())
+
+    def test_few_counts_are_beyond_the_relative_error(self):
+        """At most 6 % on average; at most 10 % in four cells of five, and never above 25 %."""
+        beyond = [cell.value("auto", "beyond") for cell in self.cells]
+        large = [cell.value("auto", "beyond") for cell in self.cells if cell.value("auto", "released") >= 30]
+        assert sum(beyond) / len(beyond) <= 0.06
+        assert sum(share <= 0.1 for share in large) >= 0.8 * len(large)
+        assert max(large) <= 0.25
+
+    @pytest.mark.parametrize("table", sorted({cell.table for cell in cells}))
+    def test_intervals_cover_on_every_table(self, table):
+        """The 95 % intervals hold the true count for at least 94 % of a table's released counts."""
+        assert accuracy_page.covered(self.cells, table) >= 0.94
+
+    def test_releases_have_more_accurate_counts_than_the_best_of_the_others(self):
+        """At least 1.6 times as many (geometric mean), and on few tables and epsilons less than 0.9 times."""
+        ratios = [cell.ratio() for cell in self.cells]
+        assert accuracy_page.geometric_mean(ratios) >= 1.6
+        assert sum(ratio < 0.9 for ratio in ratios) <= 0.08 * len(ratios)
