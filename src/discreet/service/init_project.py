@@ -1,4 +1,4 @@
-"""Everything that a service needs to start: settings, a catalog, secrets, a store with its first accounts and keys."""
+"""Create the files of a new service: settings, a catalog, secrets, a store with its first accounts and keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 DATA, ORGANISATION, ANALYST = "data", "example", "ann@example"
-"""The accounts that are opened: all data, an organisation, and one of its analysts."""
+"""The first accounts: all data, an organisation, and one of its analysts."""
 
 RETENTION_DAYS = 30
 """The period of their budgets, if the catalog does not say how long data is kept."""
@@ -55,7 +55,7 @@ _YEAR_US = 365 * 86_400_000_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Project:
-    """What was made.
+    """A new project.
 
     Args:
         settings: the file to serve with.
@@ -78,7 +78,7 @@ def found(
     clock: Callable[[], datetime],
     random: Callable[[int], bytes],
 ) -> Project:
-    """Make all that a service needs, wholly or not at all.
+    """Create all files of a new service, or none.
 
     Args:
         folder: where; it is made if it is missing.
@@ -122,7 +122,7 @@ def make_key(
     random: Callable[[int], bytes],
     act: AdminAction,
 ) -> str:
-    """Put a key into the store without asking anybody: for whoever has the store.
+    """Create an API key in the store, without authentication: for those who can write the store anyway.
 
     Returns:
         the key's text.
@@ -147,7 +147,7 @@ def _stocked(
     clock: Callable[[], datetime],
     random: Callable[[int], bytes],
 ) -> Mapping[Role, str]:
-    """The store with accounts, grants and keys, and a witness of it."""
+    """Create the store with accounts, grants and keys, and its first checkpoint."""
     opened: BudgetStore
     if store.file is not None:
         opened = SQLiteStore(stage / "budget.db", lambda: microseconds(clock()))
@@ -276,12 +276,12 @@ format = "json"               # or console, for people
 #[traces]
 #endpoint = "http://collector:4318/v1/traces"
 """
-"""With the places catalog, url and password, which are TOML."""
+"""A format string with catalog, url and password, which are TOML."""
 
 
 @contextlib.contextmanager
 def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator[Path]:
-    """A hidden folder to write files into, which are moved to *folder* when the context ends well.
+    """Return a hidden folder for new files, which are moved to *folder* when the context ends without an error.
 
     Args:
         folder: where they are to be; it is made if it is missing.
@@ -313,7 +313,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
 
 
 def refuse_existing(folder: Path, names: Sequence[str]) -> None:
-    """Raise if one of the files is there.
+    """Raise if one of the files exists.
 
     Raises:
         InputError: it is.
@@ -324,7 +324,7 @@ def refuse_existing(folder: Path, names: Sequence[str]) -> None:
 
 
 def _move(stage: Path, folder: Path, names: Sequence[str], aside: Path | None) -> None:
-    """Move what was staged, or leave everything as it was."""
+    """Move all new files, or leave everything as it was."""
     done: list[tuple[Path, Path]] = []
     try:
         if aside is None:

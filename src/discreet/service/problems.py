@@ -1,7 +1,7 @@
-"""From an exception to the problem that is answered: the only place where that is decided.
+"""The exceptions of the service, and the problem that each exception is answered with.
 
-What is shown of an exception is its own sentence where that sentence is ours and depends on nothing but what was asked
-and what the asker may see; a fixed one everywhere else. Engines, stores and bugs never speak for themselves.
+The message of an exception is shown only if it depends on nothing but the request and what its caller may see.
+Everything else has a fixed message: engines, stores and bugs may have put data into theirs.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NotFound(DiscreetError):
-    """There is no such thing, or the asker may not see it; nothing tells which.
+    """Something does not exist, or the caller may not see it; the message does not tell which.
 
     Args:
-        sentence: about what was asked for, from what the asker may see alone.
+        sentence: the message, which depends only on what the caller may see.
     """
 
-    def __init__(self, sentence: str = "there is nothing of that name, or it is not yours to see") -> None:
+    def __init__(self, sentence: str = "there is nothing of that name, or it was not granted") -> None:
         super().__init__(sentence)
 
 
@@ -73,33 +73,33 @@ class UnsupportedMediaType(DiscreetError):
 
 
 class NotAcceptable(DiscreetError):
-    """The answer cannot be had in any form that was asked for."""
+    """The answer has no representation that the header Accept allows."""
 
     def __init__(self, forms: tuple[str, ...]) -> None:
-        super().__init__(f"this can be had as {' or '.join(forms)}; say so in the header Accept")
+        super().__init__(f"this is available as {' or '.join(forms)}; name one in the header Accept")
 
 
 class TooManyRequests(DiscreetError):
-    """Requests come faster, or more of them at once, than the service takes.
+    """A caller sends requests too fast, or too many at once.
 
     Attributes:
-        seconds: after which one more is taken.
+        seconds: until the next one is accepted.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        super().__init__("too many requests; wait as long as the header Retry-After says, and ask again")
+        super().__init__("too many requests; wait as long as the header Retry-After says, and send it again")
 
 
 class RequestInFlight(DiscreetError):
-    """The same request is being answered."""
+    """The request with the same idempotency key is being answered."""
 
     def __init__(self) -> None:
         super().__init__("the request with this idempotency key is under way; send it again for its answer")
 
 
 class BudgetShort(DiscreetError):
-    """A budget is short.
+    """A budget cannot pay the worst case of a query.
 
     Attributes:
         refusal: of the account that falls short.
@@ -124,7 +124,7 @@ class RunFailed(DiscreetError):
 
 
 class ClientDisconnected(DiscreetError):
-    """Nobody waits for the answer any more; what runs for it is stopped."""
+    """The client disconnected before its answer was complete; its run is stopped."""
 
     def __init__(self) -> None:
         super().__init__("the connection was closed before the answer was there")
@@ -132,7 +132,7 @@ class ClientDisconnected(DiscreetError):
 
 @dataclass(frozen=True, slots=True)
 class ProblemAnswer:
-    """What is answered instead of an answer.
+    """The parts of a problem response.
 
     Args:
         slug: of the kind of problem.
@@ -179,11 +179,11 @@ _FIXED: Mapping[type[Exception], ProblemAnswer] = {
     ),
     IssuerUnavailable: ProblemAnswer(
         "store-unavailable",
-        "nobody can tell whose token this is, because its issuer cannot be reached; ask again",
+        "the token cannot be checked, because its issuer cannot be reached; try again later",
         headers={"Retry-After": "5"},
     ),
 }
-"""By exception, the first that fits: sentences that say the same whatever happened."""
+"""Fixed problems by exception; the first match counts."""
 
 _BEFORE_START: Mapping[type[Exception], ProblemAnswer] = {
     kind: ProblemAnswer(
@@ -208,11 +208,11 @@ _SPOKEN: Mapping[type[Exception], Slug] = {
     NotAcceptable: "not-acceptable",
     InputError: "out-of-range",
 }
-"""By exception, the first that fits: sentences of ours that may be shown."""
+"""Kinds of problems by exception whose message may be shown; the first match counts."""
 
 
 def problem_of(error: Exception) -> ProblemAnswer:
-    """What is answered when *error* was raised."""
+    """Return the problem that *error* is answered with."""
     match error:
         case HTTPException():
             found = _of_routing(error)
@@ -239,17 +239,17 @@ def problem_of(error: Exception) -> ProblemAnswer:
 
 
 def moment(time_us: int) -> str:
-    """A time of the store's as ISO 8601 in UTC."""
+    """Return microseconds since 1970 as ISO 8601 in UTC."""
     return (_EPOCH + timedelta(microseconds=time_us)).isoformat()
 
 
 def needed(cost: Cost) -> Spend:
-    """What is spent, in floats that are nowhere below."""
+    """Return *cost* rounded up to floats."""
     return Spend(rho=float_above(cost.rho), delta=float_above(cost.delta))
 
 
 def left(cost: Cost) -> Spend:
-    """What is left, in floats that are nowhere above."""
+    """Return *cost* rounded down to floats."""
     return Spend(rho=float_below(cost.rho), delta=float_below(cost.delta))
 
 
@@ -266,7 +266,7 @@ def _first(
 
 
 def _failed(cause: BaseException | None) -> ProblemAnswer:
-    """A run that failed after the data was asked."""
+    """Return the problem of a run that failed after the data was queried."""
     if isinstance(cause, InputError) and isinstance(cause, Exception):
         return ProblemAnswer("out-of-range", f"{cause}; the data was asked, so the worst case stays charged")
     found = _first(_FIXED, cause) if isinstance(cause, Exception) else None
@@ -286,7 +286,7 @@ def _short(refusal: Refusal, fits: Fitting | None) -> ProblemAnswer:
 
 
 def _of_routing(error: HTTPException) -> ProblemAnswer:
-    """What the framework refused before any of our code saw it."""
+    """Return the problem of what the router refused."""
     headers = dict(error.headers or {})
     if error.status_code == 405:
         return ProblemAnswer(

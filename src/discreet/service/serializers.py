@@ -1,4 +1,4 @@
-"""What the service says about budgets, plans, datasets and answers: from values of the house to shapes of the wire."""
+"""Convert budgets, plans, datasets and accounts to models of the API, and back."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 
 
 LABELS_MOST = 1_000
-"""Labels of a known domain that are shown with their column."""
+"""The most labels of a known domain that are listed with their column."""
 
 _SECONDS = {"day": 86_400, "week": 604_800, "month": 2_678_400}
 
 
 def budget_report(report: Report, parents: Sequence[Report]) -> BudgetReport:
-    """How an account stands, for its owner; of its parents only what is left for everybody."""
+    """Return the balance of an account, and of its parents only what they have left."""
     balance = report.balance
     return BudgetReport(
         account=balance.account.id,
@@ -91,7 +91,7 @@ def budget_report(report: Report, parents: Sequence[Report]) -> BudgetReport:
 
 
 def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Report], *, paid: bool) -> Estimate:
-    """What a question could cost, and whether that fits.
+    """Return what a query could cost, and whether that fits.
 
     Args:
         plan: how it would be answered.
@@ -126,7 +126,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
 
 
 def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | None) -> DatasetDetail:
-    """A dataset as its asker may see it.
+    """Return the description of a dataset for its analysts.
 
     Args:
         name: in the catalog.
@@ -151,7 +151,7 @@ def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | N
 
 
 def history_entry(paid: Paid) -> HistoryEntry:
-    """An answer that was paid for, without its items."""
+    """Return an entry of the history: a release without its items."""
     about = document.read(paid.release.result)
     return HistoryEntry(
         id=about["id"],
@@ -165,13 +165,13 @@ def history_entry(paid: Paid) -> HistoryEntry:
 
 
 def charged_header(cost: Cost) -> str:
-    """The header Discreet-Charged."""
+    """Return the value of the header Discreet-Charged."""
     spend = needed(cost)
     return f"rho={spend.rho!r}, delta={spend.delta!r}"
 
 
 def budget_headers(report: Report) -> tuple[tuple[str, str], ...]:
-    """The headers that say how an account stands: its mode, and its budget as a rate limit.
+    """Return the headers with the balance of an account: its mode, and its budget as a rate limit.
 
     RateLimit-Policy and RateLimit are those of draft-ietf-httpapi-ratelimit-headers-11. Their quotas are whole numbers:
     units where the account has them, otherwise thousandths of rho and 1e-12 of delta; limits and what is left are
@@ -192,7 +192,7 @@ def _parameter(name: str, seconds: int | None) -> str:
 
 
 def _quotas(account: Account, balance: Balance, report: Report) -> list[tuple[str, int, int]]:
-    """Name, quota and rest of each."""
+    """Return the name, the quota and the rest of each limit."""
     if account.units is not None and report.units is not None:
         units, rest = account.units, report.units
         information = math.floor(account.limit.rho / (units.epsilon_per**2 / 8))
@@ -215,7 +215,7 @@ def _window(period: AccountPeriod) -> int | None:
 
 
 def period_of(period: AccountPeriod) -> Period:
-    """When charges stop counting."""
+    """Return when charges stop counting."""
     match period:
         case Sliding(days):
             return Period(kind="sliding", days=days)
@@ -238,13 +238,13 @@ def _units(report: Report) -> Units | None:
 
 
 def _in_units(cost: Cost, units: AccountUnits) -> tuple[int, int]:
-    """What *cost* is in whole units, rounded up."""
+    """Return *cost* in whole units, rounded up."""
     information, calls = units_of_cost(cost, units.epsilon_per, units.delta_per or Fraction(1, 2))
     return information, calls if units.delta_per else 0
 
 
 def _decimal(value: Fraction) -> str:
-    """A fraction as text that reads as the same number."""
+    """Return a fraction as text that is parsed as the same number."""
     return str(float(value)) if Fraction(str(float(value))) == value else str(value)
 
 
@@ -287,14 +287,14 @@ def _labels(column: Column) -> list[str | int | bool] | None:
 
 
 def _label(label: Label) -> str | int | bool:
-    """A label as releases have it."""
+    """Return a label as releases contain it."""
     if isinstance(label, datetime.date):
         return label.isoformat()
     return label if isinstance(label, str | int) else str(label)
 
 
 def read_limit(asked: Limit) -> tuple[Cost, Fraction, model.Units | None]:
-    """A limit as it was written: what may be spent, the total delta, and the units it was said in.
+    """Return what may be spent, the total delta, and the units of the limit if it has any.
 
     Raises:
         InputError: a value outside its range.
@@ -322,7 +322,7 @@ def _of_units(units: model.Units, conversion: Fraction) -> tuple[Cost, Fraction,
 
 
 def read_amount(account: model.Account, asked: Payment) -> tuple[Fraction, Fraction]:
-    """What a charge or refund is in rho and delta, exactly as it was written.
+    """Return a charge or refund in rho and delta, exactly as it was written.
 
     Raises:
         InputError: units where the account has none.
@@ -336,7 +336,7 @@ def read_amount(account: model.Account, asked: Payment) -> tuple[Fraction, Fract
 
 
 def read_period(asked: AskedPeriod) -> model.Period:
-    """A period as it was written.
+    """Return the period of a request.
 
     Raises:
         InputError: a value outside its range.
@@ -349,7 +349,7 @@ def read_period(asked: AskedPeriod) -> model.Period:
 
 
 def account_summary(account: model.Account) -> AccountSummary:
-    """An account, as lists show it."""
+    """Return the summary of an account for lists."""
     return AccountSummary(
         account=account.id,
         parent=account.parent,
@@ -362,7 +362,7 @@ def account_summary(account: model.Account) -> AccountSummary:
 
 
 def account_detail(path: Sequence[Report]) -> AccountDetail:
-    """An account with all that is known of how it stands.
+    """Return an account with its whole balance.
 
     Args:
         path: the account and its parents.
@@ -382,7 +382,7 @@ def _total(account: model.Account) -> Spend | None:
 
 
 def ledger_line_of(line: Line) -> LedgerLine:
-    """A line of the ledger: in words, and as it is hashed.
+    """Return a line of the ledger: its parts, and the text that is hashed.
 
     Raises:
         LedgerBroken: it is no line of ours.

@@ -1,7 +1,6 @@
-"""What the service runs with, from a TOML file as frozen values: `discreet.toml`.
+"""The settings of the service, read from a TOML file: `discreet.toml`.
 
-Secrets have no place in the file: it names files that hold them, or environment variables (`discreet.service.secrets`).
-A file is read by `discreet.service.settings`.
+The file holds no secrets: it names files or environment variables that do (`discreet.service.secrets`).
 """
 
 import ipaddress
@@ -122,7 +121,7 @@ _WAYS = "needs epsilon and delta, or epsilon_per, delta_per and information, or 
 
 
 class Service(Table):
-    """How requests come in, and how many."""
+    """The address of the service, and its limits."""
 
     catalog: File = Field(
         default=Path("catalog.toml"), validate_default=True, description="The catalog of what analysts may ask."
@@ -151,7 +150,7 @@ class Service(Table):
 
 
 class Store(Table):
-    """Where budgets, answers and the ledger are kept."""
+    """The store of budgets, releases and the ledger."""
 
     url: StoreUrl = Field(
         default="sqlite:budget.db",
@@ -164,17 +163,17 @@ class Store(Table):
 
     @property
     def file(self) -> Path | None:
-        """The file of an SQLite store; None for PostgreSQL."""
+        """Return the file of an SQLite store; None for PostgreSQL."""
         return Path(self.url.removeprefix("sqlite:")) if self.url.startswith("sqlite:") else None
 
     @property
     def kind(self) -> Literal["sqlite", "postgresql"]:
-        """What it is."""
+        """Return the kind of the store."""
         return "postgresql" if self.file is None else "sqlite"
 
 
 class Noise(Table):
-    """The secret that noise is made from: whoever has it can take the noise away."""
+    """The secret that noise is derived from; with it the noise can be removed."""
 
     key_file: File | None = Field(default=None, description="The file whose bytes are the secret: 32 or more.")
     key_env: Variable | None = Field(
@@ -189,14 +188,14 @@ class Noise(Table):
 
 
 class WitnessSettings(Table):
-    """Who remembers the end of the ledger, so that an older copy of the store cannot pass for the store."""
+    """The file of signed checkpoints, by which an older copy of the store is recognized."""
 
     file: File = Field(description="The file of the witness, on another disk than the store.")
     signing_key_file: File = Field(description="The file with the 32 bytes of the key that signs.")
 
 
 class Defaults(Table):
-    """Privacy parameters of questions that say none; in one of two ways."""
+    """Privacy parameters of queries without any: for a whole answer, or for each unit."""
 
     preset: Literal["linkedin"] | None = Field(default=None, description="Parameters that were published.")
     epsilon: Epsilon | None = Field(default=None, description="Epsilon of a whole answer.")
@@ -231,14 +230,14 @@ class Defaults(Table):
 
     @property
     def per(self) -> PerUnit | None:
-        """The price of units, if that is how questions are priced."""
+        """Return the price of units, or None if answers have an epsilon."""
         if self.epsilon_per is None or self.delta_per is None or self.information is None:
             return None
         return PerUnit(self.epsilon_per, self.delta_per, self.information)
 
 
 class Limits(Table):
-    """The most that one question may ask for; a dataset's own limits hold too."""
+    """Limits of one query; those of its dataset hold too."""
 
     k_most: int = Field(default=10_000, ge=1, le=10_000_000, description="The largest k of a top k.")
     head_limit_most: int = Field(default=1_000_000, ge=1, le=10_000_000, description="The largest head limit.")
@@ -246,11 +245,12 @@ class Limits(Table):
     delta_most: Delta = Field(
         default=Fraction(1, 10**6),
         description="The largest delta: one query must not take much of what accounts share.",
+        json_schema_extra={"default": 1e-6},
     )
 
 
 class Oidc(Table):
-    """An OpenID issuer whose tokens are taken beside API keys."""
+    """An OpenID issuer whose tokens are accepted beside API keys."""
 
     issuer: IssuerUrl = Field(description="Its URL, as in the claim iss of its tokens.")
     audience: Text = Field(description="What the claim aud of tokens for this service holds.")
@@ -272,7 +272,7 @@ class Oidc(Table):
 
 
 class DataCentre(Table):
-    """Other data centres, with which the budgets are shared."""
+    """This data centre, and the others that share the budgets."""
 
     name: CentreName = Field(description="Of this data centre; for ever.")
     peers: Annotated[
@@ -297,19 +297,19 @@ class DataCentre(Table):
 
 
 class Logs(Table):
-    """What is told to standard output."""
+    """The log on standard output."""
 
     format: Literal["json", "console"] = Field(default="json", description="Lines for machines or for people.")
 
 
 class Traces(Table):
-    """Where the time of requests went."""
+    """Where spans of requests are sent."""
 
     endpoint: EndpointUrl = Field(description="Where spans are sent: the URL of an OTLP collector, over HTTP.")
 
 
 class Settings(Table):
-    """What the service runs with."""
+    """All settings of the service."""
 
     service: Service = Field(default_factory=Service, description="How it is reached, and how much it takes on.")
     store: Store = Field(default_factory=Store, description="Where budgets are kept.")
@@ -371,7 +371,7 @@ class SettingsError(InputError):
 
 
 def load_settings(path: str | Path, overrides: Mapping[str, Any] = MappingProxyType({})) -> Settings:
-    """Read what the service runs with.
+    """Read a settings file.
 
     Args:
         path: a TOML file. Paths in it are read from its folder.
@@ -395,11 +395,11 @@ def load_settings(path: str | Path, overrides: Mapping[str, Any] = MappingProxyT
 
 
 def settings_schema() -> dict[str, Any]:
-    """The JSON schema of settings files, for editors that complete and check TOML."""
+    """Return the JSON schema of settings files, for editors."""
     return schema_of(Settings)
 
 
 def _placed(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
-    """The table that a setting stands in, and the setting's place in the file; see `validation_errors`."""
+    """Return the model of the table that a setting is in, and its path in the file; see `validation_errors`."""
     place = [str(part) for part in location if part != "[key]"]
     return _SECTIONS[place[0]] if len(place) > 1 else Settings, place

@@ -1,4 +1,4 @@
-"""Bearer tokens of an OpenID issuer, beside API keys: whose they are, by the issuer's own keys.
+"""Check bearer tokens of an OpenID issuer by the issuer's keys.
 
 The issuer's settings and keys are fetched when a token has to be checked and kept for an hour. A token that names a key
 which is not among them has the keys fetched again, for issuers change keys; at most twice a minute, for anybody can
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from discreet.service.settings import Oidc
 
 ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA", "Ed25519"})
-"""Signatures that are taken. All are of key pairs: a public key can never pass for a secret one."""
+"""Accepted signatures. All are asymmetric: a public key can never pass for a secret one."""
 
 LEEWAY_SECONDS = 30
-"""How far clocks may differ."""
+"""By how much clocks may differ."""
 
 _FRESH = timedelta(hours=1)
 _AGAIN = timedelta(seconds=30)
@@ -56,7 +56,7 @@ class _Keys:
 
 
 class _Registry(JWSRegistry):
-    """Takes `ALGORITHMS` and no others; header fields that nobody knows are ignored, as RFC 7515 says."""
+    """Accept `ALGORITHMS` only, and ignore unknown header fields, as RFC 7515 requires."""
 
     def __init__(self) -> None:
         super().__init__(algorithms=ALGORITHMS, strict_check_header=False)
@@ -67,7 +67,7 @@ class _Registry(JWSRegistry):
 
 
 class Issuer:
-    """An OpenID issuer; `discreet.service.auth.api_keys.Tokens`. Usable from several threads.
+    """An OpenID issuer. Usable from several threads.
 
     Args:
         settings: who it is, and what its claims mean.
@@ -84,14 +84,14 @@ class Issuer:
         self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
 
     def cached(self, token: str) -> Identity | None:
-        """Whose *token* is, from memory alone; None if that does not hold it."""
+        """Return the identity of *token* from memory, without waiting; None if memory does not hold it."""
         known = self._known.get(_digest(token))
         if known is None or not self._fresh(self._keys, _FRESH):
             return None
         return known[1] if self._clock().timestamp() < known[0] else None
 
     def authenticate(self, token: str) -> Identity:
-        """Whose *token* is.
+        """Return the identity of *token*.
 
         Raises:
             Unauthorized: nobody's: it is no token of the issuer's for us, or is over.
@@ -130,12 +130,12 @@ class Issuer:
         return claims
 
     def _current(self) -> _Keys:
-        """Keys that are fresh."""
+        """Return keys that are at most an hour old."""
         with self._lock:
             return self._keys if self._fresh(self._keys, _FRESH) and self._keys else self._fetched()
 
     def _newer(self, than: _Keys) -> _Keys:
-        """Other keys than those, or the same if they were fetched just now."""
+        """Return other keys than those, or the same if they were fetched just now."""
         with self._lock:
             if self._keys is not than and self._keys is not None:
                 return self._keys
@@ -193,7 +193,7 @@ class Issuer:
 
 
 def _identity(claims: dict[str, Any], settings: Oidc) -> Identity:
-    """What the claims of a good token mean."""
+    """Return the identity in the claims of a valid token."""
     account = _claim(claims, settings.account_claim)
     actor = f"oidc:{quote(claims['sub'], safe='@.-_')}"
     if len(actor) > NAME_LONGEST:
@@ -210,7 +210,7 @@ def _roles(claims: dict[str, Any], settings: Oidc) -> frozenset[Role]:
 
 
 def _claim(claims: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever the issuer says
-    """A claim by its name, or by a path of names such as realm_access.roles."""
+    """Return a claim by its name, or by a path of names such as realm_access.roles."""
     if name in claims:
         return claims[name]
     found: Any = claims
@@ -220,7 +220,7 @@ def _claim(claims: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever
 
 
 def as_safe(place: str, issuer: str) -> bool:
-    """True if a URL that an issuer names is asked in a way as safe as the issuer itself."""
+    """Return True if a URL that the issuer names is as safe as the URL of the issuer itself."""
     try:
         scheme = urlsplit(place).scheme
     except ValueError:

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-"""Of `Metrics.text`."""
+"""The content type of `Metrics.text`."""
 
 LABELS_MOST = 100
-"""Different values of a label; all beyond are counted as "other"."""
+"""The most values of a label; all others are counted as "other"."""
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class Metrics:
-    """Counts events, and what is measured beside them.
+    """Count events, and measure the store.
 
     Args:
         clock: seconds that only rise, such as `time.monotonic`.
@@ -121,7 +121,7 @@ class Metrics:
         self._counters["charged_delta"].inc(event.delta)
 
     def maintained(self, ledger_lines: int) -> None:
-        """Say that the upkeep succeeded just now.
+        """Record that maintenance succeeded just now.
 
         Args:
             ledger_lines: how long the ledger is.
@@ -130,11 +130,11 @@ class Metrics:
         self._ledger.set(ledger_lines)
 
     def timed(self, store: BudgetStore) -> BudgetStore:
-        """*store*, with the time of each of its methods measured."""
+        """Return *store* with the time of each of its methods measured."""
         return cast("BudgetStore", _TimedStore(store, self._clock, self._store))
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it; see `CONTENT_TYPE`."""
+        """Return all metrics in the format of Prometheus."""
         return generate_latest(self.registry)
 
     def _histogram(self, name: str, about: str, label: str, buckets: tuple[float, ...]) -> Histogram:
@@ -147,7 +147,7 @@ class Metrics:
         self._child(("request_seconds", route), self._requests).observe(seconds)
 
     def _child(self, wanted: tuple[str, ...], metric: Counter | Histogram) -> Any:  # noqa: ANN401 - as the metric
-        """The series of those labels; "other" for what is too much: what is sent to us must not fill our memory."""
+        """Return the series of those labels, of "other" beyond `LABELS_MOST`: requests must not fill the memory."""
         found = self._children.get(wanted)
         if found is None:
             name, *labels = wanted
@@ -168,7 +168,7 @@ class Metrics:
 
 
 class _TimedStore:
-    """A store whose methods are timed, whether they succeed or not."""
+    """A store that measures the time of its methods, whether they succeed or not."""
 
     def __init__(self, store: BudgetStore, clock: Callable[[], float], seconds: Histogram) -> None:
         self._timed_store, self._clock, self._seconds = store, clock, seconds

@@ -1,4 +1,4 @@
-"""Where the time of a request went: spans for OpenTelemetry, if the settings name an endpoint.
+"""Spans of requests for OpenTelemetry, if the settings name an endpoint.
 
     with tracer.span("request", SpanAttributes(request_id, route="POST /v1/query"), parent=headers.get("traceparent")):
         with tracer.span("engine", SpanAttributes(request_id, dataset="reads")):
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanProcessor  # type: ignore[attr-defined]
 
 Step: TypeAlias = Literal["request", "plan", "reserve", "engine", "noise", "settle", "encode"]
-"""What takes time."""
+"""The steps of a request that have spans."""
 
 Steps: TypeAlias = "Callable[[Step], AbstractContextManager[None]]"
-"""Spans of one request, see `spans_of`; for code that knows no tracer."""
+"""Opens the span of a step of one request; see `spans_of`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanAttributes:
-    """What a span may say.
+    """What a span may contain.
 
     Args:
         request_id: of the request.
@@ -56,7 +56,7 @@ class Tracer(Protocol):
     """Where spans go."""
 
     def span(self, step: Step, facts: SpanAttributes, parent: str | None = None) -> AbstractContextManager[None]:
-        """A span around a step; spans entered within are its children.
+        """Return a context with a span around a step; spans within are its children.
 
         Args:
             step: what is done.
@@ -66,15 +66,14 @@ class Tracer(Protocol):
         ...
 
     def close(self) -> None:
-        """Send what was not sent yet, and stop."""
+        """Send the remaining spans."""
         ...
 
 
 class NullTracer:
-    """Traces nothing."""
+    """Discard all spans."""
 
     def span(self, step: Step, facts: SpanAttributes, parent: str | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Do nothing."""
         return contextlib.nullcontext()
 
     def close(self) -> None:
@@ -82,7 +81,7 @@ class NullTracer:
 
 
 class OpenTelemetryTracer:
-    """Sends spans to OpenTelemetry, through a provider of its own.
+    """Send spans to OpenTelemetry, through a provider of its own.
 
     Args:
         processor: what becomes of spans that ended.
@@ -100,7 +99,6 @@ class OpenTelemetryTracer:
 
     @contextlib.contextmanager
     def span(self, step: Step, facts: SpanAttributes, parent: str | None = None) -> Iterator[None]:
-        """A span around a step."""
         from opentelemetry.trace import StatusCode
 
         # What OpenTelemetry records of an exception by itself is its text and its stack.
@@ -119,12 +117,12 @@ class OpenTelemetryTracer:
                 raise
 
     def close(self) -> None:
-        """Send what was not sent yet, and stop."""
+        """Send the remaining spans."""
         self._provider.shutdown()
 
 
 def open_tracer(endpoint: str | None) -> Tracer:
-    """Spans to *endpoint*, or to nowhere if it is None.
+    """Return a tracer that sends spans to *endpoint*, or discards them if it is None.
 
     Args:
         endpoint: the URL of a collector that takes OTLP over HTTP, such as "http://localhost:4318/v1/traces".
@@ -143,7 +141,7 @@ def open_tracer(endpoint: str | None) -> Tracer:
 
 
 def spans_of(tracer: Tracer, facts: SpanAttributes) -> Steps:
-    """Spans with the same facts, for code that knows neither."""
+    """Return what opens spans with the same attributes."""
     return lambda step: tracer.span(step, facts)
 
 

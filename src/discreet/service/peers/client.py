@@ -1,4 +1,4 @@
-"""How another data centre is reached."""
+"""The HTTP client of other data centres, and the key that all of them share."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Answer = TypeVar("Answer", Requested, Transferred)
 
 
 class PeerUnreachable(DiscreetError):
-    """Another data centre cannot be reached, or answers what is no answer."""
+    """Another data centre cannot be reached, or its response cannot be read."""
 
     def __init__(self) -> None:
         super().__init__("another data centre cannot be reached, or does not answer as one")
 
 
 class PeerClient:
-    """Sends messages and reads the answers.
+    """Send messages and read the responses.
 
     Args:
         keys: that data centres know each other by.
@@ -61,7 +61,7 @@ class PeerClient:
         return self._post(f"{url}/v1/peer/transfers", message, Transferred)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._client.close()
 
     def _post(self, url: str, message: BaseModel, kind: type[Answer]) -> Answer:
@@ -81,11 +81,11 @@ class PeerClient:
 
 
 KEY_LEAST = 32
-"""Characters of a key."""
+"""The fewest characters of a key."""
 
 
 class PeerKeys:
-    """The keys of all data centres: the first is said, all are believed, so that they can be changed one by one.
+    """The keys of all data centres: the first is sent, all are accepted, so that they can be replaced one by one.
 
     Args:
         keys: at least one, of 32 or more printable characters without white space.
@@ -108,11 +108,11 @@ class PeerKeys:
 
     @property
     def header(self) -> str:
-        """What is said."""
+        """Return the header Authorization of requests to other data centres."""
         return f"Bearer {self._said}"
 
     def check(self, header: str | None) -> None:
-        """Raise unless *header* says one of the keys.
+        """Raise unless *header* holds one of the keys.
 
         Raises:
             Unauthorized: it does not.
@@ -125,7 +125,7 @@ class PeerKeys:
 
 
 def peer_keys(centre: DataCentre, environment: Mapping[str, str]) -> PeerKeys:
-    """The keys that the settings name.
+    """Return the keys that the settings name.
 
     Raises:
         InputError: they are not there, too short, or others can read the file.

@@ -1,7 +1,7 @@
-"""Other data centres: who is short asks, who has plenty gives, what was lost is sent again (`discreet.budget.escrow`).
+"""Exchange budget shares with other data centres by the protocol of `discreet.budget.escrow`.
 
-None of it is in the way of a query: whatever happens here happens in a thread of its own every few seconds, and if
-nobody can be reached this data centre goes on with the shares that it has.
+No query waits for it: it runs in a thread of its own every few seconds, and a data centre that reaches no other goes on
+with the shares that it has.
 
     peers.requests(...)   POST /v1/peer/requests    another one is short: give, and answer with what is on its way to it
     peers.transfers(...)  POST /v1/peer/transfers   another one sends shares and receipts: take them, and say so
@@ -51,20 +51,20 @@ if TYPE_CHECKING:
 
 
 EVERY_SECONDS = 10.0
-"""How often others are asked and told."""
+"""Between two rounds of messages."""
 
 TIMEOUT_SECONDS = 5.0
-"""How long another one may take for one step of an answer."""
+"""Timeout of one step of a request."""
 
 ROUNDS_MOST = 32
-"""Messages to another one in one go: a new account is a transfer, and there may be thousands."""
+"""The most messages to a data centre in a round: each new account is a transfer, and there may be thousands."""
 
 _PASSING = (ClockError, InputError, UnknownAccount)
-"""What makes one transfer impossible now, and says nothing of the others."""
+"""Errors that concern one transfer only."""
 
 
 class Peers:
-    """All that a data centre has to do with others.
+    """The other data centres.
 
     Args:
         name: of this data centre.
@@ -87,17 +87,17 @@ class Peers:
 
     @property
     def behind(self) -> bool:
-        """True if another one knows of transfers that this store has forgotten: it was restored, and must not serve."""
+        """Return True if another one knows of transfers that this store does not: it was restored from a backup."""
         return self._behind is not None
 
     def refused(self, refusal: Refusal) -> None:
-        """Remember what a question would have needed that was refused here: the others are asked for it."""
+        """Remember what a refused query would have needed, to request it from the others."""
         self._asks.refused(refusal)
 
     # ---------------------------------------------------------------------------------------------- being asked
 
     def authenticate(self, header: str | None) -> None:
-        """Raise unless *header* is that of another data centre.
+        """Raise unless *header* holds the shared key.
 
         Raises:
             Unauthorized: it is not.
@@ -105,7 +105,7 @@ class Peers:
         self._keys.check(header)
 
     def requests(self, message: Requests) -> Requested:
-        """Another one is short.
+        """Answer a request for shares.
 
         Raises:
             InputError: its store is this one.
@@ -123,7 +123,7 @@ class Peers:
         return Requested(store=self._shares.id, transfers=[TransferSent.of(transfer) for transfer in pending])
 
     def transfers(self, message: Transfers) -> Transferred:
-        """Another one sends shares, or receipts of what it was sent.
+        """Answer a message with shares, and receipts of shares.
 
         Raises:
             InputError: its store is this one.
@@ -138,7 +138,7 @@ class Peers:
     # ---------------------------------------------------------------------------------------------- asking
 
     def tend(self) -> None:
-        """Ask and tell all others, once; who cannot be reached is asked the next time.
+        """Exchange messages with all others once; the next round tries again those that cannot be reached.
 
         Raises:
             StoreBehind: see `behind`.
@@ -159,7 +159,7 @@ class Peers:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """While it is entered, a thread tends them; what fails is told and tried again the next time."""
+        """Exchange messages in a thread until the context ends; failures are logged, and the next round tries again."""
 
         def tend() -> None:
             try:
@@ -177,7 +177,7 @@ class Peers:
     # ---------------------------------------------------------------------------------------------- inside
 
     def _talk(self, name: str, url: str, asking: Round) -> None:
-        """Ask one of them, and send it what is its."""
+        """Request shares of one data centre, and send it what it requested."""
         asks = [AskSent.of(ask) for ask in asking.asks.values()]
         answer = self._client.ask(url, Requests(centre=self._name, store=self._shares.id, asks=asks))
         store = answer.store
@@ -200,13 +200,13 @@ class Peers:
                 break  # nothing was decided: the rest will have to wait, too
 
     def _introduce(self, name: str, store: str) -> None:
-        """Tell another one of accounts that were made here."""
+        """Send the shares of accounts that are new here."""
         for account in self._shares.unknown(store, ENTRIES_MOST):
             with contextlib.suppress(*_PASSING):
                 self._tell("sent", name, self._shares.introduce(store, account, 1 + len(self._urls)))
 
     def _receive(self, name: str, store: str, transfers: Iterable[Transfer]) -> list[Receipt]:
-        """Take or decline what arrived; receipts of what was decided."""
+        """Accept or decline what arrived, and return the receipts."""
         receipts = []
         for transfer in transfers:
             receipt = None
@@ -219,7 +219,7 @@ class Peers:
         return receipts
 
     def _hear(self, name: str, store: str, receipts: Iterable[Receipt]) -> int:
-        """Note what another one decided; how much that was."""
+        """Record the receipts of another data centre, and return their number."""
         heard = 0
         for receipt in receipts:
             if receipt.recipient == store:
@@ -232,7 +232,7 @@ class Peers:
 
     @contextlib.contextmanager
     def _noticing(self) -> Iterator[None]:
-        """What is found out about this store is remembered."""
+        """Remember that this store is behind."""
         try:
             yield
         except StoreBehind as error:
@@ -240,7 +240,7 @@ class Peers:
             raise
 
     def _check_store(self, store: str) -> None:
-        """Raise if another data centre has a copy of this one's store.
+        """Raise if another data centre has a copy of this store.
 
         Raises:
             InputError: it has.
@@ -255,7 +255,7 @@ class Peers:
 
 
 def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str, str], log: Log) -> Peers:
-    """The other data centres.
+    """Return the other data centres.
 
     Args:
         centre: what the settings say of them.
@@ -284,15 +284,15 @@ def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str,
 
 
 ACCOUNTS_AT_ONCE = 1_000
-"""Accounts that are looked at in a round; the next round goes on with others."""
+"""Accounts that are checked in a round; the next round goes on with the following ones."""
 
 PATIENCE_MOST = 64
-"""Rounds that an account waits at most after the others had nothing for it."""
+"""The most rounds that an account waits after the others had nothing for it."""
 
 
 @dataclass(slots=True)
 class Round:
-    """What is asked of one data centre after the other.
+    """The requests of a round, which goes to one data centre after the other.
 
     Args:
         asks: by account.
@@ -303,7 +303,7 @@ class Round:
     gained: set[str] = field(default_factory=set)
 
     def add(self, receipts: Iterable[Receipt], transfers: Iterable[Transfer]) -> None:
-        """Something arrived: the next one is asked for less."""
+        """Reduce the requests by what arrived, for the next data centre."""
         taken = {receipt.account for receipt in receipts if receipt.taken}
         for transfer in transfers:
             ask = self.asks.get(transfer.terms.id)
@@ -314,14 +314,14 @@ class Round:
 
 @dataclass(slots=True)
 class _Patience:
-    """How many rounds an account still waits, and how many it will wait the next time."""
+    """The rounds that an account still waits, and those of the next time."""
 
     left: int = 0
     next: int = 1
 
 
 class Asks:
-    """See above.
+    """Decide which accounts request shares, and how much.
 
     Args:
         store: of this data centre.
@@ -335,19 +335,19 @@ class Asks:
         self._after = ""
 
     def refused(self, refusal: Refusal) -> None:
-        """A question was refused for want of a share."""
+        """Remember a refusal for want of a share."""
         needed = Amount.of(refusal.needed)
         with self._lock:
             self._needs[refusal.account] = self._needs.get(refusal.account, NOTHING).most(needed)
 
     def need(self, account: str) -> Amount:
-        """The largest worst case that was refused of late, part by part."""
+        """Return the largest worst case that was refused lately, in each part."""
         with self._lock:
             return self._needs.get(account, NOTHING).most(self._asked.get(account, NOTHING))
 
     @contextlib.contextmanager
     def round(self) -> Iterator[Round]:
-        """A round of asking; who got nothing waits longer each time."""
+        """Return the requests of a round; accounts that get nothing wait longer each time."""
         with self._lock:
             needs, self._needs = self._needs, {}
             self._asked = needs
@@ -361,7 +361,7 @@ class Asks:
                 patience.left, patience.next = patience.next, min(2 * patience.next, PATIENCE_MOST)
 
     def _short(self, needs: dict[str, Amount]) -> Iterator[Ask]:
-        """What is asked for: first what refused questions need, then what is nearly spent."""
+        """Yield the requests: first for what was refused, then for what is nearly spent."""
         names = [*list(needs)[:ENTRIES_MOST], *(name for name in self._nearly_spent() if name not in needs)]
         for name in names[:ENTRIES_MOST]:
             with contextlib.suppress(UnknownAccount):
@@ -373,7 +373,7 @@ class Asks:
                     yield Ask(name, left, need)
 
     def _nearly_spent(self) -> Iterator[str]:
-        """Accounts that look as if they were short, of a part of all accounts."""
+        """Yield accounts that are nearly spent, of the next part of all accounts."""
         holdings = self._store.shares.holdings(self._after, ACCOUNTS_AT_ONCE)
         self._after = holdings[-1].account.id if len(holdings) == ACCOUNTS_AT_ONCE else ""
         found, before = 0, ""
