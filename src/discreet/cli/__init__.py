@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from discreet._version import __version__
+from discreet.cli.admin import admin
 from discreet.cli.advise import advise
 from discreet.cli.catalog import catalog, convert
 from discreet.cli.ledger import ledger
@@ -33,7 +34,7 @@ def discreet() -> None:
     """
 
 
-for _command in (top, release, plan, catalog, convert, advise, init, serve, query, budget, key, ledger):
+for _command in (top, release, plan, catalog, convert, advise, init, serve, admin, query, budget, key, ledger):
     discreet.add_command(_command)
 
 

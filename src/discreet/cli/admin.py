@@ -1,0 +1,162 @@
+"""`discreet admin`: accounts, grants and API keys of a service, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Command: TypeAlias = Callable[..., Any]
+
+
+@click.group()
+def admin() -> None:
+    """Administer accounts, grants and API keys of a service.
+
+    The key is in a file or in DISCREET_KEY: an officer's for accounts and grants, an admin's for keys. What the service
+    answers is printed as JSON.
+    """
+
+
+def _connected(command: _Command) -> _Command:
+    for option in (
+        click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
+        click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
+    ):
+        command = option(command)
+    return command
+
+
+def _changing(command: _Command) -> _Command:
+    return _connected(click.option("--reason", required=True, help="Why; it is kept in the ledger.")(command))
+
+
+def _limited(command: _Command) -> _Command:
+    command = click.option("--delta", required=True, metavar="FLOAT", help="Delta of all answers together.")(command)
+    return click.option("--epsilon", required=True, type=float, help="Epsilon of all answers together.")(command)
+
+
+@admin.command()
+@_connected
+def accounts(**options: Any) -> None:
+    """List accounts."""
+    _send(options, "GET", "accounts?limit=1000")
+
+
+@admin.command("open")
+@click.argument("account")
+@click.option("--parent", help="The account that is charged too; it never changes.")
+@_limited
+@click.option("--days", type=int, help="Charges stop counting after so many days: how long the data is kept.")
+@_changing
+def open_account(
+    account: str, parent: str | None, epsilon: float, delta: str, days: int | None, **options: Any
+) -> None:
+    """Open ACCOUNT with a limit."""
+    period = {"kind": "forever"} if days is None else {"kind": "sliding", "days": days}
+    limit = {"epsilon": epsilon, "delta": delta}
+    _send(options, "POST", "accounts", {"account": account, "parent": parent, "limit": limit, "period": period})
+
+
+@admin.command()
+@click.argument("account")
+@_limited
+@_changing
+def limit(account: str, epsilon: float, delta: str, **options: Any) -> None:
+    """Change the limit of ACCOUNT."""
+    _send(options, "PATCH", f"accounts/{_segment(account)}", {"limit": {"epsilon": epsilon, "delta": delta}})
+
+
+@admin.command()
+@_connected
+def grants(**options: Any) -> None:
+    """List grants."""
+    _send(options, "GET", "grants?limit=1000")
+
+
+@admin.command()
+@click.argument("account")
+@click.argument("dataset")
+@click.option("--column", "columns", multiple=True, help="A column; may be repeated.  [default: all columns]")
+@_changing
+def grant(account: str, dataset: str, columns: tuple[str, ...], **options: Any) -> None:
+    """Let ACCOUNT, and all accounts below it, query DATASET."""
+    body = {"columns": list(columns) or None}
+    _send(options, "PUT", f"grants/{_segment(account)}/{_segment(dataset)}", body)
+
+
+@admin.command()
+@click.argument("account")
+@click.argument("dataset")
+@_changing
+def revoke(account: str, dataset: str, **options: Any) -> None:
+    """Revoke the grant of DATASET to ACCOUNT."""
+    _send(options, "DELETE", f"grants/{_segment(account)}/{_segment(dataset)}")
+
+
+@admin.command()
+@_connected
+def keys(**options: Any) -> None:
+    """List API keys, without their secrets."""
+    _send(options, "GET", "keys?limit=1000")
+
+
+@admin.command("make-key")
+@click.option("--account", help="That the queries of an analyst are charged to.")
+@click.option("--role", "roles", multiple=True, type=click.Choice(["analyst", "officer", "admin"]), required=True)
+@click.option("--label", default="", help="Whose it is, or what for.")
+@click.option("--days", type=int, default=365, show_default=True, help="How long it is valid.")
+@_changing
+def make_key(account: str | None, roles: tuple[str, ...], label: str, days: int, **options: Any) -> None:
+    """Create an API key, which is printed once."""
+    _send(options, "POST", "keys", {"account": account, "roles": list(roles), "label": label, "days": days})
+
+
+@admin.command("revoke-key")
+@click.argument("id")
+@_changing
+def revoke_key(id: str, **options: Any) -> None:  # noqa: A002 - as the service calls it
+    """Revoke the API key with this ID."""
+    _send(options, "DELETE", f"keys/{_segment(id)}")
+
+
+def _segment(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _send(options: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> None:
+    """Send a request to the service, once: it is safe to repeat by hand only after a look at what it did.
+
+    Raises:
+        DiscreetError: the service cannot be reached, or refused it.
+    """
+    import httpx
+
+    from discreet.client.client import find_key
+    from discreet.client.errors import ServiceError, error_of, read_problem
+
+    headers = {"Authorization": f"Bearer {find_key(None, options['key_file'], os.environ)}"}
+    parameters = {}
+    if "reason" in options:
+        headers["Idempotency-Key"] = secrets.token_hex(16)
+        parameters = {"reason": options["reason"]} if body is None else {}
+        body = None if body is None else {**body, "reason": options["reason"]}
+    url = httpx.URL(f"{options['url'].rstrip('/')}/v1/admin/{path}").copy_merge_params(parameters)
+    try:
+        reply = httpx.request(method, url, headers=headers, json=body, timeout=60)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ServiceError(f"{options['url']} cannot be reached ({type(error).__name__})") from None
+    if reply.is_error:
+        problem = read_problem(reply.headers, reply.content)
+        if problem is None:
+            raise ServiceError(f"{options['url']} answered {reply.status_code}, but not as a service of ours")
+        raise error_of(problem, None)
+    if reply.content:
+        click.echo(json.dumps(reply.json(), indent=2, ensure_ascii=False))
