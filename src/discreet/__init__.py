@@ -59,7 +59,7 @@ _HOMES = {
     "UnknownColumn": "errors",
     "WhereError": "errors",
     "SQLError": "errors",
-    "CatalogError": "catalog.load",
+    "CatalogError": "catalog.loader",
     "BudgetExceeded": "errors",
     "EngineError": "errors",
     "EngineTimeout": "errors",
