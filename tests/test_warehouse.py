@@ -365,7 +365,10 @@ def test_no_error_names_a_file_of_the_server(folder, gone):
         if gone == "catalog.toml":
             assert len(late.query(TOP)) == 3
             return
-        for asked, sentence in ((late, "its owner should run"), (early, "the engine of the dataset 'reads' failed")):
+        for asked, sentence in (
+            (late, "its owner should run"),
+            (early, "the engine of the dataset 'reads' cannot be reached"),
+        ):
             with pytest.raises(EngineError, match=sentence) as told:
                 asked.query(TOP)
             assert str(folder) not in str(told.value)

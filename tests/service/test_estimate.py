@@ -79,9 +79,9 @@ def test_errors_of_sums_are_in_the_column_s_own_units(world):
     assert told["expected"]["std_error_most"] is None
 
 
-def test_what_is_allowed_but_unwise_is_noted(world):
-    """A delta that is not far below one over the number of users."""
-    assert "is large" in world.estimate(delta="0.001").json()["notes"][0]
+def test_a_delta_that_is_too_large_is_refused_and_nothing_else_is_noted(world):
+    """It is not far below one over the number of users, and all who share an account would pay for it."""
+    assert world.estimate(delta="0.001").status_code == 422
     assert world.estimate().json()["notes"] == []
 
 

@@ -49,7 +49,6 @@ def unchanged(service):
 INJECTIONS = (
     "{top}; DROP TABLE reads",
     "{top}; SELECT 1",
-    "{top};;",
     "{top} -- and no more",
     "{top} /* of those */",
     "/* all */ {top}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from discreet.errors import InputError, SQLError, WhereError
@@ -144,7 +144,7 @@ def parse_statement(text: str, *, prefix: str = "", error: type[SQLError | Where
     return dict(statements[0])
 
 
-@cache
+@lru_cache(maxsize=1)
 def _connection() -> duckdb.DuckDBPyConnection:
     """Return a private in-memory database that reads no file and loads no extension."""
     import duckdb

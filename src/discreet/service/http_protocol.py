@@ -54,6 +54,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _timer: TimerHandle | None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Refuse a connection above the bound, and begin the time for its headers."""
         super().connection_made(transport)
         if len(self.connections) > self._bounds.connections:
             self._refuse(503, "there are too many connections; try again later")
@@ -61,10 +62,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_timer(self._bounds.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Count the bytes of headers before they are parsed."""
         while data and not self.transport.is_closing():
             # Headers are parsed piece by piece, so that no more of them is kept than allowed.
             most = len(data) if self._header_bytes is None else self._bounds.header_bytes - self._header_bytes
@@ -77,21 +80,25 @@ class BoundedProtocol(HttpToolsProtocol):
             super().data_received(piece)
 
     def on_message_begin(self) -> None:
+        """Begin to count the headers of a request."""
         self._header_bytes = self._header_bytes or 0
         self._start_timer(self._bounds.header_seconds)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        """Begin the time for the body."""
         self._header_bytes = None
         self._start_timer(self._bounds.body_seconds)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        """Stop the timer."""
         self._header_bytes = 0
         self._stop_timer()
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own words
+        """Respond with problem details."""
         self._refuse(400, "this is no HTTP/1.1 request")
 
     def _start_timer(self, seconds: float) -> None:

@@ -59,13 +59,13 @@ CREATE SEQUENCE budget_paid;
 }
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def for_sqlite(statement: str) -> str:
     """Return *statement* as SQLite reads it."""
     return statement.format_map(SQLITE)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def for_postgres(statement: str) -> str:
     """Return *statement* as psycopg and PostgreSQL read it."""
     return statement.replace("?", "%s").format_map(POSTGRES)
