@@ -102,7 +102,7 @@ def test_a_statement_outside_the_grammar_says_where(world, sql, position):
         (TOP.replace("5", "101").replace("reads", "daily"), {}, "k must be at most 100, not 101"),
         (TOP, {"epsilon": 4.5}, "epsilon must be at most 4, not 4.5"),
         (TOP, {"epsilon": 0}, "epsilon must be a number of at least 1e-06"),
-        (TOP, {"delta": 1}, "delta must be at most 0.1, not 1"),
+        (TOP, {"delta": 1}, "delta must be at most 1e-06, not 1"),
         (TOP, {"delta": "much"}, "delta must be a finite number"),
         (TOP, {"head_limit": 20_001}, "the head limit must be at most 20,000, not 20,001"),
         (TOP, {"relative_error": 2}, "the relative error must be"),

@@ -78,7 +78,6 @@ body_most_bytes = 4096
 [limits]
 k_most = 100
 epsilon_most = 4
-delta_most = 0.1
 head_limit_most = 20000
 {rest}
 """
