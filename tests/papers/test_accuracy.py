@@ -45,7 +45,14 @@ class TestPromises:
         assert accuracy_page.covered(self.cells, table) >= 0.94
 
     def test_releases_have_more_accurate_counts_than_the_best_of_the_others(self):
-        """At least 1.6 times as many (geometric mean), and on few tables and epsilons less than 0.9 times."""
+        """On real tables at least 1.7 times as many (geometric mean); on 5 % of tables and epsilons less than 0.9."""
+        ratios = [cell.ratio() for cell in self.cells if cell.table not in accuracy_page.MADE_UP]
+        assert len(ratios) == 14 * len(accuracy.EPSILONS)
+        assert accuracy_page.geometric_mean(ratios) >= 1.7
+        assert sum(ratio < 0.9 for ratio in ratios) <= 0.05 * len(ratios)
+
+    def test_made_up_tables_do_not_lower_what_is_promised(self):
+        """With the made-up tables at least 1.6 times as many, and 8 % of tables and epsilons below 0.9."""
         ratios = [cell.ratio() for cell in self.cells]
         assert accuracy_page.geometric_mean(ratios) >= 1.6
         assert sum(ratio < 0.9 for ratio in ratios) <= 0.08 * len(ratios)

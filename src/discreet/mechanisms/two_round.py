@@ -54,6 +54,8 @@ class Tuning:
         clipping: root mean square of the share that clipping takes from users in the second round, at most, per
             relative error.
         noise: standard error of an item at the cut, relative to it, per relative error.
+        most_noise: likewise, at most, where the first round is precise enough for a lower cut.
+        known: standard errors of the first round that a lowered cut is at least, times the relative error.
         precise: items are released whose standard error, relative to them, is at most this, per relative error.
         power: noise grows with an item's size to this power.
         least_evidence: standard errors that an item's first value must be above 0 to be measured again.
@@ -68,6 +70,8 @@ class Tuning:
     mass_kept: float = 0.5
     clipping: float = 0.5
     noise: float = 0.48
+    most_noise: float = 0.58
+    known: float = 0.7
     precise: float = 0.85
     power: float = 0.75
     least_evidence: float = 1.5
@@ -251,7 +255,10 @@ class TwoRound:
     ) -> Outcome:
         """Measure the items above the cut and release those that are large enough."""
         tuning = self.tuning
-        cut = scale / self._noise()
+        # Few small items pass by chance where the first round is precise: the cut may be lower there.
+        highest = scale / self._noise()
+        known = tuning.known / float(self.relative_error) * first_std
+        cut = min(highest, max(highest * tuning.noise / tuning.most_noise, known))
         items = np.flatnonzero(first >= max(cut, tuning.least_evidence * first_std))
         rough = first[items]
         sigma = scale * (rough / cut) ** power
