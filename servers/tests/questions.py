@@ -53,17 +53,18 @@ def _request(draw: random.Random, columns: tuple[str, ...]) -> HeadRequest:
 def _condition(draw: random.Random, column: str) -> str:
     negated = draw.choice(["", "", "NOT "])
     if draw.random() < 0.1:
-        return f"{column} IS {negated}NULL"
+        return f'"{column}" IS {negated}NULL'
     constants = [_constant(draw, column) for _ in range(3)]
+    name = f'"{column}"'  # AT is a word of SQL
     match draw.choice(["compare", "in", "between"] if column not in {"paid", "article"} else ["equal", "in"]):
         case "equal":
-            return f"{negated}{column} {draw.choice(['=', '<>'])} {constants[0]}"
+            return f"{negated}{name} {draw.choice(['=', '<>'])} {constants[0]}"
         case "compare":
-            return f"{negated}{column} {draw.choice(['=', '<>', '<', '<=', '>', '>='])} {constants[0]}"
+            return f"{negated}{name} {draw.choice(['=', '<>', '<', '<=', '>', '>='])} {constants[0]}"
         case "in":
-            return f"{column} {negated}IN ({', '.join(constants)})"
+            return f"{name} {negated}IN ({', '.join(constants)})"
         case _:
-            return f"{column} {negated}BETWEEN {constants[0]} AND {constants[1]}"
+            return f"{name} {negated}BETWEEN {constants[0]} AND {constants[1]}"
 
 
 def _constant(draw: random.Random, column: str) -> str:

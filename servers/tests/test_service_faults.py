@@ -103,7 +103,7 @@ def stepping(monkeypatch):
 
         return PostgresStore(store_url(store, environment), step)
 
-    monkeypatch.setattr("discreet.service.server.open_store", open_store)
+    monkeypatch.setattr("discreet.service.app.open_store", open_store)
     return seen
 
 
@@ -173,7 +173,7 @@ def test_a_commit_whose_answer_is_lost_is_charged_once(house, place, monkeypatch
     """F6: the server has done it, and nobody heard; it is asked for again by its name, and the answer comes."""
     with contextlib.closing(Deaf(place)) as wire:
         url = wire.url + "&sslmode=disable&gssencmode=disable"
-        monkeypatch.setattr("discreet.service.server.open_store", lambda *_: PostgresStore(url))
+        monkeypatch.setattr("discreet.service.app.open_store", lambda *_: PostgresStore(url))
         with house.opened() as service:
 
             def arm(*_):
