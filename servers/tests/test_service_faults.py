@@ -187,7 +187,7 @@ def test_a_commit_whose_answer_is_lost_is_charged_once(house, place, monkeypatch
             if commit == "reserve":
                 arm()
             elif commit == "start":
-                service.engines.fetch = arm
+                service.engines.check = arm
             else:
                 service.engines.head = count_and_arm
             assert service.ask(key="once").status_code == 200
