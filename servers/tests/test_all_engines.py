@@ -26,6 +26,7 @@ SQL = (
 CATALOG = """
 [engines.here]
 url = "{url}"
+timeout_seconds = 900
 {password}
 [datasets.engagements]
 engine = "here"
