@@ -24,8 +24,7 @@ from papers.tables import REAL, Tables
 from benchmarks import accuracy_page
 from benchmarks.accuracy_page import MADE_UP, SET_ON
 from benchmarks.peers import INSTALLED, release_by
-from discreet.accounting.calibrate import limit_for
-from discreet.accounting.convert import rho_simple
+from discreet.accounting.convert import limit_for, rho_simple
 from discreet.accounting.gaussian import mu_gaussian
 from discreet.errors import InvariantViolated
 from discreet.mechanisms import CountRelease, Request

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from benchmarks.timing import in_turns, table
-from discreet.accounting.calibrate import limit_for
+from discreet.accounting.convert import limit_for
 from discreet.mechanisms import CountRelease, Request, TopStable, UnknownGumbel, UnknownLaplace
 from discreet.noise import KeyedBits
 from discreet.values import ExactHead, Sensitivity

@@ -22,8 +22,7 @@ from discreet.query.sql import parse_select
 from discreet.service.app import open_service
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.gate import read_json, run_in_thread
-from discreet.service.auth.grants import grant_name, grant_text
-from discreet.service.auth.records import GRANT, KEY
+from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.context import utc_now
 from discreet.service.queries import planning_options
 from discreet.service.settings import load_settings

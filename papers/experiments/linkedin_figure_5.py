@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from discreet.accounting.units import units_of_cost
+from discreet.accounting.convert import units_of_cost
 from discreet.mechanisms import UnknownGumbel
 from papers.experiment import Experiment, trial_bits, trial_seed
 from papers.experiments import linkedin_audiences

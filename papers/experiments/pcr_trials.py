@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.accounting.calibrate import limit_for
-from discreet.accounting.convert import rho_simple
+from discreet.accounting.convert import limit_for, rho_simple
 from discreet.errors import InvariantViolated
 from discreet.mechanisms import CountRelease, Request
 from discreet.values import ExactHead

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.accounting.calibrate import limit_for
+from discreet.accounting.convert import limit_for
 from discreet.mechanisms import Request, TopStable, UnknownGumbel
 from discreet.values import ExactHead
 from papers import stable_baselines as baselines

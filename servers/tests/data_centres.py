@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 from tests.budget.share_suite.world import holding
 
-from discreet.budget.escrow.holdings import check_whole
+from discreet.budget.escrow import check_whole
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.service.init_project import CATALOG, write_reads
 from servers import postgres as server_of
@@ -32,7 +32,7 @@ _ENVIRONMENT = {"STORE_PASSWORD": server_of.OWNER, "PEER_KEY": "p" * 64}
 _SERVE = """
 import os, signal, sys
 from discreet.budget.stores.transfers import ShareStore
-from discreet.service.peers import sync as peers
+from discreet.service import peers
 from discreet.cli import main
 
 peers.EVERY_SECONDS, peers.TIMEOUT_SECONDS = 0.1, 1.0

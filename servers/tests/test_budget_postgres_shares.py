@@ -13,7 +13,7 @@ from tests.budget.suite.world import ACT, UNIT, account, claim, units
 from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask
 from discreet.budget.fixed_point import NOTHING
 from discreet.budget.model import Reservation
 from discreet.budget.stores.postgres import PostgresStore

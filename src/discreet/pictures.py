@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from discreet.accounting import bounds
 from discreet.accounting.adaptive import adaptive_epsilon
-from discreet.release.export import write_whole
+from discreet.release.result import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.accounting.calibrate import (
+from discreet.accounting.convert import (
     PRECISION_BITS,
     ceil_sqrt,
     epsilon_per_unit,
     floor_bits,
     floor_sqrt,
+    guarantee_of,
     limit_for,
 )
-from discreet.accounting.guarantee import guarantee_of
 from discreet.errors import InputError
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.accounting.guarantee import NEIGHBOURS, Guarantee, guarantee_of
+from discreet.accounting.convert import NEIGHBOURS, Guarantee, guarantee_of
 from discreet.errors import InvariantViolated
 from discreet.values import Cost
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.accounting.calibrate import limit_for
+from discreet.accounting.convert import limit_for
 from discreet.accounting.solve import information_for, settings_for
 from discreet.errors import InputError
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from discreet.accounting.units import cost_of_units, units_of_cost
+from discreet.accounting.convert import cost_of_units, units_of_cost
 from discreet.errors import InputError
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
 

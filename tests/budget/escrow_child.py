@@ -10,7 +10,7 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Account, AdminAction, Claim, Reservation, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore

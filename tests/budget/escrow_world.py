@@ -13,10 +13,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from discreet.budget.escrow import protocol as escrow
-from discreet.budget.escrow import rebalance
-from discreet.budget.escrow.protocol import Incoming, Outgoing, Receipt, Transfer, Verdict
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget import escrow
+from discreet.budget.escrow import Ask, Incoming, Outgoing, Receipt, Transfer, Verdict
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Account, Calendar, Forever, Share, Sliding
 from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, counts
@@ -149,7 +147,7 @@ class World:
         if centre.account is None:
             return
         left = centre.limit - centre.spent if centre is not self.stranger else NOTHING
-        if rebalance.is_short(left, centre.limit, self.total):
+        if escrow.is_short(left, centre.limit, self.total):
             self.post(centre, self.another(centre), Ask("a", left))
 
     def tend(self):
@@ -166,7 +164,7 @@ class World:
         out = home.outgoing.get(peer.id, Outgoing())
         if out.pending is None and out.version < home.account.share.version:
             left = home.limit - home.spent
-            amount = rebalance.first_gift(left, self.total, len(self.centres)) if out.number == 0 else NOTHING
+            amount = escrow.first_gift(left, self.total, len(self.centres)) if out.number == 0 else NOTHING
             self.give(home, peer, out, amount)
 
     def deliver(self):
@@ -286,7 +284,7 @@ class World:
         out = centre.outgoing.get(peer.id, Outgoing())
         if centre.account is None or centre is self.stranger or out.pending is not None:
             return
-        amount = rebalance.gift(ask, centre.limit - centre.spent, self.total)
+        amount = escrow.gift(ask, centre.limit - centre.spent, self.total)
         if amount:
             self.give(centre, peer, out, amount)
 

@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discreet.budget import escrow
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.budget.escrow import protocol as escrow
-from discreet.budget.escrow import rebalance
-from discreet.budget.escrow.holdings import Holding, check_whole, in_flight
-from discreet.budget.escrow.protocol import Incoming, Outgoing, Receipt, Transfer, Verdict
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask, Holding, Incoming, Outgoing, Receipt, Transfer, Verdict, check_whole, in_flight
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.ledger import account_of, settings_text, transfer_detail
 from discreet.budget.ledger_replay import Transfers, check_holdings
@@ -200,7 +197,7 @@ _AMOUNTS = st.builds(Amount, _PARTS, _PARTS)
 @given(_AMOUNTS, _AMOUNTS, _AMOUNTS.map(lambda a: a.most(NOTHING)), _AMOUNTS.map(lambda a: a.most(NOTHING)))
 def test_a_gift_is_never_more_than_what_is_left(asked, left, need, own):
     """Nor less than nothing, whatever is asked for."""
-    given_ = rebalance.gift(Ask("ann", asked, need), left, TOTAL, own)
+    given_ = escrow.gift(Ask("ann", asked, need), left, TOTAL, own)
     assert NOTHING.within(given_)
     assert given_.within(left.most(NOTHING))
 
@@ -208,9 +205,9 @@ def test_a_gift_is_never_more_than_what_is_left(asked, left, need, own):
 @given(_AMOUNTS, _AMOUNTS)
 def test_what_was_given_does_not_come_back_by_itself(asked, left):
     """No ping-pong: after a move without a refused question neither is short of the other."""
-    given_ = rebalance.gift(Ask("ann", asked), left, TOTAL)
+    given_ = escrow.gift(Ask("ann", asked), left, TOTAL)
     after, asker = left - given_, asked + given_
-    back = rebalance.gift(Ask("ann", after), asker, TOTAL)
+    back = escrow.gift(Ask("ann", after), asker, TOTAL)
     for part in ("rho", "delta"):
         if getattr(given_, part):
             assert getattr(after, part) >= getattr(asker, part)
@@ -219,37 +216,37 @@ def test_what_was_given_does_not_come_back_by_itself(asked, left):
 
 def test_who_is_short():
     """Less than a quarter of the share, in a part that anybody has, or a question that was refused."""
-    assert not rebalance.is_short(times(3), times(10), TOTAL)
-    assert rebalance.is_short(times(2), times(10), TOTAL)
-    assert rebalance.is_short(Amount(9_000, 1), times(10), TOTAL)
-    assert not rebalance.is_short(Amount(9_000, 0), Amount(10_000, 0), Amount(30_000, 0))
-    assert rebalance.is_short(times(9), times(10), TOTAL, need=times(9) + Amount(1, 0))
-    assert not rebalance.is_short(times(9), times(10), TOTAL, need=times(9))
-    assert rebalance.is_short(NOTHING, NOTHING, TOTAL)
+    assert not escrow.is_short(times(3), times(10), TOTAL)
+    assert escrow.is_short(times(2), times(10), TOTAL)
+    assert escrow.is_short(Amount(9_000, 1), times(10), TOTAL)
+    assert not escrow.is_short(Amount(9_000, 0), Amount(10_000, 0), Amount(30_000, 0))
+    assert escrow.is_short(times(9), times(10), TOTAL, need=times(9) + Amount(1, 0))
+    assert not escrow.is_short(times(9), times(10), TOTAL, need=times(9))
+    assert escrow.is_short(NOTHING, NOTHING, TOTAL)
 
 
 def test_a_refused_question_gets_what_it_needs_unless_the_giver_refused_one_itself():
     """Half of the difference would not be enough for it."""
     asked = Ask("ann", times(1), need=times(4))
-    assert rebalance.gift(asked, times(4), TOTAL) == times(3)
-    assert rebalance.gift(asked, times(2), TOTAL) == times(2)
-    assert rebalance.gift(asked, times(4), TOTAL, need=ONE) == NOTHING
-    assert rebalance.gift(asked, times(5), TOTAL, need=ONE) == times(2)
+    assert escrow.gift(asked, times(4), TOTAL) == times(3)
+    assert escrow.gift(asked, times(2), TOTAL) == times(2)
+    assert escrow.gift(asked, times(4), TOTAL, need=ONE) == NOTHING
+    assert escrow.gift(asked, times(5), TOTAL, need=ONE) == times(2)
 
 
 def test_crumbs_stay_where_they_are():
     """Otherwise the last quanta would be halved for ever."""
     total = Amount(1024 * 100, 1024 * 100)
-    assert rebalance.gift(Ask("ann", NOTHING), Amount(201, 199), total) == Amount(100, 0)
+    assert escrow.gift(Ask("ann", NOTHING), Amount(201, 199), total) == Amount(100, 0)
 
 
 @pytest.mark.parametrize("centres", [2, 3, 7])
 def test_first_gifts_are_equal_parts_and_never_more_than_what_is_left(centres):
     """The home keeps what division leaves over."""
-    given_ = rebalance.first_gift(TOTAL, TOTAL, centres)
+    given_ = escrow.first_gift(TOTAL, TOTAL, centres)
     assert given_ == Amount(TOTAL.rho // centres, TOTAL.delta // centres)
-    assert rebalance.first_gift(ONE, TOTAL, 2) == ONE
-    assert rebalance.first_gift(-ONE, TOTAL, 2) == NOTHING
+    assert escrow.first_gift(ONE, TOTAL, 2) == ONE
+    assert escrow.first_gift(-ONE, TOTAL, 2) == NOTHING
 
 
 @pytest.mark.parametrize("parts", [7, 29, 100, 1_001])
@@ -257,7 +254,7 @@ def test_one_data_centre_that_gets_all_questions_can_spend_the_whole_total(parts
     """F16: three data centres, equal shares at first; nothing is stranded while they hear each other."""
     cost = Amount(TOTAL.rho * 10**6 // parts, TOTAL.delta * 10**6 // parts)
     total = Amount(TOTAL.rho * 10**6, TOTAL.delta * 10**6)
-    first = rebalance.first_gift(total, total, 3)
+    first = escrow.first_gift(total, total, 3)
     limits = [total - first - first, first, first]
     spent, admitted, moves = NOTHING, 0, 0
     for _ in range(parts + 100):
@@ -266,7 +263,7 @@ def test_one_data_centre_that_gets_all_questions_can_spend_the_whole_total(parts
             spent, admitted = spent + cost, admitted + 1
             continue
         for n in (0, 1):
-            moved = rebalance.gift(Ask("ann", limits[2] - spent, cost), limits[n], total)
+            moved = escrow.gift(Ask("ann", limits[2] - spent, cost), limits[n], total)
             limits[n], limits[2], moves = limits[n] - moved, limits[2] + moved, moves + bool(moved)
     assert admitted == parts
     assert moves < 30
@@ -421,7 +418,7 @@ def test_a_data_centre_that_is_cut_off_spends_its_share_and_no_more():
     world = _NeverHeals(3, centres=3, period=PERIODS[0])
     home, cut = world.centres[0], world.centres[2]
     for peer in world.centres[1:]:
-        amount = rebalance.first_gift(home.limit, world.total, 3)
+        amount = escrow.first_gift(home.limit, world.total, 3)
         world.give(home, peer, Outgoing(), amount)
     for centre in world.centres[1:]:
         out = home.outgoing[centre.id]

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.budget.escrow.holdings import check_whole, in_flight
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask, check_whole, in_flight
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.escrow_child import STEPS, opened, prepare, talk

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from discreet.budget.escrow import protocol as escrow
-from discreet.budget.escrow.protocol import Incoming, Outgoing, Verdict
+from discreet.budget import escrow
+from discreet.budget.escrow import Incoming, Outgoing, Verdict
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.errors import DiscreetError
 from tests.budget.escrow_world import TOTAL, World, world_of

@@ -8,10 +8,10 @@ import inspect
 
 import pytest
 
-from discreet.budget.escrow import protocol as escrow
-from discreet.budget.escrow.protocol import Verdict
+from discreet.budget import escrow
+from discreet.budget.escrow import Verdict
 from discreet.budget.fixed_point import NOTHING
-from discreet.budget.stores import admin_operations, rows, statements, transfers
+from discreet.budget.stores import operations, rows, statements, transfers
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.transaction import Transaction
 from tests.budget.share_suite import ShareStoreSuite
@@ -115,13 +115,13 @@ def _lowers_a_total_that_is_spent(patch):
 
 
 def _creates_what_is_split(patch):
-    create = admin_operations.create
+    create = operations.create
 
     def trusting(transaction, account, action):
         whole = dataclasses.replace(account, share=None)
         create(transaction, whole, action)
 
-    patch.setattr(admin_operations, "create", trusting)
+    patch.setattr(operations, "create", trusting)
 
 
 def _skips_lines(patch):

@@ -13,7 +13,7 @@ from discreet.budget import periods, rules, states
 from discreet.budget.fixed_point import NOTHING, Amount, Tally
 from discreet.budget.model import AdminAction, Refusal, State
 from discreet.budget.states import Event
-from discreet.budget.stores import admin_operations, operations, rows, statements, transaction
+from discreet.budget.stores import operations, rows, statements, transaction
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.transaction import Transaction
 from discreet.values import Cost
@@ -165,7 +165,7 @@ def _charges_when_it_settles(monkeypatch):
 
 
 def _takes_refunds_from_the_newest(monkeypatch):
-    monkeypatch.setattr(admin_operations.rules, "refunded", lambda buckets, amount: [(buckets[-1][0], amount)])
+    monkeypatch.setattr(operations.rules, "refunded", lambda buckets, amount: [(buckets[-1][0], amount)])
 
 
 def _no_cap_of_refunds(monkeypatch):
@@ -246,7 +246,7 @@ def _tells_who_is_suspended_what_is_stored(monkeypatch):
 
 def _lifts_nothing(monkeypatch):
     monkeypatch.setattr(
-        admin_operations, "lift", lambda work, account, action: admin_operations.note(work, action, {"lifted": account})
+        operations, "lift", lambda work, account, action: operations.note(work, action, {"lifted": account})
     )
 
 
@@ -269,7 +269,7 @@ def _shows_fingerprints(monkeypatch):
     def shown(transaction, reservation, actual, result, fingerprint=None):
         settled = settle(transaction, reservation, actual, result, fingerprint)
         if fingerprint is not None:
-            admin_operations.note(transaction, AdminAction("store", "settled"), {"head": fingerprint.head_key.hex()})
+            operations.note(transaction, AdminAction("store", "settled"), {"head": fingerprint.head_key.hex()})
         return settled
 
     monkeypatch.setattr(operations, "settle", shown)
@@ -299,7 +299,7 @@ class Anything:
 
 
 def _puts_texts_into_the_ledger(monkeypatch):
-    monkeypatch.setattr(admin_operations, "hashlib", _Unhashed)
+    monkeypatch.setattr(operations, "hashlib", _Unhashed)
 
 
 class _Unhashed:

@@ -20,8 +20,7 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
 from discreet.service.app import open_service
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.auth.grants import grant_name, grant_text
-from discreet.service.auth.records import GRANT, KEY
+from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.context import utc_now
 from discreet.service.observability.logging import capture_library_logs
 from discreet.service.settings import load_settings

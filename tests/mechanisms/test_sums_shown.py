@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.accounting.calibrate import limit_for
+from discreet.accounting.convert import limit_for
 from discreet.mechanisms import KnownLaplace, Magnitude, Request, UnknownLaplace, choose, summing
 from discreet.mechanisms.measured import Uncertain, averages, measured_sums
 from discreet.mechanisms.sums import KnownLaplaceSums, UnknownLaplaceSums

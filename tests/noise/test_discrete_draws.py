@@ -13,7 +13,7 @@ from scipy import stats
 
 from discreet.errors import InputError, InvariantViolated
 from discreet.noise import DiscreteGaussian, DiscreteLaplace
-from discreet.noise.exponential import Exponentials
+from discreet.noise.gumbel import Exponentials
 
 from .reference import (
     ALL_ONES,

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.errors import InvariantViolated
-from discreet.noise.exponential import Exponentials
-from discreet.noise.intervals import log_bounds
+from discreet.noise.gumbel import Exponentials, log_bounds
 
 from .reference import ALL_ONES, HALF, ScriptedBits, exact_exponentials, exact_fraction, keyed, log, real
 
@@ -88,8 +87,8 @@ def test_the_logarithm_of_what_rounds_to_one_is_bounded_too(call):
     script = f"""
         from fractions import Fraction
         import numpy as np
-        from discreet.noise.exponential import Exponentials
-        from discreet.noise.intervals import log_bounds
+        from discreet.noise.gumbel import Exponentials
+        from discreet.noise.gumbel import log_bounds
         class Ones:
             def uint64(self, label, n): return np.full(n, 2**64 - 1, dtype=np.uint64)
         low, high = {call}

@@ -11,7 +11,7 @@ from scipy import stats
 
 from discreet.errors import InputError
 from discreet.noise import KeyedBits, rounded_gaussian
-from discreet.noise.exponential import Exponentials
+from discreet.noise.gumbel import Exponentials
 from discreet.noise.rounded import _exactly_accepted, _rounded_root
 
 SECRET = b"thirty-two bytes of rounded noise"

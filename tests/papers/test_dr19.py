@@ -13,7 +13,7 @@ from papers.experiments import dr19_figure_1, dr19_lemma_3_1, dr19_pay_what_you_
 from papers.tables import Tables
 
 from discreet.accounting.bounds import bounded_range
-from discreet.accounting.calibrate import limit_for
+from discreet.accounting.convert import limit_for
 from tests.papers.smoke import page_of
 
 # ratios at k = 25, 50, 100 by an independent script; None where it was not computed

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.accounting.bounds import linkedin_system
-from discreet.accounting.convert import delta_tight, epsilon_simple
-from discreet.accounting.filter import PrivacyFilter
-from discreet.accounting.guarantee import guarantee_of
+from discreet.accounting.convert import delta_tight, epsilon_simple, guarantee_of
+from discreet.accounting.odometer import PrivacyFilter
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Account, Sliding
 from discreet.budget.report import guarantee, published
 from discreet.errors import InputError

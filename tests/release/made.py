@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from discreet.accounting.guarantee import Guarantee
+from discreet.accounting.convert import Guarantee
 from discreet.errors import EngineUnreachable, InputError
 from discreet.query.query import Query
 from discreet.question import Kind

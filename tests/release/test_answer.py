@@ -27,7 +27,7 @@ from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
 from discreet.release import answer
-from discreet.release.fingerprint import RecordedPairs
+from discreet.release.keys import RecordedPairs
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import Cost, Sensitivity
 

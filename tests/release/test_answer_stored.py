@@ -13,17 +13,15 @@ import pyarrow.parquet
 import pytest
 
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable
-from discreet.budget.manager import BudgetManager
+from discreet.budget.manager import BudgetManager, StoredBudget
 from discreet.budget.model import Account, AdminAction, InFlight, Replay, Settled, State
-from discreet.budget.stored import StoredBudget
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
 from discreet.errors import EngineError, InputError
 from discreet.noise import SystemBits
 from discreet.question import HeadRequest, Summed
 from discreet.release import answer
-from discreet.release.fingerprint import fingerprint
-from discreet.release.keys import DerivedKeys
+from discreet.release.keys import DerivedKeys, fingerprint
 from discreet.values import Cost, ExactHead
 from discreet.warehouse import Warehouse
 from discreet.wire.document import decode, encode, question_of

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from discreet.errors import InputError
-from discreet.release.export import write_whole
+from discreet.release.result import write_whole
 
 from .made import release_of
 

@@ -9,16 +9,14 @@ import json
 import anyio.from_thread
 import httpx
 
-from discreet.budget.escrow.holdings import check_whole
+from discreet.budget.escrow import check_whole
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.service.api.peers import peer_routes
 from discreet.service.app import create_app
 from discreet.service.context import Runtime
 from discreet.service.observability.logging import StructuredLog
 from discreet.service.observability.traces import NullTracer
-from discreet.service.peers.client import PeerKeys
-from discreet.service.peers.sync import Peers
+from discreet.service.peers import PeerKeys, Peers, peer_routes
 from tests.budget.suite.world import FakeClock
 
 from .shelf import Clock

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from discreet.service.api.admin import AdminAPI
-from discreet.service.auth.records import GRANT, KEY
+from discreet.service.auth.grants import GRANT, KEY
 from discreet.wire import administration as wire
 
 from .world import declared

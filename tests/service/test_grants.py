@@ -6,8 +6,7 @@ import pytest
 
 from discreet.budget.errors import UnknownAccount
 from discreet.catalog.model import Catalog
-from discreet.service.auth.grants import Grants, grant_name, grant_text
-from discreet.service.auth.records import GRANT, RecordCache
+from discreet.service.auth.grants import GRANT, Grants, RecordCache, grant_name, grant_text
 from tests.service.shelf import Clock, Shelf
 
 CATALOG = Catalog.model_validate(

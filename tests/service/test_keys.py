@@ -13,8 +13,9 @@ import pytest
 from discreet.errors import InputError
 from discreet.service.auth import api_keys as keys
 from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, microseconds, new_key
-from discreet.service.auth.identity import Forbidden, Identity, Unauthorized
-from discreet.service.auth.records import KEY, RecordCache
+from discreet.service.auth.gate import Identity
+from discreet.service.auth.grants import KEY, RecordCache
+from discreet.service.problems import Forbidden, Unauthorized
 from tests.service.shelf import NOON, Clock, Shelf
 
 ANALYST = ("analyst",)

@@ -14,9 +14,8 @@ from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import Account, AdminAction
 from discreet.errors import InvariantViolated
 from discreet.service.auth.api_keys import ApiKeys, Authenticator, microseconds
-from discreet.service.auth.identity import Unauthorized
-from discreet.service.auth.records import RecordCache
-from discreet.service.problems import NotFound
+from discreet.service.auth.grants import RecordCache
+from discreet.service.problems import NotFound, Unauthorized
 from discreet.wire.administration import MadeKey, NewKey, RotatedKey
 from tests.service.books import LAUNCH, open_manager
 from tests.service.shelf import NOON, Clock

@@ -17,22 +17,20 @@ from typing import get_args
 import pytest
 
 from discreet.errors import InputError, InvariantViolated
-from discreet.service.observability.events import (
+from discreet.service.observability.logging import (
+    EVENT_NAMES,
     AdminChanged,
+    CombinedLog,
     Event,
     Failed,
     Forfeited,
     LibraryLogged,
+    NullLog,
     Released,
     Requested,
-    on_grid,
-)
-from discreet.service.observability.logging import (
-    EVENT_NAMES,
-    CombinedLog,
-    NullLog,
     StructuredLog,
     capture_library_logs,
+    on_grid,
 )
 
 from .test_metrics import EVENTS

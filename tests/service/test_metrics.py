@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from discreet.budget.errors import UnknownAccount
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import InvariantViolated
-from discreet.service.observability.events import (
+from discreet.service.observability.logging import (
     AdminChanged,
     Denied,
     Failed,

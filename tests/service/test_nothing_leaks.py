@@ -19,8 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from discreet.errors import EngineError
-from discreet.service.auth.grants import grant_name
-from discreet.service.auth.records import GRANT
+from discreet.service.auth.grants import GRANT, grant_name
 from discreet.service.observability.traces import OpenTelemetryTracer
 from tests.client.running import ACT as FOUNDER
 from tests.client.running import found, running

@@ -11,14 +11,14 @@ import pytest
 from starlette.requests import Request
 from starlette.routing import Route
 
-from discreet.accounting.calibrate import limit_for
+from discreet.accounting.convert import limit_for
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import LINKEDIN, AdminAction, Calendar, Forever, Sliding
 from discreet.errors import InputError
 from discreet.service.api.admin import AdminAPI
 from discreet.service.api.operation import Call
-from discreet.service.auth.identity import Identity
-from discreet.service.auth.records import RecordCache
+from discreet.service.auth.gate import Identity
+from discreet.service.auth.grants import RecordCache
 from discreet.service.middleware import KEY, RequestContext
 from discreet.service.observability.logging import NullLog
 from discreet.service.problems import NotFound

@@ -11,10 +11,11 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from discreet.service.auth.api_keys import Authenticator
-from discreet.service.auth.identity import Identity, IssuerUnavailable, Unauthorized
+from discreet.service.auth.gate import Identity
+from discreet.service.auth.grants import RecordCache
 from discreet.service.auth.oidc import Issuer, as_safe
-from discreet.service.auth.records import RecordCache
-from discreet.service.observability.events import IssuerFetched
+from discreet.service.observability.logging import IssuerFetched
+from discreet.service.problems import IssuerUnavailable, Unauthorized
 from discreet.service.settings import Oidc
 from tests.service.issuer import KEYS, TestIssuer
 from tests.service.shelf import Clock, Shelf

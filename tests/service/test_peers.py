@@ -9,14 +9,13 @@ import httpx
 import pytest
 
 from discreet.budget.errors import BudgetRefused, StoreBehind
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask
 from discreet.budget.fixed_point import NOTHING
 from discreet.errors import InputError
+from discreet.service import peers
 from discreet.service.api.health import HealthAPI
-from discreet.service.auth.identity import Unauthorized
-from discreet.service.peers import sync as peers
-from discreet.service.peers.client import PeerKeys, peer_keys
-from discreet.service.peers.sync import open_peers
+from discreet.service.peers import PeerKeys, open_peers, peer_keys
+from discreet.service.problems import Unauthorized
 from discreet.service.serializers import account_detail, account_summary
 from discreet.service.settings import DataCentre, load_settings
 from discreet.values import Cost

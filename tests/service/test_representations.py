@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.service.problems import NotAcceptable
-from discreet.service.representations import MEDIA_TYPES, negotiate
+from discreet.service.serializers import MEDIA_TYPES, negotiate
 
 
 @pytest.mark.parametrize(

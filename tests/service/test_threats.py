@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from discreet.budget.model import AdminAction
-from discreet.service.auth.records import KEY
+from discreet.service.auth.grants import KEY
 from discreet.values import Cost
 
 from .faults.house import KNOWN, TOP, House, slug

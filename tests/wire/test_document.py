@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.accounting.guarantee import Guarantee
+from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
 from discreet.query.query import Query
 from discreet.query.query_json import from_dict

@@ -1,7 +1,6 @@
 """Privacy cost in one unit, delta-approximate rho-zCDP, and its meaning as (epsilon, delta).
 
-`convert` converts between the two, `filter` refuses what would exceed a limit, `calibrate` finds the largest parameters
-within a limit, `units` counts in the units of LinkedIn's budget service, `guarantee` describes the result. For reports:
-`bounds` and `adaptive` evaluate other theorems, `odometer` bounds what was spent so far; `solve` and `advice` choose
-parameters.
+`convert` converts between the two and the units of LinkedIn's budget service, finds the largest parameters within a
+limit and describes the result; `odometer` refuses what would exceed a limit, and bounds what was spent so far. For
+reports: `bounds` and `adaptive` evaluate other theorems; `solve` and `advice` choose parameters.
 """

@@ -15,11 +15,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from discreet.accounting.bounds import demand
-from discreet.accounting.guarantee import guarantee_of
-from discreet.accounting.units import cost_of_units
+from discreet.accounting.convert import cost_of_units, guarantee_of
 
 if TYPE_CHECKING:
-    from discreet.accounting.guarantee import Guarantee
+    from discreet.accounting.convert import Guarantee
 
 CountNoise: TypeAlias = Literal["gaussian", "laplace"]
 """Noise of a released count at the price of one step: sigma or b = 2 / epsilon_per."""

@@ -1,4 +1,4 @@
-"""Between rho-zCDP and (epsilon, delta)-DP, both ways.
+"""Conversions between rho-zCDP, (epsilon, delta)-DP and LinkedIn's units, and the statement of a guarantee.
 
 - simple: epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun & Steinke 2016, Proposition 1.3; what the papers use).
 - tight: epsilon = min over alpha > 1 of alpha rho + ln(1/(alpha delta))/(alpha - 1) + ln(1 - 1/alpha)
@@ -7,20 +7,28 @@
 
 All functions take and return floats and lean to the safe side by a relative 1e-12, far more than their rounding errors:
 epsilon and delta up, rho down. delta is always the part spent on the conversion; mass that a mechanism loses
-(`Cost.delta`) comes on top.
+(`Cost.delta`) comes on top. Parameters found for a limit are rounded down, so that costs computed from them fit it.
+
+LinkedIn's units (Rogers et al. 2021, section 6) are an information budget k* and a call budget l*: a unit of
+information is rho = epsilon_per^2 / 8 (one peel of the exponential mechanism, or one noisy count), a call to a
+mechanism over an unknown domain is delta_per.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from discreet.errors import InputError
+from discreet.errors import InputError, InvariantViolated
+from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost, float_above, float_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 _SLACK = 1e-12
 # ln(alpha - 1) of the optimum is near ln(ln(1/delta) / rho) / 2: this covers rho from 1e-30 to 1e8.
@@ -145,3 +153,149 @@ def _check(*, rho: float = 0.0, epsilon: float = 1.0, delta: float = 0.5) -> Non
         raise InputError(f"epsilon must be above 0 and finite, not {epsilon}")
     if not 0 < delta < 1:
         raise InputError(f"delta must be above 0 and below 1, not {delta}")
+
+
+PRECISION_BITS = 28
+"""Parameters are rounded to so many significant bits: coarser than what two machines' logarithms differ by, so that
+equal questions have equal parameters everywhere, and too fine for anybody to notice (4e-9)."""
+
+
+def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:
+    """Return the (rho, delta) that may be spent under an (epsilon, delta) guarantee.
+
+    Half of delta pays for the conversion, the other half is mass that mechanisms may lose; a mechanism that loses none
+    (*lossless*) leaves all of it to the conversion.
+
+    Args:
+        epsilon: above 0.
+        delta: above 0, below 1.
+        lossless: True if no mass will be lost.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+    if not 0 < delta < 1:
+        raise InputError(f"delta must be above 0 and below 1, not {delta}")
+    lost = Fraction(0) if lossless else delta / 2
+    return Cost.at_most(floor_bits(Fraction(rho_tight(epsilon, float_below(delta - lost)))), lost)
+
+
+def epsilon_per_unit(rho: Fraction, units: int | Fraction) -> Fraction:
+    """Return the largest epsilon (to 28 bits) with units * epsilon^2 / 8 <= rho."""
+    return floor_sqrt(8 * rho / units)
+
+
+def floor_bits(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
+    """*value* > 0, rounded down to *bits* significant bits."""
+    shift = bits - (value.numerator.bit_length() - value.denominator.bit_length())
+    return math.floor(value * Fraction(2) ** shift) / Fraction(2) ** shift
+
+
+def floor_sqrt(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
+    """Return the square root of *value*, rounded down to a dyadic fraction of about *bits* bits; 0 for 0."""
+    if value <= 0:
+        return Fraction(0)
+    magnitude = (value.numerator.bit_length() - value.denominator.bit_length()) // 2
+    shift = bits - magnitude
+    scaled = value * Fraction(4) ** shift
+    return Fraction(math.isqrt(math.floor(scaled))) / Fraction(2) ** shift
+
+
+def ceil_sqrt(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
+    """Return the square root of *value* > 0, rounded up to a fraction of about *bits* bits."""
+    return 1 / floor_sqrt(1 / value, bits)
+
+
+def cost_of_units(information: int, calls: int, epsilon_per: Fraction, delta_per: Fraction) -> Cost:
+    """Return what *information* units and *calls* cost together.
+
+    Args:
+        information: k, at least 0.
+        calls: l, at least 0.
+        epsilon_per: privacy parameter of one unit, above 0.
+        delta_per: mass lost by one call, at least 0 and below 1.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+    if information < 0 or calls < 0:
+        raise InputError("information and calls must not be negative")
+    _check_units(epsilon_per, delta_per)
+    return Cost(information * epsilon_per**2 / 8, calls * delta_per)
+
+
+def units_of_cost(cost: Cost, epsilon_per: Fraction, delta_per: Fraction) -> tuple[int, int]:
+    """Return the least (information, calls) that cover *cost*; ranges as in `cost_of_units`, delta_per above 0."""
+    _check_units(epsilon_per, delta_per)
+    if delta_per == 0:
+        raise InputError("delta per call must be above 0")
+    return _least(cost.rho, epsilon_per**2 / 8, RHO_QUANTUM), _least(cost.delta, delta_per, DELTA_QUANTUM)
+
+
+def _least(spent: Fraction, unit: Fraction, quantum: Fraction) -> int:
+    """Return the least number of units whose cost, rounded up to the quantum, covers what was spent."""
+    return math.floor((spent - quantum) / unit) + 1 if spent else 0
+
+
+def _check_units(epsilon_per: Fraction, delta_per: Fraction) -> None:
+    if epsilon_per <= 0:
+        raise InputError("epsilon per unit must be above 0")
+    if not 0 <= delta_per < 1:
+        raise InputError("delta per call must be at least 0 and below 1")
+
+
+UNIT = "user"
+NEIGHBOURS = "tables that differ in all rows of one user, added or removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """(epsilon, delta)-differential privacy, and the zCDP behind it.
+
+    Args:
+        epsilon: rounded up.
+        delta: rounded up; includes the mass that mechanisms may lose.
+        rho: zCDP of the worst case.
+        unit: the unit of privacy.
+        neighbours: between which tables it holds.
+        computational: True if it rests on AES and HMAC (keyed noise), not on true randomness.
+    """
+
+    epsilon: float
+    delta: float
+    rho: float
+    unit: str = UNIT
+    neighbours: str = NEIGHBOURS
+    computational: bool = False
+
+    def __str__(self) -> str:
+        kind = "computational differential privacy" if self.computational else "differential privacy"
+        return (
+            f"({self.epsilon:.4g}, {self.delta:.4g})-{kind} for every {self.unit} "
+            f"(rho = {self.rho:.4g}; between {self.neighbours})"
+        )
+
+
+def guarantee_of(
+    cost: Cost, delta: Fraction, direct_epsilon: Fraction | None = None, computational: bool = False
+) -> Guarantee:
+    """Return the guarantee of a mechanism (or a whole filter) whose worst case is *cost*.
+
+    Args:
+        cost: the worst case.
+        delta: total delta of the statement; what the mechanism cannot lose pays for the conversion.
+        direct_epsilon: epsilon of an (epsilon, cost.delta)-DP theorem of the mechanism's own, if it has one.
+        computational: see `Guarantee`.
+
+    Raises:
+        InvariantViolated: the mechanism alone may lose *delta* or more.
+    """
+    conversion = delta - cost.delta
+    epsilon, stated = math.inf, delta
+    if conversion > 0:
+        epsilon = epsilon_tight(float_above(cost.rho), float_below(conversion))
+    if direct_epsilon is not None and direct_epsilon < epsilon and cost.delta <= delta:
+        epsilon, stated = float_above(direct_epsilon), cost.delta
+    if epsilon == math.inf:
+        raise InvariantViolated("no delta is left for the conversion")
+    return Guarantee(epsilon, float_above(stated), float_above(cost.rho), computational=computational)

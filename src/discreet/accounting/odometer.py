@@ -1,6 +1,6 @@
-"""An odometer: a bound on what was spent *so far* that holds whenever it is read.
+"""A privacy filter, and an odometer: a bound on what was spent *so far* that holds whenever it is read.
 
-A filter (`filter`) promises something about its whole limit. It is tempting to report the epsilon of the rho spent so
+A filter promises something about its whole limit. It is tempting to report the epsilon of the rho spent so
 far instead, `epsilon_tight(spent, delta)`; that is not a theorem. An analyst may stop because of an answer, at the
 most revealing moment: with delta = 1e-6 the true delta is then 1.46 times that after 400 steps, and 2.8 times after
 2,000 (tests/accounting/test_odometer.py computes it). Whitehouse, Ramdas, Rogers & Wu 2023 give odometers
@@ -35,15 +35,47 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from discreet.accounting.bounds import demand
 from discreet.accounting.convert import epsilon_tight
-from discreet.accounting.filter import PrivacyFilter
-from discreet.values import float_above, float_below
+from discreet.errors import BudgetExceeded
+from discreet.values import Cost, float_above, float_below
 
-if TYPE_CHECKING:
-    from discreet.values import Cost
+
+class PrivacyFilter:
+    """Adds up adaptively chosen costs and refuses what would exceed a limit fixed in advance.
+
+    Whitehouse, Ramdas, Rogers & Wu 2023 (Theorem 1 and its extension to approximate zCDP): each step's cost may depend
+    on all earlier outputs; refusing the first step that would exceed (rho, delta) keeps the whole sequence
+    delta-approximate rho-zCDP.
+
+    Args:
+        limit: fixed in advance.
+    """
+
+    def __init__(self, limit: Cost) -> None:
+        self.limit = limit
+        self.spent = Cost()
+
+    @property
+    def remaining(self) -> Cost:
+        """The limit less what was spent."""
+        return self.limit - self.spent
+
+    def admits(self, cost: Cost) -> bool:
+        """Return whether *cost* can still be spent."""
+        return (self.spent + cost).within(self.limit)
+
+    def spend(self, cost: Cost) -> None:
+        """Spend *cost*, before the step that costs it is run.
+
+        Raises:
+            BudgetExceeded: it does not fit; nothing was spent.
+        """
+        if not self.admits(cost):
+            raise BudgetExceeded("the step would cost more than is left")
+        self.spent += cost
+
 
 LEVELS = 20
 """Levels by default: the lowest is about a millionth of the limit (2^-19)."""

@@ -18,9 +18,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from discreet.accounting.bounds import demand
-from discreet.accounting.calibrate import epsilon_per_unit, floor_bits
-from discreet.accounting.convert import rho_simple, rho_tight
-from discreet.accounting.units import cost_of_units
+from discreet.accounting.convert import cost_of_units, epsilon_per_unit, floor_bits, rho_simple, rho_tight
 from discreet.values import DELTA_QUANTUM, float_below
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.escrow.protocol import Incoming, Outgoing
+from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.fixed_point import NOTHING, Amount, Tally
 from discreet.budget.ledger import ACCOUNT_KINDS, ACTION_KINDS, KINDS, MOVE_KINDS, PARTS, Head, account_of, canonical
 from discreet.budget.model import State
@@ -24,7 +24,7 @@ from discreet.budget.states import TERMINAL, TRANSITIONS, Event
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from discreet.budget.escrow.holdings import Holding
+    from discreet.budget.escrow import Holding
     from discreet.budget.ledger import Line
 
 _EVENTS = {event.value: event for event in Event}

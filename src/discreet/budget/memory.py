@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
-from discreet.accounting.calibrate import limit_for
-from discreet.accounting.convert import epsilon_tight
-from discreet.accounting.guarantee import guarantee_of
+from discreet.accounting.convert import epsilon_tight, guarantee_of, limit_for
 from discreet.errors import BudgetExceeded, InputError, InvariantViolated
 from discreet.values import Cost, exact, float_above, float_below, number
 
 if TYPE_CHECKING:
-    from discreet.accounting.guarantee import Guarantee
+    from discreet.accounting.convert import Guarantee
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from discreet.accounting.calibrate import limit_for
+from discreet.accounting.convert import limit_for
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.errors import InputError
 from discreet.values import Cost

@@ -9,9 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from discreet.accounting.bounds import SystemBound, linkedin_system
-from discreet.accounting.convert import epsilon_simple, epsilon_tight
-from discreet.accounting.guarantee import Guarantee, guarantee_of
-from discreet.accounting.units import units_of_cost
+from discreet.accounting.convert import Guarantee, epsilon_simple, epsilon_tight, guarantee_of, units_of_cost
 from discreet.budget.periods import doubled
 from discreet.values import Cost, float_above, float_below
 

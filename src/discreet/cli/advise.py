@@ -84,7 +84,7 @@ def _use(asked: dict[str, Any]) -> Use:
 
 def as_dict(advice: Advice) -> dict[str, Any]:
     """Return advice as plain values."""
-    from discreet.release.export import privacy_to_dict
+    from discreet.release.result import privacy_to_dict
 
     return {
         "epsilon_per": float(advice.epsilon_per),

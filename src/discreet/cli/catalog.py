@@ -131,8 +131,7 @@ def convert(
 def _from_units(
     information: int, calls: int, given: dict[str, Fraction | None], *, rho: str | None, epsilon: float | None
 ) -> dict[str, float]:
-    from discreet.accounting.convert import epsilon_simple, epsilon_tight
-    from discreet.accounting.units import cost_of_units
+    from discreet.accounting.convert import cost_of_units, epsilon_simple, epsilon_tight
     from discreet.values import float_above, float_below
 
     per, delta = given["epsilon-per"], given["delta"]

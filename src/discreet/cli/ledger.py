@@ -99,7 +99,7 @@ def export(form: str, output: str | None, *, force: bool, **where: str | None) -
             for part in parts:
                 click.echo(part, nl=False)
             return
-        from discreet.release.export import write_whole
+        from discreet.release.result import write_whole
 
         write_whole(output, lambda path: _write(path, parts))
 

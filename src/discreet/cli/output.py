@@ -91,7 +91,7 @@ class Output:
         if self.form == "parquet":
             release.to_parquet(path)
         else:
-            from discreet.release.export import write_text
+            from discreet.release.result import write_text
 
             write_text(self._text(release), path)
 
@@ -111,8 +111,8 @@ def check_plot(path: Path, *, force: bool) -> None:
     Raises:
         InputError: as in `check_writable`; another ending; matplotlib is missing.
     """
-    from discreet.release.export import require
     from discreet.release.plot import check_ending
+    from discreet.release.result import require
 
     check_ending(path)
     require("matplotlib", "--plot")

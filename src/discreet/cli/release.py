@@ -214,7 +214,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
 
     Its keys are mechanism, privacy, worst_cost, units, std_error, sum_std_error, smallest_count, reads, query.
     """
-    from discreet.release.export import privacy_to_dict, query_to_dict
+    from discreet.release.result import privacy_to_dict, query_to_dict
     from discreet.values import float_above
 
     expected, units = plan.expectation, plan.worst_units

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from discreet.accounting.calibrate import floor_bits
+from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import mu_gaussian, rho_of_branch
 from discreet.mechanisms.base import Expectation, Request
 from discreet.mechanisms.select_verify import SelectVerify

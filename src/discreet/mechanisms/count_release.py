@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from discreet.accounting.calibrate import floor_sqrt
-from discreet.accounting.filter import PrivacyFilter
+from discreet.accounting.convert import floor_sqrt
+from discreet.accounting.odometer import PrivacyFilter
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, Request
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel

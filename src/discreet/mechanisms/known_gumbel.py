@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from discreet.accounting.calibrate import epsilon_per_unit
+from discreet.accounting.convert import epsilon_per_unit
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
 from discreet.noise import Race

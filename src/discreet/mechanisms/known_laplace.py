@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from discreet.accounting.calibrate import ceil_sqrt
+from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, NoiseName, Request, noise_of
 from discreet.mechanisms.selected import largest

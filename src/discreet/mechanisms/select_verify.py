@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from discreet.accounting.calibrate import floor_bits, floor_sqrt
-from discreet.accounting.filter import PrivacyFilter
+from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.gaussian import normal_quantile
+from discreet.accounting.odometer import PrivacyFilter
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, Request
 from discreet.noise import Race, Rival, rounded_gaussian

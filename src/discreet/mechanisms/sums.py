@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from discreet.accounting.calibrate import ceil_sqrt
+from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError, InvariantViolated
 from discreet.mechanisms.base import Expectation, Magnitude, Mechanism, NoiseName, Ranking, Request, noise_of, shuffled
 from discreet.mechanisms.known_gumbel import KnownGumbel

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from discreet.accounting.calibrate import floor_sqrt
+from discreet.accounting.convert import floor_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, Request, require_k, shuffled
 from discreet.noise import DiscreteLaplace

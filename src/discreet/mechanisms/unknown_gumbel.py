@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from discreet.accounting.calibrate import epsilon_per_unit
+from discreet.accounting.convert import epsilon_per_unit
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, NoiseName, Request, count_noise, noisy_outcome, require_k
 from discreet.noise import Race, Rival

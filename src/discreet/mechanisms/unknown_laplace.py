@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from discreet.accounting.calibrate import ceil_sqrt
+from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
 from discreet.mechanisms.base import Expectation, NoiseName, Request, noise_of
 from discreet.mechanisms.selected import largest

@@ -1,7 +1,7 @@
 """From bits to exact distributions. Nothing is ever computed as float(count) + noise.
 
-`bits` draws uniform words, `exponential` reads them as exponential variates known to an interval, `discrete` and
-`gumbel` decide with them. Every decision is taken in fast floating point with a rigorous error bound, and where the
+`bits` draws uniform words, `gumbel` reads them as exponential variates known to an interval and runs the race,
+`discrete` draws noise. Every decision is taken in fast floating point with a rigorous error bound, and where the
 bound cannot decide, with more bits and exact intervals: the result has exactly the distribution it claims.
 """
 

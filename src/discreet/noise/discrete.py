@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from discreet.errors import InputError
-from discreet.noise.exponential import Exponentials
+from discreet.noise.gumbel import Exponentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable

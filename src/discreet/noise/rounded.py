@@ -20,7 +20,7 @@ import numpy as np
 
 from discreet.errors import InputError
 from discreet.noise.discrete import LARGEST_SCALE
-from discreet.noise.exponential import Exponentials
+from discreet.noise.gumbel import Exponentials
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.accounting.calibrate import limit_for
-from discreet.accounting.guarantee import Guarantee, guarantee_of
+from discreet.accounting.convert import Guarantee, guarantee_of, limit_for
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
 from discreet.mechanisms import (
     PAIR_MECHANISMS,

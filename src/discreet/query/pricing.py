@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from discreet.accounting.guarantee import Guarantee, guarantee_of
-from discreet.accounting.units import cost_of_units, units_of_cost
+from discreet.accounting.convert import Guarantee, cost_of_units, guarantee_of, units_of_cost
 from discreet.budget.model import LINKEDIN
 from discreet.errors import InputError
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, exact, whole

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from discreet.budget.memory import Budget, Hold
 from discreet.errors import DiscreetError, InputError
-from discreet.release.export import arrow_array
-from discreet.release.fingerprint import RecordedPairs, fingerprint
-from discreet.release.result import Release
+from discreet.release.keys import RecordedPairs, fingerprint
+from discreet.release.result import Release, arrow_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +44,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class BudgetPort(Protocol[Answer_co]):
-    """What one query is charged to: `discreet.Budget`, or a stored account (`discreet.budget.stored.StoredBudget`).
+    """What one query is charged to: `discreet.Budget`, or a stored account (`discreet.budget.manager.StoredBudget`).
 
     *Answer* is what the caller of `answer` gets: the `Release`, or the stored release that the store says to return.
     """

@@ -1,6 +1,7 @@
-"""Keys: of consistent noise, of stored releases and of fingerprints of the data.
+"""Keys of consistent noise and of stored releases, and fingerprints: keyed digests of what an engine returned.
 
-Keyed noise depends on the query, the mechanism with every parameter, and a public version of the data.
+Fingerprints notice data that changed while its version did not. Keyed noise depends on the query, the
+mechanism with every parameter, and a public version of the data.
 """
 
 from __future__ import annotations
@@ -8,17 +9,27 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
+import io
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from discreet._version import __version__
+from discreet.budget.model import Fingerprint
 from discreet.errors import InputError
 from discreet.noise import Encodable, KeyedBits
 from discreet.noise.bits import SECRET_BYTES_LEAST, encode
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
     from discreet.query.planning import Plan
+    from discreet.question import HeadRequest
+    from discreet.values import ExactHead, UserItemPairs
+
+    Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -132,9 +143,71 @@ class DerivedKeys:
         return NoiseKey(self._noise, data_version).bits(plan, table)
 
     def fingerprint_key(self, table: str, data_version: str) -> bytes:
-        """Return the key of `discreet.release.fingerprint` for one version of a table's data."""
+        """Return the key of `discreet.release.keys` for one version of a table's data."""
         return _derived(self._fingerprints, (table, data_version))
 
 
 def _derived(key: bytes, value: Encodable) -> bytes:
     return hmac.digest(key, encode(value), hashlib.sha256)
+
+
+def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) -> Fingerprint:
+    """Return a keyed digest of what an engine returned for *request*, which reveals nothing and changes with any of it.
+
+    Args:
+        head: what it returned.
+        request: what was requested.
+        seed: which random groups of users were kept.
+        key: of the table and the version of its data.
+    """
+    listed = None if request.domain is None else _lossless(request.domain)
+    asked = encodable(dataclasses.replace(request, domain=None)), listed, seed
+    returned = _lossless(head.labels), head.counts.tobytes(), None if head.sums is None else head.sums.tobytes()
+    return Fingerprint(*(hmac.digest(key, encode(part), hashlib.sha256) for part in (asked, returned)))
+
+
+def _lossless(table: pa.Table) -> tuple[str, bytes]:
+    """Return *table* as text that no other table has: text is quoted, so that a missing label is not an empty one."""
+    import pyarrow.csv
+
+    rows = io.BytesIO()
+    pyarrow.csv.write_csv(table, rows)
+    return str(table.schema.remove_metadata()), rows.getvalue()
+
+
+class RecordedPairs:
+    """`UserItemPairs` that digest what every query returns.
+
+    With keyed noise, the queries of a plan follow from the data and the key; so equal data give an equal digest.
+    """
+
+    def __init__(self, pairs: UserItemPairs) -> None:
+        self._pairs = pairs
+        self._digest = hashlib.sha256()
+
+    def users_by_size(self, bounds: Ints) -> Ints:
+        return self._seen(self._pairs.users_by_size(bounds))
+
+    def weighted_sums(self, limit: float) -> Ints:
+        return self._seen(self._pairs.weighted_sums(limit))
+
+    def users_by_scale(self, items: Ints, last_scale: Ints, costs: Ints, bounds: Ints) -> Ints:
+        return self._seen(self._pairs.users_by_scale(items, last_scale, costs, bounds))
+
+    def clipped_sums(self, items: Ints, costs: Ints, bound: int) -> Ints:
+        return self._seen(self._pairs.clipped_sums(items, costs, bound))
+
+    def labels(self, items: Ints) -> pa.Table:
+        labels: pa.Table = self._pairs.labels(items)
+        self._digest.update(encode(_lossless(labels)))
+        return labels
+
+    def fingerprint(self, plan: Plan, key: bytes) -> Fingerprint:
+        """Return a keyed digest of the plan's request and mechanism, and one of all that the queries returned."""
+        asked = encode((encodable(plan.request), encodable(plan.mechanism)))
+        return Fingerprint(*(hmac.digest(key, part, hashlib.sha256) for part in (asked, self._digest.digest())))
+
+    def _seen(self, result: Ints) -> Ints:
+        self._digest.update(len(result).to_bytes(8, "little"))
+        self._digest.update(result.tobytes())
+        return result

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.errors import InputError
-from discreet.release.export import require, shortened, write_whole
+from discreet.release.result import require, shortened, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,20 +25,18 @@ from discreet.service.api.admin import AdminAPI
 from discreet.service.api.health import HealthAPI
 from discreet.service.api.openapi import OpenAPI
 from discreet.service.api.operation import operations_of, routes_of
-from discreet.service.api.peers import peer_routes
 from discreet.service.api.query import QueryAPI
 from discreet.service.auth.api_keys import ApiKeys, Authenticator
 from discreet.service.auth.gate import Gate
-from discreet.service.auth.grants import Grants
+from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer
-from discreet.service.auth.records import KEY, RecordCache
 from discreet.service.context import Runtime
 from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedCheckpointer
 from discreet.service.middleware import RequestMiddleware, problem_response
 from discreet.service.observability.logging import CombinedLog, StructuredLog
 from discreet.service.observability.metrics import Metrics
 from discreet.service.observability.traces import open_tracer
-from discreet.service.peers.sync import open_peers
+from discreet.service.peers import open_peers, peer_routes
 from discreet.service.queries import Queries
 from discreet.service.replay_cache import ReplayCache
 from discreet.service.secrets import noise_secret, signing_key
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Catalog
     from discreet.service.observability.logging import Log
     from discreet.service.observability.traces import Tracer
-    from discreet.service.peers.sync import Peers
+    from discreet.service.peers import Peers
     from discreet.service.settings import Settings
 
 _LEASE_SPARE_MS = 60_000

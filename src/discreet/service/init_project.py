@@ -23,8 +23,7 @@ from discreet.catalog.loader import load_catalog
 from discreet.catalog.toml import write_text
 from discreet.errors import InputError
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.auth.grants import grant_name, grant_text
-from discreet.service.auth.records import GRANT, KEY
+from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.secrets import signing_key, write_secret
 from discreet.service.stores import open_store
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
-    from discreet.service.auth.identity import Role
+    from discreet.service.auth.gate import Role
     from discreet.service.settings import Store
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from discreet.budget.checkpoints import Checkpointer
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.service.auth.api_keys import microseconds
-from discreet.service.observability.events import Failed, LeasesExpired
+from discreet.service.observability.logging import Failed, LeasesExpired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

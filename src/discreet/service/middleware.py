@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 
-from discreet.service.observability.events import Failed, Requested, on_grid
+from discreet.service.observability.logging import Failed, Requested, on_grid
 from discreet.service.observability.traces import SpanAttributes
 from discreet.service.problems import problem_of
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from starlette.exceptions import HTTPException
 
@@ -34,7 +34,6 @@ from discreet.errors import (
     UnknownColumn,
     WhereError,
 )
-from discreet.service.auth.identity import Forbidden, IssuerUnavailable, Unauthorized
 from discreet.values import Cost, float_above, float_below
 from discreet.wire.problems import Fitting, Malformed, Spend
 
@@ -45,6 +44,42 @@ if TYPE_CHECKING:
     from discreet.wire.problems import Slug
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+Reason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
+"""Why a request is unauthorized: for the log, never for the client."""
+
+
+class Unauthorized(DiscreetError):
+    """A request has no valid key or token. Its message never says why, so that it does not tell which keys exist.
+
+    Attributes:
+        reason: for the log.
+        key_id: of a key that expired, otherwise None.
+    """
+
+    def __init__(self, reason: Reason, key_id: str | None = None) -> None:
+        self.reason, self.key_id = reason, key_id
+        super().__init__("this needs a valid key: send the header Authorization: Bearer KEY")
+
+
+class Forbidden(DiscreetError):
+    """The caller does not have the role that an operation needs.
+
+    Attributes:
+        role: that it needs.
+    """
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        super().__init__(f"this needs the role {role!r}, which this key does not have")
+
+
+class IssuerUnavailable(DiscreetError):
+    """The issuer of tokens cannot be reached, so its keys are not known."""
+
+    def __init__(self) -> None:
+        super().__init__("the issuer of tokens cannot be reached, so tokens cannot be checked now; try again later")
 
 
 class NotFound(DiscreetError):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable, Suspended
+from discreet.budget.manager import StoredBudget
 from discreet.budget.model import InFlight, Replay, Settled
-from discreet.budget.stored import StoredBudget
 from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.noise import SystemBits
 from discreet.query.planning import EPSILON_LEAST, make_plan
@@ -16,7 +16,7 @@ from discreet.query.query import default_head_limit
 from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
 from discreet.release.answer import answer
-from discreet.service.observability.events import Forfeited, Refused, Released
+from discreet.service.observability.logging import Forfeited, Refused, Released
 from discreet.service.observability.traces import SpanAttributes, spans_of
 from discreet.service.problems import BudgetShort, ClientDisconnected, NotFound, RequestInFlight, RunFailed
 from discreet.service.serializers import estimate_of
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from discreet.query.query import Query, Select
     from discreet.release import Release
     from discreet.release.keys import DerivedKeys
-    from discreet.service.observability.events import Cause
-    from discreet.service.observability.logging import Log
+    from discreet.service.observability.logging import Cause, Log
     from discreet.service.observability.traces import Tracer
     from discreet.service.settings import Defaults, Limits, Settings
     from discreet.warehouse import Warehouse

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog, Dataset
     from discreet.service.queries import PlannedQuery
-    from discreet.service.representations import Form
+    from discreet.service.serializers import Form
 
 
 @dataclass(slots=True)

@@ -7,16 +7,15 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from discreet.accounting.calibrate import limit_for
-from discreet.accounting.units import units_of_cost
+from discreet.accounting.convert import limit_for, units_of_cost
 from discreet.budget import model
 from discreet.budget.ledger import entry_of
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
 from discreet.errors import InputError
-from discreet.release.export import privacy_to_dict
-from discreet.service.problems import left, moment, needed
+from discreet.release.result import privacy_to_dict
+from discreet.service.problems import NotAcceptable, left, moment, needed
 from discreet.values import Cost, exact, float_above
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary, Change, LedgerLine
@@ -37,9 +36,9 @@ from discreet.wire.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from discreet.accounting.guarantee import Guarantee
+    from discreet.accounting.convert import Guarantee
     from discreet.budget.ledger import Line
     from discreet.budget.model import Account, Balance, Paid
     from discreet.budget.model import Period as AccountPeriod
@@ -408,3 +407,72 @@ def ledger_line_of(line: Line) -> LedgerLine:
 
 def _signed(quanta: int, digits: int) -> float:
     return float(quanta / 10**digits)
+
+
+Form: TypeAlias = Literal["json", "csv", "arrow"]
+"""A representation of a release."""
+
+MEDIA_TYPES: Mapping[Form, str] = {
+    "json": "application/json",
+    "csv": "text/csv",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+"""Of each form, preferred first."""
+
+_CONTENT_TYPES: Mapping[Form, str] = {**MEDIA_TYPES, "csv": "text/csv; charset=utf-8; header=present"}
+
+
+def negotiate(accept: str | None) -> Form:
+    """Return the form that a header prefers.
+
+    Args:
+        accept: the value of the header (RFC 9110, section 12.5.1), or None if there was none.
+
+    Raises:
+        NotAcceptable: it allows none of the forms.
+    """
+    if accept is None or accept == "*/*" or accept == MEDIA_TYPES["json"]:
+        return "json"
+    ranges = dict(_range(part) for part in accept.split(",") if part.strip())
+    weighed = {form: _weight(media, ranges) for form, media in MEDIA_TYPES.items()}
+    best = max(weighed, key=lambda form: weighed[form])  # the first of several
+    if ranges and not weighed[best]:
+        raise NotAcceptable(tuple(MEDIA_TYPES.values()))
+    return best
+
+
+def represent(stored: bytes, form: Form) -> bytes:
+    """Return the stored document of a release in *form*."""
+    match form:
+        case "json":
+            return stored
+        case "csv":
+            return document.to_csv(stored)
+        case "arrow":
+            return document.to_arrow(stored)
+
+
+def content_type(form: Form) -> str:
+    """Return the header Content-Type of *form*."""
+    return _CONTENT_TYPES[form]
+
+
+def _range(part: str) -> tuple[str, float]:
+    """Return a media range and its weight from 0 to 1; a malformed weight is 0."""
+    media, *parameters = (piece.strip() for piece in part.split(";"))
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "q":
+            return media.lower(), _number(value.strip())
+    return media.lower(), 1.0
+
+
+def _number(text: str) -> float:
+    digits = text.replace(".", "", 1)
+    return min(float(text), 1.0) if digits.isascii() and digits.isdigit() and len(text) <= 5 else 0.0
+
+
+def _weight(media: str, ranges: Mapping[str, float]) -> float:
+    """Return the weight that the most specific of the ranges gives *media*."""
+    family = media.partition("/")[0]
+    return next((ranges[name] for name in (media, f"{family}/*", "*/*") if name in ranges), 0.0)

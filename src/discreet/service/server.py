@@ -18,8 +18,7 @@ from discreet._version import __version__
 from discreet.errors import DiscreetError, InputError
 from discreet.service.app import open_service
 from discreet.service.http_protocol import Bounds, bounded
-from discreet.service.observability.events import Started, Stopped
-from discreet.service.observability.logging import capture_library_logs
+from discreet.service.observability.logging import Started, Stopped, capture_library_logs
 from discreet.service.settings import load_settings
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from discreet.catalog.toml import read_toml
 from discreet.catalog.validation_errors import Finding, validation_errors
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
-from discreet.service.auth.identity import Role
+from discreet.service.auth.gate import Role
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from discreet.accounting.guarantee import Guarantee
+from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
 from discreet.query.query import Measure, Query, Select
 from discreet.query.query_json import as_dict, from_dict

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from discreet.budget.escrow.protocol import Receipt, Transfer
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask, Receipt, Transfer
 from discreet.budget.fixed_point import Amount
 from discreet.budget.ledger import account_of, canonical, settings_text
 from discreet.errors import InputError
@@ -46,7 +45,7 @@ class Amounts(_Message):
 
 
 class AskSent(_Message):
-    """A `discreet.budget.escrow.rebalance.Ask`."""
+    """A `discreet.budget.escrow.Ask`."""
 
     account: Name
     left: Amounts

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from discreet.budget.escrow.holdings import check_whole
-from discreet.budget.escrow.protocol import Receipt
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask, Receipt, check_whole
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Calendar, Forever, Reservation, Sliding
 from tests.budget.share_suite.world import (
@@ -25,7 +23,7 @@ from tests.budget.share_suite.world import (
 from tests.budget.suite.world import ACT, TOTAL, UNIT, claim, units
 
 if TYPE_CHECKING:
-    from discreet.budget.escrow.protocol import Transfer
+    from discreet.budget.escrow import Transfer
     from discreet.budget.model import Period
     from discreet.budget.stores.store import BudgetStore
     from tests.budget.suite.world import FakeClock

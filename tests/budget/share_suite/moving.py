@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
-from discreet.budget.escrow.protocol import Receipt
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask, Receipt
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Refusal, Reservation, Share, Sliding
 from discreet.values import RHO_QUANTUM, Cost

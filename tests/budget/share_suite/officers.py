@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from discreet.budget.errors import StoreBehind, UnknownAccount
-from discreet.budget.escrow.protocol import Receipt
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask, Receipt
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Share, Sliding
 from discreet.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discreet.budget.errors import ClockError
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Calendar, Sliding
 from tests.budget.share_suite.world import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from discreet.budget.escrow.holdings import check_whole
-from discreet.budget.escrow.rebalance import Ask
+from discreet.budget.escrow import Ask, check_whole
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Forever
 from discreet.values import Cost
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from fractions import Fraction
 
-    from discreet.budget.escrow.holdings import Holding
-    from discreet.budget.escrow.protocol import Receipt, Transfer
+    from discreet.budget.escrow import Holding, Receipt, Transfer
     from discreet.budget.model import Period
     from discreet.budget.stores.store import BudgetStore
 

@@ -29,8 +29,7 @@ from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.app import open_service
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.auth.grants import grant_name, grant_text
-from discreet.service.auth.records import GRANT, KEY
+from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.context import Runtime
 from discreet.service.settings import load_settings
 from discreet.service.stores import open_store

@@ -15,7 +15,7 @@ from psycopg_pool import ConnectionPool
 from discreet.budget.errors import StoreUnavailable
 from discreet.budget.ledger import Head
 from discreet.budget.periods import GUARD_US
-from discreet.budget.stores import schema
+from discreet.budget.stores import statements
 from discreet.budget.stores.statements import for_postgres
 from discreet.budget.stores.store import BudgetStore, no_step
 from discreet.budget.stores.transaction import Transaction
@@ -235,11 +235,11 @@ def _prepare(db: psycopg.Connection[Any]) -> str:
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
         if db.execute("SELECT to_regclass('budget_meta')").fetchall() == [(None,)]:
-            db.execute(for_postgres(schema.CREATE), prepare=False)  # several statements
-            db.execute(for_postgres(schema.ADD_META), (schema.VERSION, Head.empty().hash))
+            db.execute(for_postgres(statements.CREATE), prepare=False)  # several statements
+            db.execute(for_postgres(statements.ADD_META), (statements.VERSION, Head.empty().hash))
         ((version, store),) = db.execute("SELECT version, id FROM budget_meta").fetchall()
-    if version != schema.VERSION:
-        raise StoreUnavailable(schema.other_version(version))
+    if version != statements.VERSION:
+        raise StoreUnavailable(statements.other_version(version))
     return str(store)
 
 

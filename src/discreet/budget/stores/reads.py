@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from discreet.budget.errors import ClockError, UnknownAccount
-from discreet.budget.escrow.holdings import Holding
-from discreet.budget.fixed_point import EMPTY
-from discreet.budget.ledger import Line
+from discreet.budget.errors import ClockError, LedgerBroken, UnknownAccount
+from discreet.budget.escrow import Holding
+from discreet.budget.fixed_point import EMPTY, Amount, Tally
+from discreet.budget.ledger import Head, Line
+from discreet.budget.ledger_replay import Verified, check_holdings, replay
 from discreet.budget.model import Balance, Paid
 from discreet.budget.periods import NEVER_US, Clock, bucket_end, counts
 from discreet.budget.stores import statements
-from discreet.budget.stores.rows import AccountRow, Bucket, account_row, release_row, tally_of, terms_of
+from discreet.budget.stores.rows import (
+    AccountRow,
+    Bucket,
+    account_row,
+    amount_of,
+    holds_of,
+    release_row,
+    tally_of,
+    terms_of,
+)
 from discreet.budget.stores.transaction import incoming_of, outgoing_of
 from discreet.errors import InputError
 
@@ -121,3 +134,113 @@ def holdings(db: Connection, after: str = "", most: int | None = None) -> list[H
             if incoming.number:
                 found[name].incoming[peer] = incoming
     return list(found.values())
+
+
+def verify(db: Connection) -> Verified:
+    """Check the ledger, and all tables against it.
+
+    Args:
+        db: a connection that sees one state of all tables.
+
+    Raises:
+        LedgerBroken: something is not as the lines say.
+    """
+    lines = itertools.starmap(Line, db.stream(statements.ALL_LINES))
+    ledger = replay(itertools.groupby(lines, lambda line: line.chain))
+    (heads,) = db.ask((statements.NEXT_HEADS, ()))
+    if ledger.heads != tuple(itertools.starmap(Head, heads)):
+        raise LedgerBroken("a chain does not end where its account says")
+    tallies = _check_accounts(db, ledger)
+    _check_reservations(db, ledger, tallies)
+    _check_releases(db, ledger)
+    _check_entitlements(db, ledger)
+    _check_forfeits(db, ledger)
+    _check_actions(db, ledger)
+    ((store,),) = db.ask((statements.STORE_ID, ()))[0]
+    check_holdings(store, holdings(db), ledger.transfers)
+    return ledger
+
+
+def _check_accounts(db: Connection, ledger: Verified) -> dict[tuple[str, int], Tally]:
+    """Check settings, paths, balances and failures; return what each bucket holds."""
+    tallies = {(account, bucket): tally_of(tally) for account, bucket, tally in db.stream(statements.ALL_BUCKETS)}
+    accounts = {}
+    for row in map(account_row, db.stream(statements.ALL_ACCOUNTS)):
+        tallies[row.id, row.bucket] = row.tally
+        accounts[row.id] = (row.settings, row.bucket, row.end_us)
+        if row.id not in ledger.accounts or ledger.in_force(row.id) != row.tally + row.older:
+            raise LedgerBroken(f"the balance of account {row.id!r} is not what its lines add up to")
+        if row.failures != ledger.failures.get(row.id, ()):
+            raise LedgerBroken(f"account {row.id!r} failed otherwise than it shows")
+    if accounts != {name: (known.settings, known.bucket, known.end_us) for name, known in ledger.accounts.items()}:
+        raise LedgerBroken("an account is not as the ledger says")
+    if {where: tally for where, tally in tallies.items() if tally} != ledger.tallies:
+        raise LedgerBroken("a bucket does not hold what its lines add up to")
+    paths: dict[str, list[str]] = {}
+    for account, member in db.stream(statements.ALL_PATHS):
+        paths.setdefault(account, []).append(member)
+    if paths != {name: ledger.path(name) for name in ledger.accounts}:
+        raise LedgerBroken("the path of an account is not that of its parents")
+    return tallies
+
+
+def _check_reservations(db: Connection, ledger: Verified, tallies: dict[tuple[str, int], Tally]) -> None:
+    """Check that what is held is what open reservations hold, and that those are the open ones of the ledger."""
+    states, held = {}, dict.fromkeys(tallies, EMPTY)
+    for name, state, holds in db.stream(statements.OPEN_RESERVATIONS):
+        states[name] = state
+        for hold in holds_of(holds):
+            where = hold.account, hold.bucket
+            held[where] = held.get(where, EMPTY) + Tally(held=hold.amount)
+    if states != {name: state.value for name, state in ledger.open.items()}:
+        raise LedgerBroken("a reservation is not as the ledger says")
+    if any(tallies.get(where, EMPTY).held != part.held for where, part in held.items()):
+        raise LedgerBroken("an account holds what no reservation holds")
+
+
+def _check_releases(db: Connection, ledger: Verified) -> None:
+    """Check that stored answers are the bytes that were answered first, at the same price."""
+    found = 0
+    for release_key, digest, cost in db.stream(statements.ALL_RELEASES):
+        found += 1
+        answered = ledger.releases.get(release_key.hex())
+        if answered is None or answered.cost != amount_of(cost) or answered.result not in {None, digest.hex()}:
+            raise LedgerBroken("a stored release is not what was answered and charged")
+    if found != len(ledger.releases):
+        raise LedgerBroken("a release that was answered is not stored")
+
+
+def _check_entitlements(db: Connection, ledger: Verified) -> None:
+    """Check that the accounts that were answered, and their parents, have paid, and no others."""
+    sets = {answered.by for answered in ledger.releases.values()}
+    if any(name not in ledger.accounts for by in sets for name in by):
+        raise LedgerBroken("an account was answered that was never made")
+    payers = {by: frozenset(name for one in by for name in ledger.path(one)) for by in sets}
+    found = 0
+    for account, release_key in db.stream(statements.ALL_ENTITLEMENTS):
+        found += 1
+        answered = ledger.releases.get(release_key.hex())
+        if answered is None or account not in payers[answered.by]:
+            raise LedgerBroken(f"account {account!r} has not paid for what it may see")
+    if found != sum(len(payers[answered.by]) for answered in ledger.releases.values()):
+        raise LedgerBroken("an account may not see what it has paid for")
+
+
+def _check_forfeits(db: Connection, ledger: Verified) -> None:
+    """Check that what pays for retries is what was forfeited and has not paid yet."""
+    forfeits: dict[tuple[str, int, str], Counter[Amount]] = {}
+    for account, bucket, release_key, amount in db.stream(statements.ALL_FORFEITS):
+        forfeits.setdefault((account, bucket, release_key.hex()), Counter())[amount_of(amount)] += 1
+    if forfeits != ledger.forfeits:
+        raise LedgerBroken("what was forfeited is not as the ledger says")
+
+
+def _check_actions(db: Connection, ledger: Verified) -> None:
+    """Check that records are those that were put last, and that no action can be done twice."""
+    rows = db.stream(statements.ALL_RECORDS)
+    records = {(kind, name): hashlib.sha256(text.encode()).hexdigest() for kind, name, text in rows}
+    ((version,),) = db.ask((statements.RECORDS_VERSION, ()))[0]
+    if records != ledger.records or version != ledger.records_version:
+        raise LedgerBroken("a record is not what was put there")
+    if {action: digest.hex() for action, digest in db.stream(statements.ALL_ACTIONS)} != ledger.actions:
+        raise LedgerBroken("an action is not as the ledger says")

@@ -12,10 +12,10 @@ from discreet.budget.ledger import Head
 from discreet.budget.model import check_record
 from discreet.budget.periods import GUARD_US
 from discreet.budget.states import Event
-from discreet.budget.stores import admin_operations, operations, reads, statements
+from discreet.budget.stores import operations, reads, statements
+from discreet.budget.stores.reads import verify
 from discreet.budget.stores.rows import release_row, reservation_row, terms_of
 from discreet.budget.stores.transfers import ShareStore
-from discreet.budget.stores.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -206,7 +206,7 @@ class BudgetStore(ABC):
         Raises:
             InputError: there is one of that name already, or no such parent.
         """
-        self._act(lambda transaction: admin_operations.create(transaction, account, action), action)
+        self._act(lambda transaction: operations.create(transaction, account, action), action)
 
     def alter(self, account: Account, action: AdminAction, before: Account | None = None) -> None:
         """Change limit, delta, period, mode or units. A limit below what is spent is legal: nothing is left then.
@@ -221,7 +221,7 @@ class BudgetStore(ABC):
             AccountChanged: it is not as *before* any more; nothing changed.
             ClockError: as `reserve`, if the period changes.
         """
-        self._act(lambda transaction: admin_operations.alter(transaction, account, action, self.id, before), action)
+        self._act(lambda transaction: operations.alter(transaction, account, action, self.id, before), action)
 
     def charge(self, account: str, cost: Cost, action: AdminAction) -> None:
         """Charge an account by hand, in its open bucket, whatever its limit.
@@ -229,7 +229,7 @@ class BudgetStore(ABC):
         Raises:
             ClockError: as `reserve`.
         """
-        self._act(lambda transaction: admin_operations.charge(transaction, account, cost, action), action)
+        self._act(lambda transaction: operations.charge(transaction, account, cost, action), action)
 
     def refund(self, account: str, cost: Cost, action: AdminAction) -> None:
         """Give back charges of releases, oldest bucket first.
@@ -239,11 +239,11 @@ class BudgetStore(ABC):
                 in buckets that count.
             ClockError: as `reserve`.
         """
-        self._act(lambda transaction: admin_operations.refund(transaction, account, cost, action), action)
+        self._act(lambda transaction: operations.refund(transaction, account, cost, action), action)
 
     def lift(self, account: str, action: AdminAction) -> None:
         """End a suspension: past failures count towards none any more. Charges stay."""
-        self._act(lambda transaction: admin_operations.lift(transaction, account, action), action)
+        self._act(lambda transaction: operations.lift(transaction, account, action), action)
 
     def refresh(self) -> int:
         """Open the buckets of all accounts whose period has moved on; `reserve` does so for its own path.
@@ -255,7 +255,7 @@ class BudgetStore(ABC):
             ClockError: as `reserve`.
         """
         names = self.write(lambda transaction: transaction.due(), repeat=True)
-        return sum(self.write(partial(admin_operations.refresh, account=name), repeat=True) for name in names)
+        return sum(self.write(partial(operations.refresh, account=name), repeat=True) for name in names)
 
     def heartbeat(self) -> None:
         """Record the time of the database as seen, unless it ran ahead further than the guard; no ledger line."""
@@ -263,7 +263,7 @@ class BudgetStore(ABC):
 
     def confirm_clock(self, action: AdminAction) -> None:
         """Take the time of the database as right, however far it ran ahead."""
-        self._act(lambda transaction: admin_operations.confirm_clock(transaction, action), action)
+        self._act(lambda transaction: operations.confirm_clock(transaction, action), action)
 
     def note(self, action: AdminAction, detail: Mapping[str, str]) -> None:
         """Append an action that changes no balance, such as a key that was made; never a secret.
@@ -271,7 +271,7 @@ class BudgetStore(ABC):
         Raises:
             InputError: something in *detail* is no text.
         """
-        self._act(lambda transaction: admin_operations.note(transaction, action, detail), action)
+        self._act(lambda transaction: operations.note(transaction, action, detail), action)
 
     # ---------------------------------------------------------------------------------------------- records
 
@@ -290,7 +290,7 @@ class BudgetStore(ABC):
             InputError: a value outside its range.
         """
         check_record(kind, name, text)
-        self._act(lambda transaction: admin_operations.put_record(transaction, kind, name, text, action), action)
+        self._act(lambda transaction: operations.put_record(transaction, kind, name, text, action), action)
 
     def record(self, kind: str, name: str) -> str | None:
         """Return the text of a record, or None."""

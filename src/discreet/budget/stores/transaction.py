@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from discreet.budget.errors import UnknownAccount
-from discreet.budget.escrow.protocol import Incoming, Outgoing
+from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.fixed_point import EMPTY, Amount
 from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line
 from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, counts

@@ -1,18 +1,17 @@
-"""How shares of split budgets move between stores: see `discreet.budget.escrow.protocol`."""
+"""How shares of split budgets move between stores: see `discreet.budget.escrow`."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, TypeVar
 
+from discreet.budget import escrow
 from discreet.budget.errors import UnknownAccount
-from discreet.budget.escrow import protocol
-from discreet.budget.escrow.protocol import Receipt, Transfer, Verdict
-from discreet.budget.escrow.rebalance import first_gift, gift
+from discreet.budget.escrow import Receipt, Transfer, Verdict, first_gift, gift
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.ledger import canonical, settings_text, transfer_detail
 from discreet.budget.stores import reads, statements
-from discreet.budget.stores.admin_operations import add_account, change_settings
+from discreet.budget.stores.operations import add_account, change_settings
 from discreet.budget.stores.rows import terms_of
 from discreet.budget.stores.transaction import buckets_detail, outgoing_of
 from discreet.errors import InputError
@@ -20,9 +19,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from discreet.budget.escrow.holdings import Holding
-    from discreet.budget.escrow.protocol import Outgoing
-    from discreet.budget.escrow.rebalance import Ask
+    from discreet.budget.escrow import Ask, Holding, Outgoing
     from discreet.budget.model import Account
     from discreet.budget.stores.rows import AccountRow
     from discreet.budget.stores.store import BudgetStore
@@ -51,12 +48,12 @@ class ShareStore:
         return self._store.id
 
     def give(self, peer: str, ask: Ask, need: Amount = NOTHING) -> Transfer | None:
-        """Give *peer* a part of the share of the account that it asks for, if `rebalance.gift` says so.
+        """Give *peer* a part of the share of the account that it asks for, if `escrow.gift` says so.
 
         Args:
             peer: id of its store.
             ask: what it says of itself.
-            need: of this data centre, see `rebalance.gift`.
+            need: of this data centre, see `escrow.gift`.
 
         Returns:
             the transfer that is pending now, new or older; None if there is none.
@@ -85,7 +82,7 @@ class ShareStore:
         return self._write(functools.partial(_introduce, here=self.id, peer=peer, account=account, centres=centres))
 
     def receive(self, transfer: Transfer) -> Receipt | None:
-        """Take a transfer, or decline it, once: see `protocol.judge`.
+        """Take a transfer, or decline it, once: see `escrow.judge`.
 
         An account that is new here is opened, empty, in a transaction before.
 
@@ -143,7 +140,7 @@ def _introduce(transaction: Transaction, here: str, peer: str, account: str, cen
     row = transaction.begin_account(account)
     outgoing = transaction.outgoing(row.id, peer)
     if outgoing.pending is None:
-        share = protocol.split(row.terms.account, here).share
+        share = escrow.split(row.terms.account, here).share
         if share is None or share.home != here or outgoing.version >= share.version:
             return None
         transaction.advance(row)
@@ -159,13 +156,13 @@ def _open_account(transaction: Transaction, here: str, transfer: Transfer) -> No
         return
     if terms.parent is not None and not transaction.has_account(terms.parent):
         return
-    account = protocol.opened(terms)
+    account = escrow.opened(terms)
     chain, known = transaction.begin_creation(account)
     if known:
         return
     incoming = transaction.incoming(terms.id, transfer.donor)
     now_us = transaction.clock.now_us
-    if protocol.judge(transfer, None, incoming, now_us, here=here, parent_is_here=True) is Verdict.TAKE:
+    if escrow.judge(transfer, None, incoming, now_us, here=here, parent_is_here=True) is Verdict.TAKE:
         add_account(transaction, account, chain, dict(_AS_AT_HOME))
 
 
@@ -177,21 +174,21 @@ def _receive(transaction: Transaction, here: str, transfer: Transfer) -> Receipt
         return None
     own = row.terms.account
     incoming = transaction.incoming(row.id, transfer.donor)
-    verdict = protocol.judge(transfer, own, incoming, transaction.clock.now_us, here=here, parent_is_here=True)
+    verdict = escrow.judge(transfer, own, incoming, transaction.clock.now_us, here=here, parent_is_here=True)
     if verdict is Verdict.WAIT:
         return None
     detail = transfer_detail(transfer.donor, transfer.number, transfer.amount)
     if verdict is Verdict.TAKE:
         transaction.advance(row)
-        newer = protocol.adopted(own, transfer.terms)
+        newer = escrow.adopted(own, transfer.terms)
         if newer is not own:
             change_settings(transaction, row, newer, dict(_AS_AT_HOME))
-        incoming = protocol.taken(incoming, transfer)
+        incoming = escrow.taken(incoming, transfer)
         _resize(row, transfer.amount)
         transaction.append(row, "take", detail=buckets_detail(row, detail))
         transaction.put_incoming(row.id, transfer.donor, incoming)
     elif verdict is Verdict.DECLINE:
-        incoming = protocol.declined(incoming, transfer)
+        incoming = escrow.declined(incoming, transfer)
         transaction.append(row, "decline", detail=canonical(detail | {"account": row.id}))
         transaction.put_incoming(row.id, transfer.donor, incoming)
     version = _version(row.terms.account)
@@ -203,7 +200,7 @@ def _hear(transaction: Transaction, here: str, receipt: Receipt) -> None:
         raise InputError("a receipt for another store was sent here; each data centre needs a store of its own")
     row = transaction.begin_account(receipt.account)
     outgoing = transaction.outgoing(row.id, receipt.recipient)
-    after, back = protocol.heard(outgoing, receipt, _version(row.terms.account))
+    after, back = escrow.heard(outgoing, receipt, _version(row.terms.account))
     if outgoing.pending is None or after is outgoing:
         return
     detail = transfer_detail(receipt.recipient, outgoing.number, outgoing.pending)
@@ -218,15 +215,15 @@ def _hear(transaction: Transaction, here: str, receipt: Receipt) -> None:
 def _transfer(here: str, peer: str, outgoing: Outgoing, account: Account) -> Transfer:
     """Return the transfer that is pending."""
     amount = outgoing.pending or NOTHING
-    return Transfer(here, peer, outgoing.number, amount, outgoing.sent_us, protocol.opened(account))
+    return Transfer(here, peer, outgoing.number, amount, outgoing.sent_us, escrow.opened(account))
 
 
 def _send(
     transaction: Transaction, here: str, row: AccountRow, peer: str, outgoing: Outgoing, amount: Amount
 ) -> Outgoing:
     """Lower the limit by *amount*, which is on its way to *peer* then."""
-    outgoing = protocol.sent(outgoing, amount, row.left, transaction.clock.now_us)
-    row.settings = settings_text(protocol.split(row.terms.account, here))
+    outgoing = escrow.sent(outgoing, amount, row.left, transaction.clock.now_us)
+    row.settings = settings_text(escrow.split(row.terms.account, here))
     _resize(row, -amount)
     transaction.append(row, "send", detail=buckets_detail(row, transfer_detail(peer, outgoing.number, amount)))
     transaction.put_outgoing(row.id, peer, outgoing)
@@ -234,7 +231,7 @@ def _send(
 
 
 def _resize(row: AccountRow, change: Amount) -> None:
-    row.settings, row.changed = settings_text(protocol.resized(row.terms.account, change)), True
+    row.settings, row.changed = settings_text(escrow.resized(row.terms.account, change)), True
 
 
 def _version(account: Account) -> int:

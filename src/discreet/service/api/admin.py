@@ -10,10 +10,9 @@ from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
 from discreet.budget.model import Account
 from discreet.errors import InputError
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Parameter, in_path, integer, operation, text
-from discreet.service.auth.grants import columns_in, grant_name, grant_text, named_in
-from discreet.service.auth.records import GRANT
+from discreet.service.auth.grants import GRANT, columns_in, grant_name, grant_text, named_in
 from discreet.service.middleware import context_of
-from discreet.service.observability.events import AdminChanged
+from discreet.service.observability.logging import AdminChanged
 from discreet.service.problems import NotFound
 from discreet.service.serializers import (
     account_detail,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from discreet.budget.manager import BudgetManager
     from discreet.catalog.model import Catalog
     from discreet.service.auth.api_keys import ApiKeys
-    from discreet.service.auth.records import RecordCache
+    from discreet.service.auth.grants import RecordCache
     from discreet.service.observability.logging import Log
     from discreet.service.settings import Settings
 

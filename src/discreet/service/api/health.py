@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.service.maintenance import Maintenance
-    from discreet.service.peers.sync import Peers
+    from discreet.service.peers import Peers
 
 Word: TypeAlias = Literal["ok", "none", "stale", "unavailable", "apart", "empty"]
 """The outcome of a check: fine, nothing to check, too long ago, failed, clocks differ, no datasets."""

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from discreet.service.auth.gate import Gate
-    from discreet.service.auth.identity import Identity, Role
+    from discreet.service.auth.gate import Gate, Identity, Role
     from discreet.wire.problems import Slug
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")

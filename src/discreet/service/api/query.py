@@ -16,8 +16,17 @@ from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, in_path, integ
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
 from discreet.service.problems import ClientDisconnected, NotFound
-from discreet.service.representations import MEDIA_TYPES, content_type, negotiate, represent
-from discreet.service.serializers import budget_headers, budget_report, charged_header, dataset_detail, history_entry
+from discreet.service.serializers import (
+    MEDIA_TYPES,
+    budget_headers,
+    budget_report,
+    charged_header,
+    content_type,
+    dataset_detail,
+    history_entry,
+    negotiate,
+    represent,
+)
 from discreet.values import Cost
 from discreet.wire.questions import (
     BudgetReport,
@@ -43,7 +52,7 @@ if TYPE_CHECKING:
     from discreet.service.auth.grants import Grants
     from discreet.service.queries import PlannedQuery, Queries
     from discreet.service.replay_cache import ReplayCache
-    from discreet.service.representations import Form
+    from discreet.service.serializers import Form
     from discreet.service.settings import Settings
     from discreet.warehouse import Warehouse
 

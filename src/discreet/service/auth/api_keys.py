@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
 from discreet.errors import InputError, InvariantViolated
-from discreet.service.auth.identity import ROLES, Identity, Unauthorized
-from discreet.service.auth.records import KEY, USED
-from discreet.service.problems import NotFound, moment
+from discreet.service.auth.gate import ROLES, Identity
+from discreet.service.auth.grants import KEY, USED
+from discreet.service.problems import NotFound, Unauthorized, moment
 from discreet.wire.administration import KeyPage, KeySummary, MadeKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from discreet.budget.stores.store import BudgetStore
-    from discreet.service.auth.identity import Role
+    from discreet.service.auth.gate import Role
+    from discreet.service.auth.grants import RecordCache, Snapshot
     from discreet.service.auth.oidc import Issuer
-    from discreet.service.auth.records import RecordCache, Snapshot
     from discreet.wire.administration import NewKey, RotatedKey
 
 

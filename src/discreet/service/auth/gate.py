@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 import anyio
 from starlette.requests import ClientDisconnect
 
-from discreet.service.auth.identity import Unauthorized
 from discreet.service.middleware import context_of
-from discreet.service.observability.events import Denied
-from discreet.service.problems import ClientDisconnected, TooLarge, TooManyRequests, UnsupportedMediaType
+from discreet.service.observability.logging import Denied
+from discreet.service.problems import (
+    ClientDisconnected,
+    Forbidden,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+    UnsupportedMediaType,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,9 +27,47 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from discreet.service.auth.api_keys import Authenticator
-    from discreet.service.auth.identity import Identity, Role
     from discreet.service.observability.logging import Log
     from discreet.service.settings import Service
+
+
+Role: TypeAlias = Literal["analyst", "officer", "admin"]
+"""analyst: queries at the expense of an account; officer: accounts, budgets, grants and the ledger; admin: API keys.
+
+No role includes another.
+"""
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """An authenticated caller.
+
+    Args:
+        actor: the name in the ledger: "key:" and the key's id, or "oidc:" and the token's subject.
+        account: that queries are charged to; None for callers that are no analysts.
+        roles: of the caller.
+        key_id: of the API key; None for a token.
+    """
+
+    actor: str
+    account: str | None
+    roles: frozenset[Role]
+    key_id: str | None = None
+
+    def require(self, role: Role) -> None:
+        """Raise `Forbidden` unless the caller has *role*."""
+        if role not in self.roles:
+            raise Forbidden(role)
+
+    def analyst_account(self) -> str:
+        """Return the account that queries are charged to, or raise `Forbidden` if there is none."""
+        self.require("analyst")
+        if self.account is None:
+            raise Forbidden("analyst")
+        return self.account
+
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -23,14 +23,15 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from discreet.budget.model import NAME_LONGEST
-from discreet.service.auth.identity import Identity, IssuerUnavailable, Unauthorized
-from discreet.service.observability.events import IssuerFetched
+from discreet.service.auth.gate import Identity
+from discreet.service.observability.logging import IssuerFetched
+from discreet.service.problems import IssuerUnavailable, Unauthorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from discreet.service.auth.identity import Role
+    from discreet.service.auth.gate import Role
     from discreet.service.observability.logging import Log
     from discreet.service.settings import Oidc
 

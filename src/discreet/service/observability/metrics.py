@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 
 from discreet._version import __version__
 from discreet.errors import InvariantViolated
-from discreet.service.observability.events import (
+from discreet.service.observability.logging import (
     AdminChanged,
     Denied,
     Event,

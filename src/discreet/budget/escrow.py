@@ -20,22 +20,30 @@ Two rules keep the sum over all data centres within the total:
 - a transfer is taken no earlier, by the recipient's clock, than it was sent by the donor's. Then all that is before a
   moment, each by its own clock, is a state in which nothing was taken that was not given: any period or window, cut out
   of the ledgers by their own times, holds at most the total.
+
+Shares move in the background, never during a query. A data centre that is short asks, and one with much more gives half
+of the difference: afterwards both have the same, so that nothing moves back before three quarters of it are spent. For
+a query that was refused for want of a share, every data centre that has refused none gives what is needed, so that
+small remainders are used, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from discreet.budget.errors import StoreBehind
+from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Share
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from discreet.budget.model import Account
 
 
@@ -277,3 +285,148 @@ def _same_account(own: Account, terms: Account) -> bool:
 
 def _terms(account: Account) -> tuple[object, ...]:
     return account.delta, account.period, account.mode, account.units, account.share
+
+
+SHORT = 4
+"""A data centre is short that has left less than this part (1 / SHORT) of its share, or of what another has left."""
+
+CRUMB = 1024
+"""Less than this part (1 / CRUMB) of the total is not moved, unless a query needs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a data centre that is short sends to the others.
+
+    Args:
+        account: that is short.
+        left: of its limit; negative if it is overdrawn.
+        need: the largest worst case that was refused of late; nothing if none was.
+    """
+
+    account: str
+    left: Amount
+    need: Amount = NOTHING
+
+
+def is_short(left: Amount, limit: Amount, total: Amount, need: Amount = NOTHING) -> bool:
+    """Return True if a query was refused, or most of the share is spent.
+
+    Args:
+        left: of the share.
+        limit: the share.
+        total: of all data centres; a part that is 0 there is not considered.
+        need: see `Ask`.
+    """
+    if need and not need.within(left):
+        return True
+    rho = total.rho > 0 and left.rho * SHORT <= limit.rho
+    return rho or (total.delta > 0 and left.delta * SHORT <= limit.delta)
+
+
+def gift(ask: Ask, left: Amount, total: Amount, need: Amount = NOTHING) -> Amount:
+    """Return what the asked data centre gives.
+
+    Args:
+        ask: of the other one.
+        left: of its own share.
+        total: of all data centres.
+        need: the largest worst case that it refused itself of late.
+    """
+    wanted = (ask.need - ask.left).most(NOTHING).least(left.most(NOTHING)) if ask.need and not need else NOTHING
+    return Amount(
+        _part(left.rho, ask.left.rho, wanted.rho, total.rho),
+        _part(left.delta, ask.left.delta, wanted.delta, total.delta),
+    )
+
+
+def first_gift(left: Amount, total: Amount, centres: int) -> Amount:
+    """Return what a data centre without a share gets from the account's home: an equal part of the total.
+
+    Args:
+        left: at home.
+        total: of all data centres.
+        centres: how many there are, the home among them.
+    """
+    return Amount(total.rho // centres, total.delta // centres).least(left.most(NOTHING))
+
+
+def _part(left: int, other: int, wanted: int, total: int) -> int:
+    """Return what is given of rho or of delta."""
+    half = min((left - other) // 2, left)
+    if other * SHORT >= left or half * CRUMB < total:
+        half = 0
+    return max(half, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """An account in a store, with what it gave to other stores and took from them.
+
+    Args:
+        account: with its share, or without one if it was never split.
+        spent: what counts against its limit, as of the last transaction of the account.
+        outgoing: by the id of the other store.
+        incoming: by the id of the other store.
+    """
+
+    account: Account
+    spent: Amount
+    outgoing: dict[str, Outgoing] = field(default_factory=dict)
+    incoming: dict[str, Incoming] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> Amount:
+        """What may be spent here."""
+        return Amount.of(self.account.limit)
+
+    @property
+    def total(self) -> Amount:
+        """What may be spent in all data centres."""
+        return Amount.of(self.account.share.total if self.account.share else self.account.limit)
+
+    @property
+    def left(self) -> Amount:
+        """What may still be spent here; negative if it is overdrawn."""
+        return self.limit - self.spent
+
+
+def in_flight(stores: Mapping[str, Holding]) -> Amount:
+    """Return what left one store and has not arrived in another, of one account.
+
+    Args:
+        stores: by their ids. What goes to a store that is not among them is in flight.
+    """
+    flying = NOTHING
+    for name, holding in stores.items():
+        for peer, out in holding.outgoing.items():
+            other = stores[peer].incoming.get(name, Incoming()) if peer in stores else Incoming()
+            arrived = other.number >= out.number and other.taken
+            flying += NOTHING if out.pending is None or arrived else out.pending
+    return flying
+
+
+def check_whole(stores: Mapping[str, Sequence[Holding]]) -> None:
+    """Raise unless the shares of every account add up to its total, in all stores of an installation at rest.
+
+    While shares move, what was read of one store may be older than what was read of another: stop them, or ask again.
+
+    Args:
+        stores: all holdings of each, by the store's id; with the home of every account.
+
+    Raises:
+        LedgerBroken: they add up to something else.
+    """
+    accounts = defaultdict[tuple[str, str], dict[str, Holding]](dict)
+    for store, holdings in stores.items():
+        for holding in holdings:
+            if holding.account.share is not None:
+                accounts[holding.account.id, holding.account.share.home][store] = holding
+    for (name, home), parts in accounts.items():
+        if home not in parts:
+            raise LedgerBroken(f"account {name!r} is split, and the store that it was made in is not here")
+        total = in_flight(parts)
+        for part in parts.values():
+            total += part.limit
+        if total != parts[home].total:
+            raise LedgerBroken(f"the shares of account {name!r} do not add up to its total")

@@ -1,1 +1,0 @@
-"""Budgets that are split over data centres: each holds a share of the limit, and shares move between them."""

@@ -1,1 +1,0 @@
-"""Budget shares exchanged with other data centres."""
