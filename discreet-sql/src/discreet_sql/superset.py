@@ -1,0 +1,60 @@
+"""Superset engine: what Superset may send, and the metrics of a new dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import types
+from superset.constants import TimeGrain
+from superset.db_engine_specs.base import BaseEngineSpec, LimitMethod
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_USER_COMMENT = "identifies users: "
+
+
+class DiscreetEngineSpec(BaseEngineSpec):
+    """Superset engine of a Discreet service."""
+
+    engine = "discreet"
+    engine_name = "Discreet"
+    default_driver = "http"
+    sqlalchemy_uri_placeholder = "discreet://name:KEY@host/?epsilon=1&delta=1e-8"
+    metadata = {  # noqa: RUF012 - as the base class has it
+        "description": "Counts, sums and averages with differential privacy.",
+        "pypi_packages": ["discreet-sql"],
+        "connection_string": sqlalchemy_uri_placeholder,
+    }
+    limit_method = LimitMethod.FETCH_MANY  # a limit in the statement would be taken for k
+    allows_joins = False  # Superset then asks for the largest series first, and filters by them
+    allows_sql_comments = False
+    supports_file_upload = False
+
+    _time_grain_expressions = {  # noqa: RUF012
+        None: "{col}",
+        TimeGrain.HOUR: "DATE_TRUNC('hour', {col})",
+        TimeGrain.DAY: "DATE_TRUNC('day', {col})",
+        TimeGrain.WEEK: "DATE_TRUNC('week', {col})",
+        TimeGrain.MONTH: "DATE_TRUNC('month', {col})",
+    }
+
+    @classmethod
+    def convert_dttm(cls, target_type: str, dttm: datetime, db_extra: dict[str, Any] | None = None) -> str | None:
+        """Return the SQL literal of a time that a filter compares a column with."""
+        kind = cls.get_sqla_column_type(target_type)
+        if isinstance(kind, types.Date):
+            return f"DATE '{dttm.date().isoformat()}'"
+        if isinstance(kind, types.DateTime):
+            return f"TIMESTAMP '{dttm.isoformat(sep=' ', timespec='microseconds')}'"
+        return None
+
+    @classmethod
+    def get_metrics(cls, database: Any, inspector: Any, table: Any) -> list[dict[str, Any]]:
+        """Return the metric of a new dataset: its number of users."""
+        comments = [column["comment"] or "" for column in inspector.get_columns(table.table, table.schema)]
+        users = [text.removeprefix(_USER_COMMENT) for text in comments if text.startswith(_USER_COMMENT)]
+        return [
+            {"metric_name": "users", "verbose_name": "Users", "metric_type": "count_distinct", "expression": expression}
+            for expression in users
+        ]
