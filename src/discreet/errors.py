@@ -41,7 +41,6 @@ class UnknownColumn(InputError):
     """A column that the table does not have.
 
     Attributes:
-        name: the name that was given.
         nearest: the existing column that looks most like it, or None.
     """
 

@@ -38,7 +38,6 @@ def epsilon_curves(axes: Axes, curves: Mapping[str, Sequence[float]], steps: Seq
     Args:
         axes: where to draw.
         curves: for each bound, epsilon at each of *steps*.
-        steps: information budgets.
     """
     top = 2.0 * max(curves["LinkedIn, Lemma 2.1"])
     for name, values in curves.items():
@@ -56,8 +55,6 @@ def draw_advice(advice: Advice, path: Path, progress: Callable[[float], None] | 
     """Draw what the advised epsilon_per costs, up to the advised information budget and a little beyond.
 
     Args:
-        advice: from `discreet.accounting.advice.advise`.
-        path: of the picture.
         progress: called with the share of the curves that is done.
 
     Raises:

@@ -36,8 +36,6 @@ class Checkpoint:
     """The heads of a store's chains, signed.
 
     Args:
-        store: the store's id.
-        heads: by chain.
         signature: Ed25519, of everything else.
     """
 
@@ -130,12 +128,7 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointer:
-    """Writes checkpoints of a store, and compares the store with them.
-
-    Args:
-        witness: the file of the checkpoints.
-        key: that signs them.
-    """
+    """Writes checkpoints of a store, and compares the store with them."""
 
     witness: CheckpointFile
     key: Ed25519PrivateKey

@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 
 
 class UnknownAccount(InputError):
-    """No account has that name.
-
-    Attributes:
-        name: that was looked up.
-    """
+    """No account has that name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -72,7 +68,6 @@ class Suspended(DiscreetError):
     """Too many runs of the account failed after the data was queried; all its claims are refused for up to a day.
 
     Attributes:
-        account: that is suspended.
         until_us: when it is admitted again, in microseconds since 1970 UTC, if no officer lifts it before.
     """
 

@@ -78,10 +78,6 @@ class Receipt:
     """What a recipient decided about the last transfer that it knows of.
 
     Args:
-        account: whose limit.
-        donor: as in the transfer.
-        recipient: likewise.
-        number: likewise.
         taken: False if it was declined.
         version: of the settings that the recipient has.
     """
@@ -184,11 +180,7 @@ def judge(
     """Return what the recipient does with a transfer.
 
     Args:
-        transfer: what arrived.
         own: the account of that name, or None if there is none yet.
-        incoming: from that donor.
-        now_us: by the recipient's clock.
-        here: the recipient's id.
         parent_is_here: True if the account has no parent, or the store has it.
 
     Raises:
@@ -244,11 +236,8 @@ def altered(before: Account, wanted: Account, spent: Amount, here: str) -> Accou
     """Return an account after an administrator altered it.
 
     Args:
-        before: the account.
         wanted: likewise, with other settings; with another total, of which the difference comes out of the share of
             this store.
-        spent: what counts against the limit.
-        here: id of this store.
 
     Raises:
         InputError: another data centre has to do it, the limit was changed, or more would be taken from the total than
@@ -299,7 +288,6 @@ class Ask:
     """What a data centre that is short sends to the others.
 
     Args:
-        account: that is short.
         left: of its limit; negative if it is overdrawn.
         need: the largest worst case that was refused of late; nothing if none was.
     """
@@ -316,7 +304,6 @@ def is_short(left: Amount, limit: Amount, total: Amount, need: Amount = NOTHING)
         left: of the share.
         limit: the share.
         total: of all data centres; a part that is 0 there is not considered.
-        need: see `Ask`.
     """
     if need and not need.within(left):
         return True
@@ -330,7 +317,6 @@ def gift(ask: Ask, left: Amount, total: Amount, need: Amount = NOTHING) -> Amoun
     Args:
         ask: of the other one.
         left: of its own share.
-        total: of all data centres.
         need: the largest worst case that it refused itself of late.
     """
     wanted = (ask.need - ask.left).most(NOTHING).least(left.most(NOTHING)) if ask.need and not need else NOTHING
@@ -344,8 +330,6 @@ def first_gift(left: Amount, total: Amount, centres: int) -> Amount:
     """Return what a data centre without a share gets from the account's home: an equal part of the total.
 
     Args:
-        left: at home.
-        total: of all data centres.
         centres: how many there are, the home among them.
     """
     return Amount(total.rho // centres, total.delta // centres).least(left.most(NOTHING))

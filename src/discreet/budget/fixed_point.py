@@ -75,7 +75,6 @@ class Tally:
 
     Args:
         used: charged for releases and by hand.
-        held: reserved by queries under way.
         forfeited: charged for runs that failed after the data was queried; pays for a retry of the same release only.
         refunded: what was given back; counts in no balance, only against the cap of refunds.
     """

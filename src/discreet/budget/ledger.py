@@ -61,7 +61,6 @@ class Line:
     """A line of the ledger.
 
     Args:
-        chain: number of its chain.
         seq: its place in it, from 1.
         body: as described above.
         hash: 32 bytes.
@@ -92,7 +91,6 @@ class Entry:
     """The content of a line.
 
     Args:
-        time_us: of the database.
         kind: one of `KINDS`.
         reservation: its name, or None.
         detail: canonical JSON; never a secret.

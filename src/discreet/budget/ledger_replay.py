@@ -60,9 +60,6 @@ def follow(
     Args:
         accounts: by name, where the change is made.
         closed: number and end of all buckets of the account that were ever closed, where the next one is added.
-        kind: of the line.
-        time_us: of the line.
-        detail: of the line.
 
     Raises:
         ValueError: it cannot follow on the lines before.
@@ -132,7 +129,6 @@ class ReplayedRelease:
 
     Args:
         result: SHA-256 of its bytes in hexadecimal, or None if no line has it.
-        cost: what it cost.
         by: the accounts that asked and were answered.
     """
 
@@ -146,10 +142,7 @@ class Verified:
     """What the ledger adds up to.
 
     Args:
-        heads: of the chains, by number.
-        lines: how many there are.
         tallies: of each bucket of each account that was ever changed.
-        accounts: of the accounts, by name.
         open: states of the reservations that have not ended.
         releases: all stored releases, by release key in hexadecimal.
         forfeits: what is forfeited and has paid for no retry, by account, bucket and release key in hexadecimal.

@@ -36,7 +36,6 @@ class BudgetManager:
     Methods raise `StoreUnavailable` when the store cannot be reached or cannot write: then no answer may be returned.
 
     Args:
-        store: of the accounts.
         ids: makes new ids of reservations, unique for ever, such as random 128-bit numbers in hexadecimal.
         lease_ms: how long a reservation lives if nothing happens to it, from 1 to a day; longer than a query may run.
         checkpointer: compares the store with signed checkpoints; None if there are none.
@@ -90,10 +89,7 @@ class BudgetManager:
         """Hold the worst case on the account and all its parents, or answer from what is stored.
 
         Args:
-            account: that asks.
-            release_key: see `Claim`.
             worst: the most that the answer can cost.
-            key: the caller's idempotency key.
             digest: of the request that came with the key.
 
         Raises:
@@ -125,7 +121,6 @@ class BudgetManager:
         """Charge what the answer cost, free the rest and store the answer.
 
         Args:
-            reservation: its id.
             actual: what the answer cost, at most the worst case.
             result: the answer's bytes.
             fingerprint: of what the engine returned, or None if the data has no version.
@@ -203,9 +198,6 @@ class StoredBudget:
     """Charges one query to an account and its parents. Its methods raise what those of `BudgetManager` raise.
 
     Args:
-        manager: of the accounts.
-        account: that is charged.
-        release_key: names the answer.
         key: the caller's idempotency key, or None.
         digest: of the request that came with the key.
 

@@ -23,7 +23,6 @@ class Hold:
     """A reserved cost. It is settled, voided or forfeited, once, by the budget that it was reserved in.
 
     Args:
-        cost: that is reserved.
         id: of the reservation in a store; "" in memory.
     """
 

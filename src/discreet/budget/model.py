@@ -49,7 +49,6 @@ def check_record(kind: str, name: str, text: str | None) -> None:
     """Raise unless a store can keep *text* under that name.
 
     Args:
-        kind: as `check_name`.
         name: up to 2,000 characters that print, or tabs.
         text: up to 1,000,000 characters, without the character 0; None removes the record.
 
@@ -204,7 +203,6 @@ class Account:
             conversion from rho.
         parent: the account that is charged too, such as the organisation of an analyst or the dataset of an
             organisation; None at the end of the path. It never changes.
-        period: when charges stop counting.
         mode: observe or enforce.
         units: in which balances are also shown; None for none.
         share: of an account that is split over data centres; then the limit is that of this one alone.
@@ -282,9 +280,6 @@ class Balance:
     """The balance of an account.
 
     Args:
-        account: with its settings.
-        used: charges that count now.
-        held: reserved.
         forfeited: charged for runs that failed.
         resets_at_us: when some charge stops counting, or None if none will.
         time_us: of the database, when it was read.
@@ -371,7 +366,6 @@ class Hold:
     """What a reservation holds of one account on its path.
 
     Args:
-        account: its name.
         bucket: the number of the account's bucket that is charged, now and at settlement.
         amount: what is held; nothing if the account has paid for the release already.
         funded: the part of it that came out of a forfeit, and goes back to it if the reservation is voided.
@@ -388,12 +382,7 @@ class Reservation:
     """A claim that was admitted.
 
     Args:
-        id: as in the claim.
-        account: that asks.
-        release_key: as in the claim.
-        worst: as in the claim.
         holds: one for each account on the path, that of the asking account first.
-        state: see `discreet.budget.states`.
         lease_until_us: when it expires if nothing happens.
     """
 
@@ -411,10 +400,8 @@ class StoredRelease:
     """A stored answer with its cost: it is replayed, never computed again.
 
     Args:
-        release_key: as in the claim.
         result: the exact bytes answered.
         cost: what it cost the first account that got it.
-        time_us: when it was settled.
     """
 
     release_key: bytes
@@ -428,7 +415,6 @@ class Replay:
     """The answer to a claim whose release is stored.
 
     Args:
-        release: to return.
         charged: what the asking account paid just now: nothing if it had paid before.
     """
 
@@ -443,7 +429,6 @@ class Refusal:
     Args:
         account: the first on the path that falls short.
         needed: the worst case, less what a forfeit of the same release pays.
-        remaining: what is left.
         resets_at_us: when some of it comes back, or None if never.
     """
 
@@ -458,7 +443,6 @@ class Suspension:
     """Too many runs of the asking account failed after the data was queried: all its claims are refused.
 
     Args:
-        account: that asks.
         until_us: when the suspension ends, if it is not lifted before.
     """
 
@@ -468,12 +452,7 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A reservation with the same idempotency key is under way: wait for it, or refuse with 409.
-
-    Args:
-        reservation: its id.
-        lease_until_us: when it will have ended.
-    """
+    """A reservation with the same idempotency key is under way: wait for it, or refuse with 409."""
 
     reservation: str
     lease_until_us: int
@@ -489,7 +468,6 @@ class Settled:
 
     Args:
         release: to return. If another reservation was settled first, it is that one's, not the caller's.
-        charged: what the asking account paid.
     """
 
     release: StoredRelease
@@ -502,9 +480,6 @@ class Paid:
 
     Args:
         number: rises with every release that the account pays for; for paging only.
-        release: as it was answered.
-        charged: what the account paid.
-        time_us: when.
     """
 
     number: int

@@ -42,9 +42,7 @@ class Clock:
     """The database's clock, and what the store has seen of it.
 
     Args:
-        raw_us: what the database says.
         seen_us: the latest time that a transaction or heartbeat accepted.
-        guard_us: see `GUARD_US`.
     """
 
     raw_us: int
@@ -111,9 +109,7 @@ def stops_us(period: Period, end_us: int, now_us: int) -> int | None:
     """Return when charges of a bucket that counts stop counting; None if never.
 
     Args:
-        period: of the account.
         end_us: of the bucket, be it open or closed.
-        now_us: at which it counts.
     """
     match period:
         case Sliding(days):

@@ -26,9 +26,6 @@ class UnitsReport:
 
     Args:
         information_spent: units of information spent, held or forfeited.
-        calls_spent: likewise of calls.
-        information_left: of k*.
-        calls_left: of l*.
     """
 
     information_spent: int
@@ -67,7 +64,6 @@ def report(balance: Balance, computational: bool = False) -> Report:
     """Return the report of *balance*.
 
     Args:
-        balance: of the account.
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
     """
     account, spent = balance.account, balance.spent
@@ -92,11 +88,6 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
     A calendar period is counted twice: a window can hold the end of one and the beginning of the next. What was charged
     beyond the limit (it was lowered, or charged by hand) counts too. For an account that is split it covers all
     data centres; what was charged beyond the share of another one is reported there.
-
-    Args:
-        account: with its settings.
-        spent: what counts now.
-        computational: see `report`.
     """
     if not account.enforced:
         return None

@@ -29,7 +29,6 @@ class AccountState:
     """What a claim is decided by, of an account on its path; buckets that are over have been closed.
 
     Args:
-        account: its name.
         limit: what it may spend.
         enforced: False if it never refuses.
         bucket: the number of its open bucket.
@@ -52,7 +51,6 @@ class Shortfall:
     """An account that cannot hold the worst case.
 
     Args:
-        account: its name.
         needed: the worst case, less what a forfeit pays.
         remaining: what is left, never below nothing.
     """
@@ -91,8 +89,6 @@ def settled(hold: Hold, actual: Amount, paid: bool) -> Tally:
     """Return the change of a hold's bucket when the reservation is settled.
 
     Args:
-        hold: of the account.
-        actual: what the release cost.
         paid: True if the account has paid for the release already.
 
     Raises:
@@ -134,7 +130,6 @@ def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
 
     Args:
         failures: when its last runs failed after the data was queried, oldest first; at most `FAILURES_MOST`.
-        now_us: the time.
     """
     if len(failures) < FAILURES_MOST:
         return None
@@ -146,8 +141,6 @@ def check_refund(limit: Amount, tally: Tally, amount: Amount) -> None:
     """Raise unless *amount* may be refunded.
 
     Args:
-        limit: of the account.
-        tally: of all its buckets that count.
         amount: neither part negative.
 
     Raises:

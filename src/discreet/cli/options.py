@@ -140,7 +140,6 @@ def select_of(method: str, options: dict[str, Any]) -> Select:
 
     Args:
         method: "top", "release", or "plan" for either.
-        options: of the command.
 
     Raises:
         InputError: an option that the catalog or the statement decides, a statement about another dataset, or one for

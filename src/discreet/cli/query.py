@@ -256,8 +256,6 @@ def bar(charged: float, held: float, limit: float) -> str:
     """Draw how much is spent: "[####==....]", rounded up, so that a bar with room left has room left.
 
     Args:
-        charged: of *limit*.
-        held: of *limit*.
         limit: at least 0; a limit of 0 is spent.
     """
     if limit <= 0:

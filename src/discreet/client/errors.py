@@ -84,7 +84,6 @@ class BudgetShort(BudgetExceeded):
     Attributes:
         account: that falls short: that of the key, or a parent.
         needed: the most that the answer could cost.
-        left: what is left of the account.
         resets_at: when some of it comes back, or None if never.
         fits: the largest that would still fit, by name: "k", "epsilon"; empty if nothing would.
     """
@@ -142,7 +141,6 @@ def error_of(problem: Problem, retry_after: float | None) -> DiscreetError:
     """Return the error of a problem.
 
     Args:
-        problem: of a reply.
         retry_after: seconds to wait by its header Retry-After, or None.
     """
     error = _error(problem, retry_after)

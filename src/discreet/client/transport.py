@@ -35,7 +35,6 @@ class Transport:
     """Sends requests to a service.
 
     Args:
-        url: of the service.
         key: sent with every request, and never shown.
         timeout: seconds for a request with all attempts and pauses.
         retries: failed attempts of a request after which it fails.
@@ -216,7 +215,6 @@ def pause_before_next(attempt: Attempt, failures: int, waits: int, retries: int,
 
     Args:
         attempt: how the last one ended.
-        failures: attempts that failed so far.
         waits: attempts that the service asked to wait.
         retries: failures after which the client gives up.
         chance: a random number from 0 to 1, so that clients that failed together do not retry together.
@@ -267,7 +265,6 @@ class Request:
     """A request, the same in every attempt.
 
     Args:
-        method: of HTTP.
         path: below the URL of the service, such as "/v1/query".
         body: JSON, or None.
         headers: in addition to those of every request.
@@ -283,12 +280,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A complete reply.
-
-    Args:
-        status: of HTTP.
-        headers: their names in lower case.
-    """
+    """A complete reply."""
 
     status: int
     headers: Mapping[str, str]

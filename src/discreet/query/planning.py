@@ -71,7 +71,7 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
     return replace(query, user=user, items=items, where=where, domain=domain)
 
 
-def resolve(  # noqa: D417 - the others are as in `Query`
+def resolve(
     select: Select,
     dataset: Dataset,
     *,

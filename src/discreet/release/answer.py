@@ -89,8 +89,6 @@ def answer(
     """Answer *plan* from the table of *engine*, and charge *budget*.
 
     Args:
-        plan: from `discreet.query.planning.make_plan`.
-        engine: the table.
         budget: shared with other queries, or None if the plan's own guarantee is all that is promised.
         bits: source of randomness.
         computational: True if *bits* are keyed, so that the guarantee rests on cryptography.

@@ -122,9 +122,7 @@ class DerivedKeys:
         """Return the name of the answer to *plan*: 32 bytes that only equal queries about equal data share.
 
         Args:
-            plan: how it is answered.
             table: a name of the table, see `Warehouse.context`.
-            data_version: of its data, likewise.
         """
         return _derived(self._names, ("version", release_context(plan, table, data_version)))
 
@@ -132,9 +130,7 @@ class DerivedKeys:
         """Return the name of an answer about data without a version, which only the same request gets again.
 
         Args:
-            account: that is charged.
             key: its idempotency key, or random text.
-            digest: of the request.
         """
         return _derived(self._names, ("once", account, key, digest))
 
@@ -155,8 +151,6 @@ def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) 
     """Return a keyed digest of what an engine returned for *request*, which reveals nothing and changes with any of it.
 
     Args:
-        head: what it returned.
-        request: what was requested.
         seed: which random groups of users were kept.
         key: of the table and the version of its data.
     """

@@ -26,12 +26,10 @@ class Bars:
     """What is plotted: n bars, the first on top.
 
     Args:
-        labels: n texts.
         values: lengths, shape (n,).
         low: lower ends of the intervals, shape (n,).
         high: upper ends, shape (n,).
         title: above the plot.
-        axis_label: what the values are.
     """
 
     labels: Sequence[str]
@@ -48,7 +46,6 @@ def plot_bars(bars: Bars, path: str | Path | None, most: int) -> Any:  # noqa: A
     Args:
         bars: at most *most*.
         path: its ending chooses the format (png, svg, pdf).
-        most: how many bars were asked for.
 
     Raises:
         InputError: too many bars, matplotlib is missing, or *path* cannot be written.

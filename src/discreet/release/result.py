@@ -198,14 +198,10 @@ class Release:
         std_errors: standard deviation of the noise in each count, shape (m,), or None.
         low: lower ends of 95 % intervals, shape (m,), or None. At least 95 % of the released true counts lie within
             their interval, on average.
-        high: upper ends, likewise.
         ordered: True if the order is a ranking; False for a set.
         complete: True if all that was asked for was returned: k items, or the whole domain. Always False for as many
             counts as possible over an unknown domain, where it cannot be known.
-        mechanism: by name.
-        guarantee: what is guaranteed, whatever was returned.
         charged: what it cost: less than the guarantee allows where less was returned (pay what you get).
-        query: what was asked.
         seconds: how long it took, if it was measured.
         measured: sums or averages in units of the column's last digit, or None if only counts were asked for.
         chosen: the mechanism that auto took, by name, or None.

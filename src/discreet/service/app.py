@@ -63,15 +63,9 @@ class Service:
     """An open service.
 
     Args:
-        app: answers requests.
-        maintenance: to be run beside it.
         peers: other data centres, to be synchronized with beside it; None if there are none.
-        manager: of the budgets.
-        warehouse: all datasets and their engines.
         authenticator: knows callers by their keys and tokens.
         grants: what accounts may query.
-        log: where events go.
-        metrics: count events.
     """
 
     app: Starlette
@@ -96,9 +90,6 @@ def open_service(
     """Open a service until the context ends.
 
     Args:
-        settings: that it runs with.
-        environment: the variables that hold secrets.
-        stream: where the log is written.
         runtime: its clock, ids and randomness.
         tracer: where spans go, instead of where the settings say.
 
@@ -179,10 +170,6 @@ def create_app(routes: list[Route], runtime: Runtime, tracer: Tracer, log: Log, 
     """Return the ASGI application of *routes*, with the middleware around them.
 
     Args:
-        routes: of the application.
-        runtime: its clock and ids.
-        tracer: where spans go.
-        log: where events go.
         grid_ms: durations are logged as multiples of so many milliseconds.
     """
     middleware = Middleware(

@@ -39,12 +39,7 @@ class Bounds:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection of a client.
-
-    Args:
-        bounds: of it, and of all connections.
-        uvicorn: as `HttpToolsProtocol` takes it.
-    """
+    """A connection of a client."""
 
     def __init__(self, *, bounds: Bounds, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)

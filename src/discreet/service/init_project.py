@@ -57,7 +57,6 @@ class Project:
     """A new project.
 
     Args:
-        settings: the file to serve with.
         keys: the first key of each role, to be shown once.
         question: a SELECT that the analyst may ask; None if the catalog is not ours.
     """
@@ -84,8 +83,6 @@ def found(
         catalog: of analysts' data; None for one with data that is made up.
         store: where budgets are to be kept: an SQLite file that is made in *folder*, or an empty PostgreSQL database.
         force: True to put files aside that are there already.
-        environment: the variables in which secrets are.
-        clock: the time.
         random: gives random bytes that nobody else knows.
 
     Raises:

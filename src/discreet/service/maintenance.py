@@ -34,8 +34,6 @@ class MaintenanceStatus:
     """When maintenance last succeeded, in seconds that only rise; None if it never did.
 
     Args:
-        done: all of it.
-        checkpoint: writing a checkpoint.
         clocks_agree: False if the clock of the store was far from the service's when they were last compared.
     """
 
@@ -49,7 +47,6 @@ class TimedCheckpointer(Checkpointer):
     """A checkpointer that notes when it last wrote a checkpoint.
 
     Args:
-        status: where it notes that.
         monotonic: seconds that only rise.
     """
 
@@ -65,13 +62,8 @@ class Maintenance:
     """End expired reservations, write checkpoints, compare clocks, and store when keys were last used.
 
     Args:
-        manager: of the budgets.
         keys: store when they were last used.
-        metrics: get the length of the ledger.
-        log: gets failures.
-        clock: the time.
         monotonic: seconds that only rise.
-        status: of the maintenance.
         witnessed: True if the manager has a checkpointer, which notes its successes in *status*.
     """
 
@@ -155,7 +147,6 @@ def repeating(work: Callable[[], None], seconds: float, name: str) -> Iterator[N
     Args:
         work: must not raise, for that would end the thread.
         seconds: between two calls.
-        name: of the thread.
     """
     stop = threading.Event()
 

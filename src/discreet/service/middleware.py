@@ -36,13 +36,10 @@ class RequestContext:
     Args:
         request_id: ours, unique for ever.
         began: when it arrived, in seconds that only rise.
-        client: the address that it came from.
         actor: who sent it, once that is known.
-        account: of the caller, likewise.
         problem: the kind of problem that was answered.
         status: that was answered; 0 before.
         release: the id of an answer from the cache.
-        mechanism: of such an answer.
     """
 
     request_id: str
@@ -66,11 +63,8 @@ class RequestMiddleware:
     """Give each request an id, a span and a log line, and answer its problem if it has one.
 
     Args:
-        app: answers requests.
         new_id: makes ids for requests.
         monotonic: seconds that only rise.
-        tracer: where spans go.
-        log: where events go.
         grid_ms: durations are logged as multiples of so many milliseconds.
     """
 

@@ -189,12 +189,10 @@ class Peers:
     """The other data centres.
 
     Args:
-        name: of this data centre.
         store: its own.
         urls: of the others, by name.
         keys: that they know each other by.
         client: reaches them; closed at the end.
-        log: where moves are told.
     """
 
     def __init__(
@@ -380,10 +378,7 @@ def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str,
     """Return the other data centres.
 
     Args:
-        centre: what the settings say of them.
-        store: of this data centre.
         environment: the variables in which their key may be.
-        log: where moves are told.
 
     Raises:
         InputError: their key or their certificates are not there, or the store is that of another data centre.
@@ -414,12 +409,7 @@ PATIENCE_MOST = 64
 
 @dataclass(slots=True)
 class Round:
-    """The requests of a round, which goes to one data centre after the other.
-
-    Args:
-        asks: by account.
-        gained: accounts that got something.
-    """
+    """The requests of a round, which goes to one data centre after the other."""
 
     asks: dict[str, Ask]
     gained: set[str] = field(default_factory=set)
@@ -443,11 +433,7 @@ class _Patience:
 
 
 class Asks:
-    """Decide which accounts request shares, and how much.
-
-    Args:
-        store: of this data centre.
-    """
+    """Decide which accounts request shares, and how much."""
 
     def __init__(self, store: BudgetStore) -> None:
         self._store, self._lock = store, threading.Lock()

@@ -64,11 +64,7 @@ class Unauthorized(DiscreetError):
 
 
 class Forbidden(DiscreetError):
-    """The caller does not have the role that an operation needs.
-
-    Attributes:
-        role: that it needs.
-    """
+    """The caller does not have the role that an operation needs."""
 
     def __init__(self, role: str) -> None:
         self.role = role
@@ -137,7 +133,6 @@ class BudgetShort(DiscreetError):
     """A budget cannot pay the worst case of a query.
 
     Attributes:
-        refusal: of the account that falls short.
         fits: the most that would still fit, or None.
     """
 
@@ -147,11 +142,7 @@ class BudgetShort(DiscreetError):
 
 
 class RunFailed(DiscreetError):
-    """A query failed after the data was queried; its cause is chained. What is forfeited pays for the same again.
-
-    Attributes:
-        reservation: that was forfeited.
-    """
+    """A query failed after the data was queried; its cause is chained. What is forfeited pays for the same again."""
 
     def __init__(self, reservation: str) -> None:
         self.reservation = reservation
@@ -170,10 +161,8 @@ class ProblemAnswer:
     """The parts of a problem response.
 
     Args:
-        slug: of the kind of problem.
         detail: one sentence for people.
         more: other fields of the problem.
-        headers: that go with it.
     """
 
     slug: Slug

@@ -49,8 +49,6 @@ class PlannedQuery:
     """A plan, and the state of the data that it will read.
 
     Args:
-        plan: of the query.
-        dataset: its name in the catalog.
         table: its name as keys are derived from it, see `Warehouse.context`.
         data_version: of its data, or None if nothing identifies its state.
         release_key: names the answer; None without a version, when only the same request has the same answer.
@@ -67,12 +65,7 @@ class Queries:
     """Plans and answers queries at the expense of accounts. Usable from several threads.
 
     Args:
-        manager: of the accounts.
-        warehouse: all datasets.
-        settings: of the service.
         keys: name answers and draw their noise.
-        log: where events go.
-        tracer: where spans go.
         random: returns so many random bytes.
         refused: called with every refusal for want of budget.
     """
@@ -97,9 +90,7 @@ class Queries:
 
         Args:
             question: as it was sent.
-            account: that asks.
             catalog: what the account may query. Errors name nothing else.
-            request_id: of the request.
 
         Raises:
             Malformed: the question is outside the grammar.
@@ -132,11 +123,7 @@ class Queries:
         """Answer *planned* at the expense of *account*; only the bytes that are returned may leave.
 
         Args:
-            account: that is charged.
-            planned: from `plan`.
-            request_id: of the request.
             key: its idempotency key, or None.
-            digest: of its body.
             disconnected: True once the client no longer waits.
 
         Raises:
@@ -230,9 +217,7 @@ def planning_options(question: Question, k: int | None, defaults: Defaults, limi
 
     Args:
         question: as it was sent.
-        k: of its LIMIT.
         defaults: prices of questions without one.
-        limits: of the service.
 
     Raises:
         InputError: something is above a limit.
@@ -264,7 +249,6 @@ def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
     """Return the largest epsilon, k or information whose worst case is within *left*, all else equal.
 
     Args:
-        plan: what was too much.
         left: the least that is left on the path.
     """
 

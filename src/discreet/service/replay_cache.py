@@ -29,8 +29,6 @@ class _Entry:
     """What is kept of a request.
 
     Args:
-        catalog: as its account saw it.
-        planned: the plan.
         minute: in which the version was last compared with the clock; schedules know nothing shorter.
         answers: that left, in the forms that were wanted.
     """
@@ -50,7 +48,6 @@ class ReplayCache:
 
     Args:
         clock: the time with its zone.
-        bytes_most: of all entries.
     """
 
     def __init__(self, clock: Callable[[], datetime], bytes_most: int = 64 * 2**20) -> None:
@@ -63,8 +60,6 @@ class ReplayCache:
         """Return the plan of a request, if it still is one.
 
         Args:
-            account: of the request.
-            body: of the request.
             catalog: what the account may query now.
         """
         with self._lock:

@@ -55,7 +55,6 @@ def read_secret(path: Path, what: str) -> bytes:
     """Return the bytes of a file that only its owner and its group may read.
 
     Args:
-        path: of the file.
         what: the file holds, for messages.
 
     Raises:

@@ -93,10 +93,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
     """Return what a query could cost, and whether that fits.
 
     Args:
-        plan: how it would be answered.
-        dataset: its name in the catalog.
         version: of its data now; with one, noise is keyed.
-        path: the asking account and its parents.
         paid: True if the asking account has paid for the answer.
     """
     worst, expected, units = plan.worst_cost, plan.expectation, path[0].balance.account.units
@@ -128,7 +125,6 @@ def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | N
     """Return the description of a dataset for its analysts.
 
     Args:
-        name: in the catalog.
         dataset: without the columns that the asker may not see.
         limits: of the service, which hold beside the dataset's own.
         version: of its data now, or None.
@@ -361,11 +357,7 @@ def account_summary(account: model.Account) -> AccountSummary:
 
 
 def account_detail(path: Sequence[Report]) -> AccountDetail:
-    """Return an account with its whole balance.
-
-    Args:
-        path: the account and its parents.
-    """
+    """Return an account with its whole balance."""
     balance = path[0].balance
     return AccountDetail(
         **budget_report(path[0], path[1:]).model_dump(),

@@ -42,8 +42,6 @@ def serve(
     """Serve until SIGTERM or SIGINT: then accept no more requests, and finish those under way.
 
     Args:
-        settings: to run with.
-        environment: the variables that hold secrets.
         announce: called with the URL once connections are accepted.
         listener: an open socket, instead of the address in the settings.
 
@@ -152,8 +150,6 @@ def serve_many(
     Args:
         path: of the settings file, which each process reads.
         overrides: settings that replace those of the file.
-        settings: as this process read them.
-        environment: the variables that hold secrets.
         announce: called with the URL.
 
     Raises:

@@ -360,7 +360,6 @@ class SettingsError(InputError):
     """A settings file that cannot be used.
 
     Attributes:
-        path: the file.
         mistakes: each with its place in the file; at least one.
     """
 

@@ -32,7 +32,6 @@ def question_of(query: Query, dataset: str) -> dict[str, Any]:
 
     Args:
         query: as planned: with the catalog's own names, and its filter in the one form.
-        dataset: its name in the catalog.
     """
     if query.average and query.summed is not None:
         measure = Measure("average", query.summed.column)
@@ -57,9 +56,6 @@ def encode(
 
     Args:
         release: the release; how long it took is left out.
-        id: of the release.
-        dataset: its name in the catalog.
-        question: from `question_of`.
         data_version: of its data, or None.
     """
     told, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
@@ -264,7 +260,6 @@ def to_column(values: Sequence[Any], name: str) -> pa.Array:
 
     Args:
         values: None where missing.
-        name: of the type.
     """
     type_ = type_named(name)
     if pa.types.is_decimal(type_):

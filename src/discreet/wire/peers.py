@@ -134,7 +134,6 @@ class Requests(_Message):
 
     Args:
         centre: its name, for people.
-        store: the id of its store.
         asks: what it is short of; none just to say that it is there.
     """
 
@@ -155,7 +154,6 @@ class Transfers(_Message):
 
     Args:
         centre: its name, for people.
-        store: the id of its store.
         transfers: to the other one.
         receipts: of transfers from the other one.
     """

@@ -47,13 +47,7 @@ Slug: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of problem.
-
-    Args:
-        status: of HTTP.
-        title: in words, the same every time.
-        charged: what is charged.
-    """
+    """A kind of problem."""
 
     status: int
     title: str
@@ -152,9 +146,7 @@ def problem(slug: Slug, detail: str, request_id: str, **more: object) -> Problem
     """Return a problem of a kind.
 
     Args:
-        slug: of the kind.
         detail: one sentence.
-        request_id: of the request.
         **more: other fields of `Problem`.
     """
     kind = KINDS[slug]

@@ -74,7 +74,6 @@ class PostgresConnection:
     """A `transaction.Connection` of PostgreSQL's.
 
     Args:
-        db: the connection.
         pipeline: that a transaction is in; None for reading. Every round trip ends with a Sync and nothing after it:
             the server takes its locks from a process that hangs (`idle_in_transaction_session_timeout`) only if the
             last message that it got was a Sync.

@@ -54,8 +54,6 @@ def balance(db: Connection, account: str, seen_us: int, guard_us: int) -> Balanc
     """Return the balance as the next transaction would find it.
 
     Args:
-        db: a connection.
-        account: its name.
         seen_us: the latest time that this process has seen.
         guard_us: how far the clock may run ahead of the last time seen.
     """

@@ -114,8 +114,6 @@ class AccountRow:
     """An account as a transaction reads and changes it.
 
     Args:
-        id: its name.
-        settings: as text.
         bucket: number of the open bucket.
         end_us: when the open bucket ends.
         tally: what the open bucket holds.
@@ -236,7 +234,6 @@ class KeyRow:
     Args:
         digest: of the request that came with it.
         reservation: under way with it, or None.
-        lease_until_us: of that reservation.
         answered: the release that it came with last, if that is not the claim's and the account has paid for it.
     """
 

@@ -185,7 +185,6 @@ class SQLiteConnection:
     """A `transaction.Connection` of SQLite's.
 
     Args:
-        db: the connection.
         step: called after each write with the name of its table, for fault tests.
     """
 
@@ -359,10 +358,6 @@ def check_library(version: str) -> None:
 
 def check_disk(path: Path, mounts: Iterable[str] | None = None) -> None:
     """Raise if *path* is on a network file system, whose locks and flushes cannot be relied on.
-
-    Args:
-        path: of the database.
-        mounts: lines of /proc/self/mounts.
 
     Raises:
         StoreUnavailable: it is.

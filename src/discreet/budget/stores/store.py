@@ -76,7 +76,6 @@ class BudgetStore(ABC):
         """Run *work* in a transaction and return what it returns, once that is durable.
 
         Args:
-            work: what to do.
             repeat: True if it may be done again when it is not known whether it was committed.
         """
 
@@ -284,7 +283,6 @@ class BudgetStore(ABC):
             kind: of record, up to 200 printable characters without white space.
             name: unique among its kind, up to 2,000 characters that print, or tabs.
             text: canonical JSON (`ledger.canonical`), up to 1,000,000 characters; None removes the record.
-            action: who and why.
 
         Raises:
             InputError: a value outside its range.
@@ -343,7 +341,6 @@ class BudgetStore(ABC):
         """Return what the account paid for, newest first.
 
         Args:
-            account: its name.
             before: the number of the last one of the page before; None for the first page.
             most: at most so many, from 1 to 1,000.
 

@@ -50,11 +50,6 @@ class ShareStore:
     def give(self, peer: str, ask: Ask, need: Amount = NOTHING) -> Transfer | None:
         """Give *peer* a part of the share of the account that it asks for, if `escrow.gift` says so.
 
-        Args:
-            peer: id of its store.
-            ask: what it says of itself.
-            need: of this data centre, see `escrow.gift`.
-
         Returns:
             the transfer that is pending now, new or older; None if there is none.
 
@@ -68,8 +63,6 @@ class ShareStore:
         """Tell *peer* of an account that was made here: its first share, or later only its settings.
 
         Args:
-            peer: id of its store.
-            account: made here.
             centres: how many data centres there are, including this one.
 
         Returns:

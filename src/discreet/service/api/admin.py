@@ -51,11 +51,7 @@ class AdminAPI:
     """The operations of officers and admins. Every change is written to the ledger with its author and reason.
 
     Args:
-        manager: of the budgets.
         records: the cache of grants, invalidated by changes.
-        keys: creates, rotates and revokes API keys.
-        catalog: all datasets.
-        settings: of the service.
         log: gets an event for every change.
     """
 

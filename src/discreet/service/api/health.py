@@ -30,8 +30,6 @@ class HealthAPI:
     """Liveness and readiness.
 
     Args:
-        catalog: all datasets.
-        store: of the budgets.
         maintenance: with the times of its last successes.
         peers: other data centres, or None.
     """

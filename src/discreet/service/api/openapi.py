@@ -26,11 +26,7 @@ _TAGS = {"analyst": "queries", "officer": "administration", "admin": "administra
 
 
 class OpenAPI:
-    """Serves the OpenAPI document.
-
-    Args:
-        operations: of the API.
-    """
+    """Serves the OpenAPI document."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._document = json.dumps(openapi_document(operations)).encode()

@@ -52,7 +52,6 @@ class Parameter:
     """A parameter of an operation, read by the schema that documents it.
 
     Args:
-        name: of the parameter.
         location: "path", "query" or "header".
         schema: a JSON schema of type integer (minimum, maximum, default) or string (minLength, maxLength, pattern).
         description: for the OpenAPI document.
@@ -171,17 +170,12 @@ def operation(
     It returns a model, None (answered with 204) or a complete response.
 
     Args:
-        method: of HTTP.
         path: with parameters in braces; ":path" lets one contain slashes.
         role: that the caller needs; None for an operation without authentication.
         body: the model of the JSON body, which the handler gets as its second argument.
         raw: True to give the handler the body's bytes instead.
-        answer: the model of the response.
         contents: schemas of the response by media type, where it is no JSON of a model.
-        status: of a success.
-        parameters: all that are allowed.
         problems: kinds that can be answered beside those that follow from the other arguments.
-        headers: of the response, with descriptions.
         other_answers: models of responses with other statuses that are no problems.
     """
 
@@ -246,12 +240,7 @@ def operations_of(handlers: object) -> list[tuple[Operation, Callable[..., Any]]
 
 
 def routes_of(gate: Gate, *handlers: object) -> list[Route]:
-    """Return the routes of all operations of *handlers*, one for each path, in the order of their declaration.
-
-    Args:
-        gate: authorizes requests.
-        handlers: objects with methods decorated by `operation`.
-    """
+    """Return the routes of all operations of *handlers*, one for each path, in the order of their declaration."""
     by_path: dict[str, dict[str, ASGIApp]] = {}
     for each in handlers:
         for declared, handler in operations_of(each):

@@ -81,13 +81,7 @@ class QueryAPI:
     """Handlers of the analysts' routes.
 
     Args:
-        gate: authenticates and limits requests.
-        queries: answers them.
-        cache: of plans and answers.
-        manager: of the accounts.
         grants: what accounts may query.
-        warehouse: all datasets.
-        settings: of the service.
         monotonic: seconds that only rise.
         pause: waits so many seconds.
     """

@@ -137,8 +137,6 @@ class Authenticator:
     """Identify callers by the header Authorization. Usable from several threads.
 
     Args:
-        records: the keys.
-        clock: the time.
         issuer: of tokens that are accepted beside API keys, or None.
     """
 
@@ -239,10 +237,7 @@ class ApiKeys:
     """Create, rotate, revoke and list API keys.
 
     Args:
-        store: of the records.
-        records: their cache, invalidated by changes.
         authenticator: knows when keys were last used in this process.
-        clock: the time.
         random: returns random bytes for keys.
     """
 

@@ -47,7 +47,6 @@ class Identity:
     Args:
         actor: the name in the ledger: "key:" and the key's id, or "oidc:" and the token's subject.
         account: that queries are charged to; None for callers that are no analysts.
-        roles: of the caller.
         key_id: of the API key; None for a token.
     """
 
@@ -119,9 +118,6 @@ class ConcurrencyLimit:
 
     Args:
         most: of all accounts together, at least 1.
-
-    Attributes:
-        threads: limits the threads that run queries.
     """
 
     def __init__(self, most: int) -> None:
@@ -153,13 +149,8 @@ class Gate:
 
     Args:
         authenticator: knows callers by their keys and tokens.
-        settings: of the service: its limits.
         monotonic: seconds that only rise.
         log: gets an event for every request that is denied.
-
-    Attributes:
-        slots: limit the queries under way.
-        body_most_bytes: of a request.
     """
 
     def __init__(
@@ -206,9 +197,7 @@ async def run_while_connected(
     """Return what *work* returns, which runs in a thread and can find out that the client has disconnected.
 
     Args:
-        request: whose body was read.
         work: gets a function that returns True once the connection is closed.
-        threads: limits the threads.
     """
     gone = threading.Event()
     failed: list[Exception] = []
@@ -235,7 +224,6 @@ async def read_json(request: Request, most: int) -> bytes:
     """Return the body of a request whose content type is JSON.
 
     Args:
-        request: whose body was not read.
         most: bytes; a longer body is refused before it is read to the end.
 
     Raises:

@@ -32,8 +32,6 @@ class Snapshot:
 
     Args:
         version: of the records; it changes with every change of a record.
-        keys: texts of API keys, by id.
-        grants: texts of grants, by name.
     """
 
     version: int
@@ -42,12 +40,7 @@ class Snapshot:
 
 
 class RecordCache:
-    """The records, read again after a change. Usable from several threads.
-
-    Args:
-        store: of the records.
-        clock: the time.
-    """
+    """The records, read again after a change. Usable from several threads."""
 
     def __init__(self, store: BudgetStore, clock: Callable[[], datetime]) -> None:
         self._store, self._clock = store, clock
@@ -116,11 +109,6 @@ class Grants:
     """The catalog as each account may query it. Usable from several threads.
 
     An account has the grants of its parents too: a grant to an organisation is one to all its analysts.
-
-    Args:
-        catalog: all datasets.
-        records: the grants.
-        store: of the accounts.
     """
 
     def __init__(self, catalog: Catalog, records: RecordCache, store: BudgetStore) -> None:

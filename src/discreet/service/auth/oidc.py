@@ -72,9 +72,6 @@ class Issuer:
 
     Args:
         settings: who it is, and what its claims mean.
-        client: asks it.
-        clock: the time.
-        log: is told when it was asked.
     """
 
     def __init__(self, settings: Oidc, client: httpx.Client, clock: Callable[[], datetime], log: Log) -> None:

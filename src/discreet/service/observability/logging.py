@@ -48,13 +48,11 @@ class Requested:
     Args:
         request_id: of the request, made by the service.
         route: the method and the path template, such as "GET /v1/datasets/{name}"; "other" if there is none.
-        status: of HTTP.
         milliseconds: how long it took, rounded up by `on_grid`: what is finer depends on data.
         actor: who sent it, or None if that is unknown.
         account: of the actor, or None.
         problem: the kind of problem that was answered, or None.
         release: the id of an answer from the cache; others are in `Released`.
-        mechanism: of such an answer.
         client: the address that it came from, as far as trusted proxies tell.
     """
 
@@ -76,7 +74,6 @@ class Released:
 
     Args:
         rho: what the account was charged this time.
-        delta: likewise.
         source: "engine" if it was computed now; "store" or "memory" if it was there already.
         reservation: that paid for it, or None.
     """
@@ -99,7 +96,6 @@ class Refused:
     Args:
         short: the account on the path that fell short, or is suspended.
         rho: that it would have needed; 0 for a suspension.
-        delta: likewise.
     """
 
     request_id: str
@@ -127,7 +123,6 @@ class Denied:
 
     Args:
         key_id: of a known key, such as one that expired; never what an unknown client sent.
-        client: as in `Requested`.
     """
 
     request_id: str
@@ -179,8 +174,6 @@ class LibraryLogged:
     Args:
         source: the name of the logger, or "warnings".
         place: file and line, such as "server.py:84".
-        error: as in `Failed`, or None.
-        frames: as in `Failed`.
     """
 
     source: str
@@ -202,7 +195,6 @@ class ShareMoved:
     """A share of a budget was sent to another data centre, or received from it.
 
     Args:
-        transfer: its name.
         peer: the other data centre, as in the settings.
     """
 
@@ -338,7 +330,6 @@ class StructuredLog:
     A line that cannot be written is lost without an error: what must not be lost is in the ledger.
 
     Args:
-        stream: that lines are written to.
         form: "json" or "console".
         clock: the time, with its zone.
     """

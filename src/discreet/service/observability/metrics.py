@@ -121,11 +121,7 @@ class Metrics:
         self._counters["charged_delta"].inc(event.delta)
 
     def maintained(self, ledger_lines: int) -> None:
-        """Record that maintenance succeeded just now.
-
-        Args:
-            ledger_lines: how long the ledger is.
-        """
+        """Record that maintenance succeeded just now."""
         self._upkeep = self._clock()
         self._ledger.set(ledger_lines)
 

@@ -36,12 +36,7 @@ class SpanAttributes:
     """What a span may contain.
 
     Args:
-        request_id: of the request.
         route: the method and the template of the path.
-        account: who asks.
-        dataset: its name in the catalog.
-        mechanism: by name.
-        reservation: its name.
     """
 
     request_id: str
@@ -60,7 +55,6 @@ class Tracer(Protocol):
 
         Args:
             step: what is done.
-            facts: about it.
             parent: the request's header `traceparent`, for the outermost span.
         """
         ...
@@ -81,11 +75,7 @@ class NullTracer:
 
 
 class OpenTelemetryTracer:
-    """Send spans to OpenTelemetry, through a provider of its own.
-
-    Args:
-        processor: what becomes of spans that ended.
-    """
+    """Send spans to OpenTelemetry, through a provider of its own."""
 
     def __init__(self, processor: SpanProcessor) -> None:
         from opentelemetry.sdk.resources import Resource
