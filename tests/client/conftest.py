@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from discreet.client import Client
-from discreet.client.transport import Runtime
+from discreet.client.retries import Runtime
 
 from .scripted import Scripted, World
 

@@ -19,7 +19,7 @@ import pytest
 
 import discreet
 from discreet.client import BudgetShort, Busy, Client, NotFound, ServiceError, Suspended, Unauthorized
-from discreet.client.transport import Runtime
+from discreet.client.retries import Runtime
 from discreet.errors import EngineError, EngineUnreachable, InputError, SQLError
 from discreet.values import Cost, float_above
 from discreet.wire.document import decode, encode, question_of

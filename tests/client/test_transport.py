@@ -14,7 +14,7 @@ import pytest
 from discreet import __version__
 from discreet.client import Client, ServiceError
 from discreet.client.errors import Busy
-from discreet.client.transport import Runtime
+from discreet.client.retries import Runtime
 from discreet.errors import EngineError, InputError
 
 from .conftest import KEY

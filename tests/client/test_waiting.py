@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from discreet.client.transport import LONGEST_SECONDS, Attempt, pause_before_next, read_retry_after
+from discreet.client.retries import LONGEST_SECONDS, Attempt, pause_before_next, read_retry_after
 from discreet.wire.problems import KINDS
 
 AGAIN = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavailable"}

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from discreet.client.errors import ServiceError
-from discreet.client.transport import Request, Runtime
+from discreet.client.retries import Request, Runtime
 from discreet.errors import InputError
 from discreet.query.query import Select
 from discreet.query.query_json import as_dict
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from discreet.client.transport import Reply
+    from discreet.client.retries import Reply
     from discreet.mechanisms import NoiseName
     from discreet.query.query import MechanismChoice
     from discreet.release import Release

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import email.utils
 import ipaddress
 import re
-import secrets
 import ssl
 import sys
-import time
 import warnings
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import httpx
 
 from discreet._version import __version__
-from discreet.client.errors import ServiceError, error_of, read_problem
+from discreet.client.errors import ServiceError, error_of
+from discreet.client.retries import NoReply, Reply, pause_before_next
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from discreet.wire.problems import Problem
+    from discreet.client.retries import Request, Runtime
 
 
 USER_AGENT = f"discreet/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
@@ -168,154 +163,3 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-FIRST_SECONDS = 0.25
-"""The pause after the first failure; each one more is twice as long."""
-
-LONGEST_SECONDS = 30.0
-"""The longest pause that the client chooses by itself."""
-
-_TRANSIENT = frozenset({502, 503, 504})
-_FREE = frozenset({"engine-unavailable", "store-unavailable"})
-"""Problems with such a status that cost nothing, because no data was read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """How one attempt ended.
-
-    Args:
-        status: of HTTP, or None without a complete reply.
-        problem: the slug of the problem in the reply, or None.
-        retry_after: seconds to wait by the header Retry-After, or None.
-        final: True if no reply came and a retry cannot help.
-    """
-
-    status: int | None
-    problem: str | None = None
-    retry_after: float | None = None
-    final: bool = False
-
-    @property
-    def waits(self) -> bool:
-        """True if nothing failed and the service asks the client to wait."""
-        return self.status == 429 or (self.status == 409 and self.problem == "in-flight")
-
-    @property
-    def failed(self) -> bool:
-        """True if the attempt failed and a retry may succeed."""
-        if self.status is None:
-            return not self.final
-        return self.status in _TRANSIENT and (self.problem is None or self.problem in _FREE)
-
-
-def pause_before_next(attempt: Attempt, failures: int, waits: int, retries: int, chance: float) -> float | None:
-    """Return the seconds to wait before the next attempt, or None if there is none.
-
-    Args:
-        attempt: how the last one ended.
-        waits: attempts that the service asked to wait.
-        retries: failures after which the client gives up.
-        chance: a random number from 0 to 1, so that clients that failed together do not retry together.
-    """
-    if not attempt.waits and not (attempt.failed and failures <= retries):
-        return None
-    doublings = (waits if attempt.waits else failures) - 1
-    own = min(FIRST_SECONDS * 2.0 ** min(doublings, 20), LONGEST_SECONDS)
-    if attempt.retry_after is None:
-        return own * (0.5 + chance / 2)
-    return attempt.retry_after + min(own, 1.0) * chance  # never earlier than requested
-
-
-def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of the header Retry-After, or None if it is absent or malformed.
-
-    A date is compared with the date of the reply itself, so that the clocks need not agree.
-    """
-    value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit() and len(value) <= 9:
-        return float(value)
-    try:
-        then, now = (email.utils.parsedate_to_datetime(text) for text in (value, headers.get("date", "")))
-        return max((then - now).total_seconds(), 0.0)
-    except (ValueError, TypeError):
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """Clock, sleep and randomness of a client.
-
-    Args:
-        clock: monotonic, in seconds.
-        sleep: waits so many seconds.
-        chance: returns a random number from 0 to 1.
-        ids: returns a new idempotency key, unique for ever.
-    """
-
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    chance: Callable[[], float] = secrets.SystemRandom().random
-    ids: Callable[[], str] = lambda: secrets.token_hex(16)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request, the same in every attempt.
-
-    Args:
-        path: below the URL of the service, such as "/v1/query".
-        body: JSON, or None.
-        headers: in addition to those of every request.
-        parameters: of the URL.
-    """
-
-    method: str
-    path: str
-    body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    parameters: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A complete reply."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def problem(self) -> Problem | None:
-        """The problem that it holds, or None."""
-        return None if self.status == 200 else read_problem(self.headers, self.body)
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds to wait by the header Retry-After, or None."""
-        return read_retry_after(self.headers)
-
-    @property
-    def attempt(self) -> Attempt:
-        """What decides about a retry."""
-        problem = self.problem
-        return Attempt(self.status, None if problem is None else problem.slug, self.retry_after)
-
-
-@dataclass(frozen=True, slots=True)
-class NoReply:
-    """No complete reply.
-
-    Args:
-        reason: one sentence.
-        final: True if a retry cannot help.
-    """
-
-    reason: str
-    final: bool
-
-    @property
-    def attempt(self) -> Attempt:
-        """What decides about a retry."""
-        return Attempt(None, final=self.final)
