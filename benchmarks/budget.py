@@ -167,7 +167,7 @@ class Ours:
                 self.manager.start(held.id)
                 self.manager.settle(held.id, ACTUAL, RESULT)
             else:
-                self.manager.void(held.id)
+                self.manager.store.void(held.id)
 
 
 def run() -> list[str]:

@@ -18,7 +18,6 @@ from discreet.budget.model import (
     Calendar,
     Fingerprint,
     Forever,
-    Refusal,
     Reservation,
     Sliding,
     Units,
@@ -115,20 +114,19 @@ def test_units_without_calls_are_told_too():
 
 
 def test_a_refusal_says_who_falls_short_and_what_is_left(manager):
-    """For an HTTP 403 that explains itself; `check` says the same and holds nothing."""
-    assert manager.check("ann", _units(3_000, 30)) is None
+    """For an HTTP 403 that explains itself; `Balance.admits` says the same and holds nothing."""
+    assert manager.store.balance("ann").admits(_units(3_000, 30))
     with pytest.raises(BudgetRefused, match="more than account 'ann' has left") as caught:
         manager.reserve("ann", key_of("q"), _units(3_001, 1))
     refusal = caught.value.refusal
     assert isinstance(caught.value, BudgetExceeded)
     assert (refusal.account, refusal.needed) == ("ann", _units(3_001, 1))
     assert refusal.remaining == LINKEDIN.limit
-    assert manager.check("ann", _units(3_001, 1)) == refusal
+    assert not manager.store.balance("ann").admits(_units(3_001, 1))
     set_limit(manager.store, "org", UNIT, Fraction(1, 2), ACT)
-    assert isinstance(manager.check("ann", _units(10, 1)), Refusal)
-    assert manager.check("ann", _units(10, 1)).account == "org"
+    assert not manager.store.balance("org").admits(_units(10, 1))
     set_mode(manager.store, "org", "observe", ACT)
-    assert manager.check("ann", _units(10, 1)) is None
+    assert manager.store.balance("org").admits(_units(10, 1))
     assert manager.get("ann").balance.held == Cost()
 
 
@@ -154,12 +152,12 @@ def test_tending_ends_the_dead(manager):
     """A heartbeat and an expiry; `void`, `forfeit` and `refresh` are passed on."""
     clock = manager.store._clock
     first, second = (manager.reserve("ann", key_of(n), UNIT) for n in "ab")
-    manager.void(first.id)
+    manager.store.void(first.id)
     clock.go(seconds=61)
     assert manager.maintain() == 1
     third = manager.reserve("ann", key_of("c"), UNIT)
     manager.start(third.id)
-    manager.forfeit(third.id)
+    manager.store.forfeit(third.id)
     assert manager.get("ann").balance.forfeited == UNIT
     clock.go(days=1)
     assert manager.store.refresh() == 1
@@ -171,12 +169,11 @@ def test_who_fails_too_often_is_told_until_when_she_is_suspended(manager):
     for n in range(5):
         held = manager.reserve("ann", key_of(f"f{n}"), _units(1, 0))
         manager.start(held.id)
-        manager.forfeit(held.id)
+        manager.store.forfeit(held.id)
     with pytest.raises(Suspended, match="'ann' is suspended") as caught:
         manager.reserve("ann", key_of("q"), _units(1, 0))
     assert (caught.value.account, caught.value.until_us) == ("ann", NOON_US + DAY_US)
     assert manager.get("ann").balance.suspended_until_us == NOON_US + DAY_US
-    assert manager.check("ann", _units(1, 0)) is None  # it asks for amounts only
     manager.store.lift("ann", ACT)
     assert isinstance(manager.reserve("ann", key_of("q"), _units(1, 0)), Reservation)
 
@@ -213,5 +210,5 @@ def test_data_that_changed_is_not_answered(manager):
         else:
             with pytest.raises(DataChanged):
                 manager.settle(held.id, _units(1, 0), b"x", seen)
-            manager.forfeit(held.id)
+            manager.store.forfeit(held.id)
     assert manager.get("ann").balance.forfeited == _units(1, 0)

@@ -107,7 +107,7 @@ class Manager(RuleBasedStateMachine):
             if name is not None:
                 self.manager.start(name)
                 self.open[name][0] = "running"
-                self.manager.forfeit(name)
+                self.manager.store.forfeit(name)
                 self._end(name)
 
     @rule(who=st.sampled_from(["ann", "bob"]))
@@ -161,7 +161,7 @@ class Manager(RuleBasedStateMachine):
                 charge[3] = "used"
             del self.open[name]
         else:
-            (self.manager.void if state == "held" else self.manager.forfeit)(name)
+            (self.manager.store.void if state == "held" else self.manager.store.forfeit)(name)
             self._end(name)
 
     def _end(self, name):

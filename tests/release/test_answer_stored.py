@@ -226,12 +226,12 @@ def test_a_process_that_dies_in_a_run_is_charged_by_its_lease(world, undisturbed
     """I3: nobody is there to forfeit, so the lease does; the retry is paid for."""
 
     def die():
-        world.manager.forfeit = world.manager.void = lambda _: None
+        world.manager.store.forfeit = world.manager.store.void = lambda _: None
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         world.ask(steps=Walked(step, do=die))
-    del world.manager.forfeit, world.manager.void
+    del world.manager.store.forfeit, world.manager.store.void
     assert world.manager.get("ann").balance.held == world.plan().worst_cost
     assert world.lose_leases() == 1
     assert world.manager.get("ann").balance.forfeited == world.plan().worst_cost

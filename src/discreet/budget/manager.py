@@ -5,9 +5,9 @@
     ...                                                          # the engine, the noise
     settled = manager.settle(admission.id, actual, result)       # return settled.release.result, not result
 
-The paper's three calls (Rogers et al. 2021, section 4.2): checkBudget is `check`, updateBudget is `reserve` with
-`settle`, getBudget is `get`. With check, run, update in sequence, concurrent queries pass the check together; here the
-worst case is reserved first, and what was returned is paid for afterwards.
+The paper's three calls (Rogers et al. 2021, section 4.2): checkBudget is `Balance.admits`, updateBudget is `reserve`
+with `settle`, getBudget is `get`. With check, run, update in sequence, concurrent queries pass the check together; here
+the worst case is reserved first, and what was returned is paid for afterwards.
 """
 
 from __future__ import annotations
@@ -70,19 +70,6 @@ class BudgetManager:
             store.recover(owner)
         self._behind = False  # True if the store must not serve, because it is not that of its checkpoints
 
-    def check(self, account: str, worst: Cost) -> Refusal | None:
-        """Return the refusal that a claim would get now, or None; nothing is held, so that it may change at any time.
-
-        A suspension is not considered; see `Balance.suspended_until_us`.
-        """
-        for member in self.store.path(account):
-            balance = self.store.balance(member.id)
-            left = balance.remaining
-            short = (worst.rho > left.rho and worst.rho > 0) or (worst.delta > left.delta and worst.delta > 0)
-            if member.enforced and short:
-                return Refusal(member.id, worst, left, balance.resets_at_us)
-        return None
-
     def reserve(
         self, account: str, release_key: bytes, worst: Cost, key: str | None = None, digest: bytes = b""
     ) -> Reservation | Replay | InFlight:
@@ -135,14 +122,6 @@ class BudgetManager:
         """
         self._check_not_behind()
         return self.store.settle(reservation, actual, result, fingerprint)
-
-    def void(self, reservation: str) -> None:
-        """End a reservation before any data was queried; all that it held is free."""
-        self.store.void(reservation)
-
-    def forfeit(self, reservation: str) -> None:
-        """End a run that failed: its worst case stays charged, and pays for a retry of the same release."""
-        self.store.forfeit(reservation)
 
     def get(self, account: str) -> Report:
         """Return the balance of the account and what is guaranteed."""
@@ -232,9 +211,9 @@ class StoredBudget:
 
     def void(self, hold: Hold) -> None:
         """Free all that was held."""
-        self._manager.void(hold.id)
+        self._manager.store.void(hold.id)
 
     def forfeit(self, hold: Hold) -> None:
         """Charge all that was held; it pays for the same query again."""
         self.forfeited = True  # even if the store fails now: the lease forfeits it then
-        self._manager.forfeit(hold.id)
+        self._manager.store.forfeit(hold.id)

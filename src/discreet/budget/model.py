@@ -307,6 +307,12 @@ class Balance:
         limit, spent = self.account.limit, self.spent
         return Cost(max(limit.rho - spent.rho, Fraction(0)), max(limit.delta - spent.delta, Fraction(0)))
 
+    def admits(self, worst: Cost) -> bool:
+        """Return True if a claim of *worst* would fit now; suspensions and stored releases aside."""
+        left = self.remaining
+        fits = (worst.rho <= left.rho or worst.rho <= 0) and (worst.delta <= left.delta or worst.delta <= 0)
+        return fits or not self.account.enforced
+
 
 class State(Enum):
     """Of a reservation."""

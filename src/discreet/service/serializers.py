@@ -254,10 +254,9 @@ def _privacy(guarantee: Guarantee) -> Privacy:
 def _fit(balance: Balance, worst: Cost, *, paid: bool) -> Fit:
     rest = balance.remaining
     after = Cost(max(rest.rho - worst.rho, Fraction(0)), max(rest.delta - worst.delta, Fraction(0)))
-    short = (worst.rho > rest.rho and worst.rho > 0) or (worst.delta > rest.delta and worst.delta > 0)
     return Fit(
         account=balance.account.id,
-        fits=paid or not (short and balance.account.enforced),
+        fits=paid or balance.admits(worst),
         left=left(rest),
         left_after=left(rest if paid else after),
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING
 
 from discreet._version import __version__
 from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
 from discreet.budget.model import Account
 from discreet.errors import InputError
-from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Parameter, in_path, integer, operation, text
+from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
 from discreet.service.auth.grants import GRANT, columns_in, grant_name, grant_text, named_in
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import AdminChanged
@@ -46,6 +47,13 @@ _ACCOUNTS, _ONE_ACCOUNT = "/v1/admin/accounts", "/v1/admin/accounts/{account:pat
 _GRANTS, _ONE_GRANT = "/v1/admin/grants", "/v1/admin/grants/{account:path}/{dataset}"
 _KEYS = "/v1/admin/keys"
 
+_officer = partial(Operation, role="officer")
+_admin = partial(Operation, role="admin")
+_change_account = partial(
+    _officer, answer=wire.AccountDetail, parameters=(_ACCOUNT, IDEMPOTENCY_KEY), problems=("clock",)
+)
+_make_key = partial(_admin, "POST", answer=wire.MadeKey, status=201)
+
 
 class AdminAPI:
     """The operations of officers and admins. Every change is written to the ledger with its author and reason.
@@ -69,7 +77,7 @@ class AdminAPI:
 
     # ---------------------------------------------------------------------------------------------- accounts
 
-    @operation("GET", _ACCOUNTS, role="officer", answer=wire.AccountPage, parameters=(_AFTER, _LIMIT))
+    @_officer("GET", _ACCOUNTS, answer=wire.AccountPage, parameters=(_AFTER, _LIMIT))
     def accounts(self, call: Call) -> wire.AccountPage:
         """List accounts by name."""
         after, most = call.parameters["after"], call.parameters["limit"]
@@ -77,16 +85,7 @@ class AdminAPI:
         page = [account_summary(account) for account in behind[:most]]
         return wire.AccountPage(accounts=page, next=page[-1].account if len(behind) > most else None)
 
-    @operation(
-        "POST",
-        _ACCOUNTS,
-        role="officer",
-        body=wire.NewAccount,
-        answer=wire.AccountDetail,
-        status=201,
-        parameters=(IDEMPOTENCY_KEY,),
-        problems=("clock",),
-    )
+    @_change_account("POST", _ACCOUNTS, body=wire.NewAccount, status=201, parameters=(IDEMPOTENCY_KEY,))
     def create_account(self, call: Call, asked: wire.NewAccount) -> wire.AccountDetail:
         """Create an account.
 
@@ -97,15 +96,7 @@ class AdminAPI:
         self._store.create(account, call.act(asked.reason))
         return self._changed(call, asked.account)
 
-    @operation(
-        "POST",
-        f"{_ONE_ACCOUNT}/charge",
-        role="officer",
-        body=wire.Payment,
-        answer=wire.AccountDetail,
-        parameters=(_ACCOUNT, IDEMPOTENCY_KEY),
-        problems=("clock",),
-    )
+    @_change_account("POST", f"{_ONE_ACCOUNT}/charge", body=wire.Payment)
     def charge(self, call: Call, asked: wire.Payment) -> wire.AccountDetail:
         """Charge an account by hand.
 
@@ -116,15 +107,7 @@ class AdminAPI:
         self._store.charge(name, Cost(rho, delta), call.act(asked.reason))
         return self._changed(call, name)
 
-    @operation(
-        "POST",
-        f"{_ONE_ACCOUNT}/refund",
-        role="officer",
-        body=wire.Payment,
-        answer=wire.AccountDetail,
-        parameters=(_ACCOUNT, IDEMPOTENCY_KEY),
-        problems=("clock",),
-    )
+    @_change_account("POST", f"{_ONE_ACCOUNT}/refund", body=wire.Payment)
     def refund(self, call: Call, asked: wire.Payment) -> wire.AccountDetail:
         """Give back charges, up to a tenth of the limit in a period.
 
@@ -135,14 +118,7 @@ class AdminAPI:
         self._store.refund(name, Cost.at_most(rho, delta), call.act(asked.reason))
         return self._changed(call, name)
 
-    @operation(
-        "POST",
-        f"{_ONE_ACCOUNT}/lift",
-        role="officer",
-        body=wire.Act,
-        answer=wire.AccountDetail,
-        parameters=(_ACCOUNT, IDEMPOTENCY_KEY),
-    )
+    @_change_account("POST", f"{_ONE_ACCOUNT}/lift", body=wire.Act, problems=())
     def lift(self, call: Call, asked: wire.Act) -> wire.AccountDetail:
         """End the suspension of an account.
 
@@ -151,20 +127,12 @@ class AdminAPI:
         self._store.lift(call.parameters["account"], call.act(asked.reason))
         return self._changed(call, call.parameters["account"])
 
-    @operation("GET", _ONE_ACCOUNT, role="officer", answer=wire.AccountDetail, parameters=(_ACCOUNT,))
+    @_officer("GET", _ONE_ACCOUNT, answer=wire.AccountDetail, parameters=(_ACCOUNT,))
     def account(self, call: Call) -> wire.AccountDetail:
         """Return the balance of an account, with what its parents have left."""
         return self._detail(call.parameters["account"])
 
-    @operation(
-        "PATCH",
-        _ONE_ACCOUNT,
-        role="officer",
-        body=wire.ChangedAccount,
-        answer=wire.AccountDetail,
-        parameters=(_ACCOUNT, IDEMPOTENCY_KEY),
-        problems=("clock",),
-    )
+    @_change_account("PATCH", _ONE_ACCOUNT, body=wire.ChangedAccount)
     def change_account(self, call: Call, asked: wire.ChangedAccount) -> wire.AccountDetail:
         """Change the limit, period or mode of an account.
 
@@ -181,10 +149,9 @@ class AdminAPI:
 
     # ---------------------------------------------------------------------------------------------- grants
 
-    @operation(
+    @_officer(
         "GET",
         _GRANTS,
-        role="officer",
         answer=wire.GrantPage,
         parameters=(text("account", "Only grants of this account."), _AFTER, _LIMIT),
     )
@@ -202,13 +169,8 @@ class AdminAPI:
             grants=page, next=grant_name(page[-1].account, page[-1].dataset) if len(found) > most else None
         )
 
-    @operation(
-        "PUT",
-        _ONE_GRANT,
-        role="officer",
-        body=wire.NewGrant,
-        answer=wire.Grant,
-        parameters=(_ACCOUNT, _DATASET, IDEMPOTENCY_KEY),
+    @_officer(
+        "PUT", _ONE_GRANT, body=wire.NewGrant, answer=wire.Grant, parameters=(_ACCOUNT, _DATASET, IDEMPOTENCY_KEY)
     )
     def grant(self, call: Call, asked: wire.NewGrant) -> wire.Grant:
         """Let an account and all accounts below it query a dataset.
@@ -228,9 +190,7 @@ class AdminAPI:
         self._log_change(call, account)
         return wire.Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
 
-    @operation(
-        "DELETE", _ONE_GRANT, role="officer", status=204, parameters=(_ACCOUNT, _DATASET, _REASON, IDEMPOTENCY_KEY)
-    )
+    @_officer("DELETE", _ONE_GRANT, status=204, parameters=(_ACCOUNT, _DATASET, _REASON, IDEMPOTENCY_KEY))
     def revoke_grant(self, call: Call) -> None:
         """Revoke a grant.
 
@@ -245,21 +205,12 @@ class AdminAPI:
 
     # ---------------------------------------------------------------------------------------------- API keys
 
-    @operation("GET", _KEYS, role="admin", answer=wire.KeyPage, parameters=(_AFTER, _LIMIT))
+    @_admin("GET", _KEYS, answer=wire.KeyPage, parameters=(_AFTER, _LIMIT))
     def keys(self, call: Call) -> wire.KeyPage:
         """List API keys by id, without their secrets."""
         return self._keys.page(call.parameters["after"], call.parameters["limit"])
 
-    @operation(
-        "POST",
-        _KEYS,
-        role="admin",
-        body=wire.NewKey,
-        answer=wire.MadeKey,
-        status=201,
-        parameters=(IDEMPOTENCY_KEY,),
-        problems=("not-found",),
-    )
+    @_make_key(_KEYS, body=wire.NewKey, parameters=(IDEMPOTENCY_KEY,), problems=("not-found",))
     def make_key(self, call: Call, asked: wire.NewKey) -> wire.MadeKey:
         """Create an API key.
 
@@ -269,15 +220,7 @@ class AdminAPI:
         self._log_change(call, made.id)
         return made
 
-    @operation(
-        "POST",
-        f"{_KEYS}/{{key}}/rotate",
-        role="admin",
-        body=wire.RotatedKey,
-        answer=wire.MadeKey,
-        status=201,
-        parameters=(_KEY, IDEMPOTENCY_KEY),
-    )
+    @_make_key(f"{_KEYS}/{{key}}/rotate", body=wire.RotatedKey, parameters=(_KEY, IDEMPOTENCY_KEY))
     def rotate_key(self, call: Call, asked: wire.RotatedKey) -> wire.MadeKey:
         """Replace an API key by a new one with the same account and roles.
 
@@ -287,7 +230,7 @@ class AdminAPI:
         self._log_change(call, made.id)
         return made
 
-    @operation("DELETE", f"{_KEYS}/{{key}}", role="admin", status=204, parameters=(_KEY, _REASON, IDEMPOTENCY_KEY))
+    @_admin("DELETE", f"{_KEYS}/{{key}}", status=204, parameters=(_KEY, _REASON, IDEMPOTENCY_KEY))
     def revoke_key(self, call: Call) -> None:
         """Revoke an API key.
 
@@ -298,10 +241,9 @@ class AdminAPI:
 
     # ---------------------------------------------------------------------------------------------- ledger, settings
 
-    @operation(
+    @_officer(
         "GET",
         "/v1/admin/ledger",
-        role="officer",
         answer=wire.LedgerPage,
         parameters=(
             integer("chain", "Of the ledger.", least=0, default=0),
@@ -322,7 +264,7 @@ class AdminAPI:
             next=lines[most - 1].seq if len(lines) > most else None,
         )
 
-    @operation("POST", "/v1/admin/ledger/verify", role="officer", answer=wire.Verdict)
+    @_officer("POST", "/v1/admin/ledger/verify", answer=wire.Verdict)
     def verify(self, _: Call) -> wire.Verdict:
         """Verify the whole ledger and every balance against it."""
         witnessed = self._settings.witness is not None
@@ -334,13 +276,13 @@ class AdminAPI:
             sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), witnessed=witnessed
         )
 
-    @operation("POST", "/v1/admin/clock", role="officer", body=wire.Act, status=204, parameters=(IDEMPOTENCY_KEY,))
+    @_officer("POST", "/v1/admin/clock", body=wire.Act, status=204, parameters=(IDEMPOTENCY_KEY,))
     def confirm_clock(self, call: Call, asked: wire.Act) -> None:
         """Confirm the time of the store after it ran ahead."""
         self._store.confirm_clock(call.act(asked.reason))
         self._log_change(call, "clock")
 
-    @operation("GET", "/v1/admin/settings", role="officer", answer=wire.RunningSettings)
+    @_officer("GET", "/v1/admin/settings", answer=wire.RunningSettings)
     def settings(self, _: Call) -> wire.RunningSettings:
         """Return the settings that the service runs with, without secrets and paths."""
         service, limits, oidc = self._settings.service, self._settings.limits, self._settings.oidc

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from starlette.responses import Response
 
 from discreet.errors import DiscreetError
-from discreet.service.api.operation import operation
+from discreet.service.api.operation import Operation
 from discreet.wire.administration import Alive, Readiness
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ class HealthAPI:
     def __init__(self, catalog: Catalog, store: BudgetStore, maintenance: Maintenance, peers: Peers | None) -> None:
         self._catalog, self._store, self._maintenance, self._peers = catalog, store, maintenance, peers
 
-    @operation("GET", "/healthz", role=None, answer=Alive)
+    @Operation("GET", "/healthz", role=None, answer=Alive)
     async def alive(self) -> Alive:
         """Answer if the process is alive; if there is no answer, restart it."""
         return Alive(status="ok")
 
-    @operation("GET", "/readyz", role=None, answer=Readiness, other_answers={503: Readiness})
+    @Operation("GET", "/readyz", role=None, answer=Readiness, other_answers={503: Readiness})
     def ready(self) -> Response:
         """Say whether queries can be answered; if not, send them elsewhere."""
         checks = self.checks()

@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from discreet._version import __version__
-from discreet.service.api.operation import operation
+from discreet.service.api.operation import Operation
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, problem
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from discreet.service.api.operation import Operation
     from discreet.wire.problems import Slug
 
 _REF = "#/components/schemas/{model}"
@@ -31,7 +30,7 @@ class OpenAPI:
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._document = json.dumps(openapi_document(operations)).encode()
 
-    @operation("GET", "/openapi.json", role=None)
+    @Operation("GET", "/openapi.json", role=None)
     async def openapi(self) -> Response:
         """Return the OpenAPI document."""
         return Response(self._document, media_type="application/json")

@@ -1,6 +1,6 @@
 """Operations of the HTTP API: one declaration beside each handler is checked, documented and routed.
 
-    @operation("POST", "/v1/admin/accounts", role="officer", body=NewAccount, answer=AccountDetail, status=201)
+    @Operation("POST", "/v1/admin/accounts", role="officer", body=NewAccount, answer=AccountDetail, status=201)
     def create_account(self, call: Call, asked: NewAccount) -> AccountDetail: ...
 
     routes = routes_of(gate, AdminAPI(...))
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -121,50 +121,7 @@ IDEMPOTENCY_KEY = Parameter(
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What `operation` declares; see there."""
-
-    method: str
-    path: str
-    name: str
-    summary: str
-    description: str
-    role: Role | None
-    body: type[BaseModel] | None
-    raw: bool
-    answer: type[BaseModel] | None
-    contents: Mapping[str, Any]
-    status: int
-    parameters: tuple[Parameter, ...]
-    problems: tuple[Slug, ...]
-    headers: Mapping[str, str]
-    other_answers: Mapping[int, type[BaseModel]]
-
-    @property
-    def all_problems(self) -> tuple[Slug, ...]:
-        """Return all kinds of problems that the operation may answer."""
-        found: list[Slug] = [*_EVERY] if self.role is not None else []
-        found += _BODY if self.body is not None else ()
-        found += ["not-found"] if any(each.location == "path" for each in self.parameters) else []
-        found += ["key-reused"] if IDEMPOTENCY_KEY in self.parameters else []
-        return tuple(dict.fromkeys([*found, *self.problems]))
-
-
-def operation(
-    method: str,
-    path: str,
-    *,
-    role: Role | None,
-    body: type[BaseModel] | None = None,
-    raw: bool = False,
-    answer: type[BaseModel] | None = None,
-    contents: Mapping[str, Any] | None = None,
-    status: int = 200,
-    parameters: tuple[Parameter, ...] = (),
-    problems: tuple[Slug, ...] = (),
-    headers: Mapping[str, str] | None = None,
-    other_answers: Mapping[int, type[BaseModel]] | None = None,
-) -> Callable[[Handler], Handler]:
-    """Declare that the decorated method handles an operation of the API.
+    """Declares, as a decorator, that a method handles an operation of the API.
 
     A plain function runs in a thread; a coroutine function runs in the event loop and must not wait for anything else.
     It returns a model, None (answered with 204) or a complete response.
@@ -174,35 +131,51 @@ def operation(
         role: that the caller needs; None for an operation without authentication.
         body: the model of the JSON body, which the handler gets as its second argument.
         raw: True to give the handler the body's bytes instead.
+        answer: the model of the response.
         contents: schemas of the response by media type, where it is no JSON of a model.
+        status: of a success.
         problems: kinds that can be answered beside those that follow from the other arguments.
+        headers: of the response, with descriptions.
         other_answers: models of responses with other statuses that are no problems.
+        name: of the handler; set by the decorator, as are summary and description, from the handler's docstring.
     """
 
-    def declare(handler: Handler) -> Handler:
+    method: str
+    path: str
+    _: KW_ONLY
+    role: Role | None
+    body: type[BaseModel] | None = None
+    raw: bool = False
+    answer: type[BaseModel] | None = None
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+    parameters: tuple[Parameter, ...] = ()
+    problems: tuple[Slug, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    other_answers: Mapping[int, type[BaseModel]] = field(default_factory=dict)
+    name: str = ""
+    summary: str = ""
+    description: str = ""
+
+    def __call__(self, handler: Handler) -> Handler:
         summary, _, description = inspect.getdoc(handler).partition("\n\n")  # type: ignore[union-attr]  # all have one
         summary = summary.rstrip(".")
         description = " ".join(description.split()) or f"{summary}."
-        handler.operation = Operation(  # type: ignore[attr-defined]
-            method,
-            path,
-            handler.__name__,
-            summary,
-            description if role is None else f"{description} Requires the role {role}.",
-            role,
-            body,
-            raw,
-            answer,
-            contents or {},
-            status,
-            parameters,
-            problems,
-            headers or {},
-            other_answers or {},
+        if self.role is not None:
+            description = f"{description} Requires the role {self.role}."
+        handler.operation = replace(  # type: ignore[attr-defined]
+            self, name=handler.__name__, summary=summary, description=description
         )
         return handler
 
-    return declare
+    @property
+    def all_problems(self) -> tuple[Slug, ...]:
+        """Return all kinds of problems that the operation may answer."""
+        found: list[Slug] = [*_EVERY] if self.role is not None else []
+        found += _BODY if self.body is not None else ()
+        found += ["not-found"] if any(each.location == "path" for each in self.parameters) else []
+        found += ["key-reused"] if IDEMPOTENCY_KEY in self.parameters else []
+        return tuple(dict.fromkeys([*found, *self.problems]))
 
 
 @dataclass(frozen=True, slots=True)

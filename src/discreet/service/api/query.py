@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from discreet.budget.model import Replay
 from discreet.errors import EngineError, InputError
-from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, in_path, integer, operation
+from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_path, integer
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
 from discreet.service.problems import ClientDisconnected, NotFound
@@ -107,7 +107,7 @@ class QueryAPI:
 
     # ---------------------------------------------------------------------------------------------- queries
 
-    @operation(
+    @Operation(
         "POST",
         "/v1/query",
         role="analyst",
@@ -218,7 +218,7 @@ class QueryAPI:
         took = self._monotonic() - context_of(request.scope).began
         return math.ceil(took / grid) * grid - took
 
-    @operation(
+    @Operation(
         "POST",
         "/v1/estimate",
         role="analyst",
@@ -243,7 +243,7 @@ class QueryAPI:
 
     # ---------------------------------------------------------------------------------------------- reading
 
-    @operation("GET", "/v1/budget", role="analyst", answer=BudgetReport)
+    @Operation("GET", "/v1/budget", role="analyst", answer=BudgetReport)
     def budget(self, call: Call) -> BudgetReport:
         """Return the balance of the account.
 
@@ -252,7 +252,7 @@ class QueryAPI:
         own, *parents = (self._manager.get(member.id) for member in self._manager.store.path(call.account))
         return budget_report(own, parents)
 
-    @operation("GET", "/v1/datasets", role="analyst", answer=DatasetList)
+    @Operation("GET", "/v1/datasets", role="analyst", answer=DatasetList)
     def datasets(self, call: Call) -> DatasetList:
         """List the datasets that the account may query."""
         datasets = self._grants.catalog_for(call.account).datasets
@@ -262,7 +262,7 @@ class QueryAPI:
             ]
         )
 
-    @operation(
+    @Operation(
         "GET",
         "/v1/datasets/{name}",
         role="analyst",
@@ -284,7 +284,7 @@ class QueryAPI:
             version, _ = self._warehouse.context(name)
         return dataset_detail(name, catalog.datasets[name], self._settings.limits, version)
 
-    @operation(
+    @Operation(
         "GET",
         "/v1/releases",
         role="analyst",
@@ -302,7 +302,7 @@ class QueryAPI:
         following = page[-1].number if len(paid) > len(page) else None
         return HistoryPage(releases=[history_entry(one) for one in page], next=following)
 
-    @operation(
+    @Operation(
         "GET",
         "/v1/releases/{id}",
         role="analyst",
