@@ -51,6 +51,32 @@ store = PostgresStore(place, step)
 """
 
 
+def test_what_a_process_left_that_died_is_ended_by_its_successor_and_nothing_else_is(place, open_store):
+    """I3: at once and not when its lease is over; a process that lives keeps its reservations."""
+    lives, dies = open_store(), PostgresStore(place)
+    lives.reserve(claim("living", "bob"))
+    for name in ("held", "running"):
+        dies.reserve(claim(name))
+    dies.start("running")
+    assert lives.recover() == 0
+    dies.close()
+    successor = open_store()
+    until(lambda: (successor.recover(),))
+    assert (units(successor, "ann"), units(successor, "bob")) == ((0, 0, 3), (0, 3, 0))
+    assert isinstance(successor.reserve(claim("again", release="running")), Reservation)
+    assert units(successor, "ann") == (0, 3, 0)
+
+
+def test_a_process_whose_connection_was_lost_says_again_that_it_lives(open_store):
+    """A restart of the server is no death of the service."""
+    store, other = open_store(), open_store()
+    store.reserve(claim("a"))
+    store._alive.close()
+    until(lambda: other.read(lambda db: db.ask((statements.LOST, ()))))
+    store.heartbeat()
+    assert other.recover() == 0
+
+
 def test_two_processes_of_eight_threads_overspend_nothing(place, open_store):
     """I1: of 64 claims for 3 exactly as many are admitted as the organisation has room for."""
     children = [child(_RACE, place, name) for name in ("one", "two")]

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, Suspended
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import AdminAction, Fingerprint, Replay, Sliding
+from discreet.budget.model import AdminAction, Fingerprint, InFlight, Replay, Sliding
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.suite import ACT, TOTAL, UNIT, FakeClock, account, key_of, units
@@ -67,6 +67,9 @@ class Manager(RuleBasedStateMachine):
         path = PARENTS[who]
         if self._paid(who, release):
             assert self.manager.reserve(who, key_of(str(release)), UNIT * 3).charged == UNIT * 0
+            return None
+        if any((held[0][0], of) == (who, release) for _, held, of in self.open.values()):
+            assert isinstance(self.manager.reserve(who, key_of(str(release)), UNIT * 3), InFlight)
             return None
         if self._suspended(who) > self.clock():
             with pytest.raises(Suspended) as refused:
@@ -160,13 +163,16 @@ class Manager(RuleBasedStateMachine):
                 charge[2] = 0 if self._paid(charge[0], release) else cost
                 charge[3] = "used"
             del self.open[name]
+        elif gave:
+            self.manager.store.lose(name)
+            self._end(name, counts=False)
         else:
             (self.manager.store.void if state == "held" else self.manager.store.forfeit)(name)
             self._end(name)
 
-    def _end(self, name):
+    def _end(self, name, *, counts=True):
         state, held, _ = self.open.pop(name)
-        if state == "running":
+        if state == "running" and counts:
             self.failed[held[0][0]].append(self.clock())
         for charge in held:
             self.charges = [other for other in self.charges if other is not charge]  # equal ones are held by others
@@ -183,7 +189,7 @@ class Manager(RuleBasedStateMachine):
         assert self.manager.maintain() == len(self.open)
         for name in sorted(self.open, key=lambda n: self.store.reservation(n).lease_until_us):
             running = self.open[name][0] == "running"
-            self._end(name)
+            self._end(name, counts=False)
             if running:
                 try:
                     self.manager.settle(name, UNIT, b"zombie")

@@ -6,8 +6,10 @@ import contextlib
 
 import pytest
 
+from discreet.budget.errors import LeaseLost
+from discreet.budget.model import Reservation
 from discreet.budget.stores.sqlite import SQLiteStore
-from tests.budget.suite import BudgetStoreSuite
+from tests.budget.suite import ACT, UNIT, BudgetStoreSuite, FakeClock, account, claim, units
 
 
 class TestInAFile(BudgetStoreSuite):
@@ -23,6 +25,25 @@ class TestInAFile(BudgetStoreSuite):
         store = SQLiteStore(self.folder / "budget.db", clock)
         yield store
         store.close()
+
+
+def test_what_a_process_left_that_died_is_ended_at_once_and_suspends_no_account(tmp_path):
+    """I3: its runs are forfeited and pay for retries; a crash of the service is no failure of the analyst."""
+    clock = FakeClock()
+    with contextlib.closing(SQLiteStore(tmp_path / "budget.db", clock)) as store:
+        store.create(account("ann", 30), ACT)
+        for n in range(7):
+            store.reserve(claim(f"r{n}", release=f"q{n}", key=f"k{n}"))
+            if n:
+                store.start(f"r{n}")
+    with contextlib.closing(SQLiteStore(tmp_path / "budget.db", clock)) as store:
+        assert (store.recover(), store.recover()) == (7, 0)
+        assert units(store, "ann") == (0, 0, 18)
+        assert store.balance("ann").suspended_until_us is None
+        with pytest.raises(LeaseLost):
+            store.settle("r1", UNIT, b"late")
+        assert isinstance(store.reserve(claim("again", release="q1", key="k1")), Reservation)
+        assert units(store, "ann") == (0, 3, 15)
 
 
 class TestInMemory(BudgetStoreSuite):

@@ -351,25 +351,25 @@ def test_noise_of_the_system_is_drawn_once_for_two_at_once(world):
     meet, answers = threading.Barrier(2, timeout=60), []
     plan = world.plan()
 
-    def ask():
+    def ask(account):
         answers.append(
             answer(
                 plan,
                 world.warehouse.steady("reads", None),
-                StoredBudget(world.manager, "ann", world.keys.release_key_once("ann", "key", b"")),
+                StoredBudget(world.manager, account, world.keys.release_key_once("ann", "key", b"")),
                 SystemBits(),
                 encode=lambda release: release.to_csv().encode(),
                 span=Walked(6, do=meet.wait),
             )
         )
 
-    threads = [threading.Thread(target=ask) for _ in range(2)]
+    threads = [threading.Thread(target=ask, args=(account,)) for account in ("ann", "bob")]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert answers[0].release.result == answers[1].release.result
-    assert sorted(answer.charged.rho > 0 for answer in answers) == [False, True]
+    assert answers[0].charged == answers[1].charged == world.spent("org")
 
 
 def test_the_same_key_while_it_is_under_way_is_in_flight(world):

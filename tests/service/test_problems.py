@@ -324,7 +324,7 @@ def gate(world):
 
 
 class Shared:
-    """A store that its service does not close."""
+    """A store that its service does not close, as one that other processes use."""
 
     def __init__(self, store):
         self._store = store
@@ -332,15 +332,19 @@ class Shared:
     def __getattr__(self, name):
         return getattr(self._store, name)
 
+    def recover(self):
+        return 0
+
     def close(self):
         pass
 
 
 def test_the_same_request_in_another_process_is_in_flight(world, gate, monkeypatch):
-    """I4: the second one is told to wait, reads no data, and gets the answer of the first later."""
+    """I4: the second waits, reads no data, and gets the answer of the first; after a while it is told to retry."""
     begun, go_on = gate
     key = {"Idempotency-Key": "k"}
     first = world.portal.start_task_soon(lambda: world.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
+    monkeypatch.setattr("discreet.service.api.query.JOIN_SECONDS", 0)
     assert begun.wait(60)
     monkeypatch.setattr("discreet.service.app.open_store", lambda *_: Shared(world.store))
     shared = world.settings.model_copy(update={"store": Store(url="postgresql://discreet@db/budgets")})

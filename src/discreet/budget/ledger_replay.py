@@ -208,7 +208,6 @@ class _Reader:
             "settle": self._answer,
             "replay": self._answer,
             "forfeit": self._fail,
-            "expire": self._fail,
             **dict.fromkeys(ACTION_KINDS | ACCOUNT_KINDS | MOVE_KINDS, self._act),
         }
 
@@ -288,11 +287,10 @@ class _Reader:
                     raise _Impossible  # an account pays what others paid
                 known.cost = cost
 
-    def _fail(self, fields: list[str], after: State | None) -> None:
-        """Add the end of a run, which may have failed."""
-        if after is State.FORFEIT:
-            name = json.loads(fields[5])["by"]
-            self.said.failures[name] = failed(self.said.failures.get(name, ()), int(fields[2]))
+    def _fail(self, fields: list[str], _: State | None) -> None:
+        """Add a run that failed."""
+        name = json.loads(fields[5])["by"]
+        self.said.failures[name] = failed(self.said.failures.get(name, ()), int(fields[2]))
 
     def _owe(self, fields: list[str]) -> None:
         """Add what is forfeited, or pays for a retry."""

@@ -40,8 +40,6 @@ class BudgetManager:
         lease_ms: how long a reservation lives if nothing happens to it, from 1 to a day; longer than a query may run.
         checkpointer: compares the store with signed checkpoints; None if there are none.
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
-        owner: name of this instance of the service, unique among those that share the store; its open reservations
-            are those of a former process that died, and are ended. None if there is no such name.
 
     Attributes:
         store: as above.
@@ -59,15 +57,11 @@ class BudgetManager:
         checkpointer: Checkpointer | None = None,
         *,
         computational: bool = False,
-        owner: str | None = None,
     ) -> None:
         if checkpointer is not None:
             checkpointer.check(store)
         self.store, self._ids, self._lease_ms = store, ids, lease_ms
         self._checkpointer, self._computational = checkpointer, computational
-        self._owner = owner
-        if owner is not None:
-            store.recover(owner)
         self._behind = False  # True if the store must not serve, because it is not that of its checkpoints
 
     def reserve(
@@ -87,7 +81,7 @@ class BudgetManager:
             UnknownAccount: there is none.
         """
         self._check_not_behind()
-        claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms, self._owner)
+        claim = Claim(self._ids(), account, release_key, worst, key, digest, self._lease_ms)
         admission = self.store.reserve(claim)
         if isinstance(admission, Refusal):
             raise BudgetRefused(admission)
@@ -183,6 +177,7 @@ class StoredBudget:
     Attributes:
         reservation: of the account, once there is one.
         forfeited: True once the reservation was forfeited.
+        abandoned: set to True before a failure that means that the client has gone.
     """
 
     def __init__(
@@ -191,10 +186,10 @@ class StoredBudget:
         self._manager, self._account, self._release_key = manager, account, release_key
         self._key, self._digest = key, digest
         self.reservation: str | None = None
-        self.forfeited = False
+        self.forfeited = self.abandoned = False
 
     def reserve(self, cost: Cost) -> Hold | StoredAnswer:
-        """Hold *cost*, or return the stored answer, or the reservation with the same idempotency key."""
+        """Hold *cost*, or return the stored answer, or the reservation under way for the same request."""
         admitted = self._manager.reserve(self._account, self._release_key, cost, self._key, self._digest)
         if isinstance(admitted, Replay | InFlight):
             return admitted
@@ -216,4 +211,5 @@ class StoredBudget:
     def forfeit(self, hold: Hold) -> None:
         """Charge all that was held; it pays for the same query again."""
         self.forfeited = True  # even if the store fails now: the lease forfeits it then
-        self._manager.store.forfeit(hold.id)
+        store = self._manager.store
+        (store.lose if self.abandoned else store.forfeit)(hold.id)

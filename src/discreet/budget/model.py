@@ -342,7 +342,6 @@ class Claim:
         key: the caller's idempotency key, or None; each account has keys of its own.
         digest: of the request that came with the key; up to 64 bytes.
         lease_ms: how long the reservation lives if nothing happens to it, from 1 to a day.
-        owner: the instance of the service that runs the query, for `BudgetStore.recover`; None for none.
     """
 
     reservation: str
@@ -352,7 +351,6 @@ class Claim:
     key: str | None = None
     digest: bytes = b""
     lease_ms: int = 60_000
-    owner: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.reservation, "the id of a reservation")
@@ -361,8 +359,6 @@ class Claim:
             check_name(self.key, "an idempotency key")
         if len(self.digest) > 64:
             raise InputError("a digest has at most 64 bytes")
-        if self.owner is not None:
-            check_name(self.owner, "the name of an instance")
         if not 1 <= self.lease_ms <= LEASE_MOST_MS:
             raise InputError(f"a lease lasts from 1 to {LEASE_MOST_MS:,} ms, not {self.lease_ms}")
 
@@ -458,7 +454,7 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A reservation with the same idempotency key is under way: wait for it, or refuse with 409."""
+    """A reservation of the account with the same idempotency key or release key is under way: wait for it."""
 
     reservation: str
     lease_until_us: int

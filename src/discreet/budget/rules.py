@@ -126,7 +126,8 @@ def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
     """Return until when an account is suspended, or None.
 
     Whether a run fails may depend on the data, and is not covered by differential privacy (`states`): failures are
-    charged, and their number is bounded here.
+    charged, and their number is bounded here. Runs that were lost, with their process or their client, do not count:
+    the data does not decide about that.
 
     Args:
         failures: when its last runs failed after the data was queried, oldest first; at most `FAILURES_MOST`.

@@ -5,8 +5,9 @@
       └── void, expire, lose ──> VOID                           no data was queried: all is free again
 
 From `start` on the engine may see the query, so that it is unknown whether data was read: a failed run is never
-refunded, or failures would reveal data for free. What was forfeited pays for a retry of the same release. `lose` is a
-restarted process ending the reservations of its former self: it does not count towards a suspension.
+refunded, or failures would reveal data for free. What was forfeited pays for a retry of the same release. `lose` ends
+what a process left that died, or whose client has gone. Only `forfeit` counts towards a suspension: it follows from the
+data or the engine, the others from a crash of the service or from the client.
 """
 
 from __future__ import annotations

@@ -122,8 +122,8 @@ def open_service(
             _lease_ms(catalog),
             checkpointer=checkpointer,
             computational=True,
-            owner="service" if settings.store.file else None,  # one process has a file; a database can have several
         )
+        store.recover()
         records, issuer = RecordCache(manager.store, clock), None
         if settings.oidc is not None:
             issuer = Issuer(settings.oidc, stack.enter_context(httpx.Client()), clock, log)

@@ -123,10 +123,10 @@ class TooManyRequests(DiscreetError):
 
 
 class RequestInFlight(DiscreetError):
-    """The request with the same idempotency key is being answered."""
+    """The same request of the account is being answered."""
 
     def __init__(self) -> None:
-        super().__init__("the request with this idempotency key is under way; send it again for its answer")
+        super().__init__("the same request is under way; send it again for its answer, which is free then")
 
 
 class BudgetShort(DiscreetError):

@@ -128,7 +128,7 @@ class Queries:
 
         Raises:
             BudgetShort: an account on the path cannot pay the worst case; nothing was held.
-            RequestInFlight: the request with this key is being answered.
+            RequestInFlight: the same request of this account is being answered.
             EngineError: the data cannot be queried; nothing was charged.
             RunFailed: something failed after the data was queried; the worst case is forfeited.
             DiscreetError: as `discreet.release.answer.answer`.
@@ -143,6 +143,7 @@ class Queries:
 
         def check_connected(_: float) -> None:
             if disconnected():
+                budget.abandoned = True  # the client decided that, and not the data: no step towards a suspension
                 raise ClientDisconnected
 
         try:

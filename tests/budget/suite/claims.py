@@ -155,16 +155,16 @@ class Claims(Suite):
             assert units(store, "ann") == (1, 0, 0)
 
     def test_two_failures_of_one_release_are_both_charged(self) -> None:
-        """They ran at the same time; a retry takes one of them."""
+        """Two analysts ran it at the same time; a retry takes one of them out of what they share."""
         with self.books() as (store, _):
-            for name in ("a", "b"):
-                store.reserve(claim(name, release="q"))
+            for name, who in (("a", "ann"), ("b", "bob")):
+                store.reserve(claim(name, who, "q"))
                 store.start(name)
             for name in ("a", "b"):
                 store.forfeit(name)
-            assert units(store, "ann") == (0, 0, 6)
+            assert units(store, "org") == (0, 0, 6)
             store.reserve(claim("c", release="q"))
-            assert units(store, "ann") == (0, 3, 3)
+            assert units(store, "org") == (0, 3, 3)
 
     def test_a_dead_reservation_is_voided_if_held_and_forfeited_if_running(self) -> None:
         """I3, when its lease is over and not before."""

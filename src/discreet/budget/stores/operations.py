@@ -13,7 +13,7 @@ from discreet.budget import escrow, rules
 from discreet.budget.errors import AccountChanged, ClockError, DataChanged, KeyReused, LeaseLost, UnknownAccount
 from discreet.budget.fixed_point import EMPTY, NOTHING, Amount, Tally
 from discreet.budget.ledger import Head, canonical, settings_text
-from discreet.budget.model import InFlight, Refusal, Replay, Reservation, Settled, State, StoredRelease, Suspension
+from discreet.budget.model import Refusal, Replay, Reservation, Settled, State, StoredRelease, Suspension
 from discreet.budget.periods import bucket_end, check_period
 from discreet.budget.states import TERMINAL, Event, requested, transition
 from discreet.budget.stores.rows import AccountRow, ForfeitRow, ReservationRow, cost_of
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.budget.model import Account, AdminAction, Admission, Claim, Fingerprint, Hold
-    from discreet.budget.stores.rows import KeyRow
     from discreet.budget.stores.transaction import ClaimFacts, Transaction
 
 
@@ -37,9 +36,10 @@ def reserve(transaction: Transaction, claim: Claim) -> Admission:
     facts = transaction.begin_claim(claim)
     if facts.known is not None:
         return _repeated(claim, facts.known, facts.release)
-    in_flight = None if facts.key is None else _in_flight(claim, facts.key)
-    if in_flight is not None:
-        return in_flight
+    if facts.key is not None and facts.key.digest != claim.digest:
+        raise KeyReused
+    if facts.in_flight is not None:
+        return facts.in_flight
     if facts.key is not None and facts.key.answered is not None:
         # the same request means another release by now, as with a new version of the data
         return Replay(facts.key.answered, Cost())
@@ -47,7 +47,6 @@ def reserve(transaction: Transaction, claim: Claim) -> Admission:
         raise UnknownAccount(claim.account)
     asking = facts.path[0]
     if asking.paid:
-        transaction.remember_key(claim)
         return Replay(_stored(facts.release), Cost())
     until_us = asking.suspended_until_us(transaction.clock.now_us)
     if until_us is not None:
@@ -66,13 +65,6 @@ def _repeated(claim: Claim, known: ReservationRow, release: StoredRelease | None
     if known.state in {State.VOID, State.FORFEIT}:
         raise LeaseLost
     return known.reservation
-
-
-def _in_flight(claim: Claim, key: KeyRow) -> InFlight | None:
-    """Return the reservation under way with the claim's idempotency key, if there is one."""
-    if key.digest != claim.digest:
-        raise KeyReused
-    return None if key.reservation is None else InFlight(key.reservation, key.lease_until_us)
 
 
 def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admission:
@@ -164,7 +156,7 @@ def _hold(
     row = ReservationRow(
         claim.reservation, claim.account, claim.release_key, worst, holds, State.HELD, until_us, claim.lease_ms
     )
-    transaction.add_reservation(row, claim.owner)
+    transaction.add_reservation(row)
     for account, hold in zip(path, holds, strict=True):
         transaction.change(account, hold.bucket, rules.held(hold), changes)
     transaction.append(path[0], "reserve", claim.reservation, _detail(claim.account, claim.release_key), changes)
@@ -239,7 +231,7 @@ def expire(transaction: Transaction, reservation: str) -> bool:
 
 
 def lose(transaction: Transaction, reservation: str) -> bool:
-    """End a reservation of a process that died, and return whether it was open."""
+    """End a reservation whose process died or whose client has gone, and return whether it was open."""
     facts = transaction.begin_end(reservation)
     row = _known(facts.row)
     if row.state in TERMINAL:
@@ -256,7 +248,7 @@ def _end(transaction: Transaction, path: list[AccountRow], row: ReservationRow, 
         left = rules.forfeit_of(hold, after)
         if left:
             transaction.add_forfeit(hold, row.release_key, left)
-    if after is State.FORFEIT and event is not Event.LOSE:
+    if event is Event.FORFEIT:
         path[0].failures = rules.failed(path[0].failures, transaction.clock.now_us)
     transaction.update_reservation(row.id, after)
     transaction.append(path[0], event.value, row.id, _detail(row.account, row.release_key), changes)

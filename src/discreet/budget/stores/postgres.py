@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import secrets
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,6 +70,9 @@ _HUNG_UP = ("08", "57P", "25P03")
 _SCHEMA_LOCK = 0x64697363_72656574
 """Of the advisory lock under which one process at a time creates the tables."""
 
+_SESSION_LOCK = 0x64697363
+"""The first key of the advisory locks that say which processes live; the second is random."""
+
 
 class PostgresConnection:
     """A `transaction.Connection` of PostgreSQL's.
@@ -111,6 +115,9 @@ class PostgresStore(BudgetStore):
     Each account has its own chain of the ledger, so that analysts wait for each other only at the accounts that they
     share. Time is the server's.
 
+    An advisory lock of a connection that is kept says that this process lives, so that `recover` of another one leaves
+    its reservations alone.
+
     If the connection breaks, claims and their events are repeated: if they had been committed, nothing changes.
 
     Args:
@@ -131,8 +138,11 @@ class PostgresStore(BudgetStore):
             if db.info.parameter_status("server_encoding") != "UTF8":
                 raise StoreUnavailable("the database of the budget store does not keep text as UTF8")
             self._id = _prepare(db)
+        self._url, self._session = url, secrets.randbits(31)
+        self._alive: psycopg.Connection[Any] | None = None
+        self._hold_session()
         self._pool = ConnectionPool(
-            url, kwargs=_CONNECTION, configure=_configure, min_size=1, max_size=CONNECTIONS_MOST, open=True
+            url, kwargs=_CONNECTION, configure=self._configure, min_size=1, max_size=CONNECTIONS_MOST, open=True
         )
 
     @property
@@ -145,8 +155,33 @@ class PostgresStore(BudgetStore):
     def read(self, work: Callable[[Connection], Answer]) -> Answer:
         return self._with_connection(lambda db, _: work(PostgresConnection(db)), repeat=True)
 
+    def heartbeat(self) -> None:
+        self._hold_session()
+        super().heartbeat()
+
     def close(self) -> None:
         self._pool.close()
+        if self._alive is not None:
+            self._alive.close()
+
+    def _hold_session(self) -> None:
+        """Take the lock that says that this process lives, unless its connection still has it."""
+        if self._alive is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._alive.execute("SELECT 1")
+                return
+            self._alive.close()
+        with _explained():
+            self._alive = psycopg.connect(self._url, **_CONNECTION)
+            self._alive.execute("SELECT pg_advisory_lock(%s, %s)", (_SESSION_LOCK, self._session))
+
+    def _configure(self, db: psycopg.Connection[Any]) -> None:
+        """Make answers durable whatever the server's defaults are."""
+        db.isolation_level, db.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
+        db.adapters.register_dumper(int, Int8Dumper)  # one type, one prepared statement
+        for name, value in (_SETTINGS | {"discreet.session": f"{_SESSION_LOCK} {self._session}"}).items():
+            db.execute("SELECT set_config(%s, %s, false)", (name, value))
+        db.execute(_ON_DISK)
 
     def _snapshot(self, work: Callable[[Connection], Answer]) -> Answer:
         def one_state(db: psycopg.Connection[Any], _: threading.Event) -> Answer:
@@ -240,15 +275,6 @@ def _prepare(db: psycopg.Connection[Any]) -> str:
     if version != statements.VERSION:
         raise StoreUnavailable(statements.other_version(version))
     return str(store)
-
-
-def _configure(db: psycopg.Connection[Any]) -> None:
-    """Make answers durable whatever the server's defaults are."""
-    db.isolation_level, db.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
-    db.adapters.register_dumper(int, Int8Dumper)  # one type, one prepared statement
-    for name, value in _SETTINGS.items():
-        db.execute("SELECT set_config(%s, %s, false)", (name, value))
-    db.execute(_ON_DISK)
 
 
 def _undo(db: psycopg.Connection[Any]) -> None:

@@ -233,13 +233,10 @@ class KeyRow:
 
     Args:
         digest: of the request that came with it.
-        reservation: under way with it, or None.
         answered: the release that it came with last, if that is not the claim's and the account has paid for it.
     """
 
     digest: bytes
-    reservation: str | None
-    lease_until_us: int
     answered: StoredRelease | None = None
 
 

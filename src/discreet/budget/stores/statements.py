@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 
-VERSION = 5
+VERSION = 6
 """Of the tables below. A store with another version is refused."""
 
 CREATE = """
@@ -49,13 +49,14 @@ CREATE TABLE budget_buckets (
     tally text NOT NULL CHECK (tally NOT LIKE '%-%'), PRIMARY KEY (account, bucket)
 ) {by_key};
 
--- owner: the instance of the service that runs the query
+-- session: of the process that runs the query, which has an advisory lock of that name; NULL where one process has all
 CREATE TABLE budget_reservations (
     id {text} PRIMARY KEY, account {text} NOT NULL, release_key {bytes} NOT NULL, worst text NOT NULL,
     holds text NOT NULL, state text NOT NULL, lease_until_us bigint NOT NULL, lease_ms bigint NOT NULL, charged text,
-    owner text
+    session text
 ) {mostly_full};
 CREATE INDEX budget_leases ON budget_reservations (lease_until_us) WHERE state IN ('held', 'running');
+CREATE UNIQUE INDEX budget_open ON budget_reservations (account, release_key) WHERE state IN ('held', 'running');
 
 -- idempotency keys; reservation, release_key: of the last claim that came with the key
 CREATE TABLE budget_keys (
@@ -132,6 +133,8 @@ SQLITE = {
     "unless_locked": "",
     "next_chain": "0",
     "next_paid": "(SELECT seq + 1 FROM budget_meta)",  # an account pays for a release once, and with a line
+    "session": "NULL",
+    "session_ended": "true",  # one process has the file, so that open reservations are another's that ended
     "greatest": "max",
     "settings_json": "a.settings",
 }
@@ -156,6 +159,12 @@ CREATE SEQUENCE budget_paid;
     "unless_locked": "WHERE id IN (SELECT id FROM budget_meta FOR NO KEY UPDATE SKIP LOCKED)",
     "next_chain": "nextval('budget_chains')",
     "next_paid": "nextval('budget_paid')",
+    "session": "current_setting('discreet.session')",
+    "session_ended": """r.session IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND l.classid || ' ' || l.objid = r.session
+    )""",
     "greatest": "greatest",
     "settings_json": "a.settings::json",
 }
@@ -229,13 +238,15 @@ _CLAIM = f"""
 SELECT {META}, EXISTS (
     SELECT 1 FROM budget_paths p JOIN budget_forfeits f ON f.account = p.member
     WHERE p.account = ? AND f.release_key = ?
-), {RELEASE}, {RESERVATION} {{}}
+), {RELEASE}, {RESERVATION}, u.id, coalesce(u.lease_until_us, 0) {{}}
 FROM budget_meta m
 LEFT JOIN budget_releases s ON s.release_key = ?
-LEFT JOIN budget_reservations r ON r.id = ? {{}}"""
+LEFT JOIN budget_reservations r ON r.id = ?
+LEFT JOIN budget_reservations u ON u.account = ? AND u.release_key = ? AND u.state IN ('held', 'running') {{}}"""
 
 CLAIM = _CLAIM.format("", "")
-"""Read whether the path has a forfeit for the release, the release, the reservation of that id."""
+"""Read whether the path has a forfeit for the release, the release, the reservation of that id, and the account's
+reservation under way for the release."""
 
 CLAIM_WITH_KEY = _CLAIM.format(
     f", k.digest, w.id, coalesce(w.lease_until_us, 0), {RELEASE.replace('s.', 'o.')}",
@@ -268,7 +279,10 @@ EXPIRED = """
 SELECT id FROM budget_reservations WHERE state IN ('held', 'running') AND lease_until_us <= ?
 ORDER BY lease_until_us, id LIMIT 1000"""
 
-OWNED = "SELECT id FROM budget_reservations WHERE state IN ('held', 'running') AND owner = ? ORDER BY id"
+LOST = """
+SELECT r.id FROM budget_reservations r WHERE r.state IN ('held', 'running') AND {session_ended}
+ORDER BY r.lease_until_us, r.id"""
+"""Find the open reservations of processes that have ended."""
 
 # ------------------------------------------------------------------------------------------------------ writes
 
@@ -298,8 +312,8 @@ SELECT CAST(? AS text), 0, CAST(? AS text)
 UNION ALL SELECT CAST(? AS text), p.place + 1, p.member FROM budget_paths p WHERE p.account = ?"""
 
 ADD_RESERVATION = """
-INSERT INTO budget_reservations (id, account, release_key, worst, holds, state, lease_until_us, lease_ms, owner)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+INSERT INTO budget_reservations (id, account, release_key, worst, holds, state, lease_until_us, lease_ms, session)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, {session})"""
 
 SAVE_RESERVATION = """
 UPDATE budget_reservations SET state = ?, lease_until_us = coalesce(CAST(? AS bigint), lease_until_us),

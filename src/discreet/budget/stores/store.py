@@ -104,17 +104,18 @@ class BudgetStore(ABC):
         In this order:
 
         1. the reservation's id is known: as the first time (`Reservation` in its present state, or `Replay`);
-        2. the idempotency key is known with another digest: `KeyReused`; with the same: `InFlight` while its
-           reservation is HELD or RUNNING, and `Replay`, charged nothing, if the account has paid for the release that
-           it came with last, even where that is not the claim's; otherwise go on;
-        3. the asking account has paid for the release: `Replay`, charged nothing;
-        4. the asking account enforces, and too many of its runs failed lately (`rules.suspended_until_us`):
+        2. the idempotency key is known with another digest: `KeyReused`;
+        3. a reservation of the account with that idempotency key or that release key is HELD or RUNNING: `InFlight`;
+        4. the account has paid for the release that the idempotency key came with last, even where that is not the
+           claim's: `Replay`, charged nothing;
+        5. the asking account has paid for the release: `Replay`, charged nothing, and the key is not remembered;
+        6. the asking account enforces, and too many of its runs failed lately (`rules.suspended_until_us`):
            `Suspension`, with a ledger line;
-        5. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
-        6. the release is stored: `Replay`, the asking account charged what it cost (step 5 requires room for the worst
+        7. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
+        8. the release is stored: `Replay`, the asking account charged what it cost (step 7 requires room for the worst
            case, so that a refusal reveals nothing about a release not yet paid for), shared accounts that paid before
            nothing;
-        7. `Reservation`, HELD. What an account forfeited for this release key, in a bucket that still counts, pays
+        9. `Reservation`, HELD. What an account forfeited for this release key, in a bucket that still counts, pays
            first. An account that has paid for this release key holds nothing.
 
         Raises:
@@ -161,13 +162,20 @@ class BudgetStore(ABC):
     def forfeit(self, reservation: str) -> None:
         """Change RUNNING to FORFEIT: what is held stays charged, and pays for a retry of the same release key only.
 
-        It counts towards a suspension of the asking account, as does a RUNNING reservation that expires.
+        It counts towards a suspension of the asking account; a RUNNING reservation that expires or is lost does not.
 
         Raises:
             LeaseLost: it has ended otherwise.
             InvariantViolated: it was never started.
         """
         self.write(lambda transaction: operations.end(transaction, reservation, Event.FORFEIT), repeat=True)
+
+    def lose(self, reservation: str) -> None:
+        """End an open reservation whose client has gone, HELD as VOID and RUNNING as FORFEIT.
+
+        It does not count towards a suspension: the client decided, not the data. One that has ended stays as it is.
+        """
+        self.write(lambda transaction: operations.lose(transaction, reservation), repeat=True)
 
     def expire(self) -> int:
         """End all reservations whose lease is over, HELD as VOID and RUNNING as FORFEIT.
@@ -182,19 +190,15 @@ class BudgetStore(ABC):
             ended += found
         return ended
 
-    def recover(self, owner: str) -> int:
-        """End all open reservations of an instance that has died, HELD as VOID and RUNNING as FORFEIT.
+    def recover(self) -> int:
+        """End all open reservations of processes that have ended, HELD as VOID and RUNNING as FORFEIT.
 
-        They do not count towards a suspension: a crash is not the analyst's fault. Call it before the instance's
-        successor makes its first claim.
-
-        Args:
-            owner: as in the claims of the instance.
+        They do not count towards a suspension: a crash is not the analyst's fault. Call it before the first claim.
 
         Returns:
             how many ended.
         """
-        names = [name for (name,) in self._rows(statements.OWNED, (owner,))]
+        names = [name for (name,) in self._rows(statements.LOST)]
         return sum(self.write(partial(operations.lose, reservation=name), repeat=True) for name in names)
 
     # ---------------------------------------------------------------------------------------------- accounts and time

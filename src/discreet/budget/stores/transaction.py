@@ -16,6 +16,7 @@ from discreet.budget.errors import UnknownAccount
 from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.fixed_point import EMPTY, Amount
 from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line
+from discreet.budget.model import InFlight
 from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, counts
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (
@@ -76,6 +77,7 @@ class ClaimFacts:
         path: the account and its parents; empty if there is no such account.
         known: the reservation with the id of the claim, if there is one.
         key: the claim's idempotency key, if it was used before.
+        in_flight: the account's reservation under way with that idempotency key or release key, if there is one.
         release: the stored release, if there is one.
         forfeits: True if an account on the path has forfeited something for it.
     """
@@ -83,6 +85,7 @@ class ClaimFacts:
     path: list[AccountRow]
     known: ReservationRow | None
     key: KeyRow | None
+    in_flight: InFlight | None
     release: StoredRelease | None
     forfeits: bool
 
@@ -134,20 +137,23 @@ class Transaction:
     def begin_claim(self, claim: Claim) -> ClaimFacts:
         """Lock the path of the claim's account, and read what the claim is decided by."""
         statement = statements.CLAIM
-        values: tuple[Any, ...] = (claim.account, claim.release_key, claim.release_key, claim.reservation)
+        wanted = claim.account, claim.release_key
+        values: tuple[Any, ...] = (*wanted, claim.release_key, claim.reservation, *wanted)
         if claim.key is not None:
             statement, values = statements.CLAIM_WITH_KEY, (*values, claim.account, claim.key, claim.release_key)
         locked, (facts,) = self.db.ask((statements.LOCK_PATH, (claim.account,)), (statement, values))
         path = self._keep(locked)
-        meta, (forfeits,), release_columns, known, key = _split(facts, _META, 1, _RELEASE, _RESERVATION)
+        meta, (forfeits,), release_columns, known, same, key = _split(facts, _META, 1, _RELEASE, _RESERVATION, 2)
         self._look(meta)
         release = release_row(release_columns)
         self._mark_paid(path, release)
-        keyed = None
+        keyed, under_way = None, [same]
         if key and key[0] is not None:
-            digest, under_way, lease_until_us, *answered = key
-            keyed = KeyRow(digest, under_way, lease_until_us, release_row(answered))
-        return ClaimFacts(path, reservation_row(known), keyed, release, bool(forfeits))
+            digest, *with_key = key
+            under_way.append(with_key[:2])
+            keyed = KeyRow(digest, release_row(with_key[2:]))
+        in_flight = next((InFlight(*each) for each in under_way if each[0] is not None), None)
+        return ClaimFacts(path, reservation_row(known), keyed, in_flight, release, bool(forfeits))
 
     def begin_start(self, reservation: str) -> EventFacts:
         """Lock the reservation and its account."""
@@ -320,10 +326,10 @@ class Transaction:
         self._writes.append((statements.ADD_ACCOUNT, (*values, head.chain, head.seq, head.hash)))
         self._writes.append((statements.ADD_PATH, (account.id, account.id, account.id, parent)))
 
-    def add_reservation(self, row: ReservationRow, owner: str | None) -> None:
+    def add_reservation(self, row: ReservationRow) -> None:
         """Write a new reservation."""
         values = (row.id, row.account, row.release_key, amount_text(row.worst), holds_text(row.holds))
-        rest = (row.state.value, row.lease_until_us, row.lease_ms, owner)
+        rest = (row.state.value, row.lease_until_us, row.lease_ms)
         self._writes.append((statements.ADD_RESERVATION, (*values, *rest)))
 
     def update_reservation(

@@ -7,7 +7,6 @@ import hashlib
 import math
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from starlette.responses import Response
 
 from discreet.budget.model import Replay
@@ -15,7 +14,7 @@ from discreet.errors import EngineError, InputError
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_path, integer
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
-from discreet.service.problems import ClientDisconnected, NotFound
+from discreet.service.problems import ClientDisconnected, NotFound, RequestInFlight
 from discreet.service.serializers import (
     MEDIA_TYPES,
     budget_headers,
@@ -40,7 +39,7 @@ from discreet.wire.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import Request
 
@@ -59,6 +58,10 @@ if TYPE_CHECKING:
 FRESH_SECONDS = 1.0
 """How old the balance in the headers of a cached answer can be."""
 
+JOIN_SECONDS = 30.0
+"""How long a request waits for the same request under way, in this process or another; less than proxies wait."""
+
+_JOIN_EVERY_SECONDS = 0.1
 
 HEADERS: Mapping[str, str] = {
     "Discreet-Release": "The id of the release.",
@@ -102,7 +105,6 @@ class QueryAPI:
         self._manager, self._grants, self._warehouse = manager, grants, warehouse
         self._settings = settings
         self._monotonic, self._pause = monotonic, pause
-        self._running: dict[tuple[str, bytes], anyio.Event] = {}
         self._balances: dict[str, tuple[float, dict[str, str]]] = {}  # headers by account, and when they were read
 
     # ---------------------------------------------------------------------------------------------- queries
@@ -144,13 +146,31 @@ class QueryAPI:
             return await self._answer_from_cache(request, account, form, *cached)
         try:
             with self._gate.slots.slot(account):
-                async with self._once_at_a_time(request, account, body):
-                    answered, content, report = await self._answer(request, account, body, form, key)
+                answered, content, report = await self._answer_or_join(request, account, body, form, key)
         finally:
             await self._pause(self._until_grid(request))
         replayed = isinstance(answered, Replay)
         headers = _release_headers(form, answered.release.release_key, answered.charged, replayed=replayed)
         return Response(content, headers=headers | self._balance_headers(account, report))
+
+    async def _answer_or_join(
+        self, request: Request, account: str, body: bytes, form: Form, key: str | None
+    ) -> tuple[Settled | Replay, bytes, Report]:
+        """Answer as `_answer`; while the same request of the account is under way, wait for its answer, which is free.
+
+        Raises:
+            RequestInFlight: it is still under way after `JOIN_SECONDS`.
+        """
+        until = self._monotonic() + JOIN_SECONDS
+        while True:
+            try:
+                return await self._answer(request, account, body, form, key)
+            except RequestInFlight:
+                if self._monotonic() > until:
+                    raise
+            await self._pause(_JOIN_EVERY_SECONDS)
+            if await request.is_disconnected():
+                raise ClientDisconnected
 
     async def _answer(
         self, request: Request, account: str, body: bytes, form: Form, key: str | None
@@ -189,21 +209,6 @@ class QueryAPI:
         if self._monotonic() - read > FRESH_SECONDS:
             balance = self._balance_headers(account, await run_in_thread(self._manager.get, account))
         return Response(content, headers=_release_headers(form, release_key, Cost(), replayed=True) | balance)
-
-    @contextlib.asynccontextmanager
-    async def _once_at_a_time(self, request: Request, account: str, body: bytes) -> AsyncIterator[None]:
-        """Wait until the same request of the same account has ended: what it paid for, this one gets for free."""
-        name = account, body
-        while name in self._running:
-            await self._running[name].wait()
-            if await request.is_disconnected():
-                raise ClientDisconnected
-        ended = self._running[name] = anyio.Event()
-        try:
-            yield
-        finally:
-            del self._running[name]
-            ended.set()
 
     def _balance_headers(self, account: str, report: Report) -> dict[str, str]:
         headers = dict(budget_headers(report))
