@@ -394,3 +394,55 @@ def test_a_question_has_one_price(warehouse, price):
     """Per unit, or an epsilon and a delta."""
     with pytest.raises(InputError, match="not both"):
         warehouse.plan(TOP, per=PRESETS["linkedin"], **price)
+
+
+@pytest.fixture
+def visits(tmp_path):
+    """Visits of 3,000 users at noon of two Mondays; the catalog lists the days of a week and bins of ages."""
+    rows = [(user, datetime.datetime(2026, 3, 2 + 7 * (user % 3 == 0), 12), user % 30) for user in range(3000)]
+    table = pa.table({name: [row[n] for row in rows] for n, name in enumerate(("reader", "at", "years"))})
+    pyarrow.parquet.write_table(table, tmp_path / "visits.parquet")
+    (tmp_path / "catalog.toml").write_text(
+        """
+[datasets.visits]
+source = "visits.parquet"
+user = "reader"
+data_version = "1"
+
+[datasets.visits.columns]
+day = { type = "date", of = "at", each = "day", group = true, filter = true, \
+        domain = { first = 2026-03-01, last = 2026-03-07 } }
+hour = { type = "timestamp", of = "at", each = "hour", group = true }
+age = { type = "integer", of = "years", each = 20, group = true, domain = { first = 0, last = 59 } }
+""".replace("\\\n", "")
+    )
+    with connect(tmp_path / "catalog.toml") as made:
+        yield made
+
+
+def test_a_time_series_over_a_known_domain_has_every_day(visits):
+    """Days without rows are answered too, with noise around 0; a filter on the computed column holds."""
+    release = visits.query("SELECT day, COUNT(DISTINCT reader) AS n FROM visits GROUP BY day", epsilon=5)
+    counts = dict(shown(release, "day", "count"))
+    assert set(counts) == {datetime.date(2026, 3, day) for day in range(1, 8)}
+    assert counts[datetime.date(2026, 3, 2)] == pytest.approx(2000, abs=100)
+    assert counts[datetime.date(2026, 3, 3)] == pytest.approx(0, abs=100)
+    total = visits.query("SELECT COUNT(DISTINCT reader) FROM visits WHERE day >= '2026-03-03'", epsilon=5)
+    assert total.to_arrow().column("count").to_pylist() == [pytest.approx(1000, abs=100)]
+
+
+def test_bins_and_hours_are_labels_like_others(visits):
+    """Bins by a range of numbers; hours are found like any items."""
+    release = visits.query("SELECT age, COUNT(DISTINCT reader) AS n FROM visits GROUP BY age", epsilon=5)
+    counts = dict(shown(release, "age", "count"))
+    assert {age: round(count, -3) for age, count in counts.items()} == {0: 2000, 20: 1000, 40: 0}
+    hours = visits.query("SELECT hour, COUNT(DISTINCT reader) AS n FROM visits GROUP BY hour", epsilon=5)
+    assert sorted(label for (label,) in shown(hours, "hour")) == [datetime.datetime(2026, 3, day, 12) for day in (2, 9)]
+
+
+def test_the_column_of_a_period_is_found_by_either_column(visits):
+    """For date_trunc: by the column of the table, or by one that is computed from it; a date is its own day."""
+    dataset = visits.catalog.datasets["visits"]
+    assert [dataset.period("AT", each) for each in ("hour", "day", "week")] == ["hour", "day", None]
+    assert [dataset.period("Day", each) for each in ("day", "hour")] == ["day", "hour"]
+    assert dataset.period("age", "day") is None

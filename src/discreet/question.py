@@ -108,6 +108,43 @@ class Summed:
     scale: int = 0
 
 
+Period: TypeAlias = Literal["hour", "day", "week", "month"]
+
+LARGEST_BINNED = 10**15
+"""The largest magnitude of a number that falls into a bin; a larger one has none, and counts as missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A column computed from one of the table: the start of the period, in UTC, or of the bin that a value falls into.
+
+    Weeks begin on Monday. Bins begin at the multiples of their width.
+
+    Args:
+        name: of the new column.
+        column: of the table.
+        each: a period, or the width of bins, from 1 to `LARGEST_BINNED`.
+    """
+
+    name: str
+    column: str
+    each: Period | int
+
+    @property
+    def kind(self) -> Kind:
+        """What the new column holds."""
+        if isinstance(self.each, int):
+            return Kind.INTEGER
+        return Kind.TIMESTAMP if self.each == "hour" else Kind.DATE
+
+    def misfit(self, held: Kind) -> str | None:
+        """Return why it cannot be computed from a column of that kind, or None."""
+        fit = {Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT} if isinstance(self.each, int) else {Kind.TIMESTAMP, Kind.DATE}
+        if held is Kind.UNTYPED or (held in fit and not (held is Kind.DATE and self.each == "hour")):
+            return None
+        return f"column {self.name!r} is computed by {self.each} from column {self.column!r}, which holds {held.value}"
+
+
 @dataclass(frozen=True, slots=True)
 class HeadRequest:
     """The head that a mechanism needs.
@@ -122,6 +159,7 @@ class HeadRequest:
         domain: the items listed in advance, an Arrow table with the item columns; items without rows count 0.
         keep_missing: True to count rows without a label under a missing label; otherwise they are left out.
         summed: a column whose sums are wanted beside the counts, or None.
+        derived: the columns of the items and the filter that the table does not have itself.
     """
 
     user: str
@@ -133,6 +171,7 @@ class HeadRequest:
     domain: Any = None
     keep_missing: bool = False
     summed: Summed | None = None
+    derived: tuple[Derived, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:

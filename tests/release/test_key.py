@@ -19,6 +19,7 @@ from discreet.query.sql import parse_where
 from discreet.question import (
     Comparison,
     Constant,
+    Derived,
     Every,
     HeadRequest,
     Kind,
@@ -144,6 +145,7 @@ FULL = make_plan(
         sensitivity=BOUNDED,
         domain=pa.table({"item": [1, 2, 3], "other": ["a", "b", "c"]}),
         summed=Summed("x", Fraction(0), Fraction(7), 1),
+        derived=(Derived("item", "n", 10), Derived("other", "at", "day")),
     )
 )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog, Dataset
     from discreet.engines.base import Engine
-    from discreet.question import HeadRequest
+    from discreet.question import Derived, HeadRequest
     from discreet.values import ExactHead, UserItemPairs
 
 _HELD = {kind: type_ for type_, kind in KINDS.items()}
@@ -102,6 +102,9 @@ def user_error(user: str, held: Mapping[str, Kind]) -> str | None:
 def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str | None:
     """Return why a declared column does not fit its table, or None."""
     column = dataset.columns[name]
+    made = next((made for made in dataset.derived if made.name == name), None)
+    if made is not None:
+        return _derived_error(made, held)
     if name not in held:
         return str(UnknownColumn(name, held))
     if held[name] is column.kind or (held[name] is Kind.UNTYPED and column.type == "text"):
@@ -112,6 +115,12 @@ def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str |
         )
     there = _HELD.get(held[name], "values of a type that cannot be asked about")
     return f"column {name!r} is declared {column.type}, but the table holds {there}"
+
+
+def _derived_error(made: Derived, held: Mapping[str, Kind]) -> str | None:
+    if made.name in held:
+        return f"column {made.name!r} is computed, but the table has a column of this name; give it another one"
+    return made.misfit(held[made.column]) if made.column in held else str(UnknownColumn(made.column, held))
 
 
 class EnginePool:

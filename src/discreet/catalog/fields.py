@@ -152,7 +152,8 @@ class OwnerQuery(Table):
 def forms(allowed: str) -> Discriminator:
     """Return a discriminator between the forms of a setting: text, a list, or a table by one of its keys.
 
-    Its tags are ~text, ~list, ~schedule, ~query and ~file; `validation_errors` removes them from the place of an error.
+    Its tags are ~text, ~list, ~schedule, ~query, ~file and ~first; `validation_errors` removes them from the place of
+    an error.
 
     Args:
         allowed: the message for a setting in none of the forms.
@@ -162,7 +163,7 @@ def forms(allowed: str) -> Discriminator:
         if isinstance(value, str | list):
             return "~text" if isinstance(value, str) else "~list"
         keys = value if isinstance(value, dict) else ()
-        return next((f"~{key}" for key in ("schedule", "query", "file") if key in keys), None)
+        return next((f"~{key}" for key in ("schedule", "query", "file", "first") if key in keys), None)
 
     return Discriminator(tag, custom_error_type=INVALID, custom_error_message=allowed)
 

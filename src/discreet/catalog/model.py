@@ -5,9 +5,10 @@ No data and no files are read here; `discreet.catalog.loader` reads a `Catalog` 
 
 import datetime
 import difflib
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -36,7 +37,7 @@ from discreet.catalog.fields import (
     invalid_parent,
 )
 from discreet.errors import InputError
-from discreet.question import Kind, Summed
+from discreet.question import LARGEST_BINNED, Derived, Kind, Period, Summed
 from discreet.values import Sensitivity
 
 
@@ -146,6 +147,13 @@ class Clip(Table):
         return high
 
 
+class LabelRange(Table):
+    """Labels from a first to a last one: days, whole numbers, or the starts of periods or bins."""
+
+    first: Any = Field(description="The first label: a date, a moment or a whole number.")
+    last: Any = Field(description="The last label.")
+
+
 class LabelFile(Table):
     """Labels in a file."""
 
@@ -160,21 +168,76 @@ Domain = Annotated[
         Tag("~list"),
     ]
     | Annotated[OwnerQuery, Tag("~query")]
-    | Annotated[LabelFile, Tag("~file")],
-    forms('must be a list of labels, { query = "SELECT ..." } or { file = "..." }'),
+    | Annotated[LabelFile, Tag("~file")]
+    | Annotated[LabelRange, Tag("~first")],
+    forms('must be a list of labels, { first = ..., last = ... }, { query = "SELECT ..." } or { file = "..." }'),
 ]
+
+
+def _each(value: object) -> Period | int:
+    whole = type(value) is int and 1 <= value <= LARGEST_BINNED
+    if not whole and value not in get_args(Period):
+        raise invalid(f"must be {', '.join(get_args(Period))}, or the width of bins: a whole number of at least 1")
+    return cast("Period | int", value)
+
+
+def _starts(first: Any, last: Any, each: Period | int) -> Iterator[Label]:  # noqa: ANN401 - dates or whole numbers
+    """Yield the starts of all periods or bins, from that of *first* to that of *last*."""
+    if isinstance(each, int):
+        yield from range(first // each * each, last + 1, each)
+    elif each == "hour":
+        start = first.replace(minute=0, second=0, microsecond=0)
+        for hours in range((last - start) // datetime.timedelta(hours=1) + 1):
+            yield start + datetime.timedelta(hours=hours)
+    elif each == "month":
+        for month in range(12 * first.year + first.month - 1, 12 * last.year + last.month):
+            yield datetime.date(month // 12, month % 12 + 1, 1)
+    else:
+        start = first.toordinal() - (first.weekday() if each == "week" else 0)
+        for day in range(start, last.toordinal() + 1, 7 if each == "week" else 1):
+            yield datetime.date.fromordinal(day)
+
+
+def _listed(between: LabelRange, type_: ColumnType, each: Period | int | None) -> tuple[Label, ...]:
+    """Return the labels of a range."""
+    each = each or {"date": "day", "integer": 1}.get(type_)  # type: ignore[assignment]
+    if each is None:
+        raise invalid("must be a list: ranges are of dates, of whole numbers and of hours")
+    if not (_is_label(between.first, type_) and _is_label(between.last, type_) and between.first <= between.last):
+        raise invalid(f"must be from a first to a last label, which is not before it: {_LABELS[type_][1]}")
+    return _labels(list(itertools.islice(_starts(between.first, between.last, each), DOMAIN_MOST + 1)))
 
 
 class Column(Table):
     """What may be queried of a column; nothing that is not declared."""
 
     type: ColumnType = Field(description="What the column holds. A float column can only be filtered.")
+    of: Text | None = Field(default=None, description="The column of the table that this one is computed from.")
+    each: Annotated[
+        Period | int | None,
+        PlainValidator(_each),
+        WithJsonSchema(
+            {"anyOf": [{"enum": list(get_args(Period))}, {"type": "integer", "minimum": 1, "maximum": LARGEST_BINNED}]}
+        ),
+    ] = Field(
+        default=None,
+        description="Computed how: as the start of the hour, day, week or month, in UTC, or of a bin of such a width.",
+    )
     group: bool = Field(default=False, description="True if it may be grouped by, and so name items.")
     filter: bool = Field(default=False, description="True if filters (WHERE) may use it.")
     sum: Clip | None = Field(
         default=None, description="Allows SUM and AVG: each user's sum for an item is clipped to these bounds."
     )
     domain: Domain | None = Field(default=None, description="All possible items, if they are known in advance.")
+
+    @field_validator("each")
+    @classmethod
+    def _check_each(cls, each: Period | int, info: ValidationInfo) -> Period | int:
+        type_ = info.data.get("type")
+        kind = Derived("", "", each).kind
+        if type_ is not None and KINDS[cast("ColumnType", type_)] is not kind:
+            raise invalid(f"needs a column declared {next(name for name in KINDS if KINDS[name] is kind)}")
+        return each
 
     @field_validator("group")
     @classmethod
@@ -187,6 +250,8 @@ class Column(Table):
     @classmethod
     def _check_sum(cls, clip: Clip | None, info: ValidationInfo) -> Clip | None:
         type_ = info.data.get("type")
+        if clip is not None and info.data.get("of") is not None:
+            raise invalid("is for columns of the table, not for computed ones")
         if clip is not None and type_ is not None and type_ not in _NUMBERS:
             raise invalid("is for integer and decimal columns only")
         if clip is not None and type_ == "integer" and {clip.low.denominator, clip.high.denominator} != {1}:
@@ -198,11 +263,15 @@ class Column(Table):
     def _check_domain(cls, domain: Domain | None, info: ValidationInfo) -> Domain | None:
         if domain is not None and info.data.get("group") is False:
             raise invalid("is for columns that may be grouped: set group = true")
-        type_ = info.data.get("type", "")
+        type_, each = info.data.get("type", ""), info.data.get("each")
+        if type_ in _LABELS and isinstance(domain, LabelRange):
+            return _listed(domain, type_, each)
         if not isinstance(domain, tuple) or type_ not in _LABELS:
             return domain
         if not all(_is_label(label, type_) for label in domain):
             raise invalid(f"must list {_LABELS[type_][1]}, because the column is declared {type_}")
+        if each is not None and any(label not in _starts(label, label, each) for label in domain):
+            raise invalid("must list the starts of periods or bins")
         if len(set(domain)) < len(domain):
             raise invalid("must not list a label twice")
         if type_ == "decimal":  # Arrow needs one type
@@ -213,6 +282,8 @@ class Column(Table):
     def _check_use(self) -> "Column":
         if not (self.group or self.filter or self.sum):
             raise invalid("allows nothing; set group, filter or sum, or leave the column out")
+        if (self.of is None) != (self.each is None):
+            raise invalid('needs both of and each, such as of = "at" and each = "day", or neither')
         return self
 
     @property
@@ -311,6 +382,40 @@ class Dataset(Table):
         if k_most is not None and head_limit is not None and k_most > head_limit:
             raise invalid("must be at most head_limit_most")
         return k_most
+
+    @field_validator("columns")
+    @classmethod
+    def _check_columns(cls, columns: Mapping[str, Column], info: ValidationInfo) -> Mapping[str, Column]:
+        user = info.data.get("user", "").casefold()
+        for name, column in columns.items():
+            if column.of is not None and column.of.casefold() == user:
+                raise invalid(f"must not compute {name!r} from the user column, which may not be queried")
+        return columns
+
+    @property
+    def derived(self) -> tuple[Derived, ...]:
+        """The columns that are computed from columns of the table."""
+        columns = self.columns.items()
+        return tuple(Derived(name, c.of, c.each) for name, c in columns if c.of is not None and c.each is not None)
+
+    def period(self, name: str, each: Period) -> str | None:
+        """Return the column that holds the start of the period of another one: what date_trunc(each, name) is.
+
+        Args:
+            name: a column of the catalog, or the column of the table that it is computed from, in any case.
+            each: the period.
+
+        Returns:
+            the column as the catalog spells it, or None if the catalog declares none.
+        """
+        folded = name.casefold()
+        of = {column.casefold(): (about.of or column).casefold() for column, about in self.columns.items()}
+        source = of.get(folded, folded)
+        for column, about in self.columns.items():
+            held = about.each or ("day" if about.type == "date" else None)
+            if of[column.casefold()] == source and held == each:
+                return column
+        return None
 
     @property
     def sensitivity(self) -> Sensitivity:

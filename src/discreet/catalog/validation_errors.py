@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from discreet.catalog.fields import INVALID, INVALID_PARENT, OwnerQuery
-from discreet.catalog.model import Catalog, Clip, Column, Dataset, EngineSettings, LabelFile, Schedule
+from discreet.catalog.model import Catalog, Clip, Column, Dataset, EngineSettings, LabelFile, LabelRange, Schedule
 from discreet.catalog.toml import write_key
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _FORMS: Mapping[str, type[Table]] = {
     "~schedule": Schedule,
     "~query": OwnerQuery,
     "~file": LabelFile,
+    "~first": LabelRange,
 }
 """The models of settings that can be written in several forms, by the tags of `forms`."""
 

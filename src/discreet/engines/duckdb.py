@@ -21,7 +21,7 @@ from discreet.engines.duckdb_source import (
 )
 from discreet.engines.heads import typed_domain
 from discreet.engines.pairs import SqlPairs, arrow_array
-from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type, quoted
+from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.question import Kind
 
@@ -233,16 +233,16 @@ class DuckDBStatement(HeadStatement):
     def moment(self, column: str) -> str:
         # TIMESTAMP_S and _MS hold moments that have no microseconds within 64 bits.
         cast = _base(self.columns[column].type).startswith("TIMESTAMP_")
-        return f"TRY_CAST({quoted(column)} AS TIMESTAMP)" if cast else quoted(column)
+        return f"TRY_CAST({self.value(column)} AS TIMESTAMP)" if cast else self.value(column)
 
     def label(self, column: str) -> str:
         if self.columns[column].kind in {Kind.DATE, Kind.TIMESTAMP}:
             return super().label(column)
         described = self.columns[column].type
         if _base(described) in _AS_TEXT:
-            return f"CAST({quoted(column)} AS VARCHAR)"
+            return f"CAST({self.value(column)} AS VARCHAR)"
         if described in _BITS and described not in {"BIGINT", "UBIGINT"}:  # a cast that is not needed costs time
-            return f"CAST({quoted(column)} AS BIGINT)"
+            return f"CAST({self.value(column)} AS BIGINT)"
         return self._by_bytes(column)
 
     def user(self, column: str) -> str:
@@ -254,10 +254,10 @@ class DuckDBStatement(HeadStatement):
         if kind is None or described.kind in {Kind.DATE, Kind.TIMESTAMP}:
             return super().compared(column, kind)
         if described.kind is Kind.UNTYPED and kind is not Kind.TEXT:
-            read = f"TRY_CAST({quoted(column)} AS {_READ_AS[kind]})"
+            read = f"TRY_CAST({self.value(column)} AS {_READ_AS[kind]})"
             return f"nullif({read}, 'NaN'::DOUBLE)" if _READ_AS[kind] == "DOUBLE" else read
         if _base(described.type) in _AS_TEXT and described.kind is Kind.TEXT:
-            return f"CAST({quoted(column)} AS VARCHAR)"
+            return f"CAST({self.value(column)} AS VARCHAR)"
         return self._by_bytes(column) if described.type == "VARCHAR" else super().compared(column, kind)
 
     def as_text(self, name: str, column: str) -> str:
@@ -271,7 +271,7 @@ class DuckDBStatement(HeadStatement):
     def _by_bytes(self, column: str) -> str:
         """Return the column without its collation, which could make two texts one."""
         collated = self._database and self.columns[column].type == "VARCHAR"
-        return f"{quoted(column)} COLLATE C" if collated else quoted(column)
+        return f"{self.value(column)} COLLATE C" if collated else self.value(column)
 
 
 class DuckDBPairs(SqlPairs):

@@ -124,6 +124,7 @@ class PinotStatement:
             (request.groups_per_user is not None, "keep a bounded number of items of each user"),
             (request.rows_per_group > 1, "count several rows of a user and an item"),
             (request.summed is not None, "add up what each user contributes"),
+            (bool(request.derived), "compute columns"),
             (request.keep_missing, "keep missing labels, which it stores as if they were values"),
         ):
             if unwanted:

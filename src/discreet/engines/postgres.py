@@ -229,7 +229,7 @@ class PostgresStatement(HeadStatement):
 
     def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes = b"") -> None:
         super().__init__(request, relation, columns, seed)
-        self._listed = [] if request.domain is None else _texts(request, columns)
+        self._listed = [] if request.domain is None else _texts(request, self.columns)
 
     @property
     def bound(self) -> list[Any]:
@@ -250,13 +250,13 @@ class PostgresStatement(HeadStatement):
         return f"CAST(${len(self.bound)} AS {type_ or self.text})"
 
     def moment(self, column: str) -> str:
-        name = self.quoted(column)
+        name = self.value(column)
         return f"({name} AT TIME ZONE 'UTC')" if self.columns[column].type == _ZONED else name
 
     def label(self, column: str) -> str:
         match self.columns[column].kind:
             case Kind.TEXT:
-                return f"CAST({self.quoted(column)} AS text){_BYTES}"
+                return f"CAST({self.value(column)} AS text){_BYTES}"
             case Kind.DECIMAL:
                 return self.compared(column, None)
         return super().label(column)
@@ -270,7 +270,7 @@ class PostgresStatement(HeadStatement):
             case Kind.TEXT:
                 return self.label(column)
             case Kind.DECIMAL:  # which may be NaN here
-                return f"nullif({self.quoted(column)}, CAST('NaN' AS numeric))"
+                return f"nullif({self.value(column)}, CAST('NaN' AS numeric))"
         return super().compared(column, kind)
 
     def listed(self) -> str:

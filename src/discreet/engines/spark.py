@@ -277,7 +277,7 @@ class SparkStatement(HeadStatement):
 
     def __init__(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes = b"") -> None:
         super().__init__(request, ROWS, columns, seed)
-        types = {item: _label_type(columns[item]) for item in request.items}
+        types = {item: _label_type(self.columns[item]) for item in request.items}
         self.items_listed = None if request.domain is None else typed_domain(request.domain, types)
 
     def listed_schema(self) -> str:
@@ -291,12 +291,12 @@ class SparkStatement(HeadStatement):
         return "`" + name.replace("`", "``") + "`"
 
     def moment(self, column: str) -> str:
-        name = self.quoted(column)
+        name = self.value(column)
         return f"CAST({name} AS TIMESTAMP_NTZ)" if self.columns[column].type == "timestamp" else name
 
     def label(self, column: str) -> str:
         if self.columns[column].kind is Kind.TEXT:  # Spark does not check that text is UTF-8
-            return f"make_valid_utf8({self.quoted(column)})"
+            return f"make_valid_utf8({self.value(column)})"
         return super().label(column)
 
     def as_text(self, name: str, column: str) -> str:

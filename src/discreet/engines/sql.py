@@ -7,6 +7,7 @@ would tell about one user without noise. So the generated SQL is total:
 - casts of columns cannot fail, by the declared types, or are TRY_CAST;
 - sums are of exact numbers that cannot overflow, by the declared type (`check_sum`), and totals saturate;
 - dates and timestamps outside the years 1 to 9999, which Arrow and Python cannot hold, are missing values;
+- periods and bins are computed from values that were seen to be in range;
 - what cannot be made total is refused by its declared type, before a row is read.
 
 No text of an analyst gets into a statement: names are quoted, constants are bound or checked literals.
@@ -15,18 +16,19 @@ No text of an analyst gets into a statement: names are quoted, constants are bou
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 from discreet.errors import InputError
-from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Some
+from discreet.question import LARGEST_BINNED, Comparison, Every, Kind, Membership, Missing, Not, Some
 from discreet.values import LARGEST_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.question import Constant, HeadRequest, Predicate
+    from discreet.question import Constant, Derived, HeadRequest, Predicate
 
 _SUMMED_DIGITS = 20
 """Of numbers that can be summed: 10^18 of them have a sum that no engine's decimals are too small for."""
@@ -159,7 +161,9 @@ class HeadStatement:
 
     def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes = b"") -> None:
         self.request = request
-        self.columns = columns
+        self._derived = {derived.name: derived for derived in request.derived}
+        made = {derived.name: self._made(derived, columns) for derived in request.derived}
+        self.columns: Mapping[str, Column] = ChainMap(made, columns) if made else columns  # type: ignore[arg-type]
         self.parameters: list[str] = []
         self._relation = relation
         self._seed = seed
@@ -201,6 +205,21 @@ class HeadStatement:
         """Return *name* as an identifier."""
         return quoted(name)
 
+    def value(self, column: str) -> str:
+        """Return the value of a column: its name, or the expression that a derived column is computed by."""
+        if column not in self._derived:
+            return self.quoted(column)
+        each, source = self._derived[column].each, self._derived[column].column
+        if isinstance(each, int):
+            # Bounded first: casts cannot fail then, and products do not overflow.
+            whole = f"CAST(floor({self.compared(source, Kind.INTEGER)}) AS BIGINT)"
+            whole = f"CASE WHEN {self._binned(source)} THEN {whole} END"
+            return f"({whole} - mod(mod({whole}, {each}) + {each}, {each}))"
+        moment, held = self.compared(source, Kind.TIMESTAMP), self.columns[source].kind
+        in_years = self._in_years(moment, held if held in _MOMENTS else Kind.TIMESTAMP)
+        start = f"date_trunc('{each}', CAST({moment} AS {self.types[Kind.TIMESTAMP]}))"
+        return f"CASE WHEN {in_years} THEN CAST({start} AS {self.columns[column].type}) END"
+
     def constant(self, text: str, type_: str | None) -> str:
         """Return a constant of a type, None for text; bound."""
         self.parameters.append(text)
@@ -208,7 +227,7 @@ class HeadStatement:
 
     def moment(self, column: str) -> str:
         """Return a date or timestamp as a value that compares with those of `types`; what does not fit is NULL."""
-        return self.quoted(column)
+        return self.value(column)
 
     def label(self, column: str) -> str:
         """Return a label as text, BIGINT, DECIMAL, BOOLEAN, DATE or TIMESTAMP, text compared by its bytes."""
@@ -216,7 +235,7 @@ class HeadStatement:
         if kind in _MOMENTS:
             moment = self.moment(column)
             return f"CASE WHEN {self.present(column)} THEN {moment} END" if self.request.keep_missing else moment
-        return f"CAST({self.quoted(column)} AS BIGINT)" if kind is Kind.INTEGER else self.quoted(column)
+        return f"CAST({self.value(column)} AS BIGINT)" if kind is Kind.INTEGER else self.value(column)
 
     def user(self, column: str) -> str:
         """Return the value that tells users apart."""
@@ -226,19 +245,18 @@ class HeadStatement:
         """Return the condition that a row has a label or user; it has no NULLs where it is true."""
         kind = self.columns[column].kind
         if kind not in _MOMENTS:
-            return f"{self.quoted(column)} IS NOT NULL"
-        first, last = (f"CAST('{text}' AS {self.types[kind]})" for text in ("0001-01-01", _LAST[kind]))
-        return f"({self.moment(column)} BETWEEN {first} AND {last})"
+            return f"{self.value(column)} IS NOT NULL"
+        return self._in_years(self.moment(column), kind)
 
     def compared(self, column: str, kind: Kind | None) -> str:
         """Return a column that is compared with constants of *kind*, or with none. NaN counts as missing."""
         del kind
         match self.columns[column].kind:
             case Kind.FLOAT:
-                return f"nullif({self.quoted(column)}, CAST('NaN' AS {self.double}))"
+                return f"nullif({self.value(column)}, CAST('NaN' AS {self.double}))"
             case Kind.DATE | Kind.TIMESTAMP:
                 return self.moment(column)
-        return self.quoted(column)
+        return self.value(column)
 
     def summand(self, column: str, scale: int) -> str:
         """Return a value in units of its last digit, in a type in which no sum overflows.
@@ -247,7 +265,7 @@ class HeadStatement:
             InputError: the column cannot be summed.
         """
         check_sum(column, self.columns[column])
-        name = self.quoted(column)
+        name = self.value(column)
         if scale:  # DuckDB multiplies decimals of up to 18 digits within 18 digits
             name = f"CAST({name} AS DECIMAL({_SUMMED_DIGITS}, {scale})) * CAST({10**scale} AS DECIMAL({scale + 1}, 0))"
         return f"CAST({name} AS DECIMAL(38, 0))"
@@ -276,6 +294,37 @@ class HeadStatement:
     def same(self, left: str, right: str) -> str:
         """Return the condition that two labels are equal or both missing, in a form that the engine can join by."""
         return f"{left} IS NOT DISTINCT FROM {right}"
+
+    # Derived columns.
+
+    def _made(self, derived: Derived, columns: Mapping[str, Column]) -> Column:
+        """Return a derived column as if the engine had described it.
+
+        Raises:
+            InputError: it cannot be computed from what its column holds.
+        """
+        wrong = derived.misfit(columns[derived.column].kind)
+        if wrong is not None:
+            raise InputError(wrong)
+        if derived.kind is Kind.INTEGER:
+            return Column(derived.kind, "BIGINT", integer_type("BIGINT", 64))
+        return Column(derived.kind, self.types[derived.kind])
+
+    def _in_years(self, moment: str, kind: Kind) -> str:
+        first, last = (f"CAST('{text}' AS {self.types[kind]})" for text in ("0001-01-01", _LAST[kind]))
+        return f"({moment} BETWEEN {first} AND {last})"
+
+    def _binned(self, column: str) -> str:
+        """Return the condition that a number falls into a bin."""
+        value, number = self.compared(column, Kind.INTEGER), self.columns[column].number
+        if number is None:
+            return f"{value} BETWEEN -{LARGEST_BINNED}e0 AND {LARGEST_BINNED}e0"
+        conditions = []
+        for operator, bound in ((">=", -LARGEST_BINNED), ("<=", LARGEST_BINNED)):
+            fitted, text = fit(operator, Fraction(bound), number)
+            limit = value if text is None else f"CAST('{text}' AS {number.name})"
+            conditions.append(f"{value} {fitted} {limit}")
+        return " AND ".join(conditions)
 
     # Filters.
 

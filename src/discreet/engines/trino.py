@@ -262,18 +262,18 @@ class TrinoStatement(HeadStatement):
     def moment(self, column: str) -> str:
         described = self.columns[column]
         if described.kind is Kind.DATE:
-            return self.quoted(column)
+            return self.value(column)
         zone = " AT TIME ZONE 'UTC'" if has_zone(described.type) else ""
-        return f"CAST({self.quoted(column)}{zone} AS TIMESTAMP(6))"
+        return f"CAST({self.value(column)}{zone} AS TIMESTAMP(6))"
 
     def label(self, column: str) -> str:
         is_uuid = self.columns[column].type == "uuid"
-        return f"CAST({self.quoted(column)} AS VARCHAR)" if is_uuid else super().label(column)
+        return f"CAST({self.value(column)} AS VARCHAR)" if is_uuid else super().label(column)
 
     def compared(self, column: str, kind: Kind | None) -> str:
         described = self.columns[column]
         if described.kind is Kind.FLOAT:  # NaN equals nothing here, so that nullif would keep it
-            name = self.quoted(column)
+            name = self.value(column)
             return f"CASE WHEN is_nan({name}) THEN NULL ELSE {name} END"
         return self.label(column) if described.type == "uuid" else super().compared(column, kind)
 

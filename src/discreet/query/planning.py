@@ -26,7 +26,7 @@ from discreet.mechanisms import (
     summing,
 )
 from discreet.query.canonical import canonical
-from discreet.query.predicates import bind_where, find_column
+from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import priced
 from discreet.query.query import HEAD_LIMIT_MOST, Query, default_head_limit
 from discreet.question import HeadRequest, Kind
@@ -107,13 +107,15 @@ def resolve(
     if not counts and select.measure.kind == "average":
         raise InputError("an average is a sum divided by a count, so it cannot be had without counts")
     _check_ceilings(select.k, head_limit, dataset)
+    where = _where(select.where, dataset)
+    used = {*items, *(() if where is None else columns_of(where))}
     return Query(
         dataset.user,
         items,
         epsilon,
         delta,
         k=_k(select.k, domain),
-        where=_where(select.where, dataset),
+        where=where,
         sensitivity=_sensitivity(select.measure, dataset),
         head_limit=_head_limit(select.k, head_limit, dataset),
         counts=counts if summed is None else select.measure.kind == "average",
@@ -124,6 +126,7 @@ def resolve(
         keep_missing=dataset.missing_labels == "keep",
         summed=summed,
         average=select.measure.kind == "average",
+        derived=tuple(made for made in dataset.derived if made.name in used),
     )
 
 
@@ -239,6 +242,7 @@ class Plan:
             query.domain,
             query.keep_missing,
             query.summed,
+            query.derived,
         )
 
 

@@ -169,6 +169,16 @@ def bind_where(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate:
             return Membership(found, tuple(_bind_constant(constant, found, columns[found]) for constant in constants))
 
 
+def columns_of(predicate: Predicate) -> set[str]:
+    """Return the names of the columns in a filter."""
+    match predicate:
+        case Every(parts) | Some(parts):
+            return set().union(*map(columns_of, parts))
+        case Not(inner):
+            return columns_of(inner)
+    return {predicate.column}
+
+
 def find_column(name: str, columns: Mapping[str, Kind], role: str = "column") -> str:
     """Return the table's own spelling of *name*.
 

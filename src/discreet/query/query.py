@@ -12,7 +12,7 @@ from discreet.values import Sensitivity, check_text, number, whole
 
 if TYPE_CHECKING:
     from discreet.mechanisms import NoiseName
-    from discreet.question import Summed
+    from discreet.question import Derived, Summed
 
 MechanismChoice: TypeAlias = Literal["auto", "gumbel", "laplace", "stable", "head", "two-round", "pcr"]
 MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
@@ -114,6 +114,7 @@ class Query:
         keep_missing: True to count rows without a label as an item; otherwise they are left out.
         summed: a column whose sums are released, or None; counts are then released only for averages.
         average: True for sums divided by counts.
+        derived: the columns of the items and the filter that are computed from others.
 
     Raises:
         InputError: epsilon is not a number, k or the head limit not a whole number, or a column has no name.
@@ -135,6 +136,7 @@ class Query:
     keep_missing: bool = False
     summed: Summed | None = None
     average: bool = False
+    derived: tuple[Derived, ...] = ()
 
     @property
     def known_domain(self) -> bool:

@@ -82,6 +82,7 @@ def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
         None if query.domain is None else encodable(query.domain.to_pylist()),
         plan.mechanism.name,
         encodable(plan.mechanism),
+        *map(encodable, query.derived),
     )
 
 

@@ -18,7 +18,7 @@ import operator
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,21 @@ from hypothesis import strategies as st
 
 from discreet.engines.sql import LONGEST_FRAMED
 from discreet.errors import InputError
-from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
+from discreet.question import (
+    LARGEST_BINNED,
+    Comparison,
+    Constant,
+    Derived,
+    Every,
+    HeadRequest,
+    Kind,
+    Membership,
+    Missing,
+    Not,
+    Period,
+    Some,
+    Summed,
+)
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import LARGEST_BASKET, LARGEST_ITEM_COST
 
@@ -65,6 +79,12 @@ _POOLS: dict[str, tuple[Kind, pa.DataType, list[Any]]] = {
     "open": (Kind.BOOLEAN, pa.bool_(), [False, True]),
     "share": (Kind.FLOAT, pa.float64(), [-0.5, 0.1, 7.0]),
 }
+_TYPES = {kind: type_ for kind, type_, _ in _POOLS.values()}
+_DERIVED = [
+    *(Derived("start", "at", each) for each in get_args(Period)),
+    *(Derived("start", "day", each) for each in get_args(Period) if each != "hour"),
+    *(Derived("start", column, each) for column in ("size", "price", "share") for each in (1, 7, 10**9)),
+]
 KINDS = {name: kind for name, (kind, _, _) in _POOLS.items()}
 """The columns of `tables`."""
 
@@ -162,7 +182,7 @@ def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> 
     head: dict[tuple[Any, ...], list[int]] = {} if request.items else {("all",): [0, 0]}
     if request.domain is not None:
         head = {tuple(row[item] for item in request.items): [0, 0] for row in request.domain.to_pylist()}
-    for row in table.to_pylist():
+    for row in _rows(table, request):
         labels = tuple(row[item] for item in request.items) if request.items else ("all",)
         known = row[request.user] is not None and (request.keep_missing or None not in labels)
         counts = request.where is None or truth(request.where, row) is True
@@ -178,20 +198,40 @@ def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> 
     return [(labels, count) if request.summed is None else (labels, count, total) for labels, (count, total) in shown]
 
 
+def _rows(table: pa.Table, request: HeadRequest) -> list[dict[str, Any]]:
+    """Return the rows of *table* with the derived columns."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return [row | {made.name: start_of(row[made.column], made.each) for made in request.derived} for row in rows]
+
+
+def start_of(value: Any, each: Period | int) -> Any:  # noqa: ANN401 - whatever a cell holds
+    """Return the start of the period or bin that *value* falls into, or None."""
+    if value is None:
+        return None
+    if isinstance(each, int):
+        return math.floor(value) // each * each if abs(value) <= LARGEST_BINNED else None
+    if each == "hour":
+        return value.replace(minute=0, second=0, microsecond=0)
+    day = value.date() if isinstance(value, datetime.datetime) else value
+    if each == "month":
+        return day.replace(day=1)
+    return day - datetime.timedelta(days=day.weekday() if each == "week" else 0)
+
+
 def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int = LARGEST_BASKET) -> ArrayPairs:
     """Return the user-item pairs of *table*, found in plain Python."""
     numbered: dict[Any, int] = {}
     pairs = []
-    for row in table.to_pylist():
+    for row in _rows(table, request):
         labels = tuple(row[item] for item in request.items)
         known = row[request.user] is not None and (request.keep_missing or None not in labels)
         if known and (request.where is None or truth(request.where, row) is True):
             pairs.append((numbered.setdefault(row[request.user], len(numbered)), labels))
     items = sorted({labels for _, labels in pairs}, key=lambda labels: tuple(map(_sorted_by, labels)))
     place = {labels: n for n, labels in enumerate(items)}
-    columns = [
-        pa.array([labels[n] for labels in items], table.schema.field(item).type) for n, item in enumerate(request.items)
-    ]
+    held = {field.name: field.type for field in table.schema}
+    held |= {derived.name: _TYPES[derived.kind] for derived in request.derived}
+    columns = [pa.array([labels[n] for labels in items], held[item]) for n, item in enumerate(request.items)]
     users = [user for user, _ in pairs]
     return ArrayPairs(users, [place[labels] for _, labels in pairs], pa.table(columns, request.items), largest_basket)
 
@@ -281,19 +321,22 @@ class EngineSuite:
     def test_random_questions_get_the_head_that_plain_counting_gives(
         self, data: st.DataObject, table: pa.Table
     ) -> None:
-        """Limit, filter, bounds, clipping, sums: duplicates, NULLs, ties and all, the head is exact."""
+        """Limit, filter, bounds, clipping, sums, periods, bins: duplicates, NULLs, ties and all, the head is exact."""
         items = st.lists(st.sampled_from(_LABELS), max_size=3, unique=True).map(tuple)
         with self.opened(table) as engine:
             for _ in range(3):
+                derived = data.draw(st.lists(st.sampled_from(_DERIVED), max_size=1).map(tuple))
+                kinds = KINDS | {made.name: made.kind for made in derived}
                 request = HeadRequest(
                     "who",
-                    data.draw(items),
+                    data.draw(items) + tuple(made.name for made in derived),
                     data.draw(st.sampled_from([1, 2, 5, 1000])),
-                    data.draw(st.none() | predicates()),
+                    data.draw(st.none() | predicates(kinds)),
                     data.draw(st.sampled_from([1, 2, 3, 2**31])),
                     data.draw(st.sampled_from([None, None, 1, 2])),
                     keep_missing=data.draw(st.booleans()),
                     summed=data.draw(st.sampled_from(_SUMS)),
+                    derived=derived,
                 )
                 seed = data.draw(st.sampled_from([b"", b"s" * 32]))
                 assert rows_of(engine, request, seed) == reference_head(table, request, seed)
@@ -307,6 +350,20 @@ class EngineSuite:
         domain = listed.select(["word", "size"]).drop_null()
         domain = domain.group_by(["word", "size"]).aggregate([])
         request = HeadRequest("who", ("word", "size"), max(len(domain), 1), where, tau, domain=domain)
+        with self.opened(table) as engine:
+            assert rows_of(engine, request) == reference_head(table, request)
+
+    @pytest.mark.parametrize("made", _DERIVED)
+    def test_periods_and_bins_that_are_listed_get_all_their_counts(self, made: Derived) -> None:
+        """A time series over a known domain has a count, 0 or more, for every period of it."""
+        values = _POOLS[made.column][2]
+        table = pa.table({"who": range(len(values)), made.column: pa.array(values, _POOLS[made.column][1])})
+        starts = sorted({start_of(value, made.each) for value in values} - {None})
+        without_rows = start_of(
+            5 * 10**14 if made.kind is Kind.INTEGER else datetime.datetime(2030, 5, 6, 7), made.each
+        )
+        domain = pa.table({made.name: pa.array([*starts[1:], without_rows], _TYPES[made.kind])})
+        request = HeadRequest("who", (made.name,), len(domain), domain=domain, derived=(made,))
         with self.opened(table) as engine:
             assert rows_of(engine, request) == reference_head(table, request)
 
@@ -456,6 +513,8 @@ class EngineSuite:
             (("word",), {"where": Not(Comparison("size", "=", Constant(Kind.INTEGER, "7")))}),
             (("word", "size", "price", "day", "at", "open"), {"keep_missing": True}),
             (("word",), {"where": Missing("who")}),
+            (("start", "word"), {"derived": (Derived("start", "at", "week"),)}),
+            (("start",), {"derived": (Derived("start", "size", 10),)}),
         ],
     )
     def test_pair_queries_return_the_integers_that_numpy_gives(

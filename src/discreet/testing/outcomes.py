@@ -12,13 +12,27 @@ check_outcomes(with_user, without_user, random.Random(1), 100)
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from discreet.errors import DiscreetError, InputError
-from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
+from discreet.question import (
+    Comparison,
+    Constant,
+    Derived,
+    Every,
+    HeadRequest,
+    Kind,
+    Membership,
+    Missing,
+    Not,
+    Period,
+    Some,
+    Summed,
+)
 
 if TYPE_CHECKING:
     import random
@@ -103,13 +117,18 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
 def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
     """Return a request about the columns of *engine*: any user, items, filter, bounds and sum that it may have."""
     columns = dict(engine.columns())
+    derived: tuple[Derived, ...] = ()
+    if rng.random() < 0.3:
+        every = [Derived("start", name, each) for name in columns for each in (*get_args(Period), 1, 10**15)]
+        derived = (rng.choice([made for made in every if made.misfit(columns[made.column]) is None]),)
+    columns |= {made.name: made.kind for made in derived}
     labels = [name for name, kind in columns.items() if kind not in {Kind.FLOAT, Kind.OTHER}]
-    user = rng.choice([USER, USER, USER, *labels])
+    user = rng.choice([USER, USER, USER, *(name for name in labels if name != "start")])
     others = [name for name in labels if name not in {user, USER}]
     items = rng.sample(others, min(rng.choice([0, 1, 1, 2]), len(others)))
     summed = None
     if rng.random() < 0.3:
-        column = rng.choice([*columns])
+        column = rng.choice([*engine.columns()])
         try:
             engine.check_sum(column)
         except InputError:
@@ -127,6 +146,7 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
         rng.choice([None, None, 1, 2]),
         keep_missing=rng.random() < 0.3,
         summed=summed,
+        derived=derived,
     )
 
 
@@ -150,7 +170,7 @@ def _outcome(engine: Engine, request: HeadRequest, seed: bytes) -> tuple[str | N
     try:
         head = engine.head(request, seed=seed)
         if engine.has_pairs and request.items and request.summed is None:
-            plain = HeadRequest(request.user, request.items, 1, request.where, keep_missing=request.keep_missing)
+            plain = dataclasses.replace(request, rows_per_group=1, groups_per_user=None)
             with engine.pairs(plain) as pairs:
                 pairs.users_by_size(np.array([1, 2]))
                 pairs.labels(np.arange(len(pairs.weighted_sums(1.0))))
