@@ -238,6 +238,14 @@ def shuffled(n: int, bits: Bits, label: str) -> NDArray[np.int64]:
     return Race(np.zeros(n, dtype=np.int64), Fraction(1)).run(bits, label, n)[0] if n else np.zeros(0, np.int64)
 
 
+def require_gaussian(request: Request, name: str) -> None:
+    """Raise `InputError` unless counts get Gaussian noise, for a relative error above 0 and below 1."""
+    if request.counts and request.noise != "gaussian":
+        raise InputError(f"{name} adds gaussian noise only")
+    if not 0 < request.relative_error < 1:
+        raise InputError("the relative error must be above 0 and below 1")
+
+
 def require_k(request: Request, name: str) -> int:
     """Return the k of a request to a mechanism that needs one."""
     if request.k is None:

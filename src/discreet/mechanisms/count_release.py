@@ -12,7 +12,7 @@ import numpy as np
 from discreet.accounting.convert import floor_sqrt
 from discreet.accounting.odometer import PrivacyFilter
 from discreet.errors import InputError
-from discreet.mechanisms.base import Expectation, Request
+from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.noise import DiscreteGaussian, Race
 from discreet.values import Cost, ExactHead, Outcome
@@ -65,10 +65,7 @@ class CountRelease:
     def within(cls, limit: Cost, request: Request) -> Self:
         if request.k is not None:
             raise InputError("the pcr mechanism releases as many counts as it can, not a top k")
-        if request.counts and request.noise != "gaussian":
-            raise InputError("the pcr mechanism adds gaussian noise only")
-        if not 0 < request.relative_error < 1:
-            raise InputError("the relative error must be above 0 and below 1")
+        require_gaussian(request, "the pcr mechanism")
         return cls(
             limit,
             request.head_limit,

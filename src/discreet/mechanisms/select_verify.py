@@ -12,8 +12,7 @@ import numpy as np
 from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.gaussian import normal_quantile
 from discreet.accounting.odometer import PrivacyFilter
-from discreet.errors import InputError
-from discreet.mechanisms.base import Expectation, Request
+from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.noise import Race, Rival, rounded_gaussian
 from discreet.values import Cost, ExactHead, Outcome
 
@@ -79,11 +78,7 @@ class SelectVerify:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """Return the instance that may spend *limit*; see `Mechanism.within`."""
-        if request.counts and request.noise != "gaussian":
-            raise InputError("the head mechanism adds gaussian noise only")
-        if not 0 < request.relative_error < 1:
-            raise InputError("the relative error must be above 0 and below 1")
+        require_gaussian(request, "the head mechanism")
         return cls(
             limit,
             request.head_limit,
@@ -104,11 +99,9 @@ class SelectVerify:
         return None
 
     def worst_cost(self) -> Cost:
-        """Return the limit."""
         return self.limit
 
     def direct_epsilon(self) -> Fraction | None:
-        """Return None."""
         return None
 
     def expectation(self) -> Expectation:

@@ -12,7 +12,7 @@ import numpy as np
 from discreet.accounting.convert import floor_bits
 from discreet.accounting.gaussian import mu_gaussian, normal_quantile
 from discreet.errors import InputError
-from discreet.mechanisms.base import Expectation, Request
+from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.mechanisms.select_verify import falling_pools
 from discreet.noise import rounded_gaussian
 from discreet.values import LARGEST_BASKET, LARGEST_ITEM_COST, WEIGHT_UNIT, Cost, Outcome, float_below
@@ -396,9 +396,6 @@ def _check(request: Request) -> None:
         raise InputError("a two-round release finds the items itself; leave the domain out, or choose laplace")
     if request.sensitivity.rows_per_group != 1 or request.sensitivity.groups_per_user is not None:
         raise InputError("a two-round release counts distinct users and needs no bound; leave the bounds out")
-    if request.counts and request.noise != "gaussian":
-        raise InputError("a two-round release adds gaussian noise only")
     if request.summed is not None:
         raise InputError("a two-round release counts users; it adds up no column")
-    if not 0 < request.relative_error < 1:
-        raise InputError("the relative error must be above 0 and below 1")
+    require_gaussian(request, "a two-round release")

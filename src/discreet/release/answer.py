@@ -122,8 +122,7 @@ def answer(
         _end(port.void, hold)
         raise
     try:
-        read = _query_pairs if plan.reads_pairs else _read_head
-        labels, outcome, seen = read(plan, engine, bits, fingerprint_key, progress, span)
+        labels, outcome, seen = _read(plan, engine, bits, fingerprint_key, progress, span)
         with span("encode"):
             release = Release.of(plan, labels, outcome, computational=computational)
             result = release if encode is None else encode(release)
@@ -135,7 +134,7 @@ def answer(
     return settled
 
 
-def _read_head(
+def _read(
     plan: Plan,
     engine: Engine,
     bits: Bits,
@@ -143,7 +142,13 @@ def _read_head(
     progress: Callable[[float], None] | None,
     span: Callable[[Step], AbstractContextManager[None]],
 ) -> tuple[pa.Table, Outcome, Fingerprint | None]:
-    """Read the exact head and release from it; returns the released labels, the outcome and the fingerprint."""
+    """Read the exact data and release from it; returns the released labels, the outcome and the fingerprint."""
+    if plan.reads_pairs:  # they are queried and get noise in turns
+        with span("engine"), engine.pairs(plan.request, progress=progress) as pairs:
+            recorded = RecordedPairs(pairs)
+            outcome = plan.mechanism.release(recorded, bits)
+            labels = recorded.labels(outcome.positions)
+        return labels, outcome, None if key is None else recorded.fingerprint(plan, key)
     seed = bits.uint64("groups", 4).tobytes() if plan.request.groups_per_user is not None else b""
     with span("engine"):
         head = engine.head(plan.request, seed=seed, progress=progress)
@@ -151,23 +156,6 @@ def _read_head(
         outcome = plan.mechanism.release(head, bits)
     seen = None if key is None else fingerprint(head, plan.request, seed, key)
     return head.labels.take(arrow_array(outcome.positions)), outcome, seen
-
-
-def _query_pairs(
-    plan: Plan,
-    engine: Engine,
-    bits: Bits,
-    key: bytes | None,
-    progress: Callable[[float], None] | None,
-    span: Callable[[Step], AbstractContextManager[None]],
-) -> tuple[pa.Table, Outcome, Fingerprint | None]:
-    """Release from the user-item pairs, which are queried and get noise in turns; returns what `_read_head` does."""
-    with span("engine"), engine.pairs(plan.request, progress=progress) as pairs:
-        recorded = RecordedPairs(pairs)
-        outcome = plan.mechanism.release(recorded, bits)
-        labels = recorded.labels(outcome.positions)
-    seen = None if key is None else recorded.fingerprint(plan, key)
-    return labels, outcome, seen
 
 
 def _end(end: Callable[[Hold], None], hold: Hold) -> None:

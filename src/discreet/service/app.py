@@ -15,7 +15,6 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from discreet.budget.checkpoints import CheckpointFile
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import LEASE_MOST_MS
 from discreet.catalog.loader import load_catalog
@@ -31,7 +30,7 @@ from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer
 from discreet.service.context import Runtime
-from discreet.service.maintenance import Maintenance, MaintenanceStatus, TimedCheckpointer
+from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import RequestMiddleware, problem_response
 from discreet.service.observability.logging import CombinedLog, StructuredLog
 from discreet.service.observability.metrics import Metrics
@@ -39,8 +38,8 @@ from discreet.service.observability.traces import open_tracer
 from discreet.service.peers import open_peers, peer_routes
 from discreet.service.queries import Queries
 from discreet.service.replay_cache import ReplayCache
-from discreet.service.secrets import noise_secret, signing_key
-from discreet.service.stores import open_store
+from discreet.service.secrets import noise_secret
+from discreet.service.stores import checkpointer_of, open_store
 from discreet.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -99,17 +98,10 @@ def open_service(
         StoreBehind: the store is older than its last checkpoint.
         LedgerBroken: the store does not hold what its checkpoints say.
     """
-    clock, metrics, status = runtime.clock, Metrics(runtime.monotonic), MaintenanceStatus()
+    clock, metrics = runtime.clock, Metrics(runtime.monotonic)
     log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
     keys = DerivedKeys(noise_secret(settings.noise, environment))
-    checkpointer = None
-    if settings.witness is not None:
-        checkpointer = TimedCheckpointer(
-            CheckpointFile(settings.witness.file),
-            signing_key(settings.witness.signing_key_file),
-            status,
-            runtime.monotonic,
-        )
+    checkpointer = checkpointer_of(settings.witness)
     catalog = load_catalog(settings.service.catalog)
     with contextlib.ExitStack() as stack:
         if tracer is None:
@@ -135,7 +127,7 @@ def open_service(
         authenticator = Authenticator(records, clock, issuer)
         api_keys = ApiKeys(manager.store, records, authenticator, clock, runtime.random)
         maintenance = Maintenance(
-            manager, api_keys, metrics, log, clock, runtime.monotonic, status, witnessed=checkpointer is not None
+            manager, api_keys, metrics, log, clock, runtime.monotonic, witnessed=checkpointer is not None
         )
         warehouse = stack.enter_context(Warehouse(catalog, clock, environment))
         grants = Grants(catalog, records, manager.store)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from discreet.budget.checkpoints import Checkpointer
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.service.auth.api_keys import microseconds
 from discreet.service.observability.logging import Failed, LeasesExpired
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from discreet.budget.manager import BudgetManager
-    from discreet.budget.stores.store import BudgetStore
     from discreet.service.auth.api_keys import ApiKeys
     from discreet.service.observability.logging import Log
     from discreet.service.observability.metrics import Metrics
@@ -29,42 +26,16 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 """How far the clock of the store may be from the service's."""
 
 
-@dataclass(slots=True)
-class MaintenanceStatus:
-    """When maintenance last succeeded, in seconds that only rise; None if it never did.
-
-    Args:
-        clocks_agree: False if the clock of the store was far from the service's when they were last compared.
-    """
-
-    done: float | None = None
-    checkpoint: float | None = None
-    clocks_agree: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class TimedCheckpointer(Checkpointer):
-    """A checkpointer that notes when it last wrote a checkpoint.
-
-    Args:
-        monotonic: seconds that only rise.
-    """
-
-    status: MaintenanceStatus
-    monotonic: Callable[[], float]
-
-    def write(self, store: BudgetStore) -> None:
-        Checkpointer.write(self, store)
-        self.status.checkpoint = self.monotonic()
-
-
 class Maintenance:
     """End expired reservations, write checkpoints, compare clocks, and store when keys were last used.
 
     Args:
         keys: store when they were last used.
         monotonic: seconds that only rise.
-        witnessed: True if the manager has a checkpointer, which notes its successes in *status*.
+        witnessed: True if the manager writes checkpoints.
+
+    Attributes:
+        clocks_agree: False if the clock of the store ran ahead, or stands still until an officer confirms it.
     """
 
     def __init__(
@@ -75,43 +46,40 @@ class Maintenance:
         log: Log,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
-        status: MaintenanceStatus,
         *,
         witnessed: bool,
     ) -> None:
         self._manager, self._keys, self._metrics, self._log = manager, keys, metrics, log
-        self._clock, self._monotonic, self._status = clock, monotonic, status
-        self.witnessed = witnessed
+        self._clock, self._monotonic = clock, monotonic
+        self.witnessed, self.clocks_agree = witnessed, True
+        self._done: float | None = None  # when all of it last succeeded, and when a checkpoint was written
+        self._checkpoint: float | None = None
         self._account: str | None = None
 
     @property
     def age_seconds(self) -> float:
         """Return the time since the last success; infinite if there was none."""
-        return self._since(self._status.done)
+        return self._since(self._done)
 
     @property
     def checkpoint_seconds(self) -> float:
         """Return the time since the last checkpoint; infinite if there was none."""
-        return self._since(self._status.checkpoint)
-
-    @property
-    def clocks_agree(self) -> bool:
-        """Return False if the clock of the store ran ahead, or stands still until an officer confirms it."""
-        return self._status.clocks_agree
+        return self._since(self._checkpoint)
 
     def once(self) -> None:
         """Do all of it once; a failure is logged, and the next run tries again."""
         try:
             ended = self._manager.maintain()
+            self._checkpoint = self._monotonic()
             self._metrics.maintained(sum(head.seq for head in self._manager.store.heads()))
-            self._status.clocks_agree = self._compare_clocks()
+            self.clocks_agree = self._compare_clocks()
             self._keys.save_last_used(at_once=False)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             self._log.event(Failed.of(error, "maintenance"))
             if isinstance(error, StoreBehind | LedgerBroken):
-                self._status.done = self._status.checkpoint = None  # no query is answered from here on
+                self._done = self._checkpoint = None  # no query is answered from here on
             return
-        self._status.done = self._monotonic()
+        self._done = self._monotonic()
         if ended:
             self._log.event(LeasesExpired(ended))
 

@@ -75,27 +75,16 @@ class PeerClient:
     def __init__(self, keys: PeerKeys, client: httpx.Client) -> None:
         self._keys, self._client = keys, client
 
-    def ask(self, url: str, message: Requests) -> Requested:
-        """Ask for shares.
-
-        Raises:
-            PeerUnreachable: nothing came back, or nothing that can be read.
-        """
-        return self._post(f"{url}/v1/peer/requests", message, Requested)
-
-    def send(self, url: str, message: Transfers) -> Transferred:
-        """Send shares and receipts.
-
-        Raises:
-            PeerUnreachable: as `ask`.
-        """
-        return self._post(f"{url}/v1/peer/transfers", message, Transferred)
-
     def close(self) -> None:
         """Close connections."""
         self._client.close()
 
-    def _post(self, url: str, message: BaseModel, kind: type[Answer]) -> Answer:
+    def post(self, url: str, message: BaseModel, kind: type[Answer]) -> Answer:
+        """Send a message and return the response.
+
+        Raises:
+            PeerUnreachable: nothing came back, or nothing that can be read.
+        """
         headers = {"Authorization": self._keys.header, "Content-Type": "application/json"}
         try:
             with self._client.stream("POST", url, content=message.model_dump_json(), headers=headers) as response:
@@ -198,7 +187,7 @@ class Peers:
     def __init__(
         self, name: str, store: BudgetStore, urls: Mapping[str, str], keys: PeerKeys, client: httpx.Client, log: Log
     ) -> None:
-        self._name, self._urls, self._keys, self._log = name, dict(urls), keys, log
+        self._name, self._urls, self.keys, self._log = name, dict(urls), keys, log
         self._client = PeerClient(keys, client)
         self._shares: ShareStore = store.shares
         self._asks = Asks(store)
@@ -215,14 +204,6 @@ class Peers:
         self._asks.refused(refusal)
 
     # ---------------------------------------------------------------------------------------------- being asked
-
-    def authenticate(self, header: str | None) -> None:
-        """Raise unless *header* holds the shared key.
-
-        Raises:
-            Unauthorized: it is not.
-        """
-        self._keys.check(header)
 
     def requests(self, message: Requests) -> Requested:
         """Answer a request for shares.
@@ -299,7 +280,9 @@ class Peers:
     def _talk(self, name: str, url: str, asking: Round) -> None:
         """Request shares of one data centre, and send it what it requested."""
         asks = [AskSent.of(ask) for ask in asking.asks.values()]
-        answer = self._client.ask(url, Requests(centre=self._name, store=self._shares.id, asks=asks))
+        answer = self._client.post(
+            f"{url}/v1/peer/requests", Requests(centre=self._name, store=self._shares.id, asks=asks), Requested
+        )
         store = answer.store
         arrived = [sent.transfer for sent in answer.transfers]
         receipts = self._receive(name, store, arrived)
@@ -315,7 +298,7 @@ class Peers:
                 transfers=[TransferSent.of(transfer) for transfer in pending],
                 receipts=[ReceiptSent.of(receipt) for receipt in receipts],
             )
-            told, receipts = self._client.send(url, message), []
+            told, receipts = self._client.post(f"{url}/v1/peer/transfers", message, Transferred), []
             if not self._hear(name, store, [sent.receipt for sent in told.receipts]):
                 break  # nothing was decided: the rest will have to wait, too
 
@@ -503,7 +486,7 @@ def peer_routes(peers: Peers) -> list[Route]:
 
     def route(path: str, kind: type[Any], handle: Callable[[Any], Any]) -> Route:
         async def answer(request: Request) -> Response:
-            peers.authenticate(request.headers.get("authorization"))
+            peers.keys.check(request.headers.get("authorization"))
             context_of(request.scope).actor = "peer"
             if request.scope["query_string"]:
                 raise InputError("there are no parameters here")

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
@@ -80,26 +80,23 @@ def _store(url: str, info: ValidationInfo) -> str:
     return url
 
 
-def _issuer(url: str) -> str:
-    parts = urlsplit("" if secret_in(url) else url)
-    near = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
-        raise invalid("must be the https URL of an issuer, such as https://login.example.org/realms/work")
-    return url
-
-
 def _centre(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise invalid("must have up to 64 letters a to z, digits, dots, dashes and underscores")
     return name
 
 
-def _peer(url: str) -> str:
-    parts = urlsplit("" if secret_in(url) else url)
-    near = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
-        raise invalid("must be an https URL, such as https://discreet.dublin.example.org")
-    return url.rstrip("/")
+def _https(what: str, example: str) -> AfterValidator:
+    """Return a validator of URLs: https, or http on this machine, without a password, a query or a fragment."""
+
+    def check(url: str) -> str:
+        parts = urlsplit("" if secret_in(url) else url)
+        near = parts.scheme == "http" and parts.hostname in _LOOPBACK
+        if not (parts.scheme == "https" or near) or not parts.hostname or parts.query or parts.fragment:
+            raise invalid(f"must be {what}, such as {example}")
+        return url
+
+    return AfterValidator(check)
 
 
 def _endpoint(url: str) -> str:
@@ -111,9 +108,13 @@ def _endpoint(url: str) -> str:
 
 Proxy = Annotated[str, AfterValidator(_proxy)]
 StoreUrl = Annotated[Text, AfterValidator(_store)]
-IssuerUrl = Annotated[Text, AfterValidator(_issuer)]
+IssuerUrl = Annotated[Text, _https("the https URL of an issuer", "https://login.example.org/realms/work")]
 CentreName = Annotated[Text, AfterValidator(_centre)]
-PeerUrl = Annotated[Text, AfterValidator(_peer)]
+PeerUrl = Annotated[
+    Text,
+    _https("an https URL", "https://discreet.dublin.example.org"),
+    AfterValidator(lambda url: url.rstrip("/")),
+]
 EndpointUrl = Annotated[Text, AfterValidator(_endpoint)]
 
 
@@ -342,20 +343,6 @@ def _decimal(number: Fraction) -> Decimal:
     return Decimal(number.numerator) / number.denominator
 
 
-_SECTIONS: Mapping[str, type[Table]] = {
-    "service": Service,
-    "store": Store,
-    "noise": Noise,
-    "witness": WitnessSettings,
-    "defaults": Defaults,
-    "limits": Limits,
-    "oidc": Oidc,
-    "datacentre": DataCentre,
-    "logs": Logs,
-    "traces": Traces,
-}
-
-
 class SettingsError(InputError):
     """A settings file that cannot be used.
 
@@ -401,4 +388,8 @@ def settings_schema() -> dict[str, Any]:
 def _placed(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
     """Return the model of the table that a setting is in, and its path in the file; see `validation_errors`."""
     place = [str(part) for part in location if part != "[key]"]
-    return _SECTIONS[place[0]] if len(place) > 1 else Settings, place
+    if len(place) < 2:
+        return Settings, place
+    section = Settings.model_fields[place[0]].annotation
+    kinds = (kind for kind in (section, *get_args(section)) if isinstance(kind, type) and issubclass(kind, Table))
+    return next(kinds), place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Annotated, Any
 
@@ -63,7 +64,7 @@ class AskSent(_Message):
 
 
 class TransferSent(_Message):
-    """See `discreet.budget.escrow.Transfer`; *terms* are the settings of the account."""
+    """A `discreet.budget.escrow.Transfer`; *terms* are the settings of the account."""
 
     donor: Name
     recipient: Name
@@ -74,7 +75,7 @@ class TransferSent(_Message):
 
     @classmethod
     def of(cls, transfer: Transfer) -> TransferSent:
-        """*transfer*, as it is sent."""
+        """Return the message of *transfer*."""
         return cls(
             donor=transfer.donor,
             recipient=transfer.recipient,
@@ -86,7 +87,7 @@ class TransferSent(_Message):
 
     @property
     def transfer(self) -> Transfer:
-        """Back from `of`.
+        """Return what `of` was given.
 
         Raises:
             Malformed: the terms are of no account, or the amount is less than nothing.
@@ -102,7 +103,7 @@ class TransferSent(_Message):
 
 
 class ReceiptSent(_Message):
-    """See `discreet.budget.escrow.Receipt`."""
+    """A `discreet.budget.escrow.Receipt`."""
 
     account: Name
     donor: Name
@@ -113,20 +114,13 @@ class ReceiptSent(_Message):
 
     @classmethod
     def of(cls, receipt: Receipt) -> ReceiptSent:
-        """*receipt*, as it is sent."""
-        return cls(
-            account=receipt.account,
-            donor=receipt.donor,
-            recipient=receipt.recipient,
-            number=receipt.number,
-            taken=receipt.taken,
-            version=receipt.version,
-        )
+        """Return the message of *receipt*."""
+        return cls(**dataclasses.asdict(receipt))
 
     @property
     def receipt(self) -> Receipt:
         """Return what `of` was given."""
-        return Receipt(self.account, self.donor, self.recipient, self.number, self.taken, self.version)
+        return Receipt(**self.model_dump())
 
 
 class Requests(_Message):
