@@ -18,6 +18,7 @@ TREE = {
     "BudgetExceeded": DiscreetError,
     "EngineError": DiscreetError,
     "EngineUnreachable": errors.EngineError,
+    "EngineBusy": errors.EngineError,
     "EngineTimeout": errors.EngineError,
     "UnfitData": errors.EngineError,
     "InexactHead": errors.EngineError,

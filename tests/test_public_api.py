@@ -22,6 +22,7 @@ NAMES = [
     "Client",
     "Cost",
     "DiscreetError",
+    "EngineBusy",
     "EngineError",
     "EngineTimeout",
     "EngineUnreachable",
@@ -72,7 +73,7 @@ def test_every_error_is_a_discreet_error():
     """One except clause catches them all; questions that cannot be asked are ValueErrors too."""
     errors = [getattr(discreet, name) for name in NAMES if isinstance(getattr(discreet, name), type)]
     errors = [error for error in errors if issubclass(error, Exception)]
-    assert len(errors) == 13
+    assert len(errors) == 14
     assert all(issubclass(error, discreet.DiscreetError) for error in errors)
     assert {error.__name__ for error in errors if issubclass(error, ValueError)} == {
         "CatalogError",

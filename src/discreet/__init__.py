@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from discreet.errors import (
         BudgetExceeded,
         DiscreetError,
+        EngineBusy,
         EngineError,
         EngineTimeout,
         EngineUnreachable,
@@ -62,6 +63,7 @@ _HOMES = {
     "CatalogError": "catalog.loader",
     "BudgetExceeded": "errors",
     "EngineError": "errors",
+    "EngineBusy": "errors",
     "EngineTimeout": "errors",
     "EngineUnreachable": "errors",
     "UnfitData": "errors",
@@ -76,6 +78,7 @@ __all__ = [
     "Client",
     "Cost",
     "DiscreetError",
+    "EngineBusy",
     "EngineError",
     "EngineTimeout",
     "EngineUnreachable",

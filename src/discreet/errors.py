@@ -8,6 +8,7 @@
     ├── BudgetExceeded        the answer could cost more than is left; nothing was read or charged
     ├── EngineError           the engine failed while it read data; what was reserved is charged
     │   ├── EngineUnreachable no connection; if found before data is queried, nothing is charged
+    │   ├── EngineBusy        too many queries wait for the engine; nothing is charged
     │   ├── EngineTimeout     the engine did not answer in time
     │   ├── UnfitData         a row does not have the declared form
     │   └── InexactHead       the engine answered, but not with a head that is proven exact
@@ -96,6 +97,10 @@ class EngineError(DiscreetError):
 
 class EngineUnreachable(EngineError):
     """No connection to the engine. Found before data is queried (`Engine.check`), nothing is charged."""
+
+
+class EngineBusy(EngineError):
+    """Too many queries run on the engine already. Nothing was sent to it, nothing was charged."""
 
 
 class EngineTimeout(EngineError):

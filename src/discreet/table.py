@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.catalog.domains import listed
 from discreet.engines.opening import open_engine
+from discreet.engines.request_queue import RequestQueue
 from discreet.errors import InputError
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.planning import bind, make_plan
@@ -58,10 +59,14 @@ class Table:
         engine: where its rows are counted.
         user: the column that identifies users.
         where: which rows count, or None for all.
+        queue: of the engine, or None for a new one.
     """
 
-    def __init__(self, engine: Engine, user: str, where: Predicate | None = None) -> None:
+    def __init__(
+        self, engine: Engine, user: str, where: Predicate | None = None, queue: RequestQueue | None = None
+    ) -> None:
         self._engine = engine
+        self._queue = RequestQueue() if queue is None else queue
         self._user = user
         self._where = where
 
@@ -85,7 +90,8 @@ class Table:
             UnknownColumn: a column the table does not have.
         """
         added = bind_where(parse_where(text), self._engine.columns())
-        return Table(self._engine, self._user, added if self._where is None else Every((self._where, added)))
+        where = added if self._where is None else Every((self._where, added))
+        return Table(self._engine, self._user, where, self._queue)
 
     def top(
         self,
@@ -228,7 +234,9 @@ class Table:
             warnings.warn(note, stacklevel=3)
         source = self._source_of_bits(bits, plan)
         keyed = isinstance(source, KeyedBits)
-        release: Release = answer(plan, self._engine, budget, source, computational=keyed, progress=progress)
+        release: Release = answer(
+            plan, self._engine, budget, source, queue=self._queue, computational=keyed, progress=progress
+        )
         return release.timed(time.perf_counter() - start)
 
     def _source_of_bits(self, bits: Bits | NoiseKey | None, plan: Plan) -> Bits:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from discreet.budget import Budget
     from discreet.engines.base import Engine
+    from discreet.engines.request_queue import RequestQueue
     from discreet.mechanisms import NoiseName
     from discreet.noise import Bits
     from discreet.query.planning import Plan
@@ -147,7 +148,9 @@ class Warehouse:
             warnings.warn(note, stacklevel=2)
         version, bits = (None, SystemBits()) if key is None else self._keyed(select.dataset, plan, key)
         engine = self.steady(select.dataset, version)
-        release: Release = answer(plan, engine, budget, bits, computational=key is not None, progress=progress)
+        queue = self.queue(select.dataset)
+        keyed = key is not None
+        release: Release = answer(plan, engine, budget, bits, queue=queue, computational=keyed, progress=progress)
         return release.timed(time.perf_counter() - start)
 
     def plan(
@@ -223,6 +226,14 @@ class Warehouse:
         name = self.catalog.find(dataset)
         engine = self._open.engine(name)
         return VersionedEngine(engine, name, lambda: version is None or self._open.version(name) == version)
+
+    def queue(self, dataset: str) -> RequestQueue:
+        """Return the queue before the engine of a dataset.
+
+        Raises:
+            InputError: there is no such dataset.
+        """
+        return self._open.queue(self.catalog.find(dataset))
 
     def data_version(self, dataset: str) -> str | None:
         """Return the version of a dataset's data now, or None if unknown; raises what `context` does."""

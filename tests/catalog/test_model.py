@@ -68,7 +68,7 @@ def test_every_setting_is_read(load, tmp_path):
     catalog = load(FULL)
     engine, dataset = catalog.engines["warehouse"], catalog.datasets["engagements"]
     assert engine.url == "postgresql://reader@db:5432/warehouse"
-    assert (engine.password_env, engine.timeout_seconds) == ("WAREHOUSE_PASSWORD", 90)
+    assert (engine.password_env, engine.timeout_seconds, engine.connections) == ("WAREHOUSE_PASSWORD", 90, 4)
     assert (dataset.description, dataset.engine) == ("Who read which article.", "warehouse")
     assert (dataset.table, dataset.view, dataset.source) == ("public.engagements", None, None)
     assert (dataset.user, dataset.groups_per_user, dataset.rows_per_group) == ("member_id", 50, 5)

@@ -36,7 +36,7 @@ user = "reader"
 data_version = "1"
 columns.article = { type = "text", group = true, filter = true }
 """
-WALK = ("reserve", "engine", "reserve", "engine", "noise", "encode", "settle")
+WALK = ("reserve", "queue", "engine", "reserve", "engine", "noise", "encode", "settle")
 """The steps of a run: hold, probe, start, count, and so on."""
 
 
@@ -115,6 +115,7 @@ class World:
             self.keys.bits(plan, table, version),
             encode=lambda release: encode(release, **about, question=question_of(plan.query, table)),
             fingerprint_key=self.keys.fingerprint_key(table, version),
+            queue=self.warehouse.queue("reads"),
             computational=True,
             progress=progress,
             span=steps or Walked(),
@@ -208,9 +209,9 @@ def test_wherever_a_run_breaks_nothing_leaves_uncharged_and_asking_again_pays_on
         world.ask(steps=Walked(step, after=after))
     world.lose_leases()
     spent, worst = world.spent("ann"), world.plan().worst_cost
-    if (step, after) < (2, True):
+    if (step, after) < (3, True):
         assert spent == Cost(), "nothing was asked"
-    elif (step, after) < (6, True):
+    elif (step, after) < (7, True):
         assert spent == worst, "the data was asked, or may have been"
     else:
         assert spent == undisturbed[1], "settled, though nobody heard of it"
@@ -221,7 +222,7 @@ def test_wherever_a_run_breaks_nothing_leaves_uncharged_and_asking_again_pays_on
     world.manager.verify()
 
 
-@pytest.mark.parametrize("step", [3, 4, 5])
+@pytest.mark.parametrize("step", [4, 5, 6])
 def test_a_process_that_dies_in_a_run_is_charged_by_its_lease(world, undisturbed, step):
     """I3: nobody is there to forfeit, so the lease does; the retry is paid for."""
 
@@ -247,11 +248,11 @@ def test_being_stopped_in_a_run_forfeits_and_goes_on(world, error):
         raise error
 
     with pytest.raises(error):
-        world.ask(steps=Walked(4, do=stop))
+        world.ask(steps=Walked(5, do=stop))
     assert world.manager.get("ann").balance.forfeited == world.plan().worst_cost
 
 
-@pytest.mark.parametrize("step", [4, 5, 6])
+@pytest.mark.parametrize("step", [5, 6, 7])
 def test_an_answer_whose_lease_was_lost_is_dropped(world, undisturbed, step):
     """I3: a zombie gets no row; the next one who asks pays once, with what was forfeited."""
     with pytest.raises(LeaseLost):
@@ -264,7 +265,7 @@ def test_an_answer_whose_lease_was_lost_is_dropped(world, undisturbed, step):
 def test_a_lease_lost_before_the_data_is_asked_costs_nothing(world):
     """HELD and over is void."""
     with pytest.raises(LeaseLost):
-        world.ask(steps=Walked(1, do=world.lose_leases))
+        world.ask(steps=Walked(2, do=world.lose_leases))
     assert world.spent("ann") == Cost()
 
 
@@ -334,7 +335,7 @@ def test_two_who_ask_first_at_once_get_the_same_bytes(world):
     meet, answers = threading.Barrier(2, timeout=60), {}
 
     def ask(account):
-        answers[account] = world.ask(account, steps=Walked(6, do=meet.wait))
+        answers[account] = world.ask(account, steps=Walked(7, do=meet.wait))
 
     threads = [threading.Thread(target=ask, args=(account,)) for account in ("ann", "bob")]
     for thread in threads:
@@ -359,7 +360,7 @@ def test_noise_of_the_system_is_drawn_once_for_two_at_once(world):
                 StoredBudget(world.manager, account, world.keys.release_key_once("ann", "key", b"")),
                 SystemBits(),
                 encode=lambda release: release.to_csv().encode(),
-                span=Walked(6, do=meet.wait),
+                span=Walked(7, do=meet.wait),
             )
         )
 
@@ -375,7 +376,7 @@ def test_noise_of_the_system_is_drawn_once_for_two_at_once(world):
 def test_the_same_key_while_it_is_under_way_is_in_flight(world):
     """I4: one idempotency key, one run; afterwards its answer."""
     seen = []
-    walked = Walked(4, do=lambda: seen.append(world.ask(key="k", digest=b"d", engine=NoEngine())))
+    walked = Walked(5, do=lambda: seen.append(world.ask(key="k", digest=b"d", engine=NoEngine())))
     answered = world.ask(key="k", digest=b"d", steps=walked)
     assert isinstance(answered, Settled)
     assert isinstance(seen[0], InFlight)

@@ -263,7 +263,7 @@ def test_every_step_of_a_question_has_a_span(world):
     spans = Spans()
     world.open(spans)
     world.ask(headers={"traceparent": "00-trace-span-01"})
-    steps = ["request", "plan", "reserve", "engine", "reserve", "engine", "noise", "encode", "settle"]
+    steps = ["request", "plan", "reserve", "queue", "engine", "reserve", "engine", "noise", "encode", "settle"]
     assert [step for step, _, _ in spans.seen] == steps
     assert spans.seen[0] == ("request", None, "00-trace-span-01")
     assert {account for _, account, _ in spans.seen[1:]} == {"ann@sales"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from discreet.catalog.domains import known_domain
 from discreet.catalog.model import KINDS
 from discreet.catalog.versions import current_version
+from discreet.engines.request_queue import RequestQueue
 from discreet.errors import (
     EngineError,
     EngineTimeout,
@@ -141,6 +142,11 @@ class EnginePool:
         self._clock = clock
         self._environment = environment
         self._locks = {name: threading.Lock() for name in catalog.datasets}  # a slow engine delays its own alone
+        shared = {name: RequestQueue(e.connections, e.timeout_seconds) for name, e in catalog.engines.items()}
+        self._queues = {
+            name: RequestQueue() if dataset.engine is None else shared[dataset.engine]
+            for name, dataset in catalog.datasets.items()
+        }
         self._engines: dict[str, Engine] = {}
         self._scales: dict[tuple[str, str], int] = {}
         self._domains: dict[tuple[str, tuple[str, ...]], tuple[str | None, pa.Table | None]] = {}
@@ -160,6 +166,10 @@ class EnginePool:
                     with _hide_cause(name):
                         self._engines[name] = self._open(name)
         return self._engines[name]
+
+    def queue(self, name: str) -> RequestQueue:
+        """Return the queue before the engine of a dataset; datasets of one engine share it."""
+        return self._queues[name]
 
     def version(self, name: str) -> str | None:
         """Return the current version of a dataset's data, or None if it is unknown.

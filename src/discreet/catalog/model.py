@@ -305,7 +305,12 @@ class EngineSettings(Table):
     password_env: Variable | None = Field(
         default=None, description="The environment variable that holds the password, if the engine needs one."
     )
-    timeout_seconds: int = Field(default=60, ge=1, le=86_400, description="How long a query may take.")
+    timeout_seconds: int = Field(
+        default=60, ge=1, le=86_400, description="How long a query may take, and how long it may wait before that."
+    )
+    connections: int = Field(
+        default=4, ge=1, le=100, description="Queries that run at once; four times as many may wait."
+    )
 
 
 class Dataset(Table):

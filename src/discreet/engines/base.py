@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Waiting
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from discreet.engines.heads import exact_head
 from discreet.engines.pairs import check_pairs
@@ -17,6 +18,7 @@ from discreet.errors import EngineTimeout, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
@@ -36,7 +38,7 @@ _ANY_SEED = bytes(32)
 
 
 class Engine(Protocol):
-    """One table in some engine, which counts exactly. It is read-only and can be used from several threads.
+    """One table in some engine, which counts exactly. It is read-only, and several threads may use it at once.
 
     No method raises, or not, depending on a single row; `docs/threat-model.md` has the rule.
     """
@@ -145,50 +147,67 @@ class Engine(Protocol):
         ...
 
 
-class SqlEngine(ABC, Generic[_Statement]):
+class Connection(Protocol):
+    """What an engine runs one request at a time on; it may really connect at its first use."""
+
+    def close(self) -> None:
+        """End it; whatever a request left there is deleted."""
+        ...
+
+
+_Connection = TypeVar("_Connection", bound=Connection)
+
+
+class SqlEngine(ABC, Generic[_Connection, _Statement]):
     """An engine to which a head is one SQL statement; subclasses connect, describe the table and run the statement.
+
+    Each request has a connection to itself. One that served its request is kept for the next, so that there are never
+    more than there were requests at once.
 
     Args:
         name: see `Engine.name`.
-        concurrent: True if several requests may run at once; otherwise one waits for the other.
     """
 
-    def __init__(self, name: str, *, concurrent: bool = False) -> None:
+    keeps_connections: ClassVar[bool] = True
+
+    def __init__(self, name: str) -> None:
         self._name = name
         self._columns: Mapping[str, Column] | None = None
-        self._lock: AbstractContextManager[object] = nullcontext() if concurrent else threading.Lock()
+        self._describing = threading.Lock()
+        self._idle: list[_Connection] = []
+        weakref.finalize(self, _close_all, self._idle)
 
     @property
     def name(self) -> str:
         return self._name
 
     def columns(self) -> Mapping[str, Kind]:
-        with self._lock:
-            return {name: column.kind for name, column in self._described().items()}
+        with self._connection() as connection:
+            return {name: column.kind for name, column in self._described(connection).items()}
 
     def scale(self, column: str) -> int:
-        with self._lock:
-            number = self._described()[column].number
+        with self._connection() as connection:
+            number = self._described(connection)[column].number
         return 0 if number is None else number.scale
 
     def check_sum(self, column: str) -> None:
-        with self._lock:
-            check_sum(column, self._described()[column])
+        with self._connection() as connection:
+            check_sum(column, self._described(connection)[column])
 
     def data_version(self) -> str | None:
         return None
 
     def check(self, request: HeadRequest) -> None:
-        with self._lock:
-            self._ping()
-            self._statement(request, self._described(), _ANY_SEED).write()
+        with self._connection() as connection:
+            self._ping(connection)
+            self._statement(connection, request, self._described(connection), _ANY_SEED).write()
 
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
-        with self._lock:
-            statement = self._statement(request, self._described(), seed)
-            return exact_head(self._run(statement, progress), request)
+        with self._connection() as connection:
+            statement = self._statement(connection, request, self._described(connection), seed)
+            return exact_head(self._run(connection, statement, progress), request)
 
     @property
     def has_pairs(self) -> bool:
@@ -197,35 +216,72 @@ class SqlEngine(ABC, Generic[_Statement]):
     @contextmanager
     def pairs(self, request: HeadRequest, *, progress: Callable[[float], None] | None = None) -> Iterator[SqlPairs]:
         check_pairs(request)
-        with self._lock, self._open_pairs(self._statement(request, self._described(), _ANY_SEED), progress) as pairs:
-            yield pairs
+        with self._connection() as connection:
+            statement = self._statement(connection, request, self._described(connection), _ANY_SEED)
+            with self._open_pairs(connection, statement, progress) as pairs:
+                yield pairs
 
-    def _described(self) -> Mapping[str, Column]:
-        if self._columns is None:
-            self._columns = self._describe()
-        return self._columns
+    def close(self) -> None:
+        """Close the connections that no request uses."""
+        _close_all(self._idle)
+
+    @contextmanager
+    def _connection(self) -> Iterator[_Connection]:
+        """A connection that nothing else uses meanwhile; after a failure it is closed."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if self.keeps_connections:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _described(self, connection: _Connection) -> Mapping[str, Column]:
+        with self._describing:
+            if self._columns is None:
+                self._columns = self._describe(connection)
+            return self._columns
 
     @abstractmethod
-    def _ping(self) -> None:
+    def _connect(self) -> _Connection:
+        """Return a new connection."""
+
+    @abstractmethod
+    def _ping(self, connection: _Connection) -> None:
         """Raise `EngineUnreachable` unless the engine can be reached; sends no statement."""
 
     @abstractmethod
-    def _describe(self) -> Mapping[str, Column]:
+    def _describe(self, connection: _Connection) -> Mapping[str, Column]:
         """Return the columns of the table, as the engine declares them."""
 
     @abstractmethod
-    def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> _Statement:
+    def _statement(
+        self, connection: _Connection, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+    ) -> _Statement:
         """Return the statement for a head, or raise `InputError` if there is none."""
 
     @abstractmethod
-    def _run(self, statement: _Statement, progress: Callable[[float], None] | None) -> pa.Table:
+    def _run(
+        self, connection: _Connection, statement: _Statement, progress: Callable[[float], None] | None
+    ) -> pa.Table:
         """Return what *statement* selects."""
 
     @abstractmethod
     def _open_pairs(
-        self, statement: _Statement, progress: Callable[[float], None] | None
+        self, connection: _Connection, statement: _Statement, progress: Callable[[float], None] | None
     ) -> AbstractContextManager[SqlPairs]:
         """Write the pairs of the rows of *statement*, and delete in the end whatever was written."""
+
+
+def _close_all(connections: list[Any]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 def check_names(names: Iterable[str], source: str) -> None:

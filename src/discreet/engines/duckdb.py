@@ -18,6 +18,7 @@ from discreet.engines.duckdb_source import (
     name_source,
     open_source,
     original_names,
+    prepare,
 )
 from discreet.engines.heads import typed_domain
 from discreet.engines.pairs import SqlPairs, arrow_array
@@ -63,6 +64,13 @@ _READ_AS = {
 }
 """The types that text in files without types is read as, by the kind of the constant it is compared with."""
 
+_SETTINGS = """
+SET python_enable_replacements = false; SET TimeZone = 'UTC';
+-- DuckDB computes its progress only if it believes that it draws a bar.
+SET enable_progress_bar = true; SET enable_progress_bar_print = false; SET progress_bar_time = 0
+"""
+"""Of each connection."""
+
 _CHANGED = "{} has changed since it was opened; open it again"
 _AS_TEXT = {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
 
@@ -72,7 +80,7 @@ def _base(type_: str) -> str:
     return type_ if type_.endswith("]") else type_.split("(", maxsplit=1)[0]
 
 
-class DuckDBEngine(SqlEngine["DuckDBStatement"]):
+class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
     """An engine for what DuckDB reads.
 
     Args:
@@ -95,15 +103,12 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         timeout_seconds: float | None = None,
     ) -> None:
         spill = tempfile.mkdtemp(prefix="discreet-")
-        self._connection = duckdb.connect(config={"temp_directory": spill})
-        self._close = weakref.finalize(self, _close, self._connection, spill)
-        self._connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
-        # DuckDB computes its progress only if it believes that it draws a bar.
-        self._connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
-        self._connection.execute("SET progress_bar_time = 0")
-        self._source = open_source(self._connection, source, table, view)
+        self._database = duckdb.connect(config={"temp_directory": spill})
+        self._close = weakref.finalize(self, _close, self._database, spill)
+        self._database.execute(_SETTINGS)
+        self._source = open_source(self._database, source, table, view)
         self._seconds = timeout_seconds
-        self._described_version: str | None = None
+        self._described_version: tuple[str | None, Mapping[str, Column] | None] = None, None
         super().__init__(self._source.name)
 
     def data_version(self) -> str | None:
@@ -111,18 +116,26 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         return files_version(self._source.files) or None
 
     def fetch(self, statement: str) -> pa.Table:
-        with self._lock:
-            name_source(self._connection, self._source)
-            return self._guarded(lambda: self._connection.sql(statement).to_arrow_table(), None)
+        with self._connection() as connection:
+            name_source(connection, self._source)
+            return self._guarded(connection, lambda: connection.sql(statement).to_arrow_table(), None)
 
     def close(self) -> None:
+        super().close()
         self._close()
 
-    def _ping(self) -> None:
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        connection = self._database.cursor()
+        connection.execute(_SETTINGS)
+        prepare(connection, self._source)
+        return connection
+
+    def _ping(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Raise `EngineUnreachable` if files changed that were checked when they were opened.
 
         They are not checked again here: whether a request fails would depend on what is in them.
         """
+        del connection
         if self._source.read_version is None:
             return
         try:
@@ -132,61 +145,82 @@ class DuckDBEngine(SqlEngine["DuckDBStatement"]):
         if changed:
             raise EngineUnreachable(_CHANGED.format(self._source.name))
 
-    def _described(self) -> Mapping[str, Column]:
+    def _described(self, connection: duckdb.DuckDBPyConnection) -> Mapping[str, Column]:
         try:
             version = self.data_version()
         except OSError:
             raise EngineUnreachable(_CHANGED.format(self._source.name)) from None
-        if version != self._described_version:  # another file may have other columns
-            self._columns, self._described_version = None, version
-        return super()._described()
+        described, columns = self._described_version
+        if version != described or columns is None:  # another file may have other columns
+            columns = self._describe(connection)
+            self._described_version = version, columns
+        return columns
 
-    def _describe(self) -> Mapping[str, Column]:
+    def _describe(self, connection: duckdb.DuckDBPyConnection) -> Mapping[str, Column]:
         try:
-            rows = self._connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}").fetchall()
+            rows = connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}").fetchall()
         except duckdb.Error:
             raise InputError(f"{self._source.name} cannot be read as the table it should be") from None
-        check_names(original_names(self._connection, self._source), self._source.name)
+        check_names(original_names(connection, self._source), self._source.name)
         return {
             name: Column(Kind.OTHER, type_) if name in self._source.unsafe else _column(type_, self._source.untyped)
             for name, type_, *_ in rows
         }
 
-    def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> DuckDBStatement:
+    def _statement(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        request: HeadRequest,
+        columns: Mapping[str, Column],
+        seed: bytes,
+    ) -> DuckDBStatement:
         statement = DuckDBStatement(request, self._source, columns, seed)
         if request.domain is not None:
             labels = ", ".join(f"{statement.label(item)} AS i{n}" for n, item in enumerate(request.items))
-            empty = self._connection.sql(f"SELECT {labels} FROM {self._source.relation} LIMIT 0").to_arrow_table()
+            empty = connection.sql(f"SELECT {labels} FROM {self._source.relation} LIMIT 0").to_arrow_table()
             types = dict(zip(request.items, empty.schema.types, strict=True))
-            self._connection.register("listed", typed_domain(request.domain, types))
+            connection.register("listed", typed_domain(request.domain, types))
         return statement
 
-    def _run(self, statement: DuckDBStatement, progress: Callable[[float], None] | None) -> pa.Table:
-        self._ping()
-        sql = statement.write()
-        return self._guarded(lambda: self._connection.sql(sql, params=statement.parameters).to_arrow_table(), progress)
+    def _run(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: DuckDBStatement,
+        progress: Callable[[float], None] | None,
+    ) -> pa.Table:
+        self._ping(connection)
+        sql, parameters = statement.write(), statement.parameters
+        return self._guarded(connection, lambda: connection.sql(sql, params=parameters).to_arrow_table(), progress)
 
     @contextlib.contextmanager
     def _open_pairs(
-        self, statement: DuckDBStatement, progress: Callable[[float], None] | None
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        statement: DuckDBStatement,
+        progress: Callable[[float], None] | None,
     ) -> Iterator[DuckDBPairs]:
-        self._ping()
-        pairs = DuckDBPairs(statement, self._connection, lambda work: self._guarded(work, progress))
+        self._ping(connection)
+        pairs = DuckDBPairs(statement, connection, lambda work: self._guarded(connection, work, progress))
         try:
             pairs.create()
             yield pairs
         finally:
             pairs.drop()
 
-    def _guarded(self, work: Callable[[], pa.Table], progress: Callable[[float], None] | None) -> pa.Table:
+    def _guarded(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        work: Callable[[], pa.Table],
+        progress: Callable[[float], None] | None,
+    ) -> pa.Table:
         """Run *work* with the deadline, and without DuckDB's messages, which may hold data."""
         try:
             return run(
                 work,
-                self._connection.interrupt,
+                connection.interrupt,
                 seconds=self._seconds,
                 progress=progress,
-                share=lambda: self._connection.query_progress() / 100,  # -1 before and after
+                share=lambda: connection.query_progress() / 100,  # -1 before and after
             )
         except duckdb.ConversionException:
             raise UnfitData(

@@ -25,6 +25,8 @@ LONGEST_HEADER = 1_000_000
 _MILLISECONDS_MOST = 2**63 // 1000
 _LONGEST_FIELD = 2**31 - 1
 _RECORDS_AT_ONCE = 50_000
+_USE = "USE source"
+_NAME = "CREATE OR REPLACE TEMP VIEW source AS SELECT * FROM {}"
 _CSV = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 
 
@@ -40,6 +42,8 @@ class Source:
         database: True for a table of a DuckDB file.
         untyped: True for CSV files, in which everything is the text that it is: 007 is not 7.
         read_version: the version of the files, if only those that were checked when they were opened may be queried.
+        frame: what is read under the name frame, if it is one.
+        setup: what each connection runs first.
         unsafe: columns of a frame in which a value could make DuckDB fail, by their type.
     """
 
@@ -50,6 +54,8 @@ class Source:
     database: bool = False
     untyped: bool = False
     read_version: str | None = None
+    frame: Any = None
+    setup: str = ""
     unsafe: frozenset[str] = frozenset()
 
 
@@ -76,19 +82,28 @@ def open_source(
         source = _parse_url(source, table)[0]
     if isinstance(source, str | Path) and _begins_with(Path(source), b"DUCK", 8):
         _attach(connection, Path(source))
-        name = str(source)
+        frame, setup, name = None, _USE, str(source)
     else:
         opened = _opened(connection, source, table)
-        name_source(connection, opened)
-        name = opened.name
+        frame, setup, name = opened.frame, opened.setup or _NAME.format(opened.relation), opened.name
     # What a view shows may change without its files, so it has no version of its own.
-    return Source(f"({view}\n) AS shown", f"{name}, a view", database=True)
+    shown = Source(f"({view}\n) AS shown", f"{name}, a view", database=True, frame=frame, setup=setup)
+    prepare(connection, shown)
+    return shown
+
+
+def prepare(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Make *source* readable on another connection of its database."""
+    if source.frame is not None:
+        connection.register("frame", source.frame)
+    if source.setup:
+        connection.execute(source.setup)
 
 
 def name_source(connection: duckdb.DuckDBPyConnection, source: Source) -> None:
     """Give files and frames the name source, for statements of the data owner's."""
     if not source.database:
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW source AS SELECT * FROM {source.relation}")
+        connection.execute(_NAME.format(source.relation))
 
 
 def _opened(connection: duckdb.DuckDBPyConnection, source: Any, table: str | None) -> Source:  # noqa: ANN401
@@ -116,7 +131,7 @@ def _opened(connection: duckdb.DuckDBPyConnection, source: Any, table: str | Non
     else:
         unsafe = _unsafe_timestamps(source)
     connection.register("frame", source)
-    return Source("frame", f"the {kind[0]} {kind[1]}", names=tuple(map(str, names)), unsafe=unsafe)
+    return Source("frame", f"the {kind[0]} {kind[1]}", names=tuple(map(str, names)), frame=source, unsafe=unsafe)
 
 
 def _unsafe_timestamps(frame: Any) -> frozenset[str]:  # noqa: ANN401 - an Arrow table or a Polars frame
@@ -366,7 +381,7 @@ def _attach(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}")
     try:
-        connection.execute(f"ATTACH {text_literal(str(path))} AS source (READ_ONLY); USE source")
+        connection.execute(f"ATTACH {text_literal(str(path))} AS source (READ_ONLY); {_USE}")
     except duckdb.Error:
         raise InputError(f"the file {str(path)!r} is not a DuckDB database that can be opened for reading") from None
 
@@ -387,4 +402,4 @@ def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | No
     files = (path, *(log for log in [path.with_name(f"{path.name}.wal")] if log.exists()))
     if kind != "BASE TABLE":  # what a view shows may change without its file
         files = ()
-    return Source(f"source.{quoted(schema)}.{quoted(name)}", f"{path}, table {table}", files, database=True)
+    return Source(f"source.{quoted(schema)}.{quoted(name)}", f"{path}, table {table}", files, database=True, setup=_USE)

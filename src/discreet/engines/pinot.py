@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from discreet.engines.heads import exact_head, typed_domain
 from discreet.engines.opening import parse_url
-from discreet.engines.pinot_cluster import PinotClient, attested, check_url, column_of
+from discreet.engines.pinot_cluster import PinotClient, attested, check_url, column_of, segments_of
 from discreet.engines.pinot_statement import PinotStatement
 from discreet.engines.sql import quoted
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InexactHead, InputError
@@ -107,7 +106,6 @@ class PinotEngine:
         self._name = f"{url}, table {table}"
         self._table = table
         self._relation = f"{table}_OFFLINE"  # new rows come into another one
-        self._lock = threading.Lock()  # the client runs one statement at a time
         self._client = PinotClient(broker, controller, account, timeout_seconds)
         try:
             self._known = self._attested()
@@ -130,12 +128,13 @@ class PinotEngine:
 
     def data_version(self) -> str | None:
         """Return a digest of the times when the segments were made, which no row decides."""
-        known = self._attested()
-        path, key = known.generation.made
+        path, key = self._known.generation.made
         answer = self._client.controller(f"/segments/{quote(self._relation)}/{path}")
         try:
-            made = sorted(int(answer[segment][key]) for segment in known.segments)
+            segments = segments_of(self._client.controller, quote(self._table))
+            made = sorted(int(answer[segment][key]) for segment in segments)
         except (LookupError, TypeError, ValueError):
+            self._known = self._attested()  # perhaps it is of another version by now
             raise EngineError("the controller of Pinot does not say when all of the segments were made") from None
         return f"{len(made)} segments, {hashlib.sha256(repr(made).encode()).hexdigest()[:32]}"
 
@@ -147,22 +146,21 @@ class PinotEngine:
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
         del seed  # Pinot cannot bound the items of a user
-        with self._lock:
-            for _ in range(2):
-                known = self._known
-                with ThreadPoolExecutor(1) as pool:
-                    reading = pool.submit(self._attested)
-                    try:
-                        head = self._head(request, known, progress)
-                    except DiscreetError:
-                        if reading.result() == known:
-                            raise
-                    else:
-                        if reading.result() == known:
-                            return head
-                # Counted, or failed, under settings that have changed since they were read: it means nothing.
-                self._known = reading.result()
-            raise InexactHead("the table or its cluster is being changed; try again")
+        for _ in range(2):
+            known = self._known
+            with ThreadPoolExecutor(1) as pool:
+                reading = pool.submit(self._attested)
+                try:
+                    head = self._head(request, known, progress)
+                except DiscreetError:
+                    if reading.result() == known:
+                        raise
+                else:
+                    if reading.result() == known:
+                        return head
+            # Counted, or failed, under settings that have changed since they were read: it means nothing.
+            self._known = reading.result()
+        raise InexactHead("the table or its cluster is being changed; try again")
 
     @property
     def has_pairs(self) -> bool:
@@ -177,9 +175,8 @@ class PinotEngine:
 
     def fetch(self, statement: str) -> pa.Table:
         """Return all rows of a statement about this table; it ends with a LIMIT if it has several rows."""
-        with self._lock:
-            known = self._attested()
-            answer = self._client.run(statement)
+        known = self._attested()
+        answer = self._client.run(statement)
         check_signs(answer, known)
         if _FROM.search(statement):  # a statement about no table is answered by the broker alone
             check_complete(answer, known)

@@ -48,7 +48,7 @@ _DAY_MILLISECONDS = 86_400_000
 
 
 class PinotClient:
-    """A client of the controller and one broker of a cluster. It runs one statement at a time.
+    """A client of the controller and one broker of a cluster, for several threads.
 
     Args:
         broker: its URL.
@@ -65,14 +65,13 @@ class PinotClient:
         secure = "https://" in f"{broker} {controller}"
         tls = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
-        def client(limits: httpx.Limits) -> httpx.Client:
+        def client() -> httpx.Client:
             # No variable of the environment decides where a statement is sent.
-            return httpx.Client(auth=account, verify=tls, trust_env=False, timeout=_SETTINGS_SECONDS, limits=limits)
+            return httpx.Client(auth=account, verify=tls, trust_env=False, timeout=_SETTINGS_SECONDS)
 
-        self._settings = client(httpx.Limits())
-        self._statements = client(httpx.Limits(max_connections=1))
-        self._stream: Any = None  # of the one connection for statements
-        self._cut = False
+        self._client = client
+        self._settings = client()
+        self._idle: list[_Channel] = []
 
     def controller(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
         """Return what the controller answers; an empty mapping for 404.
@@ -96,8 +95,22 @@ class PinotClient:
         milliseconds = _DAY_MILLISECONDS if self._seconds is None else max(int(self._seconds * 1000), 1)
         options = OPTIONS | {"timeoutMs": str(milliseconds), "clientQueryId": f"'{mark}'"}
         text = "".join(f"SET {name}={value}; " for name, value in options.items()) + statement
-        self._cut = False
-        return run(lambda: self._post(text), lambda: self._cancel(mark), seconds=self._seconds, progress=progress)
+        try:
+            channel = self._idle.pop()
+        except IndexError:
+            channel = _Channel(self._client())
+        try:
+            answer = run(
+                lambda: self._post(channel, text),
+                lambda: self._cancel(channel, mark),
+                seconds=self._seconds,
+                progress=progress,
+            )
+        except BaseException:
+            channel.client.close()
+            raise
+        self._idle.append(channel)
+        return answer
 
     def ping(self) -> None:
         """Ask the broker for its health; no statement is sent.
@@ -115,19 +128,20 @@ class PinotClient:
     def close(self) -> None:
         """Close the sockets."""
         self._settings.close()
-        self._statements.close()
+        while self._idle:
+            self._idle.pop().client.close()
 
     def _read(self, url: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
         return self._json(lambda: self._settings.get(url + path), url, {404: {}})
 
-    def _post(self, text: str) -> dict[str, Any]:
+    def _post(self, channel: _Channel, text: str) -> dict[str, Any]:
         answer = self._json(
-            lambda: self._statements.post(
+            lambda: channel.client.post(
                 f"{self._broker}/query/sql",
                 content=json.dumps({"sql": text}).encode(),
                 headers={"Content-Type": "application/json"},
                 timeout=httpx.Timeout(_SETTINGS_SECONDS, read=None),
-                extensions={"trace": self._watch},
+                extensions={"trace": channel.watch},
             ),
             self._broker,
         )
@@ -156,27 +170,37 @@ class PinotClient:
         except ValueError:
             raise EngineError(f"what answers at {url} is not Pinot") from None
 
-    def _watch(self, event: str, info: dict[str, Any]) -> None:
-        """Remember the connection, so that it can be cut off."""
-        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
-            self._stream = info["return_value"]
-            if self._cut:
-                self._cut_off()
-
-    def _cut_off(self) -> None:
-        self._cut = True
-        if self._stream is not None:
-            with contextlib.suppress(OSError):
-                self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-
-    def _cancel(self, mark: str) -> None:
+    def _cancel(self, channel: _Channel, mark: str) -> None:
         """Stop waiting for the statement with that mark, and cancel it at the broker if that is possible."""
-        self._cut_off()
+        channel.cut_off()
         with contextlib.suppress(httpx.HTTPError, ValueError, AttributeError, TypeError):
             running = self._settings.get(f"{self._broker}/queries", timeout=_CANCEL_SECONDS).json()
             for number, text in running.items():
                 if mark in text:
                     self._settings.delete(f"{self._broker}/query/{int(number)}", timeout=_CANCEL_SECONDS)
+
+
+class _Channel:
+    """A connection for one statement at a time, which can be cut off from another thread."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+        self._stream: Any = None
+        self._cut = False
+
+    def watch(self, event: str, info: dict[str, Any]) -> None:
+        """Remember the connection when httpx has opened it."""
+        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            self._stream = info["return_value"]
+            if self._cut:
+                self.cut_off()
+
+    def cut_off(self) -> None:
+        """Shut the connection down, now or when it is open."""
+        self._cut = True
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
 
 def check_url(url: str) -> str:
@@ -381,13 +405,23 @@ def attested(controller: Callable[[str], Any], broker: Callable[[str], Any], tab
         partitioned = _check_table(controller(f"/tables/{table}"), table)
         columns = columns_of(controller(f"/tables/{table}/schema"), table)
         name, limit = _check_broker(broker("/appconfigs")["pinotConfig"], generation)
-        listed = controller(f"/segments/{table}?type=OFFLINE&excludeReplacedSegments=true")
-        segments = frozenset(map(str, listed[0]["OFFLINE"]))
+        segments = segments_of(controller, table)
     except InputError:  # a ValueError, too
         raise
     except (LookupError, TypeError, ValueError, AttributeError):
         raise EngineError("the controller or the broker of Pinot answered with something else than expected") from None
     return Attested(generation, columns, partitioned, name, limit, segments)
+
+
+def segments_of(controller: Callable[[str], Any], table: str) -> frozenset[str]:
+    """Return the names of a table's segments.
+
+    Raises:
+        LookupError: the controller answers something else.
+        TypeError: the same.
+    """
+    listed = controller(f"/segments/{table}?type=OFFLINE&excludeReplacedSegments=true")
+    return frozenset(map(str, listed[0]["OFFLINE"]))
 
 
 def _generation(versions: Mapping[str, str]) -> Generation:

@@ -322,10 +322,17 @@ def _float_compared(column: str, operator: str, value: float, type_: str) -> Con
         return f"{column} {'<=' if operator in {'<', '<='} else '>'} '{float(below)!r}'"
     if value != 0:
         return f"{column} {operator} '{value!r}'"
-    # Where Pinot keeps a dictionary, its zeros are two, in this order.
-    match operator:
-        case "=" | "<>":
-            return f"{column} {'NOT ' if operator == '<>' else ''}IN ('-0.0', '0.0')"
-        case "<" | ">=":
-            return f"{column} {operator} '-0.0'"
-    return f"{column} {operator} '0.0'"
+    return _compared_with_zero(column, operator, type_)
+
+
+def _compared_with_zero(column: str, operator: str, type_: str) -> Condition:
+    """Return a comparison with the neighbours of zero: there are two zeros, and 0.11 finds one of them only."""
+    least = repr(float(np.finfo(np.float32 if type_ == "FLOAT" else np.float64).smallest_subnormal))
+    return {
+        "=": f"({column} > '-{least}' AND {column} < '{least}')",
+        "<>": f"({column} <= '-{least}' OR {column} >= '{least}')",
+        "<": f"{column} <= '-{least}'",
+        "<=": f"{column} < '{least}'",
+        ">": f"{column} >= '{least}'",
+        ">=": f"{column} > '-{least}'",
+    }[operator]

@@ -7,7 +7,6 @@ import math
 import os
 import socket
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import psycopg
@@ -84,7 +83,7 @@ _LONGEST_MILLISECONDS = 2**31 - 1
 _ROWS_AT_ONCE = 65_536
 
 
-class PostgresEngine(SqlEngine["PostgresStatement"]):
+class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
     """An engine for a table of PostgreSQL.
 
     Args:
@@ -114,53 +113,58 @@ class PostgresEngine(SqlEngine["PostgresStatement"]):
         table = url.options.get("table") if table is None else table
         if table is not None and view is not None:
             raise InputError("name a table or a view, not both")
-        self._session = Session(url, url.password if password is None else password, timeout_seconds)
-        self._close = weakref.finalize(self, self._session.close)
+        self._url = url
+        self._password = url.password if password is None else password
+        self._seconds = timeout_seconds
         self._exact_users: set[str] = set()
+        self._relation = f"({view}\n) AS shown"
+        super().__init__(f"{url}, a view")
         if view is None:
-            schema, table = self._session.run(lambda cursor: _find(cursor, table, str(url)))
+            with self._connection() as session:
+                schema, table = session.run(lambda cursor: _find(cursor, table, str(url)))
             self._relation = f"{quoted(schema)}.{quoted(table)}"
-            super().__init__(f"{url}, table {schema}.{table}")
-        else:
-            self._relation = f"({view}\n) AS shown"
-            super().__init__(f"{url}, a view")
+            self._name = f"{url}, table {schema}.{table}"
 
     def fetch(self, statement: str) -> pa.Table:
         """Return all rows of a SELECT or VALUES, without a semicolon."""
-        with self._lock:
-            return self._session.run(lambda cursor: _fetched(cursor, f"({statement}\n) AS shown"))
+        with self._connection() as session:
+            return session.run(lambda cursor: _fetched(cursor, f"({statement}\n) AS shown"))
 
-    def close(self) -> None:
-        self._session.close()
+    def _connect(self) -> Session:
+        return Session(self._url, self._password, self._seconds)
 
-    def _ping(self) -> None:
-        self._session.ping()
+    def _ping(self, connection: Session) -> None:
+        connection.ping()
 
-    def _describe(self) -> Mapping[str, Column]:
-        fields = self._session.run(lambda cursor: columns_of(cursor, self._relation))
+    def _describe(self, connection: Session) -> Mapping[str, Column]:
+        fields = connection.run(lambda cursor: columns_of(cursor, self._relation))
         if len(dict(fields)) < len(fields):
             raise InputError(f"{self._name} has two columns of one name; give each a name of its own")
         return dict(fields)
 
-    def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> PostgresStatement:
-        self._check_user(request.user, columns[request.user])
+    def _statement(
+        self, connection: Session, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+    ) -> PostgresStatement:
+        self._check_user(connection, request.user, columns[request.user])
         return PostgresStatement(request, self._relation, columns, seed)
 
-    def _run(self, statement: PostgresStatement, progress: Callable[[float], None] | None) -> pa.Table:
+    def _run(
+        self, connection: Session, statement: PostgresStatement, progress: Callable[[float], None] | None
+    ) -> pa.Table:
         sql, schema = statement.write(), statement.schema()
-        return self._session.run(lambda cursor: table_of(cursor, sql, statement.bound, schema), progress)
+        return connection.run(lambda cursor: table_of(cursor, sql, statement.bound, schema), progress)
 
     @contextlib.contextmanager
     def _open_pairs(
-        self, statement: PostgresStatement, progress: Callable[[float], None] | None
+        self, connection: Session, statement: PostgresStatement, progress: Callable[[float], None] | None
     ) -> Iterator[PostgresPairs]:
-        ((temporary,),) = self._session.run(lambda cursor: cursor.execute(_TEMPORARY).fetchall())
-        with self._session.transaction(writable=temporary):
-            pairs = PostgresPairs(statement, self._session, temporary, progress)
+        ((temporary,),) = connection.run(lambda cursor: cursor.execute(_TEMPORARY).fetchall())
+        with connection.transaction(writable=temporary):
+            pairs = PostgresPairs(statement, connection, temporary, progress)
             pairs.create()
             yield pairs
 
-    def _check_user(self, user: str, column: Column) -> None:
+    def _check_user(self, session: Session, user: str, column: Column) -> None:
         """Refuse users whose texts a collation takes for equal though they differ: one of them would count as several.
 
         Raises:
@@ -172,7 +176,7 @@ class PostgresEngine(SqlEngine["PostgresStatement"]):
         if column.type == "text":
             collation = f"to_regcollation(pg_collation_for((SELECT {quoted(user)} FROM {self._relation} LIMIT 0)))"
             sql = f"SELECT collisdeterministic FROM pg_collation WHERE oid = {collation}"
-            exact = self._session.run(lambda cursor: cursor.execute(sql).fetchall()) != [(False,)]
+            exact = session.run(lambda cursor: cursor.execute(sql).fetchall()) != [(False,)]
         if not exact:
             raise InputError(
                 f"column {user!r} takes texts that differ for the same user; show each user as one text in a view, "

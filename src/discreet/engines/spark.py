@@ -64,7 +64,7 @@ _KINDS = {
 """By Spark's names, without parameters; text that has a collation has a longer name."""
 
 
-class SparkEngine(SqlEngine["SparkStatement"]):
+class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
     """An engine for a table or files that Spark reads.
 
     Args:
@@ -81,6 +81,8 @@ class SparkEngine(SqlEngine["SparkStatement"]):
         InputError: the URL is not valid, or there is neither a table nor files nor a view.
         EngineError: tables were to be listed, and Spark cannot be reached or started.
     """
+
+    keeps_connections = False  # a session remembers the files of its tables
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class SparkEngine(SqlEngine["SparkStatement"]):
         self._path = self._url.options.get("path")
         self._view = view
         named = f", table {self._table}" if self._table else f", files {self._path}" if self._path else ""
-        super().__init__(f"{self._url}{named}" + ("" if view is None else ", a view"), concurrent=True)
+        super().__init__(f"{self._url}{named}" + ("" if view is None else ", a view"))
         self._seconds = timeout_seconds
         if self._table is not None and (self._path is not None or view is not None):
             raise InputError("name a table, or files, or a view, not a table and another")
@@ -111,17 +113,18 @@ class SparkEngine(SqlEngine["SparkStatement"]):
             self._name_files(session)
             return _table(session, statement, [])
 
-        return self._in_session(select)
+        with self._connection() as connection:
+            return self._guarded(connection, select, None)
 
-    def close(self) -> None:
-        """Do nothing: no session is open between requests. A Spark in this process goes on for its other users."""
+    def _connect(self) -> SessionRun:
+        return open_session(self._url, self._password)
 
-    def _ping(self) -> None:
-        open_session(self._url, self._password).ping()
+    def _ping(self, connection: SessionRun) -> None:
+        connection.ping()
 
-    def _describe(self) -> Mapping[str, Column]:
+    def _describe(self, connection: SessionRun) -> Mapping[str, Column]:
         try:
-            fields = self._in_session(lambda session: self._name_rows(session).schema.fields)
+            fields = self._guarded(connection, lambda session: self._name_rows(session).schema.fields, None)
         except _NotFoundError as error:
             raise InputError(str(error)) from None
         check_names([field.name for field in fields], self.name)
@@ -132,10 +135,15 @@ class SparkEngine(SqlEngine["SparkStatement"]):
             field.name: column_of(field.dataType.simpleString(), field.metadata.get(_DECLARED, "")) for field in fields
         }
 
-    def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> SparkStatement:
+    def _statement(
+        self, connection: SessionRun, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+    ) -> SparkStatement:
+        del connection
         return SparkStatement(request, columns, seed)
 
-    def _run(self, statement: SparkStatement, progress: Callable[[float], None] | None) -> pa.Table:
+    def _run(
+        self, connection: SessionRun, statement: SparkStatement, progress: Callable[[float], None] | None
+    ) -> pa.Table:
         sql = statement.write()
 
         def count(session: SparkSession) -> pa.Table:
@@ -145,21 +153,22 @@ class SparkEngine(SqlEngine["SparkStatement"]):
                 listed.createOrReplaceTempView(LISTED)
             return _table(session, sql, statement.parameters)
 
-        return self._in_session(count, progress)
+        return self._guarded(connection, count, progress)
 
     @contextlib.contextmanager
-    def _open_pairs(self, statement: SparkStatement, progress: Callable[[float], None] | None) -> Iterator[SparkPairs]:
+    def _open_pairs(
+        self, connection: SessionRun, statement: SparkStatement, progress: Callable[[float], None] | None
+    ) -> Iterator[SparkPairs]:
         def work(part: Callable[[SparkSession], pa.Table | None]) -> Any:  # noqa: ANN401 - what the part returns
-            return self._guarded(session, part, progress)
+            return self._guarded(connection, part, progress)
 
-        with contextlib.closing(open_session(self._url, self._password)) as session:
-            self._guarded(session, self._name_rows, None)
-            pairs = SparkPairs(statement, work)
-            try:
-                pairs.create()
-                yield pairs
-            finally:
-                pairs.drop()
+        self._guarded(connection, self._name_rows, None)
+        pairs = SparkPairs(statement, work)
+        try:
+            pairs.create()
+            yield pairs
+        finally:
+            pairs.drop()
 
     def _name_files(self, session: SparkSession) -> None:
         """Give the files the name source, for statements of the data owner's."""
@@ -176,13 +185,6 @@ class SparkEngine(SqlEngine["SparkStatement"]):
             rows = session.read.options(**_STRICT).table(self._table or _FILES)
         rows.createOrReplaceTempView(ROWS)
         return rows
-
-    def _in_session(
-        self, work: Callable[[SparkSession], _Result], progress: Callable[[float], None] | None = None
-    ) -> _Result:
-        """Return what *work* returns, in a Spark session of its own."""
-        with contextlib.closing(open_session(self._url, self._password)) as session:
-            return self._guarded(session, work, progress)
 
     def _guarded(
         self,
@@ -210,8 +212,9 @@ class SparkEngine(SqlEngine["SparkStatement"]):
         return EngineError(f"Spark could not answer: {self.name} ({condition})")
 
     def _tables(self) -> str:
-        names = [table.name for table in self._in_session(lambda session: session.catalog.listTables())]
-        return listing(names)
+        with self._connection() as connection:
+            tables = self._guarded(connection, lambda session: session.catalog.listTables(), None)
+        return listing([table.name for table in tables])
 
 
 class _NotFoundError(EngineError):

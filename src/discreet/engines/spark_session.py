@@ -100,7 +100,7 @@ class SessionRun(ABC):
                 try:
                     if self._pinned is None:
                         opened = self._opened()
-                        _pin(opened)
+                        self._pin(opened)
                         self._pinned = opened
                     return work(self._pinned)
                 finally:
@@ -123,6 +123,25 @@ class SessionRun(ABC):
         while not ended.wait(_CANCEL_SECONDS):
             with contextlib.suppress(*FAILURES):
                 self._interrupt()
+
+    def _pin(self, session: SparkSession) -> None:
+        """Set what must hold of a session.
+
+        Raises:
+            EngineError: Spark does not take a setting.
+            InexactHead: a setting of the whole of Spark leaves rows out.
+        """
+        try:
+            for name, value in _PINNED.items():
+                if session.conf.get(name) != value:
+                    session.sql(f"SET {name}={value}")  # not conf.set(), which warns of what is deprecated
+        except PySparkException as error:
+            if error.getCondition() is None:  # it is not about the setting
+                raise
+            raise EngineError(f"Spark does not let {name} be {value}, without which no head is exact") from None
+        for name in _REFUSED:
+            if session.conf.get(name, "false") != "false":
+                raise InexactHead(f"Spark leaves out rows silently while {name} is on; switch it off")
 
     @abstractmethod
     def _opened(self) -> SparkSession: ...
@@ -208,6 +227,21 @@ class ServerSession(SessionRun):
         opened: Any = self._session
         return opened  # type: ignore[no-any-return, unused-ignore]
 
+    def _pin(self, session: SparkSession) -> None:
+        """Set and read all settings in two requests: one by one, they take a third of a second."""
+        from pyspark.sql.connect import proto
+
+        client: Any = self._session.client
+        pairs = [proto.KeyValue(key=name, value=value) for name, value in _PINNED.items()]
+        usual = [(name, "") for name in _PINNED] + [(name, "false") for name in _REFUSED]
+        try:
+            client.config(proto.ConfigRequest.Operation(set=proto.ConfigRequest.Set(pairs=pairs)))
+            pinned = client.get_config_with_defaults(*usual) == (*_PINNED.values(), *["false"] * len(_REFUSED))
+        except PySparkException:
+            pinned = False
+        if not pinned:  # one by one, they tell which is to blame
+            super()._pin(session)
+
     def _note(self, *, stages: Any, **_: Any) -> None:  # noqa: ANN401 - what Spark hands out
         self._done = _ratio((stage.num_completed_tasks, stage.num_tasks) for stage in stages or ())
 
@@ -238,20 +272,6 @@ def condition_of(error: Exception) -> str:
     if condition is None and status is not None and status().name not in {"UNKNOWN", "INTERNAL"}:
         return str(status().name)
     return condition or type(error).__name__
-
-
-def _pin(session: SparkSession) -> None:
-    try:
-        for name, value in _PINNED.items():
-            if session.conf.get(name) != value:
-                session.sql(f"SET {name}={value}")  # not conf.set(), which warns of what is deprecated
-    except PySparkException as error:
-        if error.getCondition() is None:  # it is not about the setting
-            raise
-        raise EngineError(f"Spark does not let {name} be {value}, without which no head is exact") from None
-    for name in _REFUSED:
-        if session.conf.get(name, "false") != "false":
-            raise InexactHead(f"Spark leaves out rows silently while {name} is on; switch it off")
 
 
 def connect_url(url: Url, password: str | None) -> str:

@@ -73,7 +73,7 @@ _TRANSPORT_ERRORS = (trino.exceptions.Error, trino.exceptions.HttpError, request
 _CHECK_SECONDS = 10.0
 
 
-class TrinoEngine(SqlEngine["TrinoStatement"]):
+class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
     """An engine for a table that Trino reads.
 
     Args:
@@ -108,7 +108,8 @@ class TrinoEngine(SqlEngine["TrinoStatement"]):
         self._schema = ".".join(map(quoted, url.path.split("/")))
         scratch = url.options.get("scratch")
         self._scratch = None if scratch is None else ".".join(map(quoted, scratch.split(".")))
-        self._client = TrinoClient(url, password, timeout_seconds)
+        self._password = password
+        self._seconds = timeout_seconds
         if view is not None and table is not None:
             raise InputError("name a table or a view, not both")
         if view is None and table is None:
@@ -117,59 +118,66 @@ class TrinoEngine(SqlEngine["TrinoStatement"]):
         super().__init__(f"{url}, a view" if table is None else f"{url}, table {table}")
 
     def fetch(self, statement: str) -> pa.Table:
-        with self._lock:
-            return self._client.run(statement)
+        with self._connection() as client:
+            return client.run(statement)
 
-    def close(self) -> None:
-        self._client.close()
+    def _connect(self) -> TrinoClient:
+        return TrinoClient(self._where, self._password, self._seconds)
 
-    def _ping(self) -> None:
-        self._client.ping()
+    def _ping(self, connection: TrinoClient) -> None:
+        connection.ping()
 
-    def _describe(self) -> Mapping[str, Column]:
+    def _describe(self, connection: TrinoClient) -> Mapping[str, Column]:
         """Return the columns. Trino's names have no case: they are in lower case, and found in any."""
         every = f"{_with(self._view)}SELECT * FROM {self._relation}"
         try:
-            shown = self._client.run_types(f"{every} LIMIT 0")
+            shown = connection.run_types(f"{every} LIMIT 0")
         except NotFoundError:
             raise InputError(self._not_found()) from None
-        self._check_connectors(every)
+        self._check_connectors(connection, every)
         check_names([name for name, _ in shown], self._name)
         return _AnyCase((name.lower(), column_of(type_)) for name, type_ in shown)
 
-    def _statement(self, request: HeadRequest, columns: Mapping[str, Column], seed: bytes) -> TrinoStatement:
+    def _statement(
+        self, connection: TrinoClient, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+    ) -> TrinoStatement:
+        del connection
         return TrinoStatement(request, self._relation, columns, seed, self._view)
 
-    def _run(self, statement: TrinoStatement, progress: Callable[[float], None] | None) -> pa.Table:
-        return self._client.run(statement.write(), progress)
+    def _run(
+        self, connection: TrinoClient, statement: TrinoStatement, progress: Callable[[float], None] | None
+    ) -> pa.Table:
+        return connection.run(statement.write(), progress)
 
     @property
     def has_pairs(self) -> bool:
         return self._scratch is not None
 
     @contextlib.contextmanager
-    def _open_pairs(self, statement: TrinoStatement, progress: Callable[[float], None] | None) -> Iterator[TrinoPairs]:
+    def _open_pairs(
+        self, connection: TrinoClient, statement: TrinoStatement, progress: Callable[[float], None] | None
+    ) -> Iterator[TrinoPairs]:
         if self._scratch is None:
             raise InputError(
                 "Trino has no temporary tables: for pair queries, the URL needs scratch=catalog.schema, where the "
                 "account can make tables"
             )
-        pairs = TrinoPairs(statement, f"{self._scratch}.discreet_{uuid.uuid4().hex}_", self._client, progress)
+        pairs = TrinoPairs(statement, f"{self._scratch}.discreet_{uuid.uuid4().hex}_", connection, progress)
         try:
             pairs.create()
             yield pairs
         finally:
             pairs.drop()
 
-    def _check_connectors(self, every: str) -> None:
+    def _check_connectors(self, client: TrinoClient, every: str) -> None:
         """Refuse tables behind connectors that may count inexactly, also behind views.
 
         Raises:
             InexactHead: there is one, or the user may not see which connectors there are.
         """
-        plan = self._client.run(f"EXPLAIN (TYPE IO, FORMAT JSON) {every}").column(0)[0].as_py()
+        plan = client.run(f"EXPLAIN (TYPE IO, FORMAT JSON) {every}").column(0)[0].as_py()
         try:
-            rows = self._client.run(_CATALOGS).to_pylist()
+            rows = client.run(_CATALOGS).to_pylist()
         except ForbiddenError:
             rows = []
         connectors = {row["catalog_name"]: row["connector_name"] for row in rows}
@@ -191,7 +199,8 @@ class TrinoEngine(SqlEngine["TrinoStatement"]):
 
     def _tables(self) -> str:
         try:
-            names = self._client.run(f"SHOW TABLES FROM {self._schema}").column(0).to_pylist()
+            with contextlib.closing(self._connect()) as client:
+                names = client.run(f"SHOW TABLES FROM {self._schema}").column(0).to_pylist()
         except (NotFoundError, ForbiddenError):
             raise InputError(f"{self._where} is not a catalog with a schema that {self._where.user} may see") from None
         return listing(names)

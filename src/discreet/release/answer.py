@@ -1,6 +1,7 @@
 """Answer a planned query. The library, the CLI and the service all call `answer`, and nothing else reads exact data.
 
     hold    = budget.reserve(plan.worst_cost)      or a stored release: it is returned, and no data is read
+    queue.slot()                                   wait until the engine may run another query
     engine.check(plan.request)
     budget.start(hold)
     head    = engine.head(plan.request)            or pairs, for mechanisms that query user-item pairs
@@ -10,7 +11,8 @@
 `start` decides what a failure costs, whatever failed and whichever budget pays. Before it no part of the request was
 sent: the hold is voided and nothing is charged. After it the failure may depend on the data, so that a refund would
 reveal something for free: the hold is forfeited and the worst case stays charged. All that can be refused without
-data (a request that the engine cannot answer, no connection, a caller that has gone) is therefore checked before it.
+data (a busy engine, a request that it cannot answer, no connection, a caller that has gone) is therefore checked before
+it.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ if TYPE_CHECKING:
 
     from discreet.budget.model import Fingerprint
     from discreet.engines.base import Engine
+    from discreet.engines.request_queue import RequestQueue
     from discreet.noise import Bits
     from discreet.query.planning import Plan
     from discreet.values import Cost, Outcome
 
-Step: TypeAlias = Literal["reserve", "engine", "noise", "encode", "settle"]
+Step: TypeAlias = Literal["reserve", "queue", "engine", "noise", "encode", "settle"]
 """A step of `answer`, for tracing."""
 
 Answer = TypeVar("Answer")
@@ -80,6 +83,7 @@ def answer(
     budget: BudgetPort[Answer] | None,
     bits: Bits,
     *,
+    queue: RequestQueue | None = None,
     computational: bool = False,
     encode: Callable[[Release], Any] | None = None,
     fingerprint_key: bytes | None = None,
@@ -91,6 +95,7 @@ def answer(
     Args:
         budget: shared with other queries, or None if the plan's own guarantee is all that is promised.
         bits: source of randomness.
+        queue: of the engine, if there can be several queries at once.
         computational: True if *bits* are keyed, so that the guarantee rests on cryptography.
         encode: makes what the budget keeps with the charge; by default the release itself.
         fingerprint_key: recognises what the engine returned in one version of the data; None if it has no version.
@@ -100,6 +105,7 @@ def answer(
     Raises:
         BudgetExceeded: the worst case does not fit; nothing was read.
         InputError: the engine cannot answer such a request; nothing was charged.
+        EngineBusy: too many queries run on the engine; nothing was charged.
         EngineUnreachable: there is no connection; nothing was charged.
         EngineError: reading failed; the worst case is charged.
         DiscreetError: as the methods of the budget.
@@ -111,26 +117,31 @@ def answer(
     if not isinstance(hold, Hold):
         stored: Answer = hold
         return stored
-    try:
-        if progress is not None:
-            progress(0.0)
-        with span("engine"):
-            engine.check(plan.request)
-        with span("reserve"):
-            port.start(hold)
-    except BaseException:
-        _end(port.void, hold)
-        raise
-    try:
-        labels, outcome, seen = _read(plan, engine, bits, fingerprint_key, progress, span)
-        with span("encode"):
-            release = Release.of(plan, labels, outcome, computational=computational)
-            result = release if encode is None else encode(release)
-        with span("settle"):
-            settled: Answer = port.settle(hold, outcome.cost, result, seen)
-    except BaseException:
-        _end(port.forfeit, hold)  # if it was settled after all, this changes nothing
-        raise
+    with contextlib.ExitStack() as reading:
+        try:
+            if progress is not None:
+                progress(0.0)
+            if queue is not None:
+                with span("queue"):
+                    reading.enter_context(queue.slot(progress))
+            with span("engine"):
+                engine.check(plan.request)
+            with span("reserve"):
+                port.start(hold)
+        except BaseException:
+            _end(port.void, hold)
+            raise
+        try:
+            labels, outcome, seen = _read(plan, engine, bits, fingerprint_key, progress, span)
+            reading.close()
+            with span("encode"):
+                release = Release.of(plan, labels, outcome, computational=computational)
+                result = release if encode is None else encode(release)
+            with span("settle"):
+                settled: Answer = port.settle(hold, outcome.cost, result, seen)
+        except BaseException:
+            _end(port.forfeit, hold)  # if it was settled after all, this changes nothing
+            raise
     return settled
 
 

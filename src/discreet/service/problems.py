@@ -27,6 +27,7 @@ from discreet.budget.errors import (
 )
 from discreet.errors import (
     DiscreetError,
+    EngineBusy,
     EngineError,
     EngineTimeout,
     InputError,
@@ -210,6 +211,12 @@ _FIXED: Mapping[type[Exception], ProblemAnswer] = {
 """Fixed problems by exception; the first match counts."""
 
 _BEFORE_START: Mapping[type[Exception], ProblemAnswer] = {
+    EngineBusy: ProblemAnswer(
+        "engine-unavailable",
+        "too many queries wait for this data; nothing was charged, send the same request again",
+        headers={"Retry-After": "5"},
+    ),
+} | {
     kind: ProblemAnswer(
         "engine-unavailable",
         "the data cannot be reached now; nothing was charged, ask again",

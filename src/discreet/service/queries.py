@@ -152,6 +152,7 @@ class Queries:
                 self._warehouse.steady(planned.dataset, version),
                 budget,
                 SystemBits() if version is None else self._keys.bits(plan, planned.table, version),
+                queue=self._warehouse.queue(planned.dataset),
                 computational=version is not None,
                 encode=document,
                 fingerprint_key=None if version is None else self._keys.fingerprint_key(planned.table, version),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace.export import SpanProcessor  # type: ignore[attr-defined]
 
-Step: TypeAlias = Literal["request", "plan", "reserve", "engine", "noise", "settle", "encode"]
+Step: TypeAlias = Literal["request", "plan", "reserve", "queue", "engine", "noise", "settle", "encode"]
 """The steps of a request that have spans."""
 
 Steps: TypeAlias = "Callable[[Step], AbstractContextManager[None]]"
