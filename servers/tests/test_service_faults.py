@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.service.faults.house import KNOWN, TOP, WITNESS, House, slug
-from tests.service.faults.served import Orders, Process, serving
+from tests.service.deployment import KNOWN, TOP, WITNESS, Deployment, slug
+from tests.service.faults.processes import Orders, Process, serving
 
 from discreet.budget.stores import postgres
 from discreet.budget.stores.postgres import PostgresStore
@@ -44,18 +44,18 @@ def place(server):
 
 
 @pytest.fixture
-def house(place, tmp_path):
-    """A house on it, whose leases may be short."""
-    from tests.service.faults.house import CATALOG
+def deployment(place, tmp_path):
+    """A deployment on it, whose leases may be short."""
+    from tests.service.deployment import CATALOG
 
-    return House(tmp_path / "house", store=place, catalog=CATALOG + QUICK)
+    return Deployment(tmp_path / "deployment", store=place, catalog=CATALOG + QUICK)
 
 
-def ask(house, url, key="once", question=TOP, who="ann", **options):
+def ask(deployment, url, key="once", question=TOP, who="ann", **options):
     """What is answered; what left is remembered."""
     body = {"sql": question, **options}
-    reply = httpx.post(f"{url}/v1/query", json=body, headers=house.headers(who, key), timeout=60)
-    house.note(who, reply)
+    reply = httpx.post(f"{url}/v1/query", json=body, headers=deployment.headers(who, key), timeout=60)
+    deployment.note(who, reply)
     return reply
 
 
@@ -65,26 +65,26 @@ def ended(manager):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(house, point):
+def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(deployment, point):
     """F2: as on a file; what hangs in a transaction is undone by the server, and the lease ends the rest."""
-    service = Process(house, Orders(die=point, lease_spare_ms=200))
+    service = Process(deployment, Orders(die=point, lease_spare_ms=200))
     with pytest.raises(httpx.TransportError):
-        ask(house, service.url)
+        ask(deployment, service.url)
     service.died()
     at = POINTS.index(point)
-    with house.books() as manager:
-        house.check(manager)
+    with deployment.manager() as manager:
+        deployment.check(manager)
         held, used = manager.get("ann@sales").balance.held, manager.get("ann@sales").balance.used
         assert (held != Cost()) is (POINTS.index("reserve: committed") <= at < POINTS.index("settle: committed"))
         assert (used != Cost()) is (at == len(POINTS) - 1)
         if held != Cost():
             ended(manager)
-    with serving(house, SHORT) as service:
-        reply = ask(house, service.url)
+    with serving(deployment, SHORT) as service:
+        reply = ask(deployment, service.url)
         assert reply.status_code == 200
-        assert ask(house, service.url, key="another").content == reply.content
-    with house.books() as manager:
-        house.check(manager)
+        assert ask(deployment, service.url, key="another").content == reply.content
+    with deployment.manager() as manager:
+        deployment.check(manager)
         balance = manager.get("ann@sales").balance
         assert balance.spent == balance.used == manager.get("sales").balance.spent != Cost()
         assert len(manager.store.history("ann@sales")) == 1
@@ -109,7 +109,7 @@ def stepping(monkeypatch):
 
 @pytest.mark.parametrize("nth", [0, 1, 2], ids=["reserve", "start", "settle"])
 @pytest.mark.parametrize("where", ["locked", "decided"])
-def test_a_backend_that_is_ended_in_mid_transaction_is_not_noticed(house, place, stepping, where, nth):
+def test_a_backend_that_is_ended_in_mid_transaction_is_not_noticed(deployment, place, stepping, where, nth):
     """F10: the answer comes, paid once; the transaction was done again on another connection."""
     left, terminated = [nth], []
 
@@ -126,7 +126,7 @@ def test_a_backend_that_is_ended_in_mid_transaction_is_not_noticed(house, place,
                     ).fetchall()
                 )
 
-    with house.opened() as service:
+    with deployment.open() as service:
         stepping["step"] = end
         assert service.ask(key="once").status_code == 200
         assert (True,) in terminated
@@ -169,12 +169,12 @@ class Deaf:
 
 
 @pytest.mark.parametrize("commit", ["reserve", "start", "settle"])
-def test_a_commit_whose_answer_is_lost_is_charged_once(house, place, monkeypatch, commit):
+def test_a_commit_whose_answer_is_lost_is_charged_once(deployment, place, monkeypatch, commit):
     """F6: the server has done it, and nobody heard; it is asked for again by its name, and the answer comes."""
     with contextlib.closing(Deaf(place)) as wire:
         url = wire.url + "&sslmode=disable&gssencmode=disable"
         monkeypatch.setattr("discreet.service.app.open_store", lambda *_: PostgresStore(url))
-        with house.opened() as service:
+        with deployment.open() as service:
 
             def arm(*_):
                 wire.armed = True
@@ -196,11 +196,11 @@ def test_a_commit_whose_answer_is_lost_is_charged_once(house, place, monkeypatch
             assert service.balance().used == service.balance().spent == service.balance("sales").spent != Cost()
 
 
-def test_whoever_finds_all_connections_taken_is_answered_later(house, monkeypatch):
+def test_whoever_finds_all_connections_taken_is_answered_later(deployment, monkeypatch):
     """F10: 503, nothing held, no engine asked; the same request is answered when there is one."""
     monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
-    with house.opened() as service:
+    with deployment.open() as service:
         pool = service.manager.store._pool
         service.send("GET", "/v1/budget")
         taken = pool.getconn()
@@ -215,9 +215,9 @@ def test_whoever_finds_all_connections_taken_is_answered_later(house, monkeypatc
 def test_a_server_that_crashes_loses_nothing_that_left(own_server, tmp_path, monkeypatch):  # noqa: F811
     """F10, I2: four ask while it is started again; each asks until she is answered, and pays once."""
     url, crash = own_server
-    house = House(tmp_path / "house", store=new_place(url), service="concurrent_most = 100")
+    deployment = Deployment(tmp_path / "deployment", store=new_place(url), service="concurrent_most = 100")
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 30)
-    with house.opened() as service:
+    with deployment.open() as service:
         busy, crashed, answered = threading.Event(), threading.Event(), []
 
         def client(number):
@@ -241,7 +241,7 @@ def test_a_server_that_crashes_loses_nothing_that_left(own_server, tmp_path, mon
             crashed.set()
             for each in working:
                 each.result(120)
-        price = service.parts.warehouse.plan(
+        price = service.opened.warehouse.plan(
             KNOWN, epsilon=0.1, delta="1e-8", mechanism="laplace", shared=True
         ).worst_cost.rho
         sales = service.balance("sales")
@@ -253,9 +253,9 @@ def test_a_server_that_crashes_loses_nothing_that_left(own_server, tmp_path, mon
 def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, tmp_path, monkeypatch):  # noqa: F811
     """F10: 503 with a time to come again; what is in memory was paid for and is given all the same."""
     url, _ = own_server
-    house = House(tmp_path / "house", store=new_place(url))
+    deployment = Deployment(tmp_path / "deployment", store=new_place(url))
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
-    with house.opened() as service:
+    with deployment.open() as service:
         paid = service.ask()
         pool = service.manager.store._pool
         with monkeypatch.context() as patched:
@@ -299,18 +299,18 @@ def _put_back(place, names):
 
 def test_a_replica_that_lagged_is_not_served_from_when_it_is_promoted(place, tmp_path):
     """F12, T25: the service runs on; its upkeep sees that lines are missing, and does not have that witnessed."""
-    house = House(tmp_path / "house", store=place, rest=WITNESS)
-    with house.opened(checked=False) as service:
+    deployment = Deployment(tmp_path / "deployment", store=place, rest=WITNESS)
+    with deployment.open(checked=False) as service:
         assert service.ask(key="first").status_code == 200
         names = _saved(place)
         assert service.ask(key="second", epsilon=2.0).status_code == 200
-        service.parts.maintenance.once()
-        witnessed = (house.folder / "witness").read_bytes()
+        service.opened.maintenance.once()
+        witnessed = (deployment.folder / "witness").read_bytes()
         _put_back(place, names)
         for _ in range(2):
-            service.parts.maintenance.once()
+            service.opened.maintenance.once()
             refused = service.ask(key="third", epsilon=0.5)
             assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
         assert service.engines.asked == 2
-        assert (house.folder / "witness").read_bytes() == witnessed
+        assert (deployment.folder / "witness").read_bytes() == witnessed
         assert service.send("GET", "/readyz", None).json()["checks"]["witness"] == "stale"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 import pytest
 from tests.cli.test_init import keys_in
-from tests.service.running import Running
+from tests.service.process import Running
 
 from discreet.cli import main
 from servers.tests.budget_places import new_place

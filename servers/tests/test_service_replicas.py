@@ -14,8 +14,8 @@ from fractions import Fraction
 import httpx
 import pytest
 from tests.budget.suite import set_limit
-from tests.service.faults.house import ACT, CATALOG, DELTA, KNOWN, TOP, House, slug
-from tests.service.faults.served import Orders, serving
+from tests.service.deployment import ACT, CATALOG, DELTA, KNOWN, TOP, Deployment, slug
+from tests.service.faults.processes import Orders, serving
 
 from discreet.values import Cost
 from servers.tests.budget_places import new_place
@@ -25,63 +25,63 @@ LAPLACE = {"mechanism": "laplace", "delta": "1e-8"}
 
 
 @pytest.fixture
-def house(server, tmp_path):
-    """A house whose leases may be short, with room for many questions."""
+def deployment(server, tmp_path):
+    """A deployment whose leases may be short, with room for many questions."""
     store = new_place(server("postgres"))
-    return House(tmp_path / "house", store=store, catalog=CATALOG + QUICK, service="concurrent_most = 100")
+    return Deployment(tmp_path / "deployment", store=store, catalog=CATALOG + QUICK, service="concurrent_most = 100")
 
 
-def checked(house):
+def checked(deployment):
     """How ann, bob and sales stand; the books are right."""
-    with house.books() as manager:
-        house.check(manager)
+    with deployment.manager() as manager:
+        deployment.check(manager)
         return [manager.get(name).balance for name in ("ann@sales", "bob@sales", "sales")]
 
 
-def test_exactly_as_many_are_admitted_as_fit(house):
+def test_exactly_as_many_are_admitted_as_fit(deployment):
     """I1: sixteen clients of two services race for a shared budget of three and a half questions; three get one."""
-    with house.opened() as service:
-        worst = service.parts.warehouse.plan(KNOWN, **LAPLACE, epsilon=1.0, shared=True).worst_cost
+    with deployment.open() as service:
+        worst = service.opened.warehouse.plan(KNOWN, **LAPLACE, epsilon=1.0, shared=True).worst_cost
         set_limit(service.manager.store, "sales", Cost(worst.rho * 7 / 2, DELTA / 2), DELTA, ACT)
-    with serving(house) as one, serving(house) as two, ThreadPoolExecutor(16) as pool:
+    with serving(deployment) as one, serving(deployment) as two, ThreadPoolExecutor(16) as pool:
 
         def race(n):
             question = KNOWN.replace("GROUP", f"WHERE article <> 'x{n}' GROUP")
             who, url = ("ann", "bob")[n // 2 % 2], (one.url, two.url)[n % 2]
-            return ask(house, url, f"k{n}", question, who, epsilon=1.0, **LAPLACE)
+            return ask(deployment, url, f"k{n}", question, who, epsilon=1.0, **LAPLACE)
 
         replies = list(pool.map(race, range(16)))
     assert sorted(reply.status_code for reply in replies) == [200] * 3 + [403] * 13
     assert {reply.json()["account"] for reply in replies if reply.status_code == 403} == {"sales"}
-    ann, bob, sales = checked(house)
+    ann, bob, sales = checked(deployment)
     assert sales.spent == sales.used == ann.used + bob.used == Cost(worst.rho * 3, worst.delta * 3)
 
 
-def test_exactly_as_many_are_admitted_as_fit_while_they_run(house):
+def test_exactly_as_many_are_admitted_as_fit_while_they_run(deployment):
     """I1: what they may cost is held until they are answered, by whichever service."""
-    with house.opened() as service:
-        worst = service.parts.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
+    with deployment.open() as service:
+        worst = service.opened.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
         set_limit(service.manager.store, "sales", Cost(worst.rho * 5 / 2, DELTA / 2), DELTA, ACT)
     orders = Orders(wait="before head")
-    with serving(house, orders) as one, serving(house, orders) as two, ThreadPoolExecutor(2) as pool:
-        first = pool.submit(ask, house, one.url, "first")
+    with serving(deployment, orders) as one, serving(deployment, orders) as two, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, deployment, one.url, "first")
         one.waits()
-        second = pool.submit(ask, house, two.url, "second", who="bob", epsilon=0.99)
+        second = pool.submit(ask, deployment, two.url, "second", who="bob", epsilon=0.99)
         two.waits()
         for url in (one.url, two.url):
-            refused = ask(house, url, "third", epsilon=0.98)
+            refused = ask(deployment, url, "third", epsilon=0.98)
             assert (refused.status_code, slug(refused), refused.json()["account"]) == (403, "budget-short", "sales")
         one.go_on()
         two.go_on()
         assert first.result(60).status_code == second.result(60).status_code == 200
-    checked(house)
+    checked(deployment)
 
 
-def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(house):
+def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(deployment):
     """I7: both services run it; the one that settles first is the answer of both."""
     orders = Orders(wait="before settle")
-    with serving(house, orders) as one, serving(house, orders) as two, ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(ask, house, one.url, "a"), pool.submit(ask, house, two.url, "b", who="bob")]
+    with serving(deployment, orders) as one, serving(deployment, orders) as two, ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask, deployment, one.url, "a"), pool.submit(ask, deployment, two.url, "b", who="bob")]
         one.waits()
         two.waits()
         one.go_on()
@@ -89,40 +89,44 @@ def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(hous
         ann, bob = (each.result(60) for each in asked)
     assert (ann.status_code, ann.content) == (200, bob.content)
     assert ann.headers["discreet-charged"] == bob.headers["discreet-charged"]
-    ann, bob, sales = checked(house)
+    ann, bob, sales = checked(deployment)
     assert ann.used == bob.used == sales.used == sales.spent != Cost()
 
 
-def test_data_without_a_version_is_answered_once_for_one_key(house):
+def test_data_without_a_version_is_answered_once_for_one_key(deployment):
     """I4: with noise of the system, which no two services share, one request has one answer."""
     loose = TOP.replace("reads", "loose")
-    with serving(house, Orders(wait="before settle")) as one, serving(house) as two, ThreadPoolExecutor(2) as pool:
-        first = pool.submit(ask, house, one.url, "once", loose)
+    with (
+        serving(deployment, Orders(wait="before settle")) as one,
+        serving(deployment) as two,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        first = pool.submit(ask, deployment, one.url, "once", loose)
         one.waits()
-        joined = pool.submit(ask, house, two.url, "once", loose)
-        assert slug(ask(house, two.url, "once", loose, epsilon=0.5)) == "key-reused"
+        joined = pool.submit(ask, deployment, two.url, "once", loose)
+        assert slug(ask(deployment, two.url, "once", loose, epsilon=0.5)) == "key-reused"
         assert not joined.done()
         one.go_on()
-        for again in (joined.result(60), ask(house, two.url, "once", loose)):
+        for again in (joined.result(60), ask(deployment, two.url, "once", loose)):
             assert (again.content, again.headers["discreet-replayed"]) == (first.result(60).content, "?1")
-    ann, _, sales = checked(house)
+    ann, _, sales = checked(deployment)
     assert ann.used == ann.spent == sales.spent != Cost()
 
 
-def test_a_service_that_is_stopped_past_its_lease_answers_nothing(house):
+def test_a_service_that_is_stopped_past_its_lease_answers_nothing(deployment):
     """F7: SIGSTOP, another ends the reservation and answers the retry, SIGCONT: not a byte of the answer leaves."""
     sleepy = Orders(wait="before settle", lease_spare_ms=200)
-    with serving(house, sleepy) as one, ThreadPoolExecutor(1) as pool:
-        late = pool.submit(ask, house, one.url, "once")
+    with serving(deployment, sleepy) as one, ThreadPoolExecutor(1) as pool:
+        late = pool.submit(ask, deployment, one.url, "once")
         one.waits()
         os.kill(one.pid, signal.SIGSTOP)
         try:
-            with house.books() as manager:
+            with deployment.manager() as manager:
                 ended(manager)
                 balance = manager.get("ann@sales").balance
                 assert balance.forfeited == balance.spent != Cost()
-            with serving(house, Orders(lease_spare_ms=200)) as two:
-                retried = ask(house, two.url, "another")
+            with serving(deployment, Orders(lease_spare_ms=200)) as two:
+                retried = ask(deployment, two.url, "another")
                 assert retried.status_code == 200
             one.go_on()
         finally:
@@ -130,15 +134,17 @@ def test_a_service_that_is_stopped_past_its_lease_answers_nothing(house):
         zombie = late.result(60)
         assert (zombie.status_code, slug(zombie)) == (503, "engine-failed")
         assert "article" not in zombie.text
-        again = httpx.post(f"{one.url}/v1/query", json={"sql": TOP}, headers=house.headers("ann", "once"), timeout=60)
+        again = httpx.post(
+            f"{one.url}/v1/query", json={"sql": TOP}, headers=deployment.headers("ann", "once"), timeout=60
+        )
         assert again.content == retried.content
-    ann, _, sales = checked(house)
+    ann, _, sales = checked(deployment)
     assert ann.spent == ann.used == sales.spent
 
 
-def test_two_officers_at_two_services_undo_nothing_of_each_other(house):
+def test_two_officers_at_two_services_undo_nothing_of_each_other(deployment):
     """A limit that one lowers stays lowered, though the other changes the mode at the same moment."""
-    with house.opened() as one, house.opened() as two:
+    with deployment.open() as one, deployment.open() as two:
         alter, read, go_on = one.manager.store.alter, threading.Event(), threading.Event()
 
         def late(account, act, before):

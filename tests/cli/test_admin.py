@@ -7,18 +7,16 @@ import json
 import pytest
 
 from discreet.cli import main
-from tests.client.running import found, running
-from tests.service.faults.house import CATALOG, table_of
+from discreet.service.context import utc_now
+from tests.client.running import running
+from tests.service.deployment import CATALOG, Deployment
 
 
 @pytest.fixture
 def service(tmp_path):
     """A service on a free port, and its keys."""
-    import pyarrow.parquet
-
     catalog = CATALOG.partition("[datasets.loose]")[0]
-    keys = found(tmp_path, catalog)
-    pyarrow.parquet.write_table(table_of(readers=True), tmp_path / "reads.parquet")
+    keys = Deployment(tmp_path, catalog=catalog, granted=None, now=utc_now()).keys
     with running(tmp_path) as started:
         yield started, keys
 

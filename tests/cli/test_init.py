@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from discreet.service.init_project import QUESTION
-from tests.service.running import Running
+from tests.service.process import Running
 
 
 def keys_in(text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A whole service on a free port of this machine, with accounts, keys and grants."""
+"""A service on a free port of this machine, in a thread."""
 
 from __future__ import annotations
 
@@ -6,22 +6,13 @@ import contextlib
 import dataclasses
 import io
 import json
-import secrets
 import socket
 import threading
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import uvicorn
 
-from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, AdminAction, Sliding
-from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.catalog.loader import load_catalog
 from discreet.service.app import open_service
-from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
-from discreet.service.context import utc_now
 from discreet.service.observability.logging import capture_library_logs
 from discreet.service.settings import load_settings
 
@@ -29,53 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from discreet.service.observability.traces import Tracer
-
-ACT = AdminAction("founder", "the first day")
-
-SETTINGS = """
-[service]
-catalog = "catalog.toml"
-port = 0
-requests_per_minute = 0
-{service}
-[store]
-url = "sqlite:store/budget.db"
-[noise]
-key_file = "noise.key"
-"""
-
-
-def found(folder: Path, catalog: str, service: str = "", noise: bytes = b"n" * 32) -> dict[str, str]:
-    """Put into *folder* what a service needs; the texts of the keys, by what they are for.
-
-    Accounts are ann@sales and bob@sales under sales; every dataset is granted to sales.
-    """
-    (folder / "store").mkdir()
-    (folder / "catalog.toml").write_text(catalog)
-    (folder / "noise.key").write_bytes(noise)
-    (folder / "noise.key").chmod(0o600)
-    (folder / "discreet.toml").write_text(SETTINGS.format(service=service))
-    with contextlib.closing(SQLiteStore(folder / "store/budget.db", lambda: microseconds(utc_now()))) as store:
-        manager = BudgetManager(store, lambda: secrets.token_hex(16), computational=True)
-        manager.store.create(Account.of_epsilon("sales", 40.0, Fraction(1, 10**6), period=Sliding(30)), ACT)
-        for name in ("ann@sales", "bob@sales"):
-            manager.store.create(Account.of_epsilon(name, 20.0, Fraction(1, 10**7), "sales", Sliding(30)), ACT)
-        for dataset in load_catalog(folder / "catalog.toml").datasets:
-            manager.store.put_record(GRANT, grant_name("sales", dataset), grant_text(None), ACT)
-        roles = {
-            "ann": ("ann@sales", ("analyst",)),
-            "bob": ("bob@sales", ("analyst",)),
-            "officer": (None, ("officer",)),
-            "admin": (None, ("admin",)),
-        }
-        return {name: _key(manager, account, role) for name, (account, role) in roles.items()}
-
-
-def _key(manager, account, roles):
-    made = new_key(secrets.token_bytes)
-    record = KeyRecord(digest_of(made.text).hex(), account, roles, microseconds(utc_now()), None, "")
-    manager.store.put_record(KEY, made.id, record.text, ACT)
-    return made.text
 
 
 class Gate:
@@ -122,13 +66,13 @@ class Running:
 
     Args:
         url: where.
-        parts: what it is made of.
+        opened: the service.
         gate: that its engines stand behind.
         stream: its log.
     """
 
     url: str
-    parts: object
+    opened: object
     gate: Gate
     stream: io.StringIO
 
@@ -139,16 +83,16 @@ class Running:
 
     def spent(self, account):
         """What the account has paid: settled, and forfeited."""
-        balance = self.parts.manager.get(account).balance
+        balance = self.opened.manager.get(account).balance
         return balance.used.rho, balance.forfeited.rho, balance.held.rho
 
 
 @contextlib.contextmanager
 def running(folder: Path, tracer: Tracer | None = None):
-    """Run the service of *folder* until the context ends; its books must be right then.
+    """Run the service of a folder until the context ends, and verify its store then.
 
     Args:
-        folder: that `found` was called with.
+        folder: of a `tests.service.deployment.Deployment`.
         tracer: where spans go, instead of where the settings say.
     """
     stream = io.StringIO()

@@ -12,20 +12,22 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import duckdb
 import httpx
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import discreet
 from discreet.client import BudgetShort, Busy, Client, NotFound, ServiceError, Suspended, Unauthorized
 from discreet.client.retries import Runtime
 from discreet.errors import EngineError, EngineUnreachable, InputError, SQLError
+from discreet.service.context import utc_now
 from discreet.values import Cost, float_above
 from discreet.wire.document import decode, encode, question_of
+from tests.service.deployment import Deployment
 
 from .faulty import Faulty
-from .running import found, running
+from .running import running
 from .scripted import World
 
 READERS = {"bees": 900, "tides": 700, "moss": 500, "owls": 2}
@@ -59,26 +61,25 @@ url = "duckdb:///drafts.db"
 """
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    """Articles and their readers: a Parquet file, and a database whose state nobody names."""
-    import duckdb
+_ROWS = [(reader, article) for article, n in READERS.items() for reader in range(n)]
+TABLE = pa.table({"reader": [reader for reader, _ in _ROWS], "article": [article for _, article in _ROWS]})
 
-    folder = tmp_path_factory.mktemp("tables")
-    rows = [(reader, article) for article, n in READERS.items() for reader in range(n)]
-    table = pa.table({"reader": [reader for reader, _ in rows], "article": [article for _, article in rows]})
-    pq.write_table(table, folder / "reads.parquet")
-    with duckdb.connect(folder / "drafts.db") as database:
-        database.execute(f"CREATE TABLE reads AS FROM '{folder}/reads.parquet'")
-    return folder
+
+@pytest.fixture(scope="module")
+def drafts(tmp_path_factory):
+    """The table in a database whose data version is unknown."""
+    path = tmp_path_factory.mktemp("tables") / "drafts.db"
+    with duckdb.connect(path) as database:
+        database.register("rows", TABLE)
+        database.execute("CREATE TABLE reads AS FROM rows")
+    return path
 
 
 @pytest.fixture
-def service(tmp_path, tables):
+def service(tmp_path, drafts):
     """A service, and the keys of those who use it."""
-    for file in tables.iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    keys = found(tmp_path, CATALOG)
+    (tmp_path / "drafts.db").symlink_to(drafts)
+    keys = Deployment(tmp_path, catalog=CATALOG, granted=None, table=TABLE, now=utc_now()).keys
     with running(tmp_path) as started:
         yield started, keys
 
@@ -250,10 +251,10 @@ def test_a_budget_that_is_short_says_what_would_fit(service, client_of):
     """Not asked again; what it says fits, fits."""
     started, _ = service
     ann = client_of(started.url)
-    for number in range(4):
-        ann.query(TOP, epsilon=9.0 - number / 1000)
+    for number in range(2):
+        ann.query(TOP, epsilon=7.5 - number / 1000)
     with pytest.raises(BudgetShort) as caught:
-        ann.query(TOP, epsilon=9.5)
+        ann.query(TOP, epsilon=7.75)
     short = caught.value
     assert short.account == "ann@sales"
     assert not short.needed.within(short.left)

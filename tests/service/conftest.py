@@ -6,32 +6,35 @@ import contextlib
 
 import pytest
 
-from .world import World, write_tables
+from .deployment import Deployment, Service, fake_runtime
 
 
 @pytest.fixture(scope="session")
-def tables(tmp_path_factory):
-    """The tables of all services."""
-    folder = tmp_path_factory.mktemp("tables")
-    write_tables(folder)
-    return folder
+def template(tmp_path_factory):
+    """A deployment that is only copied."""
+    return Deployment(tmp_path_factory.mktemp("template") / "deployment")
 
 
 @pytest.fixture
-def world(tmp_path, tables):
-    """A service with usual settings."""
-    with World(tmp_path, tables) as made:
-        yield made
+def deployment(template, tmp_path):
+    """A deployment with ann and bob of sales and the usual settings."""
+    return template.copy_to(tmp_path / "deployment")
 
 
 @pytest.fixture
-def worlds(tmp_path, tables):
-    """Makes services with settings of their own."""
+def service(deployment):
+    """A service on it, in which no time passes by itself."""
+    with Service(deployment, runtime=fake_runtime(deployment.clock)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def services(tmp_path):
+    """Open services with settings of their own."""
     with contextlib.ExitStack() as stack:
 
-        def make(name="other", **settings):
-            folder = tmp_path / name
-            folder.mkdir()
-            return stack.enter_context(World(folder, tables, **settings))
+        def make(name="other", *, tracer=None, **settings):
+            deployment = Deployment(tmp_path / name, **settings)
+            return stack.enter_context(Service(deployment, tracer, fake_runtime(deployment.clock)))
 
         yield make

@@ -11,7 +11,7 @@ from discreet.service.api.admin import AdminAPI
 from discreet.service.auth.grants import GRANT, KEY
 from discreet.wire import administration as wire
 
-from .world import declared
+from .deployment import declared
 
 EPSILON = {"epsilon": 2.0, "delta": "1e-9"}
 WHY = {"reason": "because"}
@@ -19,22 +19,22 @@ ADMIN = "/v1/admin"
 
 
 @pytest.fixture
-def office(world):
+def office(service):
     """A service with an officer and an admin, who are no analysts."""
-    world.keys |= {role: world.make_key(None, (role,)) for role in ("officer", "admin")}
-    return world
+    service.keys |= {role: service.make_key(None, (role,)) for role in ("officer", "admin")}
+    return service
 
 
-def act(world, method, path, body=None, who="officer", key=None, **request):
+def act(service, method, path, body=None, who="officer", key=None, **request):
     """What becomes of an act."""
     headers = {} if key is None else {"Idempotency-Key": key}
-    return world.send(method, f"{ADMIN}{path}", who, json=body, headers=headers, **request)
+    return service.send(method, f"{ADMIN}{path}", who, json=body, headers=headers, **request)
 
 
-def remove(world, path, who="officer", key=None, reason="because"):
+def remove(service, path, who="officer", key=None, reason="because"):
     """What becomes of a removal."""
     headers = {} if key is None else {"Idempotency-Key": key}
-    return world.send("DELETE", f"{ADMIN}{path}", who, params={"reason": reason}, headers=headers)
+    return service.send("DELETE", f"{ADMIN}{path}", who, params={"reason": reason}, headers=headers)
 
 
 OFFICERS = [

@@ -8,13 +8,13 @@ from discreet.budget.model import LINKEDIN, Account, Calendar, Forever, Sliding
 from discreet.values import Cost, float_above, float_below
 from tests.budget.suite import set_mode
 
-from .world import ACT, DELTA
+from .deployment import ACT, DELTA
 
 
-def test_a_budget_adds_up(world):
+def test_a_budget_adds_up(service):
     """Limit, used, held, forfeited and left: what is spent rounded up, what is left down."""
-    world.ask()
-    told, balance = world.get("/v1/budget").json(), world.balance()
+    service.ask()
+    told, balance = service.get("/v1/budget").json(), service.balance()
     assert told["account"] == "ann@sales"
     assert told["used"]["rho"] == float_above(balance.used.rho)
     assert told["left"]["rho"] == float_below(balance.remaining.rho)
@@ -29,19 +29,19 @@ def test_a_budget_adds_up(world):
     assert told["units"] is None
 
 
-def test_of_parents_only_the_limit_and_what_is_left_is_told(world):
+def test_of_parents_only_the_limit_and_what_is_left_is_told(service):
     """T18: not who spent it."""
-    world.ask(who="bob")
-    told = world.get("/v1/budget").json()
+    service.ask(who="bob")
+    told = service.get("/v1/budget").json()
     (parent,) = told["parents"]
     assert set(parent) == {"account", "mode", "limit", "left", "resets_at"}
     assert parent["account"] == "sales"
     assert parent["left"]["rho"] < parent["limit"]["rho"]
     assert told["left"] == told["limit"]
-    assert "bob" not in world.get("/v1/budget").text
+    assert "bob" not in service.get("/v1/budget").text
 
 
-def test_units_and_periods_are_told(world):
+def test_units_and_periods_are_told(service):
     """As the account has them."""
     for name, period, told in (
         ("a", Sliding(7), {"kind": "sliding", "days": 7, "unit": None, "zone": None}),
@@ -52,10 +52,10 @@ def test_units_and_periods_are_told(world):
         ),
         ("c", Forever(), {"kind": "forever", "days": None, "unit": None, "zone": None}),
     ):
-        world.manager.store.create(Account.of_units(name, period=period), ACT)
-        key = world.make_key(name)
-        world.clock.pass_(seconds=2)  # by then every process has heard of it
-        budget = world.get("/v1/budget", key).json()
+        service.manager.store.create(Account.of_units(name, period=period), ACT)
+        key = service.make_key(name)
+        service.clock.pass_(seconds=2)  # by then every process has heard of it
+        budget = service.get("/v1/budget", key).json()
         assert budget["period"] == told
         assert budget["parents"] == []
         assert budget["units"] == {
@@ -66,18 +66,18 @@ def test_units_and_periods_are_told(world):
         }
 
 
-def test_units_are_rounded_against_the_account(world):
+def test_units_are_rounded_against_the_account(service):
     """A thousandth of a unit is a unit spent, and one less left."""
-    world.manager.store.create(Account.of_units("u"), ACT)
-    world.manager.store.charge("u", Cost(LINKEDIN.epsilon_per**2 / 8 / 1000, Fraction(1, 10**13)), ACT)
-    units = world.get("/v1/budget", world.make_key("u")).json()["units"]
+    service.manager.store.create(Account.of_units("u"), ACT)
+    service.manager.store.charge("u", Cost(LINKEDIN.epsilon_per**2 / 8 / 1000, Fraction(1, 10**13)), ACT)
+    units = service.get("/v1/budget", service.make_key("u")).json()["units"]
     assert units["information"] == {"limit": 3000, "spent": 1, "left": 2999}
     assert units["calls"] == {"limit": 30, "spent": 1, "left": 29}
 
 
-def test_an_account_that_observes_promises_nothing(world):
+def test_an_account_that_observes_promises_nothing(service):
     """No guarantee, and it says so."""
-    world.manager.store.create(Account.of_epsilon("w", 1.0, DELTA), ACT)
-    set_mode(world.manager.store, "w", "observe", ACT)
-    told = world.get("/v1/budget", world.make_key("w")).json()
+    service.manager.store.create(Account.of_epsilon("w", 1.0, DELTA), ACT)
+    set_mode(service.manager.store, "w", "observe", ACT)
+    told = service.get("/v1/budget", service.make_key("w")).json()
     assert (told["mode"], told["guarantee"]) == ("observe", None)

@@ -28,9 +28,8 @@ from discreet.service.api.query import QueryAPI
 from discreet.values import Cost
 from tests.budget.suite import set_limit
 
-from .faults.house import ACT, DELTA, TOP, House
-from .faults.odd import QUESTIONS
-from .world import declared
+from .deployment import ACT, DELTA, TOP, Deployment, declared
+from .faults.strategies import QUESTIONS
 
 EXAMPLES = int(os.environ.get("DISCREET_EXAMPLES", "8"))
 CHECKS = [
@@ -51,13 +50,13 @@ THERE = {"name": "reads", "dataset": "reads", "account": "ann@sales"}
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     """A service with an answer, its description, and what it answered so far."""
-    house = House(tmp_path_factory.mktemp("contract") / "house")
-    with house.opened() as opened:
-        opened.parts.maintenance.once()
+    deployment = Deployment(tmp_path_factory.mktemp("contract") / "deployment")
+    with deployment.open() as opened:
+        opened.maintenance.once()
         for account in ("sales", "ann@sales"):
             set_limit(opened.manager.store, account, Cost(10**6, DELTA / 2), DELTA, ACT)
         given_ = opened.ask()
-        opened.there = {**THERE, "id": given_.headers["discreet-release"], "key": house.keys["bob"][4:20]}
+        opened.there = {**THERE, "id": given_.headers["discreet-release"], "key": deployment.keys["bob"][4:20]}
         opened.schema = schemathesis.openapi.from_dict(opened.send("GET", "/openapi.json", None).json())
         opened.statuses = Counter()
         yield opened
@@ -87,7 +86,7 @@ def role_of(path):
 )
 def test_nothing_that_is_sent_is_answered_in_an_undescribed_way(service, method, path, mode):
     """Schemathesis sends it; the key is a good one, and things in the path exist half of the time."""
-    service.parts.maintenance.once()
+    service.opened.maintenance.once()
     operation = service.schema[path][method]
     existing = {name: value for name, value in service.there.items() if f"{{{name}}}" in path}
     strategy = operation.as_strategy(generation_mode=mode)
@@ -103,7 +102,7 @@ def test_nothing_that_is_sent_is_answered_in_an_undescribed_way(service, method,
         suppress_health_check=list(HealthCheck),
     )
     def run(case):
-        case.headers["Authorization"] = f"Bearer {service.house.keys[role_of(path)]}"
+        case.headers["Authorization"] = f"Bearer {service.deployment.keys[role_of(path)]}"
         sent = case.as_transport_kwargs(base_url="http://discreet.example")
         reply = service.portal.call(_send, service, sent)
         service.statuses[reply.status_code] += 1

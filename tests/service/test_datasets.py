@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from .world import CATALOG
+from .deployment import CATALOG
 
 
-def test_granted_datasets_are_listed(world):
+def test_granted_datasets_are_listed(service):
     """By name, with what their owner says of them; what is not granted is not there."""
-    assert world.get("/v1/datasets").json()["datasets"] == [
+    assert service.get("/v1/datasets").json()["datasets"] == [
         {"name": "broken", "description": None},
         {"name": "daily", "description": None},
         {"name": "loose", "description": None},
@@ -17,18 +17,18 @@ def test_granted_datasets_are_listed(world):
     ]
 
 
-def test_somebody_without_grants_sees_nothing(world):
+def test_somebody_without_grants_sees_nothing(service):
     """An empty list, and every dataset as if there were none."""
-    world.open_account("new", 1.0)
-    new = world.make_key("new")
-    assert world.get("/v1/datasets", new).json() == {"datasets": []}
-    assert world.get("/v1/datasets/reads", new).status_code == 404
-    assert world.ask(who=new).status_code == 404
+    service.open_account("new", 1.0)
+    new = service.make_key("new")
+    assert service.get("/v1/datasets", new).json() == {"datasets": []}
+    assert service.get("/v1/datasets/reads", new).status_code == 404
+    assert service.ask(who=new).status_code == 404
 
 
-def test_a_dataset_tells_what_may_be_asked(world):
+def test_a_dataset_tells_what_may_be_asked(service):
     """Columns that are granted, with their bounds and listed labels; limits of the dataset and of the service."""
-    told = world.get("/v1/datasets/READS").json()
+    told = service.get("/v1/datasets/READS").json()
     columns = {column.pop("name"): column for column in told.pop("columns")}
     assert told == {
         "name": "reads",
@@ -50,35 +50,35 @@ def test_a_dataset_tells_what_may_be_asked(world):
 
 
 @pytest.mark.parametrize("name", ["secret", "nothing", "..", "reads%20x", "%00"])
-def test_a_dataset_that_is_not_granted_does_not_exist(world, worlds, name):
+def test_a_dataset_that_is_not_granted_does_not_exist(service, services, name):
     """The same bytes, but for the name of the request, where it is and where it is not."""
     answers = [
         service.get(f"/v1/datasets/{name}")
-        for service in (world, worlds(catalog=CATALOG.split("[datasets.secret]", maxsplit=1)[0]))
+        for service in (service, services(catalog=CATALOG.split("[datasets.secret]", maxsplit=1)[0]))
     ]
     assert [answer.status_code for answer in answers] == [404, 404]
     one, other = (answer.text.replace(answer.json()["request_id"], "") for answer in answers)
     assert one == other
 
 
-def test_the_version_is_told_as_documents_tell_it(world):
+def test_the_version_is_told_as_documents_tell_it(service):
     """Of a schedule the last moment; of files no path; of a view none."""
-    assert world.get("/v1/datasets/daily").json()["data_version"] == "2026-11-20T04:00+00:00"
-    assert world.get("/v1/datasets/loose").json()["data_version"] is None
+    assert service.get("/v1/datasets/daily").json()["data_version"] == "2026-11-20T04:00+00:00"
+    assert service.get("/v1/datasets/loose").json()["data_version"] is None
 
 
-def test_a_dataset_whose_engine_is_away_tells_what_may_be_asked(world):
+def test_a_dataset_whose_engine_is_away_tells_what_may_be_asked(service):
     """All but the version, which nobody can say now."""
-    told = world.get("/v1/datasets/broken").json()
+    told = service.get("/v1/datasets/broken").json()
     assert (told["name"], told["data_version"]) == ("broken", None)
     assert [column["name"] for column in told["columns"]] == ["article"]
 
 
-def test_long_domains_are_not_listed(worlds):
+def test_long_domains_are_not_listed(services):
     """A thousand labels are, one more is not; that it is known is told."""
     for count, listed in ((1000, True), (1001, False)):
         labels = ", ".join(f'"{n}"' for n in range(count))
-        world = worlds(f"many-{count}", catalog=CATALOG.replace('["IN", "US", "XX"]', f"[{labels}]"))
-        (country,) = (c for c in world.get("/v1/datasets/reads").json()["columns"] if c["name"] == "country")
+        service = services(f"many-{count}", catalog=CATALOG.replace('["IN", "US", "XX"]', f"[{labels}]"))
+        (country,) = (c for c in service.get("/v1/datasets/reads").json()["columns"] if c["name"] == "country")
         assert (country["labels"] is not None) == listed
         assert country["known_domain"]

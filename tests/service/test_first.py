@@ -20,7 +20,7 @@ from discreet.service.app import open_service
 from discreet.service.init_project import QUESTION, found
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_store
-from tests.service.shelf import Clock
+from tests.service.deployment import Clock
 
 FILES = {
     *("discreet.toml", "catalog.toml", "reads.parquet", "noise.key"),
@@ -70,8 +70,8 @@ def listed(folder) -> set[str]:
 
 def test_all_files_are_there_and_nothing_else(make, folder):
     """No half file and no folder of ours is left."""
-    founded = make()
-    assert founded.settings == folder / "discreet.toml"
+    template = make()
+    assert template.settings == folder / "discreet.toml"
     assert listed(folder) == FILES
 
 
@@ -106,9 +106,9 @@ def test_the_settings_are_read_without_a_mistake_and_explain_the_rest(make, fold
 
 def test_the_first_keys_open_what_they_should(make, folder):
     """Each has one role; only the analyst's has an account; the admin's never ends, so that nobody is locked out."""
-    founded = make()
+    template = make()
     with opened(folder) as parts:
-        for role, key in founded.keys.items():
+        for role, key in template.keys.items():
             identity = parts.authenticator.authenticate(f"Bearer {key}")
             assert identity.roles == {role}
             assert identity.account == ("ann@example" if role == "analyst" else None)
@@ -118,11 +118,11 @@ def test_the_first_keys_open_what_they_should(make, folder):
 
 def test_the_keys_are_kept_nowhere(make, folder):
     """T9: not in the store, the ledger, the settings or the witness."""
-    founded = make()
+    template = make()
     held = b"".join(path.read_bytes() for path in folder.iterdir())
-    for key in founded.keys.values():
+    for key in template.keys.values():
         assert key.rpartition("_")[2].encode() not in held
-    assert founded.keys["admin"].rpartition("_")[2] not in repr(founded)
+    assert template.keys["admin"].rpartition("_")[2] not in repr(template)
 
 
 def test_the_analyst_may_ask_and_every_account_on_the_path_pays(make, folder):
@@ -245,8 +245,8 @@ def test_a_catalog_of_ones_own_is_served_without_the_example(make, folder, tmp_p
         'columns.x = { type = "text", group = true }\n'
         '[datasets.b]\nsource = "b.parquet"\nuser = "u"\ncolumns.y = { type = "text", group = true }\n'
     )
-    founded = make(catalog=own)
-    assert founded.question is None
+    template = make(catalog=own)
+    assert template.question is None
     assert listed(folder) == FILES - {"catalog.toml", "reads.parquet"}
     with opened(folder) as parts:
         assert load_settings(folder / "discreet.toml").service.catalog == own

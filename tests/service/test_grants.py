@@ -7,7 +7,8 @@ import pytest
 from discreet.budget.errors import UnknownAccount
 from discreet.catalog.model import Catalog
 from discreet.service.auth.grants import GRANT, Grants, RecordCache, grant_name, grant_text
-from tests.service.shelf import Clock, Shelf
+from tests.service.deployment import Clock
+from tests.service.memory_records import MemoryRecords
 
 CATALOG = Catalog.model_validate(
     {
@@ -31,11 +32,11 @@ CATALOG = Catalog.model_validate(
 
 
 @pytest.fixture
-def shelf():
+def records():
     """Ann and Ben of the sales department, and Cem of nowhere."""
-    shelf = Shelf()
-    shelf.paths = {"sales": None, "ann@sales": "sales", "ben@sales": "sales", "cem": None}
-    return shelf
+    records = MemoryRecords()
+    records.paths = {"sales": None, "ann@sales": "sales", "ben@sales": "sales", "cem": None}
+    return records
 
 
 @pytest.fixture
@@ -45,17 +46,17 @@ def clock():
 
 
 @pytest.fixture
-def grants(shelf, clock):
+def grants(records, clock):
     """Of the catalog with two datasets."""
-    return Grants(CATALOG, RecordCache(shelf, clock), shelf)
+    return Grants(CATALOG, RecordCache(records, clock), records)
 
 
 @pytest.fixture
-def grant(shelf, clock):
+def grant(records, clock):
     """Write a grant, and let the second pass in which an older one counts."""
 
     def grant(account, dataset, columns):
-        shelf.put(GRANT, grant_name(account, dataset), None if columns is ... else grant_text(columns))
+        records.put(GRANT, grant_name(account, dataset), None if columns is ... else grant_text(columns))
         clock.pass_(seconds=2)
 
     return grant

@@ -13,14 +13,14 @@ WITNESS = '[witness]\nfile = "witness.log"\nsigning_key_file = "witness.key"'
 
 
 @pytest.fixture
-def tended(worlds):
+def tended(services):
     """A service with a witness whose maintenance is done when a test says so."""
-    return worlds(rest=WITNESS)
+    return services(rest=WITNESS)
 
 
-def checks(world) -> tuple[int, str, dict[str, str]]:
+def checks(service) -> tuple[int, str, dict[str, str]]:
     """What /readyz says."""
-    response = world.get("/readyz", None)
+    response = service.get("/readyz", None)
     told = response.json()
     return response.status_code, told["status"], told["checks"]
 
@@ -45,9 +45,9 @@ def test_it_is_not_ready_before_the_first_upkeep(tended):
 def test_it_is_not_ready_when_the_upkeep_did_not_succeed_for_long(tended):
     """Three rounds may fail."""
     tended.maintenance.once()
-    tended.ticks.now += 35
+    tended.monotonic.now += 35
     assert checks(tended)[0] == 200
-    tended.ticks.now += 0.1
+    tended.monotonic.now += 0.1
     assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
     tended.maintenance.once()
     assert checks(tended)[0] == 200
@@ -58,7 +58,7 @@ def test_a_witness_that_cannot_be_written_is_told_by_name(tended):
     tended.maintenance.once()
     (tended.folder / "witness.log").unlink()
     (tended.folder / "witness.log").mkdir()
-    tended.ticks.now += 36
+    tended.monotonic.now += 36
     tended.maintenance.once()
     assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
     (event,) = tended.events("failed")
@@ -132,7 +132,7 @@ def test_what_fails_is_tried_again(tended, monkeypatch):
     for _ in range(3):
         tended.maintenance.once()
     assert [event["error"] for event in tended.events("failed")] == ["StoreUnavailable", "ValueError"]
-    assert "disk" not in tended.lines.getvalue()
+    assert "disk" not in tended.log.getvalue()
     assert tended.maintenance.age_seconds == 0
 
 

@@ -16,7 +16,8 @@ from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, 
 from discreet.service.auth.gate import Identity
 from discreet.service.auth.grants import KEY, RecordCache
 from discreet.service.problems import Forbidden, Unauthorized
-from tests.service.shelf import NOON, Clock, Shelf
+from tests.service.deployment import NOON, Clock
+from tests.service.memory_records import MemoryRecords
 
 ANALYST = ("analyst",)
 
@@ -28,19 +29,19 @@ def clock():
 
 
 @pytest.fixture
-def shelf():
+def records():
     """No record."""
-    return Shelf()
+    return MemoryRecords()
 
 
 @pytest.fixture
-def ring(shelf, clock):
-    """Reads the shelf."""
-    return Authenticator(RecordCache(shelf, clock), clock)
+def ring(records, clock):
+    """Reads the records."""
+    return Authenticator(RecordCache(records, clock), clock)
 
 
 @pytest.fixture
-def make(shelf):
+def make(records):
     """Make a key and keep its record."""
     seeds = itertools.count(1)
 
@@ -48,7 +49,7 @@ def make(shelf):
         seed = next(seeds)
         made = new_key(lambda n: hashlib.shake_256(bytes([seed, n])).digest(n))
         record = KeyRecord(digest_of(made.text).hex(), account, roles, microseconds(NOON), expires_us, "laptop")
-        shelf.put(KEY, made.id, record.text)
+        records.put(KEY, made.id, record.text)
         return made
 
     return make
@@ -73,12 +74,12 @@ def test_a_key_has_256_random_bits_and_a_public_id():
     assert made.id == bytes(range(8)).hex()
 
 
-def test_the_text_of_a_key_is_not_in_its_repr_and_not_in_its_record(make, shelf):
+def test_the_text_of_a_key_is_not_in_its_repr_and_not_in_its_record(make, records):
     """T9: what is kept or logged cannot be used as a key."""
     made = make()
     secret = made.text.rpartition("_")[2]
     assert secret not in repr(made)
-    assert all(secret not in text for text in shelf.kept.values())
+    assert all(secret not in text for text in records.stored.values())
 
 
 def test_a_key_says_who_is_asking(ring, make):
@@ -153,11 +154,11 @@ def test_a_key_ends_at_its_expiry(ring, make, clock):
         assert (caught.value.reason, caught.value.key_id) == ("expired", made.id)
 
 
-def test_a_revoked_key_is_worth_nothing_after_a_second(ring, make, shelf, clock):
+def test_a_revoked_key_is_worth_nothing_after_a_second(ring, make, records, clock):
     """The store is asked once a second, and what was read is not kept longer."""
     made = make()
     ring.authenticate(header(made))
-    shelf.put(KEY, made.id, None)
+    records.put(KEY, made.id, None)
     clock.pass_(seconds=1)
     assert ring.authenticate(header(made)).key_id == made.id
     clock.pass_(microseconds=1)
@@ -165,30 +166,30 @@ def test_a_revoked_key_is_worth_nothing_after_a_second(ring, make, shelf, clock)
         ring.authenticate(header(made))
 
 
-def test_a_clock_that_is_put_back_keeps_no_key_alive(ring, make, shelf, clock):
+def test_a_clock_that_is_put_back_keeps_no_key_alive(ring, make, records, clock):
     """Memory from the future is as stale as memory from long ago."""
     made = make()
     ring.authenticate(header(made))
-    shelf.put(KEY, made.id, None)
+    records.put(KEY, made.id, None)
     clock.pass_(hours=-1)
     with pytest.raises(Unauthorized):
         ring.authenticate(header(made))
 
 
-def test_the_store_is_asked_at_most_once_a_second(ring, make, shelf, clock):
+def test_the_store_is_asked_at_most_once_a_second(ring, make, records, clock):
     """So that a flood of requests is none for the store."""
     made = make()
     for _ in range(100):
         ring.authenticate(header(made))
         clock.pass_(milliseconds=10)
-    assert shelf.asked == 1
+    assert records.reads == 1
 
 
-def test_memory_alone_answers_only_while_it_is_fresh(ring, make, shelf, clock):
+def test_memory_alone_answers_only_while_it_is_fresh(ring, make, records, clock):
     """The event loop never waits: None means that somebody who may wait has to ask."""
     made = make()
     assert ring.cached(header(made)) is None
-    assert shelf.asked == 0
+    assert records.reads == 0
     ring.authenticate(header(made))
     assert ring.cached(header(made)).key_id == made.id
     with pytest.raises(Unauthorized):
@@ -242,11 +243,11 @@ def test_no_role_includes_another():
             assert caught.value.role == other
 
 
-def test_threads_that_meet_a_change_all_see_it(ring, make, shelf, clock):
+def test_threads_that_meet_a_change_all_see_it(ring, make, records, clock):
     """The registry is read by one of them, and nobody keeps an older card than it read."""
     made = make()
     ring.authenticate(header(made))
-    shelf.put(KEY, made.id, None)
+    records.put(KEY, made.id, None)
     clock.pass_(seconds=2)
     barrier, refused = threading.Barrier(8), []
 
@@ -264,4 +265,4 @@ def test_threads_that_meet_a_change_all_see_it(ring, make, shelf, clock):
     for thread in threads:
         thread.join()
     assert len(refused) == 8 * 50
-    assert shelf.asked == 2
+    assert records.reads == 2

@@ -13,21 +13,21 @@ from discreet.service.auth.gate import NAMES_MOST, ConcurrencyLimit, RateLimiter
 from discreet.service.problems import TooManyRequests
 from discreet.values import Cost
 
-from .world import TOP
+from .deployment import TOP
 
 
 class Wire:
     """One request on a connection that we hold both ends of.
 
     Args:
-        world: to whom it goes.
+        service: to whom it goes.
         parts: of the body; what comes after them is for the test to say.
         headers: beside those that a question needs.
     """
 
-    def __init__(self, world, parts, **headers):
+    def __init__(self, service, parts, **headers):
         fields = {
-            "authorization": f"Bearer {world.keys['ann']}",
+            "authorization": f"Bearer {service.keys['ann']}",
             "content-type": "application/json",
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
@@ -46,7 +46,7 @@ class Wire:
             "client": ("client.example", 1),
             "state": {},
         }
-        self.world, self.left, self.sent = world, list(parts), []
+        self.service, self.left, self.sent = service, list(parts), []
         self.read = 0
         self.closed = None
         self.told = threading.Event()
@@ -73,7 +73,7 @@ class Wire:
 
     async def go(self):
         """Send it; returns the status and the body."""
-        await self.world.app(self.scope, self.receive, self.send)
+        await self.service.app(self.scope, self.receive, self.send)
         body = b"".join(message.get("body", b"") for message in self.sent)
         return self.sent[0]["status"], body
 
@@ -81,39 +81,39 @@ class Wire:
 ASKED = json.dumps({"sql": TOP}).encode()
 
 
-def test_a_body_that_is_announced_as_too_long_is_not_read(world):
+def test_a_body_that_is_announced_as_too_long_is_not_read(service):
     """413, before a byte of it."""
-    wire = Wire(world, [ASKED], content_length="4097")
-    status, body = world.portal.call(wire.go)
+    wire = Wire(service, [ASKED], content_length="4097")
+    status, body = service.portal.call(wire.go)
     assert (status, json.loads(body)["type"]) == (413, "/problems/too-large")
     assert wire.read == 0
     assert "4,096" in json.loads(body)["detail"]
 
 
-def test_a_body_that_turns_out_too_long_is_not_read_further(world):
+def test_a_body_that_turns_out_too_long_is_not_read_further(service):
     """Whatever it announced: the parts after the limit stay where they are."""
-    wire = Wire(world, [b" " * 1000] * 100)
-    status, body = world.portal.call(wire.go)
+    wire = Wire(service, [b" " * 1000] * 100)
+    status, body = service.portal.call(wire.go)
     assert (status, json.loads(body)["type"]) == (413, "/problems/too-large")
     assert wire.read == 5
 
 
-def test_a_body_as_long_as_may_be_is_answered(world):
+def test_a_body_as_long_as_may_be_is_answered(service):
     """In one part and in many, with and without a length."""
     long = ASKED.ljust(4096)
     for parts, headers in (([long], {"content_length": "4096"}), ([long[:10], long[10:]], {}), ([long], {})):
-        assert world.portal.call(Wire(world, parts, **headers).go)[0] == 200
-    assert world.portal.call(Wire(world, [ASKED.ljust(4097)]).go)[0] == 413
+        assert service.portal.call(Wire(service, parts, **headers).go)[0] == 200
+    assert service.portal.call(Wire(service, [ASKED.ljust(4097)]).go)[0] == 413
 
 
-def test_a_request_that_breaks_off_leaves_nothing(world):
+def test_a_request_that_breaks_off_leaves_nothing(service):
     """The connection ends in the middle of the body."""
-    wire = Wire(world, [])
+    wire = Wire(service, [])
     wire.closed = anyio.Event()
     wire.closed.set()
-    world.portal.call(wire.go)
-    assert world.balance().spent == Cost()
-    assert not world.events("failed")
+    service.portal.call(wire.go)
+    assert service.balance().spent == Cost()
+    assert not service.events("failed")
 
 
 def test_who_does_not_wait_stops_the_engine_and_pays(world):
@@ -148,36 +148,36 @@ def test_who_does_not_wait_stops_the_engine_and_pays(world):
     (forfeited,) = forfeited
     assert forfeited.rho > 0
     engine.head = head
-    assert world.ask().status_code == 200
-    assert world.balance().spent.rho < forfeited.rho
+    assert service.ask().status_code == 200
+    assert service.balance().spent.rho < forfeited.rho
 
 
-def test_who_hangs_up_before_the_data_is_asked_pays_nothing(world):
+def test_who_hangs_up_before_the_data_is_asked_pays_nothing(service):
     """The connection was closed while the question was planned."""
-    plan, planning, go_on = world.warehouse.context, threading.Event(), threading.Event()
+    plan, planning, go_on = service.warehouse.context, threading.Event(), threading.Event()
 
     def slow(dataset):
         planning.set()
         assert go_on.wait(60)
         return plan(dataset)
 
-    world.warehouse.context = slow
-    wire = Wire(world, [ASKED])
-    answer = world.portal.start_task_soon(wire.go)
+    service.warehouse.context = slow
+    wire = Wire(service, [ASKED])
+    answer = service.portal.start_task_soon(wire.go)
     assert planning.wait(60)
-    world.portal.call(wire.close)
+    service.portal.call(wire.close)
     assert wire.told.wait(60)
-    world.portal.call(anyio.lowlevel.checkpoint)  # whoever was told has done what it does then
+    service.portal.call(anyio.lowlevel.checkpoint)  # whoever was told has done what it does then
     go_on.set()
     answer.result(60)
-    assert world.balance().spent == Cost()
-    assert not world.events("released")
+    assert service.balance().spent == Cost()
+    assert not service.events("released")
 
 
-def test_more_than_a_share_of_the_places_is_refused(worlds):
+def test_more_than_a_share_of_the_places_is_refused(services):
     """T24: half of the places are for one account at most; others find the rest; a place that is left is free again."""
-    world = worlds(service="concurrent_most = 4")
-    engine, running, go_on = world.warehouse.engine("daily"), threading.Semaphore(0), threading.Event()
+    service = services(service="concurrent_most = 4")
+    engine, running, go_on = service.warehouse.engine("daily"), threading.Semaphore(0), threading.Event()
     head = engine.head
 
     def slow(*arguments, **named):
@@ -190,20 +190,20 @@ def test_more_than_a_share_of_the_places_is_refused(worlds):
 
     def start(who, k):
         asked = {"sql": daily.replace("5", str(k))}
-        return world.portal.start_task_soon(lambda: world.sending("POST", "/v1/query", who, json=asked))
+        return service.portal.start_task_soon(lambda: service.sending("POST", "/v1/query", who, json=asked))
 
     first = start("ann", 1)
     second = start("ann", 2)
     assert running.acquire(timeout=60)
     assert running.acquire(timeout=60)
-    third = world.ask(daily)
+    third = service.ask(daily)
     assert third.status_code == 429
     assert third.json()["type"] == "/problems/too-many-requests"
     assert third.headers["retry-after"] == "1"
-    assert world.ask(who="bob").status_code == 200
+    assert service.ask(who="bob").status_code == 200
     go_on.set()
     assert {first.result(60).status_code, second.result(60).status_code} == {200}
-    assert world.ask(daily).status_code == 200
+    assert service.ask(daily).status_code == 200
 
 
 def test_places_are_counted():
@@ -218,22 +218,22 @@ def test_places_are_counted():
         pass
 
 
-def test_a_key_that_asks_too_fast_is_told_when_to_come_again(worlds):
+def test_a_key_that_asks_too_fast_is_told_when_to_come_again(services):
     """A minute's worth at once, then one by one; other keys are not slowed down."""
-    world = worlds(service="requests_per_minute = 3")
-    answers = [world.get("/v1/datasets") for _ in range(4)]
+    service = services(service="requests_per_minute = 3")
+    answers = [service.get("/v1/datasets") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
     assert answers[-1].json()["type"] == "/problems/too-many-requests"
     assert answers[-1].headers["retry-after"] == "20"
-    assert world.get("/v1/datasets", "bob").status_code == 200
-    world.ticks.now += 20
-    assert [world.get("/v1/datasets").status_code for _ in range(2)] == [200, 429]
+    assert service.get("/v1/datasets", "bob").status_code == 200
+    service.monotonic.now += 20
+    assert [service.get("/v1/datasets").status_code for _ in range(2)] == [200, 429]
 
 
-def test_answers_from_memory_count_too(worlds):
+def test_answers_from_memory_count_too(services):
     """The short way has the same limit as the usual one."""
-    world = worlds(service="requests_per_minute = 3")
-    assert [world.ask().status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+    service = services(service="requests_per_minute = 3")
+    assert [service.ask().status_code for _ in range(5)] == [200, 200, 200, 429, 429]
 
 
 def test_rates_are_remembered_for_so_many_and_no_more():
@@ -251,32 +251,32 @@ def test_rates_are_remembered_for_so_many_and_no_more():
     rates.take("busy")
 
 
-def test_answers_leave_on_a_grid(worlds):
+def test_answers_leave_on_a_grid(services):
     """Nobody sees more finely than that how long an answer took; neither does the log."""
-    world = worlds(service="release_grid_ms = 50")
-    engine = world.warehouse.engine("reads")
+    service = services(service="release_grid_ms = 50")
+    engine = service.warehouse.engine("reads")
     head = engine.head
 
     def slow(*arguments, **named):
-        world.ticks.now += 0.07
+        service.monotonic.now += 0.07
         return head(*arguments, **named)
 
     engine.head = slow
-    world.ask()
-    assert world.ticks.pauses == [pytest.approx(0.03)]
-    assert world.events("requested")[-1]["milliseconds"] == 100
+    service.ask()
+    assert service.monotonic.pauses == [pytest.approx(0.03)]
+    assert service.events("requested")[-1]["milliseconds"] == 100
 
     def fails(*_, **__):
-        world.ticks.now += 0.011
+        service.monotonic.now += 0.011
         raise OSError
 
     engine.head = fails
-    world.ask(epsilon=0.7)
-    assert world.ticks.pauses[1:] == [pytest.approx(0.039)]
-    assert world.events("requested")[-1]["milliseconds"] == 50
+    service.ask(epsilon=0.7)
+    assert service.monotonic.pauses[1:] == [pytest.approx(0.039)]
+    assert service.events("requested")[-1]["milliseconds"] == 50
 
 
-def test_other_protocols_pass_the_reception(world):
+def test_other_protocols_pass_the_reception(service):
     """Starting and stopping are no requests: nothing is told of them."""
     messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
     sent = []
@@ -288,8 +288,8 @@ def test_other_protocols_pass_the_reception(world):
         async def send(message):
             sent.append(message["type"])
 
-        await world.app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
+        await service.app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
 
-    world.portal.call(live)
+    service.portal.call(live)
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-    assert world.events() == []
+    assert service.events() == []

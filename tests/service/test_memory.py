@@ -16,7 +16,7 @@ from discreet.service.replay_cache import ReplayCache
 from discreet.values import Cost
 from tests.budget.suite import set_limit
 
-from .faults.house import ACT, DELTA, TOP, House
+from .deployment import ACT, DELTA, TOP, Deployment
 
 WARM, MORE = 40, 60
 """Rounds of requests."""
@@ -48,7 +48,7 @@ def ask_round(service, number):
 EXPECTED = [200, 200, 200, 200, 409, 404, 404, 400, 404, 404, 404, 401, 403]
 
 
-def prepared(house, service):
+def prepared(deployment, service):
     """Let ann ask as often as she likes, and bob never."""
     for account, rho in (("sales", 10**6), ("ann@sales", 10**6), ("bob@sales", 0)):
         set_limit(service.manager.store, account, Cost(rho, DELTA / 2 * (rho > 0)), DELTA, ACT)
@@ -56,7 +56,7 @@ def prepared(house, service):
         service.manager.store.alter(
             limit.limited(Cost(limit.limit.rho, DELTA * 10**5 * (rho > 0)), DELTA * 10**6 / 2), ACT
         )
-    house.left = _Forgets()
+    deployment.responses = _Forgets()
 
 
 class _Forgets(set):
@@ -68,8 +68,8 @@ class _Forgets(set):
 
 def allocated(service):
     """Pieces of memory that Python has given out, but for caches that are known to be bounded."""
-    service.stream.seek(0)
-    service.stream.truncate()
+    service.log.seek(0)
+    service.log.truncate()
     gc.collect()
     for cache in [found for found in gc.get_objects() if isinstance(found, functools._lru_cache_wrapper)]:
         if cache.__module__.startswith("discreet"):
@@ -82,9 +82,9 @@ def allocated(service):
 def test_memory_does_not_grow_with_questions(tmp_path, monkeypatch):
     """Whatever is kept of a request is dropped again: they leave less than a piece of memory each."""
     monkeypatch.setattr("discreet.service.app.ReplayCache", functools.partial(ReplayCache, bytes_most=30_000))
-    house = House(tmp_path / "house")
-    with house.opened() as service:
-        prepared(house, service)
+    deployment = Deployment(tmp_path / "deployment")
+    with deployment.open() as service:
+        prepared(deployment, service)
         for number in range(WARM):
             assert ask_round(service, number) == EXPECTED
         before = allocated(service)
@@ -97,14 +97,14 @@ def main():
     """Ask, and say what the process takes."""
     count = int(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
-        house = House(Path(folder) / "house")
-        with house.opened(checked=False) as service:
-            prepared(house, service)
+        deployment = Deployment(Path(folder) / "deployment")
+        with deployment.open(checked=False) as service:
+            prepared(deployment, service)
             for number in range(count // len(EXPECTED)):
                 if ask_round(service, number) != EXPECTED:
                     raise SystemExit("a question was answered otherwise than it should be")
-                service.stream.seek(0)
-                service.stream.truncate()
+                service.log.seek(0)
+                service.log.truncate()
                 if number % 100 == 0:
                     pages = int(Path("/proc/self/statm").read_text().split()[1])
                     sys.stdout.write(

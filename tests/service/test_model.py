@@ -28,7 +28,7 @@ from discreet.budget.model import Account, Calendar, Sliding
 from discreet.errors import EngineError
 from discreet.values import Cost
 
-from .faults.house import DELTA, KNOWN, House, slug
+from .deployment import DELTA, KNOWN, Deployment, slug
 
 EXAMPLES = int(os.environ.get("DISCREET_EXAMPLES", "12"))
 PRICED = {"delta": "1e-8", "mechanism": "laplace"}
@@ -139,7 +139,7 @@ class Service(RuleBasedStateMachine):
 
     @initialize()
     def found(self):
-        """A new house: ann may ask three questions in two days, bob five, and both of them two and a half in a week."""
+        """Open accounts: ann may spend three questions in two days, bob five, both together two and a half a week."""
         self.folder = tempfile.mkdtemp()
         limits = {ANN: Fraction(3), BOB: Fraction(5), SALES: Fraction(5, 2)}
         periods = {ANN: Sliding(2), BOB: Sliding(2), SALES: Calendar("week")}
@@ -147,11 +147,11 @@ class Service(RuleBasedStateMachine):
             Account(name, Cost(limit, DELTA / 2), DELTA, None if name == SALES else SALES, periods[name])
             for name, limit in sorted(limits.items(), key=lambda pair: pair[0] != SALES)
         ]
-        self.house = House(Path(self.folder) / "house", accounts=accounts)
-        self.opened = self.house.opened(checked=False)  # it is checked when it is closed, see `restart`
+        self.deployment = Deployment(Path(self.folder) / "deployment", accounts=accounts)
+        self.opened = self.deployment.open(checked=False)  # it is checked when it is closed, see `restart`
         self.service = self.opened.__enter__()
         self.prices = {
-            epsilon: self.service.parts.warehouse.plan(KNOWN, epsilon=epsilon, **PRICED, shared=True).worst_cost.rho
+            epsilon: self.service.opened.warehouse.plan(KNOWN, epsilon=epsilon, **PRICED, shared=True).worst_cost.rho
             for epsilon in (0.5, 1.0)
         }
         self.reference = Reference({name: limit * self.prices[1.0] for name, limit in limits.items()})
@@ -162,7 +162,7 @@ class Service(RuleBasedStateMachine):
     @property
     def now_us(self):
         """The time of the store."""
-        return self.house.now_us()
+        return self.deployment.now_us()
 
     def _limit(self, name, rho):
         body = {"limit": {"rho": str(rho), "lost": str(DELTA / 2), "delta": str(DELTA)}}
@@ -246,34 +246,34 @@ class Service(RuleBasedStateMachine):
     @rule(hours=st.integers(1, 40))
     def pass_(self, hours):
         """Time goes by, and the service tends itself."""
-        self.house.clock.pass_(hours=hours)
+        self.deployment.clock.pass_(hours=hours)
         self.service.manager.maintain()
 
     @rule(hours=st.integers(1, 100), who=WHO, question=QUESTIONS)
     def put_back(self, hours, who, question):
         """The clock is put back: all is as if it stood still."""
-        now = self.house.clock.now
+        now = self.deployment.clock.now
         expected, _ = self.reference.ask(who, question, self.prices[question[1]], self.now_us, fails=False)
-        self.house.clock.pass_(hours=-hours)
+        self.deployment.clock.pass_(hours=-hours)
         reply = self._send(who, question, None)
         assert (None if reply.status_code == 200 else slug(reply)) == expected
-        self.house.clock.now = now
+        self.deployment.clock.now = now
 
     @rule(days=st.integers(3, 60), who=WHO)
     def run_ahead(self, days, who):
         """The clock runs ahead: what is not paid for is not answered until an officer confirms it."""
         suspended = self.reference.books[PATHS[who][0]].suspended(self.now_us)
         self.service.manager.maintain()
-        self.house.clock.pass_(days=days)
+        self.deployment.clock.pass_(days=days)
         assert slug(self._send(who, (99, 1.0), None)) == ("suspended" if suspended else "clock")
         assert self.service.act("POST", "/v1/admin/clock").status_code in {200, 204}
 
     @rule()
     def restart(self):
         """Stop and start."""
-        self.house.check(self.service.manager, lowered=self.lowered)
+        self.deployment.check(self.service.manager, lowered=self.lowered)
         self.opened.__exit__(None, None, None)
-        self.opened = self.house.opened(checked=False)
+        self.opened = self.deployment.open(checked=False)
         self.service = self.opened.__enter__()
 
     @invariant()

@@ -21,10 +21,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from discreet.errors import EngineError
 from discreet.service.auth.grants import GRANT, grant_name
 from discreet.service.observability.traces import OpenTelemetryTracer
-from tests.client.running import ACT as FOUNDER
-from tests.client.running import found, running
+from tests.client.running import running
 
-from .magic import ALONE, CATALOG, COUNTS, NOISE, TYPED, USER, make_table, shy, smells, sniff
+from . import deployment
+from .canaries import ALONE, CATALOG, COUNTS, NOISE, TYPED, USER, make_table, shy, smells, sniff
 
 TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 5"
 BROKEN = TOP.replace("reads", "broken WHERE age > 3")
@@ -164,19 +164,19 @@ def run(tmp_path_factory):
     """One whole run, with all that came out of it by the place where it was found."""
     folder, exporter = tmp_path_factory.mktemp("service"), InMemorySpanExporter()
     make_table(folder)
-    keys = found(folder, CATALOG, noise=NOISE)
+    keys = deployment.Deployment(folder, catalog=CATALOG, granted=None, noise=NOISE, now=utc_now()).keys
     tracer = OpenTelemetryTracer(SimpleSpanProcessor(exporter))
     with running(folder, tracer) as started:
-        started.parts.manager.store.put_record(GRANT, grant_name("sales", "secret"), None, FOUNDER)
+        started.opened.manager.store.put_record(GRANT, grant_name("sales", "secret"), None, deployment.ACT)
         done = Run(started, keys)
         try:
             for part in (answers, refusals, failures, administration):
                 part(done)
         finally:
             done.close()
-        done.metrics = started.parts.metrics.text()
-        done.ledger = "\n".join(map(repr, started.parts.manager.store.lines())).encode()
-        done.files = {path.name: path.read_bytes() for path in (folder / "store").iterdir()}
+        done.metrics = started.opened.metrics.text()
+        done.ledger = "\n".join(map(repr, started.opened.manager.store.lines())).encode()
+        done.files = {path.name: path.read_bytes() for path in folder.glob("budget.db*")}
     tracer.close()
     done.spans = exporter.get_finished_spans()
     return done
@@ -231,7 +231,7 @@ def test_the_files_of_the_store_hold_answers_but_no_counts_and_no_secrets(run):
 def test_the_process_shows_nothing_to_others(tmp_path):
     """T9: not in its arguments, which every user of the machine reads, nor its environment, nor what it prints."""
     make_table(tmp_path)
-    keys = found(tmp_path, CATALOG, noise=NOISE)
+    keys = deployment.Deployment(tmp_path, catalog=CATALOG, granted=None, noise=NOISE, now=utc_now()).keys
     command = [sys.executable, "-m", "discreet", "serve", str(tmp_path / "discreet.toml")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         announced = process.stderr.readline()

@@ -17,8 +17,9 @@ from discreet.service.auth.oidc import Issuer, as_safe
 from discreet.service.observability.logging import IssuerFetched
 from discreet.service.problems import IssuerUnavailable, Unauthorized
 from discreet.service.settings import Oidc
+from tests.service.deployment import Clock
 from tests.service.issuer import KEYS, TestIssuer
-from tests.service.shelf import Clock, Shelf
+from tests.service.memory_records import MemoryRecords
 
 
 class Events:
@@ -310,7 +311,7 @@ def test_a_subject_too_long_for_the_ledger_is_named_by_its_digest(issuer, server
 
 def test_a_keyring_takes_keys_and_tokens(issuer, server, clock):
     """What does not look like an API key is a token."""
-    ring = Authenticator(RecordCache(Shelf(), clock), clock, issuer)
+    ring = Authenticator(RecordCache(MemoryRecords(), clock), clock, issuer)
     header = f"Bearer {server.token(clock)}"
     assert ring.cached(header) is None
     assert ring.authenticate(header).actor == "oidc:ann"

@@ -12,15 +12,15 @@ from discreet.service.api.query import HEADERS, QueryAPI
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
 from discreet.wire.questions import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, Question
 
-from .world import TOP, declared
+from .deployment import TOP, declared
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "service" / "index.md"
 
 
 @pytest.fixture
-def api(world):
+def api(service):
     """The OpenAPI document, which needs no key."""
-    answer = world.get("/openapi.json", None)
+    answer = service.get("/openapi.json", None)
     assert answer.status_code == 200
     return answer.json()
 
@@ -98,9 +98,9 @@ def test_the_question_s_example_is_one(api):
     assert question["additionalProperties"] is False
 
 
-def test_the_example_of_a_release_has_the_fields_of_one(world, api):
+def test_the_example_of_a_release_has_the_fields_of_one(service, api):
     """And an answer has no others."""
-    answer = world.ask()
+    answer = service.ask()
     example = api["components"]["schemas"]["Release"]["examples"][0]
     assert set(answer.json()) == set(example) == set(api["components"]["schemas"]["Release"]["required"])
     for part in ("privacy", "charged", "query"):
@@ -108,43 +108,43 @@ def test_the_example_of_a_release_has_the_fields_of_one(world, api):
     assert list(answer.json()["items"][0]) == list(example["items"][0])
 
 
-def test_every_answer_is_of_the_shape_that_is_told(world):
+def test_every_answer_is_of_the_shape_that_is_told(service):
     """With exactly the fields of its model, however they are filled."""
-    world.ask()
+    service.ask()
     answers = {
-        BudgetReport: world.get("/v1/budget"),
-        DatasetList: world.get("/v1/datasets"),
-        DatasetDetail: world.get("/v1/datasets/reads"),
-        HistoryPage: world.get("/v1/releases"),
-        Estimate: world.estimate(),
+        BudgetReport: service.get("/v1/budget"),
+        DatasetList: service.get("/v1/datasets"),
+        DatasetDetail: service.get("/v1/datasets/reads"),
+        HistoryPage: service.get("/v1/releases"),
+        Estimate: service.estimate(),
     }
     for model, answer in answers.items():
         assert answer.status_code == 200
         assert model.model_validate(answer.json()).model_dump(mode="json") == answer.json()
 
 
-def test_every_header_of_an_answer_is_told(world, api):
+def test_every_header_of_an_answer_is_told(service, api):
     """Those of ours, and the rate limit's."""
     told = set(api["paths"]["/v1/query"]["post"]["responses"]["200"]["headers"])
-    sent = {name for name in world.ask().headers if name.startswith(("discreet-", "ratelimit"))}
+    sent = {name for name in service.ask().headers if name.startswith(("discreet-", "ratelimit"))}
     assert {name.lower() for name in told} == sent
 
 
-def test_statuses_that_were_answered_are_told(world, api):
+def test_statuses_that_were_answered_are_told(service, api):
     """One request of each kind; the machines that fuzz it find the others."""
     told = {path: set(item) for path, item in api["paths"].items()}
     assert told["/v1/query"] == {"post"}
     statuses = set(api["paths"]["/v1/query"]["post"]["responses"])
     answers = [
-        world.ask(),
-        world.ask("x"),
-        world.ask(who=None),
-        world.ask(TOP.replace("article", "hidden")),
-        world.ask(headers={"Accept": "image/png"}),
-        world.ask(headers={"Content-Type": "text/plain"}),
-        world.ask(epsilon=9),
-        world.send("POST", "/v1/query", content=b" " * 5000, headers={"Content-Type": "application/json"}),
-        world.ask(TOP.replace("reads", "broken")),
+        service.ask(),
+        service.ask("x"),
+        service.ask(who=None),
+        service.ask(TOP.replace("article", "hidden")),
+        service.ask(headers={"Accept": "image/png"}),
+        service.ask(headers={"Content-Type": "text/plain"}),
+        service.ask(epsilon=9),
+        service.send("POST", "/v1/query", content=b" " * 5000, headers={"Content-Type": "application/json"}),
+        service.ask(TOP.replace("reads", "broken")),
     ]
     assert [answer.status_code for answer in answers] == [200, 400, 401, 404, 406, 415, 422, 413, 503]
     assert {str(answer.status_code) for answer in answers} <= statuses
@@ -163,32 +163,32 @@ def test_the_page_names_every_route_problem_field_and_header():
         assert f"`{header}`" in page
 
 
-def test_the_questions_of_the_page_can_be_sent(world):
+def test_the_questions_of_the_page_can_be_sent(service):
     """Word for word, and with the cost that is shown there."""
     sent = re.findall(r"--data '([^']*)'", PAGE.read_text())
     assert len(sent) == 3
     for body in sent:
         assert (
-            world.send("POST", "/v1/query", content=body, headers={"Content-Type": "application/json"}).status_code
+            service.send("POST", "/v1/query", content=body, headers={"Content-Type": "application/json"}).status_code
             == 200
         )
-    answer = world.ask(epsilon=1, delta="1e-8")
+    answer = service.ask(epsilon=1, delta="1e-8")
     shown = PAGE.read_text()
     for header in ("RateLimit-Policy", "RateLimit"):
         assert f"{header}: {answer.headers[header]}" in shown
     assert f"rho={answer.json()['charged']['rho']}, delta=5e-09" in shown
 
 
-def test_metrics_need_no_key_and_tell_no_names(world):
+def test_metrics_need_no_key_and_tell_no_names(service):
     """Numbers for Prometheus."""
-    world.ask()
-    answer = world.get("/metrics", None)
+    service.ask()
+    answer = service.get("/metrics", None)
     assert answer.status_code == 200
     assert 'discreet_requests_total{route="POST /v1/query",status="200"} 1.0' in answer.text
     assert "ann" not in answer.text
 
 
-def test_metrics_can_be_elsewhere(worlds):
+def test_metrics_can_be_elsewhere(services):
     """Then they are not here."""
-    world = worlds(service="metrics_port = 9999")
-    assert world.get("/metrics", None).status_code == 404
+    service = services(service="metrics_port = 9999")
+    assert service.get("/metrics", None).status_code == 404

@@ -23,7 +23,7 @@ from tests.budget.share_suite.world import ONE, holding, limits
 from tests.budget.suite import set_limit, set_mode
 from tests.budget.suite.world import ACT, UNIT, account, claim, key_of, spend
 
-from .centres import KEY, Centres
+from .data_centers import KEY, Centres
 
 BEARER = {"Authorization": f"Bearer {KEY}"}
 
@@ -268,24 +268,24 @@ def test_nobody_else_may_ask_or_send(header):
         assert centres[0].store.shares.unknown("x", 9) == ["org", "ann"]
 
 
-def test_the_key_of_the_data_centres_opens_two_routes_and_an_analysts_key_neither(world, monkeypatch):
+def test_the_key_of_the_data_centres_opens_two_routes_and_an_analysts_key_neither(service, monkeypatch):
     """A peer may only transfer."""
     with Centres() as centres:
         monkeypatch.setattr("discreet.service.app.open_peers", lambda *_: centres[0].peers)
-        _check_who_may(world, centres)
+        _check_who_may(service, centres)
 
 
-def _check_who_may(world, centres):
-    world.settings = world.settings.model_copy(update={"datacentre": object()})
-    world.open()
+def _check_who_may(service, centres):
+    service.settings = service.settings.model_copy(update={"datacentre": object()})
+    service.reopen()
     for method, path in (("GET", "/v1/budget"), ("POST", "/v1/query"), ("GET", "/v1/admin/accounts")):
-        assert world.send(method, path, KEY).status_code == 401
+        assert service.send(method, path, KEY).status_code == 401
     message = {"centre": "c1", "store": "elsewhere", "asks": []}
-    assert world.send("POST", "/v1/peer/requests", "ann", json=message).status_code == 401
-    answer = world.send("POST", "/v1/peer/requests", KEY, json=message)
+    assert service.send("POST", "/v1/peer/requests", "ann", json=message).status_code == 401
+    answer = service.send("POST", "/v1/peer/requests", KEY, json=message)
     assert (answer.status_code, answer.json()) == (200, {"store": centres[0].store.id, "transfers": []})
-    assert world.events("requested")[-1]["actor"] == "peer"
-    assert "/v1/peer/requests" not in world.get("/openapi.json", None).json()["paths"]
+    assert service.events("requested")[-1]["actor"] == "peer"
+    assert "/v1/peer/requests" not in service.get("/openapi.json", None).json()["paths"]
 
 
 def test_what_is_no_message_is_refused():
@@ -337,7 +337,7 @@ def test_two_data_centres_with_the_same_store_do_not_talk():
 
 
 @pytest.mark.parametrize("told_by", ["receipt", "transfer"])
-def test_a_store_that_was_restored_stops_when_it_is_told(told_by, world):
+def test_a_store_that_was_restored_stops_when_it_is_told(told_by, service):
     """F12: 503 to the others, a check that fails, and no more rounds."""
     with _made(Centres()) as centres:
         centres.tend()
@@ -345,7 +345,7 @@ def test_a_store_that_was_restored_stops_when_it_is_told(told_by, world):
         receipt = {"account": "ann", "donor": centres[1].store.id, "recipient": centres[0].store.id}
         if told_by == "receipt":
             sent = {**sent, "transfers": [], "receipts": [{**receipt, "number": 9, "taken": True, "version": 1}]}
-        api = HealthAPI(world.warehouse.catalog, world.store, world.maintenance, centres[1].peers)
+        api = HealthAPI(service.warehouse.catalog, service.store, service.maintenance, centres[1].peers)
         assert api.checks()["shares"] == "ok"
         assert not centres[1].peers.behind
         answer = centres[1].app.post("/v1/peer/transfers", headers=BEARER, json=sent)

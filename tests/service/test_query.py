@@ -17,7 +17,7 @@ from discreet.values import Cost, float_above
 from discreet.wire.document import decode
 from tests.budget.suite import set_mode
 
-from .world import ACT, DELTA, TOP
+from .deployment import ACT, DELTA, TOP
 
 SUMS = "SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3"
 
@@ -27,15 +27,15 @@ def labels_of(answer):
     return [item["article"] for item in answer.json()["items"]]
 
 
-def test_an_answer_is_the_stored_document_and_says_what_it_cost(world):
+def test_an_answer_is_the_stored_document_and_says_what_it_cost(service):
     """I2: the bytes are those of the store; headers say what was charged, and how the account stands after."""
-    answer = world.ask()
+    answer = service.ask()
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert labels_of(answer) == ["article 3", "article 2", "article 1"]
     id_ = answer.headers["discreet-release"]
-    assert world.store.release(bytes.fromhex(id_)).result == answer.content
-    spent = world.balance().spent
+    assert service.store.release(bytes.fromhex(id_)).result == answer.content
+    spent = service.balance().spent
     assert answer.headers["discreet-charged"] == f"rho={float_above(spent.rho)}, delta=5e-09"
     assert answer.json()["charged"]["rho"] == float_above(spent.rho)
     assert (answer.headers["discreet-replayed"], answer.headers["discreet-mode"]) == ("?0", "enforce")
@@ -44,39 +44,44 @@ def test_an_answer_is_the_stored_document_and_says_what_it_cost(world):
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_the_same_question_again_is_the_same_bytes_and_free(world):
+def test_the_same_question_again_is_the_same_bytes_and_free(service):
     """I7: in whatever words: another spelling is the same question."""
-    first, spent = world.ask(), world.balance().spent
-    world.no_engine()
+    first, spent = service.ask(), service.balance().spent
+    service.no_engine()
     query = {"dataset": "READS", "items": ["Article"], "measure": {"kind": "users", "column": "reader"}, "k": 5}
-    for again in (world.ask(), world.ask(TOP.lower()), world.ask(query), world.ask(TOP, epsilon=1, delta="1e-8")):
+    for again in (
+        service.ask(),
+        service.ask(TOP.lower()),
+        service.ask(query),
+        service.ask(TOP, epsilon=1, delta="1e-8"),
+    ):
         assert again.content == first.content
         assert again.headers["discreet-replayed"] == "?1"
         assert again.headers["discreet-charged"] == "rho=0.0, delta=0.0"
-    assert world.balance().spent == spent
+    assert service.balance().spent == spent
 
 
-def test_another_analyst_gets_the_same_bytes_and_pays(world):
+def test_another_analyst_gets_the_same_bytes_and_pays(service):
     """I7: her account in full, the one they share nothing; nothing in the bytes tells who asked first, or how."""
     where = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE country IN ({}) GROUP BY article LIMIT 5"
-    first, shared = world.ask(where.format("'US', 'IN'")), world.balance("sales").spent
-    world.no_engine()
-    other = world.ask(where.format("'IN', 'US', 'IN'"), "bob")
+    first, shared = service.ask(where.format("'US', 'IN'")), service.balance("sales").spent
+    service.no_engine()
+    other = service.ask(where.format("'IN', 'US', 'IN'"), "bob")
     assert other.content == first.content
     assert other.headers["discreet-replayed"] == "?1"
     assert other.headers["discreet-charged"] == first.headers["discreet-charged"]
-    assert world.balance("bob@sales").spent == world.balance("ann@sales").spent
-    assert world.balance("sales").spent == shared
+    assert service.balance("bob@sales").spent == service.balance("ann@sales").spent
+    assert service.balance("sales").spent == shared
 
 
-def test_csv_and_arrow_say_what_the_document_says(world):
+def test_csv_and_arrow_say_what_the_document_says(service):
     """Derived from the stored bytes, also when they come out of memory."""
-    release = decode(world.ask().content)
+    release = decode(service.ask().content)
     for _ in range(2):
-        csv = world.ask(headers={"Accept": "text/csv"})
+        csv = service.ask(headers={"Accept": "text/csv"})
         assert csv.headers["content-type"].startswith("text/csv")
         assert csv.text == release.to_csv()
-        arrow = world.ask(headers={"Accept": "application/vnd.apache.arrow.stream"})
+        arrow = service.ask(headers={"Accept": "application/vnd.apache.arrow.stream"})
         assert pa.ipc.open_stream(arrow.content).read_all() == release.to_arrow()
     assert pa.csv.read_csv(io.BytesIO(csv.content)).num_rows == 3
 
@@ -99,62 +104,62 @@ def test_csv_and_arrow_say_what_the_document_says(world):
         (TOP.replace(" LIMIT 5", ""), {"epsilon_per": 0.5, "information": 40}, ["article", "count"]),
     ],
 )
-def test_all_kinds_of_questions_are_answered(world, question, options, columns):
+def test_all_kinds_of_questions_are_answered(service, question, options, columns):
     """Sums, averages, totals, as many as can be had, labels only, known domains, units."""
-    answer = world.ask(question, **options)
+    answer = service.ask(question, **options)
     assert answer.status_code == 200, answer.text
     shown = [column["name"] for column in answer.json()["columns"]]
     assert set(columns) <= set(shown)
     assert decode(answer.content).to_arrow().column_names == shown
 
 
-def test_no_answer_tells_seconds_or_the_place_of_a_file(world):
+def test_no_answer_tells_seconds_or_the_place_of_a_file(service):
     """What depends on the machine or on the data beyond the noise is not in the bytes."""
-    answer = world.ask(TOP.replace("reads", "loose"))
+    answer = service.ask(TOP.replace("reads", "loose"))
     assert answer.status_code == 200
     assert "seconds" not in answer.text
-    assert str(world.folder) not in answer.text
+    assert str(service.folder) not in answer.text
 
 
-def test_data_without_a_version_is_asked_again_and_charged_again(world):
+def test_data_without_a_version_is_asked_again_and_charged_again(service):
     """Nobody can say that it is the same data, so it is not the same question."""
     loose = TOP.replace("reads", "loose")
-    first, second = world.ask(loose), world.ask(loose)
+    first, second = service.ask(loose), service.ask(loose)
     assert first.json()["data_version"] is None
     assert not first.json()["privacy"]["computational"]
     assert first.headers["discreet-release"] != second.headers["discreet-release"]
     assert second.headers["discreet-replayed"] == "?0"
-    assert world.balance().spent.rho > 1.9 * world.balance("sales").spent.rho / 2
+    assert service.balance().spent.rho > 1.9 * service.balance("sales").spent.rho / 2
 
 
-def test_data_without_a_version_is_charged_once_for_one_idempotency_key(world):
+def test_data_without_a_version_is_charged_once_for_one_idempotency_key(service):
     """I4: the retry of a lost reply is the same request, so it gets the same answer."""
     loose = TOP.replace("reads", "loose")
-    first = world.ask(loose, headers={"Idempotency-Key": "k"})
-    spent = world.balance().spent
-    again = world.ask(loose, headers={"Idempotency-Key": "k"})
+    first = service.ask(loose, headers={"Idempotency-Key": "k"})
+    spent = service.balance().spent
+    again = service.ask(loose, headers={"Idempotency-Key": "k"})
     assert (again.content, again.headers["discreet-replayed"]) == (first.content, "?1")
-    assert world.balance().spent == spent
-    assert world.ask(loose, "bob", headers={"Idempotency-Key": "k"}).content != first.content
+    assert service.balance().spent == spent
+    assert service.ask(loose, "bob", headers={"Idempotency-Key": "k"}).content != first.content
 
 
-def test_one_idempotency_key_is_one_question(world):
+def test_one_idempotency_key_is_one_question(service):
     """I4: with another body it is refused, whatever else is known of that body."""
     other = TOP.replace("LIMIT 5", "LIMIT 4")
-    assert world.ask(headers={"Idempotency-Key": "k"}).status_code == 200
-    assert world.ask(other).status_code == 200
-    again = world.ask(other, headers={"Idempotency-Key": "k"})
+    assert service.ask(headers={"Idempotency-Key": "k"}).status_code == 200
+    assert service.ask(other).status_code == 200
+    again = service.ask(other, headers={"Idempotency-Key": "k"})
     assert (again.status_code, again.json()["type"]) == (409, "/problems/key-reused")
-    assert world.ask(headers={"Idempotency-Key": "k"}).headers["discreet-replayed"] == "?1"
-    assert world.ask(other, "bob", headers={"Idempotency-Key": "k"}).status_code == 200
+    assert service.ask(headers={"Idempotency-Key": "k"}).headers["discreet-replayed"] == "?1"
+    assert service.ask(other, "bob", headers={"Idempotency-Key": "k"}).status_code == 200
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 201, "\u00a0"])
-def test_an_idempotency_key_that_is_none_is_refused(world, key):
+def test_an_idempotency_key_that_is_none_is_refused(service, key):
     """One to two hundred printable characters, no white space."""
-    answer = world.ask(headers={"Idempotency-Key": key.encode("latin-1")})
+    answer = service.ask(headers={"Idempotency-Key": key.encode("latin-1")})
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/out-of-range")
-    assert world.balance().spent == Cost()
+    assert service.balance().spent == Cost()
 
 
 HIDDEN_AND_MISSING = [
@@ -167,16 +172,16 @@ HIDDEN_AND_MISSING = [
 
 @pytest.mark.parametrize("statement", HIDDEN_AND_MISSING)
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
-def test_what_is_not_granted_looks_like_what_does_not_exist(world, worlds, statement, route):
+def test_what_is_not_granted_looks_like_what_does_not_exist(service, services, statement, route):
     """The same bytes, but for the name of the request, from a service that has it and from one that has it not."""
     name = "secret" if "FROM {}" in statement else "hidden"
-    text = (world.folder / "catalog.toml").read_text()
+    text = (service.folder / "catalog.toml").read_text()
     line = next(line for line in text.splitlines() if line.startswith("columns.hidden"))
     without = text.split("[datasets.secret]", maxsplit=1)[0].replace(line, "")
-    other = worlds(catalog=without)
+    other = services(catalog=without)
     answers = []
-    for service in (world, other):
-        answer = service.send("POST", route, json={"sql": statement.replace("{}", name)})
+    for opened in (service, other):
+        answer = opened.send("POST", route, json={"sql": statement.replace("{}", name)})
         assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
         answers.append(answer.text.replace(answer.json()["request_id"], "..."))
     assert answers[0] == answers[1]
@@ -185,65 +190,65 @@ def test_what_is_not_granted_looks_like_what_does_not_exist(world, worlds, state
         assert "hidden'?" not in answers[0], "and suggests nothing hidden"
 
 
-def test_an_answer_leaves_with_whoever_pays_and_nobody_else(world):
+def test_an_answer_leaves_with_whoever_pays_and_nobody_else(service):
     """A column or dataset that was granted and taken back is gone at once, though the answer is in memory."""
-    assert world.ask().status_code == 200
-    assert world.ask().headers["discreet-replayed"] == "?1"
-    world.revoke("sales", "reads")
-    world.clock.pass_(seconds=2)
-    assert world.ask().status_code == 404
-    world.grant("sales", "reads", ["article"])
-    world.clock.pass_(seconds=2)
-    assert world.ask().headers["discreet-replayed"] == "?1"
+    assert service.ask().status_code == 200
+    assert service.ask().headers["discreet-replayed"] == "?1"
+    service.revoke("sales", "reads")
+    service.clock.pass_(seconds=2)
+    assert service.ask().status_code == 404
+    service.grant("sales", "reads", ["article"])
+    service.clock.pass_(seconds=2)
+    assert service.ask().headers["discreet-replayed"] == "?1"
 
 
-def test_a_new_version_is_a_new_question(world):
+def test_a_new_version_is_a_new_question(service):
     """A schedule moves on: the old answer is neither free nor given."""
     daily = TOP.replace("reads", "daily")
-    first = world.ask(daily)
+    first = service.ask(daily)
     assert first.json()["data_version"] == "2026-11-20T04:00+00:00"
-    world.clock.pass_(hours=15, minutes=59)
-    assert world.ask(daily).headers["discreet-replayed"] == "?1"
-    world.clock.pass_(minutes=1)
-    second = world.ask(daily)
+    service.clock.pass_(hours=15, minutes=59)
+    assert service.ask(daily).headers["discreet-replayed"] == "?1"
+    service.clock.pass_(minutes=1)
+    second = service.ask(daily)
     assert second.json()["data_version"] == "2026-11-21T04:00+00:00"
     assert second.headers["discreet-replayed"] == "?0"
     assert second.json()["items"] != first.json()["items"]
 
 
-def test_observed_accounts_are_charged_and_told_so(world):
+def test_observed_accounts_are_charged_and_told_so(service):
     """Nothing is refused, and the header says that nothing is guaranteed."""
-    world.manager.store.create(Account.of_epsilon("watched", 0.1, DELTA), ACT)
-    set_mode(world.manager.store, "watched", "observe", ACT)
-    world.grant("watched", "reads")
-    answer = world.ask(who=world.make_key("watched"), epsilon=3)
+    service.manager.store.create(Account.of_epsilon("watched", 0.1, DELTA), ACT)
+    set_mode(service.manager.store, "watched", "observe", ACT)
+    service.grant("watched", "reads")
+    answer = service.ask(who=service.make_key("watched"), epsilon=3)
     assert (answer.status_code, answer.headers["discreet-mode"]) == (200, "observe")
     assert '"rho";r=0' in answer.headers["ratelimit"]
 
 
-def test_accounts_with_units_are_told_in_units(world):
+def test_accounts_with_units_are_told_in_units(service):
     """RateLimit counts what LinkedIn's accounts have: information and calls."""
-    world.manager.store.create(Account.of_units("units"), ACT)
-    world.grant("units", "reads")
-    answer = world.ask(who=world.make_key("units"), epsilon_per="0.15", counts=True)
+    service.manager.store.create(Account.of_units("units"), ACT)
+    service.grant("units", "reads")
+    answer = service.ask(who=service.make_key("units"), epsilon_per="0.15", counts=True)
     assert answer.headers["ratelimit-policy"] == '"information";q=3000;w=2678400, "calls";q=30;w=2678400'
     spent = 3 + 1 + 3 + 1  # peels of three items and of the one that ended it, three counts, the cut-off
     assert answer.headers["ratelimit"].startswith(f'"information";r={3000 - spent};t=')
     assert '"calls";r=29;t=' in answer.headers["ratelimit"]
 
 
-def test_everything_that_is_logged_is_public(world):
+def test_everything_that_is_logged_is_public(service):
     """T17: no label, no count, no key, no statement is in the log."""
-    answer = world.ask(SUMS, epsilon=4)
-    world.ask("SELECT nonsense")
-    world.ask(TOP.replace("article", "hidden"))
-    logged = world.lines.getvalue()
+    answer = service.ask(SUMS, epsilon=4)
+    service.ask("SELECT nonsense")
+    service.ask(TOP.replace("article", "hidden"))
+    logged = service.log.getvalue()
     for item in answer.json()["items"]:
         assert str(item["sum"]) not in logged
-    for word in ("article 3", "nonsense", "SELECT", "hidden", world.keys["ann"], "18000", "noise.key"):
+    for word in ("article 3", "nonsense", "SELECT", "hidden", service.keys["ann"], "18000", "noise.key"):
         assert word not in logged
-    assert [event["source"] for event in world.events("released")] == ["engine"]
-    assert [event["status"] for event in world.events("requested")] == [200, 400, 404]
+    assert [event["source"] for event in service.events("released")] == ["engine"]
+    assert [event["status"] for event in service.events("requested")] == [200, 400, 404]
 
 
 class Spans:
@@ -258,31 +263,31 @@ class Spans:
         return contextlib.nullcontext()
 
 
-def test_every_step_of_a_question_has_a_span(world):
+def test_every_step_of_a_question_has_a_span(service):
     """In the trace of whoever asked; a question that was answered before has fewer."""
     spans = Spans()
-    world.open(spans)
-    world.ask(headers={"traceparent": "00-trace-span-01"})
+    service.open(spans)
+    service.ask(headers={"traceparent": "00-trace-span-01"})
     steps = ["request", "plan", "reserve", "queue", "engine", "reserve", "engine", "noise", "encode", "settle"]
     assert [step for step, _, _ in spans.seen] == steps
     assert spans.seen[0] == ("request", None, "00-trace-span-01")
     assert {account for _, account, _ in spans.seen[1:]} == {"ann@sales"}
     spans.seen.clear()
-    world.ask(TOP + " ")
+    service.ask(TOP + " ")
     assert [step for step, _, _ in spans.seen] == ["request", "plan", "reserve"]
 
 
-def test_a_question_comes_back_in_a_form_that_can_be_sent_again(world):
+def test_a_question_comes_back_in_a_form_that_can_be_sent_again(service):
     """The document's question, sent as query, is the same question."""
     sql = "SELECT country, COUNT(DISTINCT reader) FROM reads WHERE article <> 'x' AND day > '2020-01-01' GROUP BY 1"
-    first = world.ask(sql, epsilon=2)
+    first = service.ask(sql, epsilon=2)
     assert first.status_code == 200, first.text
-    again = world.ask(first.json()["question"], epsilon=2)
+    again = service.ask(first.json()["question"], epsilon=2)
     assert again.content == first.content
     assert json.loads(first.content)["dataset"] == "reads"
 
 
-def test_a_new_query_crosses_few_of_our_files(worlds):
+def test_a_new_query_crosses_few_of_our_files(services):
     """A path that many files take part in is hard to follow: the number may only fall."""
     files = set()
 
@@ -292,10 +297,10 @@ def test_a_new_query_crosses_few_of_our_files(worlds):
 
     threading.setprofile(called)  # for the threads that the service starts
     try:
-        world = worlds()
-        assert world.ask().status_code == 200, "what is made once is made"
+        service = services()
+        assert service.ask().status_code == 200, "what is made once is made"
         files.clear()
-        assert world.ask(TOP.replace("LIMIT 5", "LIMIT 4")).status_code == 200
+        assert service.ask(TOP.replace("LIMIT 5", "LIMIT 4")).status_code == 200
     finally:
         threading.setprofile(None)
     assert 30 < len(files) <= 70

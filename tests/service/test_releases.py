@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .world import TOP
+from .deployment import TOP
 
 
 def ids_of(page):
@@ -12,15 +12,15 @@ def ids_of(page):
     return [release["id"] for release in page["releases"]]
 
 
-def test_what_was_paid_for_is_listed_newest_first(world):
+def test_what_was_paid_for_is_listed_newest_first(service):
     """Once each, with its question and its price; what others paid for is not."""
     asked = []
     for k in (3, 4, 5):
-        asked.append(world.ask(TOP.replace("5", str(k))))
-        world.clock.pass_(seconds=1)
-    world.ask()
-    world.ask(TOP.replace("5", "2"), "bob")
-    page = world.get("/v1/releases").json()
+        asked.append(service.ask(TOP.replace("5", str(k))))
+        service.clock.pass_(seconds=1)
+    service.ask()
+    service.ask(TOP.replace("5", "2"), "bob")
+    page = service.get("/v1/releases").json()
     assert ids_of(page) == [answer.headers["discreet-release"] for answer in reversed(asked)]
     newest = page["releases"][0]
     assert newest["question"] == asked[-1].json()["question"]
@@ -30,19 +30,19 @@ def test_what_was_paid_for_is_listed_newest_first(world):
     assert page["next"] is None
 
 
-def test_pages_follow_each_other(world):
+def test_pages_follow_each_other(service):
     """Every answer is on one page, in order; the last page says that it is."""
     for k in range(1, 6):
-        world.ask(TOP.replace("5", str(k)))
-    whole = ids_of(world.get("/v1/releases").json())
+        service.ask(TOP.replace("5", str(k)))
+    whole = ids_of(service.get("/v1/releases").json())
     seen, before = [], ""
     while before is not None:
-        page = world.get(f"/v1/releases?limit=2{f'&before={before}' if before else ''}").json()
+        page = service.get(f"/v1/releases?limit=2{f'&before={before}' if before else ''}").json()
         seen += ids_of(page)
         before = page["next"]
     assert seen == whole
     assert len(seen) == 5
-    assert world.get("/v1/releases?limit=5").json()["next"] is None
+    assert service.get("/v1/releases?limit=5").json()["next"] is None
 
 
 @pytest.mark.parametrize(
@@ -60,30 +60,30 @@ def test_pages_follow_each_other(world):
         "x",
     ],
 )
-def test_parameters_that_are_not_known_are_refused(world, query):
+def test_parameters_that_are_not_known_are_refused(service, query):
     """So that a wrong word is not taken for the usual."""
-    answer = world.get(f"/v1/releases?{query}")
+    answer = service.get(f"/v1/releases?{query}")
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/out-of-range")
 
 
-def test_an_answer_that_was_paid_for_is_given_again(world):
+def test_an_answer_that_was_paid_for_is_given_again(service):
     """The stored bytes, in every form, also when nothing is left."""
-    first = world.ask()
+    first = service.ask()
     id_ = first.headers["discreet-release"]
-    again = world.get(f"/v1/releases/{id_}")
+    again = service.get(f"/v1/releases/{id_}")
     assert (again.content, again.headers["discreet-release"]) == (first.content, id_)
-    csv = world.get(f"/v1/releases/{id_}", headers={"Accept": "text/csv"})
+    csv = service.get(f"/v1/releases/{id_}", headers={"Accept": "text/csv"})
     assert csv.text.splitlines()[0] == '"rank","article","count","std_error","low","high"'
-    assert world.get(f"/v1/releases/{id_}", headers={"Accept": "image/png"}).status_code == 406
+    assert service.get(f"/v1/releases/{id_}", headers={"Accept": "image/png"}).status_code == 406
 
 
-def test_an_answer_of_somebody_else_is_the_same_as_none(world):
+def test_an_answer_of_somebody_else_is_the_same_as_none(service):
     """The same bytes, but for the name of the request."""
-    id_ = world.ask().headers["discreet-release"]
+    id_ = service.ask().headers["discreet-release"]
     answers = [
-        world.get(f"/v1/releases/{asked}", "bob") for asked in (id_, "ab" * 32, id_.upper(), "x", id_[:-2], "00" * 32)
+        service.get(f"/v1/releases/{asked}", "bob") for asked in (id_, "ab" * 32, id_.upper(), "x", id_[:-2], "00" * 32)
     ]
     assert {answer.status_code for answer in answers} == {404}
     assert len({answer.text.replace(answer.json()["request_id"], "") for answer in answers}) == 1
-    world.ask(who="bob")
-    assert world.get(f"/v1/releases/{id_}", "bob").status_code == 200
+    service.ask(who="bob")
+    assert service.get(f"/v1/releases/{id_}", "bob").status_code == 200

@@ -10,8 +10,7 @@ from discreet.catalog.model import Catalog
 from discreet.service.queries import PlannedQuery
 from discreet.service.replay_cache import ReplayCache, known_version
 
-from .shelf import NOON, Clock
-from .world import TOP
+from .deployment import NOON, TOP, Clock
 
 CATALOG = Catalog.model_validate(
     {
@@ -45,100 +44,100 @@ def cached(cache, account="ann", body=b"{}", catalog=CATALOG, form="json"):
     return None if found is None else found[1]
 
 
-def served(world):
+def served(service):
     """Where the answers that left came from."""
-    return [event.get("release") is not None for event in world.events("requested")]
+    return [event.get("release") is not None for event in service.events("requested")]
 
 
-def test_an_answer_from_memory_is_the_answer_of_the_store(world):
+def test_an_answer_from_memory_is_the_answer_of_the_store(service):
     """Bytes and headers; it touches neither the engine nor the store, but for how the account stands."""
-    world.ask()
-    before = world.ask(TOP + " ")
-    world.store.close()
-    after = world.ask()
+    service.ask()
+    before = service.ask(TOP + " ")
+    service.store.close()
+    after = service.ask()
     assert after.content == before.content
     plain = lambda answer: {name: value for name, value in answer.headers.items() if name != "x-request-id"}  # noqa: E731
     assert plain(after) == plain(before)
     assert after.headers["x-request-id"] != before.headers["x-request-id"]
-    assert served(world) == [False, False, True]
+    assert served(service) == [False, False, True]
 
 
-def test_how_the_account_stands_is_at_most_a_second_old(world):
+def test_how_the_account_stands_is_at_most_a_second_old(service):
     """After that it is looked at again, and the answer still comes from memory."""
-    world.ask()
-    assert '"rho";r=1466' in world.ask().headers["ratelimit"]
-    world.manager.store.charge("ann@sales", dataclasses.replace(world.balance().remaining, delta=0), _act())
-    assert '"rho";r=1466' in world.ask().headers["ratelimit"]
-    world.ticks.now += 1.1
-    assert '"rho";r=0' in world.ask().headers["ratelimit"]
-    assert served(world) == [False, True, True, True]
+    service.ask()
+    assert '"rho";r=1466' in service.ask().headers["ratelimit"]
+    service.manager.store.charge("ann@sales", dataclasses.replace(service.balance().remaining, delta=0), _act())
+    assert '"rho";r=1466' in service.ask().headers["ratelimit"]
+    service.monotonic.now += 1.1
+    assert '"rho";r=0' in service.ask().headers["ratelimit"]
+    assert served(service) == [False, True, True, True]
 
 
 def _act():
-    from .world import ACT
+    from .deployment import ACT
 
     return ACT
 
 
 @pytest.mark.parametrize("change", ["body", "accept", "account", "grants", "revoked key"])
-def test_whatever_the_answer_depends_on_is_looked_at(world, change):
+def test_whatever_the_answer_depends_on_is_looked_at(service, change):
     """Another one of these is not answered from memory, or not at all."""
-    world.ask()
-    assert served(world) == [False]
+    service.ask()
+    assert served(service) == [False]
     match change:
         case "body":
-            world.ask(TOP + " ")
+            service.ask(TOP + " ")
         case "accept":
-            world.ask(headers={"Accept": "text/csv"})
+            service.ask(headers={"Accept": "text/csv"})
         case "account":
-            world.ask(who="bob")
+            service.ask(who="bob")
         case "grants":
-            world.grant("sales", "secret")
-            world.clock.pass_(seconds=2)
-            world.ask()
+            service.grant("sales", "secret")
+            service.clock.pass_(seconds=2)
+            service.ask()
         case "revoked key":
-            world.manager.store.put_record("key", world.keys["ann"].split("_")[1], None, _act())
-            world.clock.pass_(seconds=2)
-            assert world.ask().status_code == 401
-    assert served(world) == [False, False]
+            service.manager.store.put_record("key", service.keys["ann"].split("_")[1], None, _act())
+            service.clock.pass_(seconds=2)
+            assert service.ask().status_code == 401
+    assert served(service) == [False, False]
 
 
-def test_each_account_has_its_own_memory(world):
+def test_each_account_has_its_own_memory(service):
     """The answer of one is not lost or lent when another asks the same."""
     for who in ("ann", "bob", "ann", "bob"):
-        assert world.ask(who=who).status_code == 200
-    assert served(world) == [False, False, True, True]
-    assert world.balance("bob@sales").spent == world.balance("ann@sales").spent
+        assert service.ask(who=who).status_code == 200
+    assert served(service) == [False, False, True, True]
+    assert service.balance("bob@sales").spent == service.balance("ann@sales").spent
 
 
-def test_a_request_with_an_idempotency_key_is_answered_by_the_store(world):
+def test_a_request_with_an_idempotency_key_is_answered_by_the_store(service):
     """I4: only the store knows what a key was used for, also where the answer was free."""
     other = TOP.replace("5", "4")
     for question in (TOP, other):
-        assert world.ask(question).status_code == 200
+        assert service.ask(question).status_code == 200
     key = {"Idempotency-Key": "k"}
-    assert world.ask(headers=key).status_code == 200
+    assert service.ask(headers=key).status_code == 200
     for _ in range(2):
-        assert world.ask(other, headers=key).json()["type"] == "/problems/key-reused"
-    assert world.ask(headers=key).status_code == 200
-    assert world.ask(other, "bob", headers=key).status_code == 200
-    assert not any(served(world))
+        assert service.ask(other, headers=key).json()["type"] == "/problems/key-reused"
+    assert service.ask(headers=key).status_code == 200
+    assert service.ask(other, "bob", headers=key).status_code == 200
+    assert not any(served(service))
 
 
 @pytest.mark.parametrize("key", ["a b", "x" * 201])
-def test_a_malformed_idempotency_key_is_refused_where_the_answer_is_cached(world, key):
+def test_a_malformed_idempotency_key_is_refused_where_the_answer_is_cached(service, key):
     """There is one check of the key, whatever answers the request."""
-    assert world.ask().status_code == 200
-    refused = world.ask(headers={"Idempotency-Key": key})
+    assert service.ask().status_code == 200
+    refused = service.ask(headers={"Idempotency-Key": key})
     assert (refused.status_code, refused.json()["type"]) == (422, "/problems/out-of-range")
 
 
-def test_a_key_that_was_refused_is_not_used_up(world):
+def test_a_key_that_was_refused_is_not_used_up(service):
     """Whoever mends a question may send it with the key of the one that was wrong."""
     key = {"Idempotency-Key": "k"}
-    assert world.ask("SELECT", headers=key).status_code == 400
-    assert world.ask(epsilon=9, headers=key).status_code == 422
-    assert world.ask(headers=key).status_code == 200
+    assert service.ask("SELECT", headers=key).status_code == 400
+    assert service.ask(epsilon=9, headers=key).status_code == 422
+    assert service.ask(headers=key).status_code == 200
 
 
 def test_an_answer_of_another_version_is_dropped():

@@ -54,11 +54,11 @@ def test_whatever_is_sent_is_a_form_or_a_refusal(accept):
         assert negotiate(accept) in MEDIA_TYPES
 
 
-def test_a_refused_form_costs_nothing(world):
+def test_a_refused_form_costs_nothing(service):
     """It is looked at before the question is."""
-    answer = world.ask(headers={"Accept": "image/png"})
+    answer = service.ask(headers={"Accept": "image/png"})
     assert (answer.status_code, answer.json()["type"]) == (406, "/problems/not-acceptable")
-    assert world.balance().spent.rho == 0
+    assert service.balance().spent.rho == 0
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_refused_form_costs_nothing(world):
     ],
 )
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
-def test_a_body_that_is_not_json_by_its_word_is_not_read(world, route, headers):
+def test_a_body_that_is_not_json_by_its_word_is_not_read(service, route, headers):
     """415, whatever it holds."""
-    answer = world.send("POST", route, content=b'{"sql": "x"}', headers=headers)
+    answer = service.send("POST", route, content=b'{"sql": "x"}', headers=headers)
     assert (answer.status_code, answer.json()["type"]) == (415, "/problems/unsupported-media-type")

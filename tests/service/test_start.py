@@ -21,13 +21,13 @@ from discreet.service.init_project import found
 from discreet.service.server import _configuration
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_ledger
-from tests.service.running import Running
+from tests.service.process import Running
 
 
 @pytest.fixture(scope="module")
-def founded(tmp_path_factory):
+def template(tmp_path_factory):
     """What `discreet init` makes: the folder and the keys."""
-    folder = tmp_path_factory.mktemp("founded")
+    folder = tmp_path_factory.mktemp("template")
     store = Store.model_validate({"url": "sqlite:budget.db"})
     made = found(
         folder, catalog=None, store=store, force=False, environment={}, clock=utc_now, random=secrets.token_bytes
@@ -36,16 +36,16 @@ def founded(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(founded, tmp_path):
+def folder(template, tmp_path):
     """A copy of it."""
-    shutil.copytree(founded[0], tmp_path / "service")
+    shutil.copytree(template[0], tmp_path / "service")
     return tmp_path / "service"
 
 
 @pytest.fixture
-def keys(founded):
+def keys(template):
     """By role."""
-    return founded[1]
+    return template[1]
 
 
 def change(folder, before, after):
@@ -100,9 +100,9 @@ def test_everything_on_standard_output_is_an_event_and_holds_no_key(folder, keys
         service.get("/v1/budget", "analyst")
         service.get("/nothing", "officer")
         service.stop()
-    text = "".join(service.lines) + service.err
+    text = "".join(service.log) + service.err
     assert {"started", "requested", "released", "stopped"} <= {
-        re.search(r'"event": "(\w+)"', line)[1] for line in service.lines
+        re.search(r'"event": "(\w+)"', line)[1] for line in service.log
     }
     for key in keys.values():
         assert key.rpartition("_")[2] not in text
@@ -311,12 +311,12 @@ def test_the_schema_for_editors_is_printed_without_any_settings(tmp_path, capsys
 # ------------------------------------------------------------------------------------------------ what it is made of
 
 
-def test_proxies_are_believed_only_if_they_are_named(world, worlds):
+def test_proxies_are_believed_only_if_they_are_named(service, services):
     """T20: whoever else says where a request came from is not."""
-    named = worlds(service='trusted_proxies = ["10.0.0.0/8"]')
+    named = services(service='trusted_proxies = ["10.0.0.0/8"]')
     trusting = _configuration(named.settings, named.app)
     assert (trusting.proxy_headers, trusting.forwarded_allow_ips) == (True, ["10.0.0.0/8"])
-    assert not _configuration(world.settings, world.app).proxy_headers
+    assert not _configuration(service.settings, service.app).proxy_headers
 
 
 def test_a_run_may_take_longer_than_any_engine(folder):

@@ -17,22 +17,22 @@ from discreet.budget.model import AdminAction
 from discreet.service.auth.grants import KEY
 from discreet.values import Cost
 
-from .faults.house import KNOWN, TOP, House, slug
-from .faults.served import serving
+from .deployment import KNOWN, TOP, Deployment, slug
+from .faults.processes import serving
 
 JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory):
-    """A house for all tests that change nothing in it."""
-    return House(tmp_path_factory.mktemp("threats") / "house", service="concurrent_most = 100")
+def deployment(tmp_path_factory):
+    """A deployment for all tests that change nothing in it."""
+    return Deployment(tmp_path_factory.mktemp("threats") / "deployment", service="concurrent_most = 100")
 
 
 @pytest.fixture(scope="module")
-def service(house):
+def service(deployment):
     """A service without a network."""
-    with house.opened() as opened:
+    with deployment.open() as opened:
         yield opened
 
 
@@ -110,7 +110,9 @@ def test_what_is_outside_the_grammar_is_refused_with_its_position_and_asks_nobod
     assert reply.status_code in {400, 404, 422}, reply.text
     if reply.status_code == 400:
         assert 0 <= reply.json()["position"] <= len(sql)
-    assert not any(word in reply.text.replace(sql, "") for word in ("duckdb", "Traceback", str(service.house.folder)))
+    assert not any(
+        word in reply.text.replace(sql, "") for word in ("duckdb", "Traceback", str(service.deployment.folder))
+    )
 
 
 def rephrased(chance):
@@ -200,9 +202,9 @@ def test_equal_noise_is_never_put_on_another_question(service, other):
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_wrong_key_is_answered_in_one_way(service, house):
+def test_a_wrong_key_is_answered_in_one_way(service, deployment):
     """T1: whether there is such a key, was one, or it is no key at all; on every route; nothing tells."""
-    key = house.keys["ann"]
+    key = deployment.keys["ann"]
     id_, secret = key[4:20], key[21:]
     texts = [None, "", "x", key[:-1], key + "0", key.upper(), f"dsc_{id_}_{'0' * 64}", f"dsc_{'0' * 16}_{secret}"]
     texts += [
@@ -231,9 +233,9 @@ def test_a_wrong_key_is_answered_in_one_way(service, house):
 
 def test_a_key_that_was_revoked_is_like_one_that_never_was(tmp_path):
     """T1: within the second in which another process may have done so."""
-    house = House(tmp_path / "house")
-    with house.opened() as service:
-        key = house.keys["bob"]
+    deployment = Deployment(tmp_path / "deployment")
+    with deployment.open() as service:
+        key = deployment.keys["bob"]
         assert service.send("GET", "/v1/budget", "bob").status_code == 200
         service.manager.store.put_record(KEY, key[4:20], None, AdminAction("admin", "it was lost"))
         service.clock.pass_(seconds=1.001)
@@ -400,10 +402,10 @@ def _talk(url, sent):
 
 def test_what_is_no_http_gets_no_answer_and_stops_nobody(tmp_path):
     """T5: smuggled lengths, bodies without one, half requests of a hundred senders: the next one is answered."""
-    house = House(tmp_path / "house")
-    with serving(house) as service:
+    deployment = Deployment(tmp_path / "deployment")
+    with serving(deployment) as service:
         begin = b"POST /v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer "
-        begin += house.keys["ann"].encode() + b"\r\n"
+        begin += deployment.keys["ann"].encode() + b"\r\n"
         body = json.dumps({"sql": TOP}).encode()
         chunk = b"%x\r\n%s\r\n" % (1_000, b" " * 1_000)
         chunked = begin + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -423,12 +425,14 @@ def test_what_is_no_http_gets_no_answer_and_stops_nobody(tmp_path):
         slow = [socket.create_connection((parts.hostname, parts.port)) for _ in range(100)]
         for number, connection in enumerate(slow):
             connection.sendall(begin[: 40 + number] if number % 2 else begin + b"Content-Length: 50\r\n\r\n{")
-        reply = httpx.post(f"{service.url}/v1/query", json={"sql": KNOWN}, headers=house.headers("ann"), timeout=60)
+        reply = httpx.post(
+            f"{service.url}/v1/query", json={"sql": KNOWN}, headers=deployment.headers("ann"), timeout=60
+        )
         assert reply.status_code == 200
         assert httpx.get(f"{service.url}/readyz").status_code == 200
         for connection in slow:
             connection.close()
-    with house.books() as manager:
-        house.check(manager)
+    with deployment.manager() as manager:
+        deployment.check(manager)
         assert len(manager.store.history("ann@sales")) == 2
         assert manager.get("ann@sales").balance.held == Cost()

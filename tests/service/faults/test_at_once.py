@@ -12,8 +12,7 @@ import pytest
 
 from discreet.values import Cost
 from tests.budget.suite import set_limit
-
-from .house import ACT, DELTA, TOP, House, slug
+from tests.service.deployment import ACT, DELTA, TOP, Deployment, slug
 
 LOOSE = TOP.replace("reads", "loose")
 ROOM = "concurrent_most = 200"
@@ -25,15 +24,15 @@ def rewritten(number):
 
 
 @pytest.fixture
-def house(tmp_path):
-    """A house with room for many questions at once."""
-    return House(tmp_path / "house", service=ROOM)
+def deployment(tmp_path):
+    """A deployment with room for many questions at once."""
+    return Deployment(tmp_path / "deployment", service=ROOM)
 
 
 @pytest.mark.parametrize("question", [TOP, LOOSE], ids=["versioned", "without a version"])
-def test_the_same_request_fifty_times_at_once_is_run_once(house, question):
+def test_the_same_request_fifty_times_at_once_is_run_once(deployment, question):
     """I4, F6: while it is under way the others hear so; then all hear the same bytes, for one charge."""
-    with house.opened() as service:
+    with deployment.open() as service:
         request = ("ann", question, "once", {})
         replies = service.together([request] * 50)
         assert {reply.status_code for reply in replies} <= {200, 409}
@@ -51,7 +50,7 @@ def test_the_same_request_fifty_times_at_once_is_run_once(house, question):
         assert len(service.manager.store.history("ann@sales")) == 1
 
 
-def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(house):
+def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(deployment):
     """I4: also if the other body asks the same, and while the first one is under way."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -60,7 +59,7 @@ def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(house):
         assert go_on.wait(60)
         return count()
 
-    with house.opened() as service, ThreadPoolExecutor(1) as pool:
+    with deployment.open() as service, ThreadPoolExecutor(1) as pool:
         service.engines.head = wait
         first = pool.submit(service.ask, key="once")
         assert begun.wait(60)
@@ -78,9 +77,9 @@ def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(house):
         assert service.ask(key="once").content == first.result().content
 
 
-def test_a_key_is_its_senders_own(house):
+def test_a_key_is_its_senders_own(deployment):
     """I4: what bob sends with ann's key is bob's own question."""
-    with house.opened() as service:
+    with deployment.open() as service:
         ann, bob = service.ask(LOOSE, key="once"), service.ask(LOOSE, "bob", key="once")
         other = service.ask(rewritten(1), "bob", key="another")
         assert {ann.status_code, bob.status_code, other.status_code} == {200}
@@ -89,12 +88,12 @@ def test_a_key_is_its_senders_own(house):
 
 
 @pytest.mark.parametrize("question", [TOP, LOOSE], ids=["versioned", "without a version"])
-def test_what_was_answered_is_replayed_by_the_next_service(house, question):
+def test_what_was_answered_is_replayed_by_the_next_service(deployment, question):
     """I4, I7: the same bytes, free, though nothing of it is in memory; another body is still another."""
-    with house.opened() as service:
+    with deployment.open() as service:
         first = service.ask(question, key="once")
         used = service.balance().used
-    with house.opened() as service:
+    with deployment.open() as service:
         again = service.ask(question, key="once")
         assert (again.status_code, again.content) == (200, first.content)
         assert (again.headers["discreet-charged"], again.headers["discreet-replayed"]) == ("rho=0.0, delta=0.0", "?1")
@@ -105,9 +104,9 @@ def test_what_was_answered_is_replayed_by_the_next_service(house, question):
         assert service.balance().used == service.balance().spent == used
 
 
-def test_a_request_that_was_refused_can_be_sent_again_with_its_key(house):
+def test_a_request_that_was_refused_can_be_sent_again_with_its_key(deployment):
     """I4: nothing became of it, so that there is nothing to give again."""
-    with house.opened() as service:
+    with deployment.open() as service:
         limit = service.manager.store.account("ann@sales").limit
         set_limit(service.manager.store, "ann@sales", Cost(), DELTA, ACT)
         assert slug(service.ask(key="once")) == "budget-short"
@@ -115,10 +114,10 @@ def test_a_request_that_was_refused_can_be_sent_again_with_its_key(house):
         assert service.ask(key="once").status_code == 200
 
 
-def test_exactly_as_many_are_admitted_as_fit(house):
+def test_exactly_as_many_are_admitted_as_fit(deployment):
     """I1: sixteen ask at once for a shared budget of three and a half; none is overspent, and none left over."""
-    with house.opened() as service, ThreadPoolExecutor(16) as pool:
-        worst = service.parts.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
+    with deployment.open() as service, ThreadPoolExecutor(16) as pool:
+        worst = service.opened.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
         set_limit(service.manager.store, "sales", Cost(worst.rho * 7 / 2, DELTA / 2), DELTA, ACT)
         refused, all_refused = [], threading.Event()
 
@@ -144,7 +143,7 @@ def test_exactly_as_many_are_admitted_as_fit(house):
         assert service.ask(rewritten(99)).status_code == 200
 
 
-def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(house):
+def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(deployment):
     """I7: both run; the one who settles first is the answer to both."""
     together = threading.Barrier(2)
 
@@ -153,7 +152,7 @@ def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(hous
         together.wait(60)
         return head
 
-    with house.opened() as service, ThreadPoolExecutor(2) as pool:
+    with deployment.open() as service, ThreadPoolExecutor(2) as pool:
         service.engines.head = meet
         ann, bob = pool.map(lambda who: service.ask(who=who, key="first"), ("ann", "bob"))
         assert ann.content == bob.content
@@ -162,9 +161,9 @@ def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(hous
         assert service.balance("sales").used == service.balance("ann@sales").used
 
 
-def test_what_a_shared_account_has_paid_for_takes_nothing_more_of_it(house):
+def test_what_a_shared_account_has_paid_for_takes_nothing_more_of_it(deployment):
     """I7: bob pays for ann's answer himself, though nothing is left of what they share; another question is refused."""
-    with house.opened() as service:
+    with deployment.open() as service:
         first = service.ask()
         paid = service.balance("sales").used
         set_limit(service.manager.store, "sales", paid, DELTA, ACT)

@@ -11,8 +11,7 @@ import pytest
 
 from discreet.budget.model import Calendar, Sliding
 from discreet.values import Cost
-
-from .house import ACT, CATALOG, DELTA, KNOWN, TOP, House, slug
+from tests.service.deployment import ACT, CATALOG, DELTA, KNOWN, TOP, Deployment, slug
 
 PRICE = {"epsilon": 1.0, "delta": "1e-8", "mechanism": "laplace"}
 
@@ -27,19 +26,19 @@ def ask(service, number, who="ann"):
     return service.ask(counted(number), who, key=f"{who}-{number}", **PRICE)
 
 
-def with_limit(house, times, period):
+def with_limit(deployment, times, period):
     """Give ann so many times the price of a question in a period; sales and bob have more."""
-    with house.opened() as service:
-        price = service.parts.warehouse.plan(counted(0), shared=True, **PRICE).worst_cost
+    with deployment.open() as service:
+        price = service.opened.warehouse.plan(counted(0), shared=True, **PRICE).worst_cost
         account = dataclasses.replace(service.manager.store.account("ann@sales"), period=period)
         service.manager.store.alter(account.limited(Cost(price.rho * times, price.delta * times), DELTA), ACT)
     return price
 
 
-def test_a_clock_that_is_put_back_frees_nothing(house):
+def test_a_clock_that_is_put_back_frees_nothing(deployment):
     """Neither an hour nor forty days, neither while the service runs nor before it starts."""
-    price = with_limit(house, 1, Sliding(30))
-    with house.opened() as service:
+    price = with_limit(deployment, 1, Sliding(30))
+    with deployment.open() as service:
         assert ask(service, 1).status_code == 200
         for back in ({"hours": -1}, {"days": -40}):
             service.clock.pass_(**back)
@@ -47,14 +46,14 @@ def test_a_clock_that_is_put_back_frees_nothing(house):
             assert slug(ask(service, 2)) == "budget-short"
             assert service.balance().used == price
             assert ask(service, 1).headers["discreet-replayed"] == "?1"
-    with house.opened() as service:
+    with deployment.open() as service:
         assert slug(ask(service, 2)) == "budget-short"
 
 
-def test_an_hour_more_or_less_is_no_new_period(house):
+def test_an_hour_more_or_less_is_no_new_period(deployment):
     """The clock is an hour ahead, and right again later: every charge still counts, and service goes on."""
-    with_limit(house, 2, Sliding(30))
-    with house.opened() as service:
+    with_limit(deployment, 2, Sliding(30))
+    with deployment.open() as service:
         assert ask(service, 1).status_code == 200
         service.clock.pass_(hours=1)
         service.manager.maintain()
@@ -67,14 +66,14 @@ def test_an_hour_more_or_less_is_no_new_period(house):
 
 
 @pytest.mark.parametrize("period", [Sliding(30), Calendar("month")], ids=str)
-def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(house, period):
+def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(deployment, period):
     """Forty days at once: 503, nothing held, nothing asked; what is paid for is still given."""
-    with_limit(house, 1, period)
-    with house.opened() as service:
+    with_limit(deployment, 1, period)
+    with deployment.open() as service:
         first = ask(service, 1)
         spent = service.balance().spent
         service.clock.pass_(days=40)
-        service.parts.maintenance.once()
+        service.opened.maintenance.once()
         lines = service.manager.verify().lines
         refused = [ask(service, 2), ask(service, 2, "bob")]
         assert [(reply.status_code, slug(reply)) for reply in refused] == [(503, "clock")] * 2
@@ -84,7 +83,7 @@ def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(h
         ready = service.send("GET", "/readyz", None)
         assert (ready.status_code, ready.json()["checks"]["clock"]) == (503, "apart")
         assert service.act("POST", "/v1/admin/clock").status_code in {200, 204}
-        service.parts.maintenance.once()
+        service.opened.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
         assert ask(service, 2).status_code == 200
         assert slug(ask(service, 3)) == "budget-short"
@@ -92,10 +91,10 @@ def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(h
         assert len(confirmed) == 1
 
 
-def test_time_that_passes_is_no_clock_that_runs_ahead(house):
+def test_time_that_passes_is_no_clock_that_runs_ahead(deployment):
     """Day by day, with upkeep: what was charged 31 days ago counts no more, and not a day before."""
-    with_limit(house, 1, Sliding(30))
-    with house.opened() as service:
+    with_limit(deployment, 1, Sliding(30))
+    with deployment.open() as service:
         assert ask(service, 1).status_code == 200
         for _ in range(30):
             service.clock.pass_(days=1)
@@ -107,10 +106,10 @@ def test_time_that_passes_is_no_clock_that_runs_ahead(house):
 
 
 @pytest.mark.parametrize("period", [Sliding(1), Calendar("day")], ids=str)
-def test_a_charge_belongs_to_the_period_of_its_reservation(house, period):
+def test_a_charge_belongs_to_the_period_of_its_reservation(deployment, period):
     """I6: reserved before midnight and settled after it, beside what is asked after midnight."""
-    house.clock.now = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)
-    price = with_limit(house, 1, period)
+    deployment.clock.now = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)
+    price = with_limit(deployment, 1, period)
     begun, go_on = threading.Event(), threading.Event()
 
     def wait(count, _):
@@ -118,7 +117,7 @@ def test_a_charge_belongs_to_the_period_of_its_reservation(house, period):
         assert go_on.wait(60)
         return count()
 
-    with house.opened() as service, ThreadPoolExecutor(1) as pool:
+    with deployment.open() as service, ThreadPoolExecutor(1) as pool:
         service.engines.head = wait
         before = pool.submit(ask, service, 1)
         assert begun.wait(60)
@@ -137,11 +136,11 @@ def test_a_charge_belongs_to_the_period_of_its_reservation(house, period):
         assert slug(ask(service, 3)) == "budget-short"
 
 
-def test_midnight_under_load_opens_each_bucket_once(house):
+def test_midnight_under_load_opens_each_bucket_once(deployment):
     """I1: twelve ask while the day changes; two fit in each day, and each account's day begins in one line."""
-    house.clock.now = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)
-    price = with_limit(house, 2, Calendar("day"))
-    with house.opened() as service, ThreadPoolExecutor(12) as pool:
+    deployment.clock.now = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)
+    price = with_limit(deployment, 2, Calendar("day"))
+    with deployment.open() as service, ThreadPoolExecutor(12) as pool:
         assert [ask(service, n).status_code for n in range(3)] == [200, 200, 403]
         start = threading.Barrier(13)
 
@@ -173,9 +172,9 @@ def test_midnight_under_load_opens_each_bucket_once(house):
 )
 def test_a_day_of_a_zone_is_as_long_as_it_is(tmp_path, midnight, hours):
     """F8: one limit from midnight to midnight in Berlin, be that 25 hours or 23."""
-    house = House(tmp_path / "house", now=midnight)
-    with_limit(house, 1, Calendar("day", "Europe/Berlin"))
-    with house.opened() as service:
+    deployment = Deployment(tmp_path / "deployment", now=midnight)
+    with_limit(deployment, 1, Calendar("day", "Europe/Berlin"))
+    with deployment.open() as service:
         assert ask(service, 1).status_code == 200
         end = midnight + timedelta(hours=hours)
         for moment in (midnight + timedelta(hours=2), end - timedelta(hours=1), end - timedelta(microseconds=1)):
@@ -194,8 +193,8 @@ LAST_SECOND = datetime(2026, 11, 21, 3, 59, 59, tzinfo=UTC)
 
 def test_a_data_version_on_a_schedule_keeps_its_answers_apart(tmp_path):
     """I7: the same question is free until the data gets its next version, and then it is another question."""
-    house = House(tmp_path / "house", catalog=DAILY)
-    with house.opened() as service:
+    deployment = Deployment(tmp_path / "deployment", catalog=DAILY)
+    with deployment.open() as service:
         first = service.ask(TOP)
         service.clock.now = LAST_SECOND
         assert service.ask(TOP).content == first.content
@@ -210,8 +209,8 @@ def test_a_data_version_on_a_schedule_keeps_its_answers_apart(tmp_path):
 
 def test_a_retry_that_comes_after_the_next_version_of_the_data_is_the_same_request(tmp_path):
     """I4: one idempotency key, one charge, one answer; the first reply was lost a second before four o'clock."""
-    house = House(tmp_path / "house", catalog=DAILY)
-    with house.opened() as service:
+    deployment = Deployment(tmp_path / "deployment", catalog=DAILY)
+    with deployment.open() as service:
         service.clock.now = LAST_SECOND
         lost = service.ask(TOP, key="once")
         used = service.balance().used

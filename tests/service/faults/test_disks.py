@@ -14,9 +14,9 @@ import pytest
 from discreet.budget.errors import StoreBehind
 from discreet.errors import InputError
 from discreet.values import Cost
+from tests.service.deployment import TOP, WITNESS, Deployment, slug, table_of
 
-from .house import TOP, WITNESS, House, slug, table_of
-from .served import Process, serving
+from .processes import Process, serving
 
 NAME = "the bad disk of a service"
 
@@ -62,9 +62,9 @@ def disk(monkeypatch):
     made.unregister()
 
 
-def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(disk, house):
+def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(disk, deployment):
     """F11: what cannot be written is not answered; what is sent again then is charged once, by the same service."""
-    with house.opened() as service:
+    with deployment.open() as service:
         disk.full = True
         refused = service.ask(key="once")
         assert (refused.status_code, slug(refused), refused.headers["retry-after"]) == (503, "store-unavailable", "2")
@@ -75,7 +75,7 @@ def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(disk, h
         assert service.balance().used == service.balance("sales").used == service.balance().spent
 
 
-def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, house):
+def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, deployment):
     """I2, F11: the data was asked, so that it is forfeited when its lease is over, and pays for the retry."""
 
     def fill(count, _):
@@ -83,7 +83,7 @@ def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, ho
         disk.full = True
         return head
 
-    with house.opened() as service:
+    with deployment.open() as service:
         service.engines.head = fill
         refused = service.ask(key="once")
         assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
@@ -96,7 +96,7 @@ def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, ho
         assert service.balance().used == service.balance().spent
 
 
-def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(disk, house):
+def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(disk, deployment):
     """F11: after a flush that failed nobody knows what is on the disk; what is sent again is charged once."""
 
     def fail(count, _):
@@ -104,7 +104,7 @@ def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(di
         disk.broken = True
         return head
 
-    with house.opened(checked=False) as service:
+    with deployment.open(checked=False) as service:
         service.engines.head = fail
         assert slug(service.ask(key="once")) == "store-unavailable"
         disk.broken, service.engines.head = False, None
@@ -112,102 +112,102 @@ def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(di
         assert slug(service.ask(key="another", epsilon=0.5)) == "store-unavailable"
         assert service.engines.asked == 1
         assert service.send("GET", "/readyz", None).json()["checks"]["maintenance"] == "stale"
-    house.clock.pass_(minutes=10)
-    with house.opened() as service:
+    deployment.clock.pass_(minutes=10)
+    with deployment.open() as service:
         service.manager.maintain()
         assert service.ask(key="once").status_code == 200
         assert service.balance().used == service.balance().spent
 
 
-def test_a_second_service_on_one_file_is_refused_and_disturbs_nobody(house):
+def test_a_second_service_on_one_file_is_refused_and_disturbs_nobody(deployment):
     """One process has the file; the second one ends before it listens."""
-    with serving(house) as service:
-        second = Process(house)
+    with serving(deployment) as service:
+        second = Process(deployment)
         assert (second.url, second.process.exitcode) == (None, 1)
-        reply = httpx.post(f"{service.url}/v1/query", json={"sql": TOP}, headers=house.headers("ann"))
-        house.note("ann", reply)
+        reply = httpx.post(f"{service.url}/v1/query", json={"sql": TOP}, headers=deployment.headers("ann"))
+        deployment.note("ann", reply)
         assert reply.status_code == 200
-    with house.books() as manager:
-        house.check(manager)
+    with deployment.manager() as manager:
+        deployment.check(manager)
 
 
 def _witnessed(tmp_path):
-    house = House(tmp_path / "house", rest=WITNESS)
-    with house.opened() as service:
+    deployment = Deployment(tmp_path / "deployment", rest=WITNESS)
+    with deployment.open() as service:
         assert service.ask(key="first").status_code == 200
         service.manager.maintain()
-    return house
+    return deployment
 
 
 def test_a_service_whose_store_is_put_back_does_not_start(tmp_path):
     """F12, T25: yesterday's copy is whole and consistent; only the witness knows that it was spent from since."""
-    house = _witnessed(tmp_path)
-    backup = shutil.copytree(house.folder, tmp_path / "backup")
-    with house.opened() as service:
+    deployment = _witnessed(tmp_path)
+    backup = shutil.copytree(deployment.folder, tmp_path / "backup")
+    with deployment.open() as service:
         assert service.ask(key="second", epsilon=2.0).status_code == 200
         service.manager.maintain()
-    shutil.copy(backup / "budget.db", house.folder / "budget.db")
-    with pytest.raises(StoreBehind), house.opened():
+    shutil.copy(backup / "budget.db", deployment.folder / "budget.db")
+    with pytest.raises(StoreBehind), deployment.open():
         pass
-    assert Process(house).url is None
+    assert Process(deployment).url is None
 
 
 def test_a_store_whose_log_was_removed_after_a_crash_does_not_serve(tmp_path):
     """F11, F12: without its -wal a store is older than it was; the witness knows."""
-    house = _witnessed(tmp_path)
-    with house.opened() as service:
+    deployment = _witnessed(tmp_path)
+    with deployment.open() as service:
         assert service.ask(key="second", epsilon=2.0).status_code == 200
         service.manager.maintain()
-        crashed = house.copied(tmp_path / "crashed")  # as kill -9 would leave it
-    with crashed.copied(tmp_path / "whole").opened() as service:
+        crashed = deployment.copy_to(tmp_path / "crashed")  # as kill -9 would leave it
+    with crashed.copy_to(tmp_path / "whole").open() as service:
         assert len(service.manager.store.history("ann@sales")) == 2
     (crashed.folder / "budget.db-wal").unlink()
-    with pytest.raises(StoreBehind), crashed.opened():
+    with pytest.raises(StoreBehind), crashed.open():
         pass
 
 
 def test_another_store_cannot_take_the_place_of_the_one_that_was_witnessed(tmp_path):
     """F12: an empty one, in which everything is left."""
-    house = _witnessed(tmp_path)
-    other = House(tmp_path / "other", rest=WITNESS)
-    shutil.copy(other.folder / "budget.db", house.folder / "budget.db")
-    with pytest.raises(StoreBehind), house.opened():
+    deployment = _witnessed(tmp_path)
+    other = Deployment(tmp_path / "other", rest=WITNESS)
+    shutil.copy(other.folder / "budget.db", deployment.folder / "budget.db")
+    with pytest.raises(StoreBehind), deployment.open():
         pass
 
 
 def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_path):
     """F12: upkeep sees that witnessed lines are missing; the witness is not told otherwise, and nothing is added."""
-    house = _witnessed(tmp_path)
+    deployment = _witnessed(tmp_path)
 
     def lose(transaction):
         transaction.db.write([("DELETE FROM budget_ledger WHERE seq = (SELECT max(seq) FROM budget_ledger)", ())])
 
-    with house.opened(checked=False) as service:
-        service.parts.maintenance.once()
+    with deployment.open(checked=False) as service:
+        service.opened.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
-        witnessed, paid = (house.folder / "witness").read_bytes(), service.ask(key="first").content
+        witnessed, paid = (deployment.folder / "witness").read_bytes(), service.ask(key="first").content
         service.manager.store.write(lose, repeat=False)
         heads = service.manager.store.heads()
         for _ in range(2):
-            service.parts.maintenance.once()
+            service.opened.maintenance.once()
             reply = service.ask(key="second", epsilon=2.0)
             assert (reply.status_code, slug(reply)) == (503, "store-unavailable")
             ready = service.send("GET", "/readyz", None)
             assert (ready.status_code, ready.json()["checks"]["witness"]) == (503, "stale")
-        assert (house.folder / "witness").read_bytes() == witnessed
+        assert (deployment.folder / "witness").read_bytes() == witnessed
         assert service.manager.store.heads() == heads
         assert service.engines.asked == 0
         assert service.ask().content == paid, "what is in memory was paid for"
 
 
-def test_data_that_changes_within_its_version_is_not_answered(house):
+def test_data_that_changes_within_its_version_is_not_answered(deployment):
     """T13: equal noise on other data would show the difference, and fresh noise would average out."""
     narrow, wide = TOP, TOP.replace("LIMIT 5", "LIMIT 4")  # the same head is read for both
-    with house.opened() as service:
+    with deployment.open() as service:
         first = service.ask(narrow)
         assert first.status_code == 200
-    pyarrow.parquet.write_table(table_of(readers=True, more=1), house.folder / "reads.parquet")
-    with house.opened() as service:
+    pyarrow.parquet.write_table(table_of(readers=True, more=1), deployment.folder / "reads.parquet")
+    with deployment.open() as service:
         assert service.ask(narrow).content == first.content, "what was paid for is replayed"
         used, engine_asked = service.balance().used, service.engines.asked
         refused = [service.ask(wide, key=str(n)) for n in range(2)]
@@ -219,9 +219,9 @@ def test_data_that_changes_within_its_version_is_not_answered(house):
         assert {event["cause"] for event in service.events("forfeited")} == {"data-changed"}
 
 
-def test_a_service_without_its_store_does_not_start(house):
+def test_a_service_without_its_store_does_not_start(deployment):
     """It makes no new and empty one by itself."""
-    (house.folder / "budget.db").unlink()
-    with pytest.raises(InputError, match="no budget store"), house.opened():
+    (deployment.folder / "budget.db").unlink()
+    with pytest.raises(InputError, match="no budget store"), deployment.open():
         pass
-    assert not (house.folder / "budget.db").exists()
+    assert not (deployment.folder / "budget.db").exists()

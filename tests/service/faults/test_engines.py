@@ -9,8 +9,7 @@ import pytest
 
 from discreet.errors import EngineTimeout, EngineUnreachable, InexactHead
 from discreet.values import Cost, ExactHead
-
-from .house import CATALOG, GRANTED, TOP, House, slug
+from tests.service.deployment import CATALOG, GRANTED, TOP, Deployment, slug
 
 MORE = """
 [engines.slow]
@@ -37,9 +36,9 @@ columns.article = { type = "text", group = true }
 
 
 @pytest.fixture
-def house(tmp_path):
-    """A house with an engine that is slow and one that is away."""
-    return House(tmp_path / "house", catalog=CATALOG + MORE, granted={**GRANTED, "slow": None, "away": None})
+def deployment(tmp_path):
+    """A deployment with an engine that is slow and one that is away."""
+    return Deployment(tmp_path / "deployment", catalog=CATALOG + MORE, granted={**GRANTED, "slow": None, "away": None})
 
 
 def late(_, __):
@@ -47,11 +46,11 @@ def late(_, __):
     raise EngineTimeout("the engine did not answer within 1 seconds")
 
 
-def test_an_engine_that_does_not_answer_in_time_is_stopped_and_paid_for(house):
+def test_an_engine_that_does_not_answer_in_time_is_stopped_and_paid_for(deployment):
     """504; its worst case stays charged, and pays for asking the same again; nothing is refunded (I3)."""
-    with house.opened() as service:
+    with deployment.open() as service:
         question = TOP.replace("reads", "slow")
-        worst = service.parts.warehouse.plan(question, epsilon=1.0, delta="1e-8", shared=True).worst_cost
+        worst = service.opened.warehouse.plan(question, epsilon=1.0, delta="1e-8", shared=True).worst_cost
         for key in ("once", "twice"):
             reply = service.ask(question, key=key)
             assert (reply.status_code, slug(reply)) == (504, "engine-timeout")
@@ -60,9 +59,9 @@ def test_an_engine_that_does_not_answer_in_time_is_stopped_and_paid_for(house):
         assert [event["cause"] for event in service.events("forfeited")] == ["timeout"] * 2
 
 
-def test_what_a_run_forfeited_pays_for_asking_the_same_again_and_for_nothing_else(house):
+def test_what_a_run_forfeited_pays_for_asking_the_same_again_and_for_nothing_else(deployment):
     """I3: then it is charged what the answer cost; another question is charged by itself."""
-    with house.opened() as service:
+    with deployment.open() as service:
         service.engines.head = late
         assert service.ask(key="once").status_code == 504
         forfeited = service.balance().forfeited
@@ -76,9 +75,9 @@ def test_what_a_run_forfeited_pays_for_asking_the_same_again_and_for_nothing_els
         assert service.balance("sales").spent == service.balance().spent
 
 
-def test_five_runs_that_failed_in_a_day_suspend_until_time_passes_or_an_officer_lifts_it(house):
+def test_five_runs_that_failed_in_a_day_suspend_until_time_passes_or_an_officer_lifts_it(deployment):
     """T27: who can make runs fail learns from five of them at most; what was paid for is still given."""
-    with house.opened() as service:
+    with deployment.open() as service:
         paid = service.ask()
         service.engines.head = late
         for number in range(5):
@@ -102,9 +101,9 @@ def test_five_runs_that_failed_in_a_day_suspend_until_time_passes_or_an_officer_
         assert service.ask(epsilon=2.1).status_code == 200
 
 
-def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(house):
+def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(deployment):
     """503, before anything was reserved: it may be asked as often as anybody likes."""
-    with house.opened() as service:
+    with deployment.open() as service:
         heads = service.manager.store.heads()
         for _ in range(6):
             reply = service.ask(TOP.replace("reads", "away"), key="once")
@@ -114,13 +113,13 @@ def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(house):
 
 
 @pytest.mark.parametrize("where", ["check", "head"])
-def test_an_engine_that_goes_away_is_paid_for_once_it_was_asked(house, where):
+def test_an_engine_that_goes_away_is_paid_for_once_it_was_asked(deployment, where):
     """Before that nothing was asked, and all is free again."""
 
     def gone(*_):
         raise EngineUnreachable("there is no connection")
 
-    with house.opened() as service:
+    with deployment.open() as service:
         setattr(service.engines, where, gone)
         reply = service.ask(key="once")
         assert reply.status_code == 503
@@ -162,15 +161,15 @@ def inexact_numbers(count, _):
 
 
 @pytest.mark.parametrize("wrong", [unproven, unsorted, negative, too_many, inexact_numbers], ids=lambda f: f.__name__)
-def test_an_engine_that_answers_wrongly_gets_no_noise_and_no_word_out(house, wrong):
+def test_an_engine_that_answers_wrongly_gets_no_noise_and_no_word_out(deployment, wrong):
     """Only a head that is proven exact is protected by its noise; whatever else came is dropped, and paid for."""
-    with house.opened() as service:
+    with deployment.open() as service:
         service.engines.head = wrong
         reply = service.ask(key="once")
         assert reply.status_code == (503 if wrong is unproven else 500)
         assert slug(reply) == ("engine-failed" if wrong is unproven else "internal")
         assert not any(character.isdigit() for character in reply.json()["detail"])
-        assert "groups" not in service.stream.getvalue(), "the engine's words are not ours to tell"
+        assert "groups" not in service.log.getvalue(), "the engine's words are not ours to tell"
         assert service.balance().used == Cost()
         assert service.balance().forfeited == service.balance().spent != Cost()
         service.engines.head = None

@@ -13,40 +13,40 @@ import httpx
 import pytest
 
 from discreet.values import Cost
+from tests.service.deployment import KNOWN, TOP
 
-from .house import KNOWN, TOP
-from .served import POINTS, Orders, Process, reached, serving
+from .processes import POINTS, Orders, Process, reached, serving
 
 LATER = 600.0
 """Seconds after which every lease is over."""
 
 
 @pytest.fixture(scope="module")
-def undisturbed(founded, tmp_path_factory):
+def undisturbed(template, tmp_path_factory):
     """What is answered if nothing happens, what it costs, and what it could have cost."""
-    house = founded.copied(tmp_path_factory.mktemp("undisturbed") / "house")
-    with serving(house, Orders(note=True)) as service:
-        reply = ask(house, service.url)
-        worst = httpx.post(f"{service.url}/v1/estimate", json={"sql": TOP}, headers=house.headers("ann"))
-    with house.books() as manager:
-        house.check(manager)
+    deployment = template.copy_to(tmp_path_factory.mktemp("undisturbed") / "deployment")
+    with serving(deployment, Orders(note=True)) as service:
+        reply = ask(deployment, service.url)
+        worst = httpx.post(f"{service.url}/v1/estimate", json={"sql": TOP}, headers=deployment.headers("ann"))
+    with deployment.manager() as manager:
+        deployment.check(manager)
         used = manager.get("ann@sales").balance.used
     assert 0 < float(used.rho) < worst.json()["worst_cost"]["rho"]
-    return reply.content, used, reached(house.folder)
+    return reply.content, used, reached(deployment.folder)
 
 
-def ask(house, url, key="once", question=TOP, who="ann"):
+def ask(deployment, url, key="once", question=TOP, who="ann"):
     """What is answered; what left is remembered."""
-    reply = httpx.post(f"{url}/v1/query", json={"sql": question}, headers=house.headers(who, key), timeout=60)
-    house.note(who, reply)
+    reply = httpx.post(f"{url}/v1/query", json={"sql": question}, headers=deployment.headers(who, key), timeout=60)
+    deployment.note(who, reply)
     return reply
 
 
-def standing(house, *, checked=True):
+def standing(deployment, *, checked=True):
     """What ann's account has used, and what she forfeited or holds; sales stands as she does."""
-    with house.books() as manager:
+    with deployment.manager() as manager:
         if checked:
-            house.check(manager)
+            deployment.check(manager)
         ann, sales = (manager.get(account).balance for account in ("ann@sales", "sales"))
     assert (ann.used, ann.held, ann.forfeited) == (sales.used, sales.held, sales.forfeited)
     return ann.used, ann.held, ann.forfeited
@@ -60,16 +60,16 @@ def test_an_undisturbed_question_walks_the_whole_stair(undisturbed):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point, house, undisturbed):
+def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point, deployment, undisturbed):
     """I1-I4: what is left behind is what the ledger says; asked again, it is one charge and the same bytes."""
     body, cost, _ = undisturbed
-    service = Process(house, Orders(die=point))
+    service = Process(deployment, Orders(die=point))
     try:
-        heard = ask(house, service.url).content
+        heard = ask(deployment, service.url).content
     except httpx.TransportError:
         heard = None
     service.died()
-    used, held, forfeited = standing(house)
+    used, held, forfeited = standing(deployment)
     at = POINTS.index(point)
     if at < POINTS.index("reserve: committed"):
         assert (used, held, forfeited) == (Cost(), Cost(), Cost()), "nothing was asked for"
@@ -81,37 +81,37 @@ def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point,
         assert (used, held, forfeited) == (cost, Cost(), Cost()), "it was settled, whether anybody heard of it or not"
     assert heard in (None, body)
     assert heard is None or at >= POINTS.index("within reply"), "I2: nothing leaves before it is settled"
-    service = Process(house, Orders(later=LATER))
-    again = ask(house, service.url)
-    anew = ask(house, service.url, key="another")
+    service = Process(deployment, Orders(later=LATER))
+    again = ask(deployment, service.url)
+    anew = ask(deployment, service.url, key="another")
     service.kill()
     assert (again.status_code, again.content) == (200, body)
     assert (anew.content, anew.headers["discreet-replayed"]) == (body, "?1")
-    assert standing(house) == (cost, Cost(), Cost())
+    assert standing(deployment) == (cost, Cost(), Cost())
 
 
-def test_what_was_under_way_when_a_service_died_is_ended_at_its_restart_and_pays_for_the_retry(house, undisturbed):
+def test_what_was_under_way_when_a_service_died_is_ended_at_its_restart_and_pays_for_the_retry(deployment, undisturbed):
     """I3, I4: a file has one process, so that its successor knows that it is dead; the same key is answered at once."""
-    service = Process(house, Orders(die="before noise"))
+    service = Process(deployment, Orders(die="before noise"))
     with pytest.raises(httpx.TransportError):
-        ask(house, service.url)
+        ask(deployment, service.url)
     service.died()
-    with serving(house):
+    with serving(deployment):
         pass
-    used, held, forfeited = standing(house)
+    used, held, forfeited = standing(deployment)
     assert (used, held) == (Cost(), Cost())
     assert undisturbed[1].within(forfeited)
-    with serving(house) as service:
-        assert ask(house, service.url).content == undisturbed[0]
-    assert standing(house) == (undisturbed[1], Cost(), Cost())
+    with serving(deployment) as service:
+        assert ask(deployment, service.url).content == undisturbed[0]
+    assert standing(deployment) == (undisturbed[1], Cost(), Cost())
 
 
 class _Crowd:
     """Clients that ask one question after the other, each until it is answered, of a service that is killed."""
 
-    def __init__(self, house, kill_after):
-        self._house, self._later, self._kill_after = house, 0.0, kill_after
-        self._service = Process(house)
+    def __init__(self, deployment, kill_after):
+        self._house, self._later, self._kill_after = deployment, 0.0, kill_after
+        self._service = Process(deployment)
         self._change = threading.Condition()
         self.answers = {}
 
@@ -151,17 +151,17 @@ class _Crowd:
         self._service.kill()
 
 
-def test_killed_while_many_ask_every_question_is_paid_once(house):
+def test_killed_while_many_ask_every_question_is_paid_once(deployment):
     """I1, I2, I4: four clients, four questions each, three kills; each costs what it costs, and no more."""
-    crowd = _Crowd(house, {3, 7, 12})
+    crowd = _Crowd(deployment, {3, 7, 12})
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(crowd.client, number, 4) for number in range(4)]:
             done.result(120)
     crowd.end()
     assert len(crowd.answers) == len(set(crowd.answers.values())) == 16
-    with house.books() as manager:
+    with deployment.manager() as manager:
         manager.maintain()
-        house.check(manager)
+        deployment.check(manager)
         paid = {
             paid.release.release_key: paid.charged
             for who in ("ann", "bob")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from discreet.budget.model import State
 from discreet.values import Cost
+from tests.service.deployment import TOP, slug
 
-from .house import TOP, slug
 
-
-def test_a_run_that_lost_its_lease_answers_nothing(house):
+def test_a_run_that_lost_its_lease_answers_nothing(deployment):
     """F7, I3: whoever wakes up after the reaper came gets no row, and no byte of the answer leaves."""
-    with house.opened() as service:
+    with deployment.open() as service:
 
         def sleep_long(count, _):
             head = count()
@@ -36,9 +35,9 @@ def test_a_run_that_lost_its_lease_answers_nothing(house):
         assert service.balance().forfeited == Cost()
 
 
-def test_a_run_that_lost_its_lease_to_its_own_retry_gives_way(house):
+def test_a_run_that_lost_its_lease_to_its_own_retry_gives_way(deployment):
     """F7: the zombie wakes up after the same question was answered: the answer that was settled stays the only one."""
-    with house.opened() as service:
+    with deployment.open() as service:
 
         def superseded(count, _):
             head = count()

@@ -10,8 +10,7 @@ import pytest
 
 from discreet.values import Cost
 from tests.budget.suite import set_limit
-
-from .house import ACT, CATALOG, DELTA, KNOWN, TOP, House, table_of
+from tests.service.deployment import ACT, CATALOG, DELTA, KNOWN, TOP, Deployment, table_of
 
 ODD = {"epsilon": 1.0, "delta": "1e-8"}
 LAPLACE = {**ODD, "mechanism": "laplace"}
@@ -53,9 +52,9 @@ def costs(replies):
 
 
 def asked(folder, table, sequence, rho):
-    """The replies to *sequence*, of a house with that data where ann may spend *rho* in all."""
-    house = House(folder, table=table)
-    with house.opened() as service:
+    """The replies to *sequence*, of a deployment with that data where ann may spend *rho* in all."""
+    deployment = Deployment(folder, table=table)
+    with deployment.open() as service:
         set_limit(service.manager.store, "ann@sales", Cost(rho, DELTA / 4), DELTA, ACT)
         return [service.ask(question, key=str(n), **options) for n, (question, options) in enumerate(sequence)]
 
@@ -87,7 +86,7 @@ def test_no_rows_at_all_change_no_refusal(tmp_path, rho):
 
 def test_no_rows_at_all_are_an_answer_and_no_error(tmp_path):
     """T16: nobody is told that there was nothing to find; an empty answer over unknown labels costs what it costs."""
-    with House(tmp_path / "house", table=table_of(readers=False)).opened() as service:
+    with Deployment(tmp_path / "deployment", table=table_of(readers=False)).open() as service:
         for question, options in SEQUENCE[:8]:
             assert service.ask(question, **options).status_code == 200
 
@@ -116,12 +115,12 @@ PATHS = (
 
 
 def test_what_is_not_granted_is_as_if_it_did_not_exist(tmp_path):
-    """T3: a house whose catalog has more than is granted says the same as one whose catalog has no more."""
+    """T3: a deployment whose catalog has more than is granted says the same as one whose catalog has no more."""
     begin = CATALOG.index("[datasets.secret]")
     less = CATALOG[:begin].replace('columns.hidden = { type = "text", group = true, filter = true }\n', "")
     said = []
     for name, catalog in (("more", CATALOG), ("less", less)):
-        with House(tmp_path / name, catalog=catalog).opened() as service:
+        with Deployment(tmp_path / name, catalog=catalog).open() as service:
             replies = [service.ask(question) for question in NOT_TO_BE_SEEN]
             replies += [service.send("POST", "/v1/estimate", json={"sql": question}) for question in NOT_TO_BE_SEEN]
             replies += [service.send("GET", path) for path in PATHS]
@@ -132,9 +131,9 @@ def test_what_is_not_granted_is_as_if_it_did_not_exist(tmp_path):
     assert {status for status, _, _ in said[0][:-6]} <= {404, 422}
 
 
-def test_an_answer_of_somebody_else_is_as_if_it_did_not_exist(house):
+def test_an_answer_of_somebody_else_is_as_if_it_did_not_exist(deployment):
     """Its name is no secret: whoever has not paid for it hears what she would hear of no answer at all."""
-    with house.opened() as service:
+    with deployment.open() as service:
         given = service.ask(who="bob").headers["discreet-release"]
         names = (given, "0" * 64, given.upper(), given[:-1], given + "0", "x", "..%2F" + given)
         replies = [service.send("GET", f"/v1/releases/{name}") for name in names]
@@ -143,16 +142,16 @@ def test_an_answer_of_somebody_else_is_as_if_it_did_not_exist(house):
         assert service.send("GET", f"/v1/releases/{given}", "bob").status_code == 200
 
 
-def test_a_refusal_tells_nothing_of_an_answer_that_is_stored(founded, tmp_path):
+def test_a_refusal_tells_nothing_of_an_answer_that_is_stored(template, tmp_path):
     """I9: ann's short budget is short of the worst case, whether bob has paid for the answer or nobody has."""
     said = []
     for stored in (True, False):
-        with founded.copied(tmp_path / str(stored)).opened() as service:
+        with template.copy_to(tmp_path / str(stored)).open() as service:
             if stored:
                 cost = service.manager.get("bob@sales").balance.used
                 assert service.ask(who="bob").status_code == 200
                 assert cost != service.manager.get("bob@sales").balance.used
-            worst = service.parts.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
+            worst = service.opened.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
             short = Cost(worst.rho * 9 / 10, DELTA / 4)
             set_limit(service.manager.store, "ann@sales", short, DELTA, ACT)
             assert service.balance("bob@sales").used.within(short) or not stored, "it would have been enough"
@@ -161,12 +160,12 @@ def test_a_refusal_tells_nothing_of_an_answer_that_is_stored(founded, tmp_path):
     assert said[0][0][0] == 403
 
 
-def test_a_parent_that_is_short_is_told_whatever_others_spent_it_on(founded, tmp_path):
+def test_a_parent_that_is_short_is_told_whatever_others_spent_it_on(template, tmp_path):
     """The name of the shared account and what is left of it; not who spent it, nor on what."""
     said = []
     for questions in ((KNOWN,), (KNOWN.replace("GROUP", "WHERE article = 'article 1' GROUP"),)):
-        with founded.copied(tmp_path / str(len(said))).opened() as service:
-            worst = service.parts.warehouse.plan(KNOWN, **LAPLACE, shared=True).worst_cost
+        with template.copy_to(tmp_path / str(len(said))).open() as service:
+            worst = service.opened.warehouse.plan(KNOWN, **LAPLACE, shared=True).worst_cost
             set_limit(service.manager.store, "sales", Cost(worst.rho, DELTA / 2), DELTA, ACT)
             assert service.ask(questions[0], "bob", **LAPLACE).status_code == 200
             said.append(seen(service.ask(**ODD)))

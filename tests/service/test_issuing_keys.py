@@ -17,8 +17,8 @@ from discreet.service.auth.api_keys import ApiKeys, Authenticator, microseconds
 from discreet.service.auth.grants import RecordCache
 from discreet.service.problems import NotFound, Unauthorized
 from discreet.wire.administration import MadeKey, NewKey, RotatedKey
-from tests.service.books import LAUNCH, open_manager
-from tests.service.shelf import NOON, Clock
+from tests.service.deployment import NOON, Clock
+from tests.service.memory_budget import LAUNCH, open_manager
 
 HOUR = timedelta(hours=1)
 

@@ -19,7 +19,7 @@ from discreet.service.observability.traces import NullTracer
 from discreet.service.peers import PeerKeys, Peers, peer_routes
 from tests.budget.suite.world import FakeClock
 
-from .shelf import Clock
+from .deployment import Clock
 
 KEY = "k" * 64
 

@@ -26,8 +26,8 @@ from discreet.service.settings import Settings
 from discreet.values import Cost
 from discreet.wire.administration import Act, ChangedAccount, NewAccount, NewGrant, Payment
 from discreet.wire.problems import Malformed, read_body
-from tests.service.books import CATALOG, LAUNCH, open_manager
-from tests.service.shelf import Clock
+from tests.service.deployment import Clock
+from tests.service.memory_budget import CATALOG, LAUNCH, open_manager
 
 DELTA = Fraction(1, 10**9)
 EPSILON = {"epsilon": 2.0, "delta": "1e-9"}

@@ -86,13 +86,13 @@ class Process:
     """A service in a process of its own.
 
     Args:
-        house: that it stands on.
+        deployment: that it stands on.
         orders: what is to happen.
     """
 
-    def __init__(self, house, orders=Orders()):
+    def __init__(self, deployment, orders=Orders()):
         self._pipe, theirs = _CONTEXT.Pipe()
-        arguments = (str(house.folder), house.environment, house.clock().isoformat(), theirs, orders)
+        arguments = (str(deployment.folder), deployment.environment, deployment.clock().isoformat(), theirs, orders)
         self.process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
@@ -136,9 +136,9 @@ class Process:
 
 
 @contextlib.contextmanager
-def serving(house, orders=Orders()):
+def serving(deployment, orders=Orders()):
     """A service; killed in the end if it does not end when it is told to."""
-    service = Process(house, orders)
+    service = Process(deployment, orders)
     try:
         yield service
         service.end()
