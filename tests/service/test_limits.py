@@ -116,9 +116,9 @@ def test_a_request_that_breaks_off_leaves_nothing(service):
     assert not service.events("failed")
 
 
-def test_who_does_not_wait_stops_the_engine_and_pays(world):
+def test_who_does_not_wait_stops_the_engine_and_pays(service):
     """I3: the run is forfeited, so that no one can hang up for free; a retry is paid for, and none suspends."""
-    engine, started, stopped = world.warehouse.engine("reads"), threading.Event(), []
+    engine, started, stopped = service.warehouse.engine("reads"), threading.Event(), []
     head = engine.head
 
     def slow(_, progress, **__):
@@ -136,15 +136,15 @@ def test_who_does_not_wait_stops_the_engine_and_pays(world):
     engine.head = slow
     forfeited = set()
     for _ in range(FAILURES_MOST):
-        wire = Wire(world, [ASKED])
+        wire = Wire(service, [ASKED])
         started.clear()
-        answer = world.portal.start_task_soon(wire.go)
+        answer = service.portal.start_task_soon(wire.go)
         assert started.wait(60)
-        world.portal.call(wire.close)
+        service.portal.call(wire.close)
         answer.result(60)
-        forfeited.add(world.balance().forfeited)
+        forfeited.add(service.balance().forfeited)
     assert stopped == ["ClientDisconnected"] * FAILURES_MOST
-    assert [event["cause"] for event in world.events("forfeited")] == ["client-gone"] * FAILURES_MOST
+    assert [event["cause"] for event in service.events("forfeited")] == ["client-gone"] * FAILURES_MOST
     (forfeited,) = forfeited
     assert forfeited.rho > 0
     engine.head = head

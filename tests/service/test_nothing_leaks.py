@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from discreet.errors import EngineError
 from discreet.service.auth.grants import GRANT, grant_name
+from discreet.service.context import utc_now
 from discreet.service.observability.traces import OpenTelemetryTracer
 from tests.client.running import running
 

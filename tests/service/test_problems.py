@@ -339,11 +339,11 @@ class Shared:
         pass
 
 
-def test_the_same_request_in_another_process_is_in_flight(world, gate, monkeypatch):
+def test_the_same_request_in_another_process_is_in_flight(service, gate, monkeypatch):
     """I4: the second waits, reads no data, and gets the answer of the first; after a while it is told to retry."""
     begun, go_on = gate
     key = {"Idempotency-Key": "k"}
-    first = world.portal.start_task_soon(lambda: world.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
+    first = service.portal.start_task_soon(lambda: service.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
     monkeypatch.setattr("discreet.service.api.query.JOIN_SECONDS", 0)
     assert begun.wait(60)
     monkeypatch.setattr("discreet.service.app.open_store", lambda *_: Shared(service.store))
