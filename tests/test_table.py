@@ -13,6 +13,7 @@ import warnings
 from decimal import Decimal
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -303,6 +304,23 @@ def test_a_noise_key_gives_equal_questions_equal_answers(table):
     assert not table.top("item").guarantee.computational
     others = [asked(table.top, k=9), asked(table.top, epsilon=1.01), asked(table.where("year > 0").top)]
     assert len({asked(table.top), *others}) == 4
+
+
+def test_keyed_noise_does_not_depend_on_how_a_path_is_spelled(tmp_path, monkeypatch):
+    """One answer for one table: equal questions with fresh noise average the noise away."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    pyarrow.parquet.write_table(ROWS, folder / "t.parquet")
+    with duckdb.connect(str(folder / "t.db")) as database:
+        database.execute("CREATE TABLE rows AS FROM ROWS")
+    (tmp_path / "link.parquet").symlink_to(folder / "t.parquet")
+    monkeypatch.chdir(folder)
+    spellings = ["t.parquet", "./t.parquet", "../data/t.parquet", folder / "t.parquet", "t*.parquet", "../link.parquet"]
+    databases = ["t.db", "../data/t.db", f"duckdb:///{folder}/t.db", "duckdb:///t.db?table=rows"]
+    noise = discreet.NoiseKey(SECRET, "1")
+    for sources in (spellings, databases):
+        answers = [discreet.scan(source, user="user").top("item", bits=noise).to_csv() for source in sources]
+        assert len(set(answers)) == 1
 
 
 def test_text_that_is_no_text_is_told(table):

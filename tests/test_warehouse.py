@@ -165,6 +165,20 @@ def test_listed_items_are_all_returned(warehouse):
     assert sorted(shown(two, "country", "kind")) == [(c, k) for c in ("IN", "US", "XX") for k in ("a", "b")]
 
 
+def test_listed_items_that_the_filter_excludes_are_left_out(warehouse):
+    """Their counts are 0 whatever the data is: noise in their place would look like data."""
+    statement = "SELECT country, kind, COUNT(DISTINCT reader) FROM reads WHERE {} GROUP BY 1, 2"
+    release = warehouse.query(statement.format("country <> 'IN' AND NOT country = 'XX' AND age > 5"), epsilon=10)
+    assert sorted(shown(release, "country", "kind")) == [("US", "a"), ("US", "b")]
+    assert len(warehouse.plan(statement.format("country = 'IN' OR age > 5")).query.domain) == 6
+    with pytest.raises(InputError, match="the filter excludes all items that are listed"):
+        warehouse.plan(statement.format("country = 'FR'"))
+    table = discreet.scan(pa.table({"u": range(9), "x": [1, 2, 3] * 3}), user="u").where("x >= 2")
+    assert table.top("x", 3, domain=[1, 2, 3], epsilon=50).labels["x"].to_pylist() in ([2, 3], [3, 2])
+    with pytest.raises(InputError, match="size of the domain, 3, not 4"):
+        table.top("x", 4, domain=[1, 2, 3])
+
+
 def test_a_limit_above_the_number_of_listed_items_is_that_number(warehouse):
     """LIMIT 10 of 3 is 3, as in any SQL; and it is the same question."""
     statement = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country LIMIT {}"

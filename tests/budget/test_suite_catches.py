@@ -347,7 +347,7 @@ def _suspends_for_crashes(monkeypatch):
     end = operations._end
 
     def counted(work, path, row, after, event):
-        end(work, path, row, after, Event.EXPIRE if event is Event.LOSE else event)
+        end(work, path, row, after, Event.FORFEIT if event is Event.LOSE else event)
 
     monkeypatch.setattr(operations, "_end", counted)
 

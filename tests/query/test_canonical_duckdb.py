@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.query.canonical import canonical
+from discreet.errors import InputError
+from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
 from discreet.question import Comparison, Every, HeadRequest, Kind, Membership, Not, Some
@@ -41,6 +42,33 @@ def test_random_filters_select_what_their_forms_select(table, asked):
     """Tables of the suite for engines: every kind, NULL, the ends of numbers, and constants in between."""
     with contextlib.closing(DuckDBEngine(_numbered(table))) as engine:
         _counted(engine, asked, KINDS)
+
+
+@settings(max_examples=40)
+@given(tables(), predicates(), st.sampled_from([name for name, kind in KINDS.items() if kind is not Kind.FLOAT]))
+def test_labels_that_are_left_out_have_no_row(table, asked, column):
+    """Whatever the filter is; and of a filter on that column alone, exactly the labels that it selects are left."""
+    where, labels = canonical(asked, KINDS), table.select([column]).group_by(column).aggregate([])
+    with contextlib.closing(DuckDBEngine(_numbered(table))) as engine:
+        rows = {row for (row,), _ in rows_of(engine, HeadRequest("row", ("row",), 1000, asked))}
+    selected = {table.column(column)[row] for row in rows}
+    try:
+        left = set(possible_labels(where, KINDS, labels).column(column))
+    except InputError:
+        left = set()
+    assert selected <= left
+    if where is not None and KINDS[column] in {Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE} and _on(where, column):
+        assert selected == left
+
+
+def _on(where, column):
+    """True if a filter names only that column."""
+    match where:
+        case Every(parts) | Some(parts):
+            return bool(parts) and all(_on(part, column) for part in parts)
+        case Not(inner):
+            return _on(inner, column)
+    return where.column == column
 
 
 _FLOATS = [None, float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 0.1, 0.3, 0.1 + 0.2, 1.0, 1e300]

@@ -109,7 +109,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         self._source = open_source(self._database, source, table, view)
         self._seconds = timeout_seconds
         self._described_version: tuple[str | None, Mapping[str, Column] | None] = None, None
-        super().__init__(self._source.name)
+        super().__init__(self._source.identity)
 
     def data_version(self) -> str | None:
         """Return where the files are and when they were last changed, or None if there are no files."""

@@ -58,6 +58,13 @@ class Source:
     setup: str = ""
     unsafe: frozenset[str] = frozenset()
 
+    @property
+    def identity(self) -> str:
+        """What keyed noise depends on: the same for all spellings of the same files."""
+        if self.database or not self.files:
+            return self.name
+        return "\n".join(sorted({str(path.resolve()) for path in self.files}))
+
 
 def open_source(
     connection: duckdb.DuckDBPyConnection,
@@ -402,4 +409,5 @@ def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | No
     files = (path, *(log for log in [path.with_name(f"{path.name}.wal")] if log.exists()))
     if kind != "BASE TABLE":  # what a view shows may change without its file
         files = ()
-    return Source(f"source.{quoted(schema)}.{quoted(name)}", f"{path}, table {table}", files, database=True, setup=_USE)
+    named = f"{path.resolve()}, table {table}"
+    return Source(f"source.{quoted(schema)}.{quoted(name)}", named, files, database=True, setup=_USE)

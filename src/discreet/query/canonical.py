@@ -12,6 +12,7 @@ cost an analyst a second charge, and no user any privacy.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,7 +20,7 @@ from itertools import pairwise
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from discreet.errors import WhereError
+from discreet.errors import InputError, WhereError
 from discreet.query.predicates import LONGEST_NUMBER, number_of
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 
@@ -68,6 +69,12 @@ class _Values:
     first: bool
     missing: bool = False
 
+    def holds(self, value: Any) -> bool:  # noqa: ANN401 - as in a cut
+        """Return True if *value*, None for a missing one, is in the set."""
+        if value is None:
+            return self.missing
+        return self.first is (bisect_right(self.cuts, (value, 0)) % 2 == 0)
+
 
 @dataclass(frozen=True, slots=True)
 class _Junction:
@@ -100,6 +107,45 @@ def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | 
     if _count(written) > MOST_CONDITIONS:
         raise WhereError(f"it may have {MOST_CONDITIONS:,} conditions at most; use IN in the place of many ORs")
     return written
+
+
+def possible_labels(where: Predicate | None, columns: Mapping[str, Kind], domain: Any) -> Any:  # noqa: ANN401
+    """Return the listed items that a row for which *where* is true can have; the others count 0 whatever the data is.
+
+    Conditions on one item column that are joined by AND decide, where the labels are of the type of that column.
+
+    Args:
+        where: in canonical form.
+        columns: of the table that it is bound to.
+        domain: the listed items, an Arrow table with the item columns.
+
+    Raises:
+        InputError: no item is left.
+    """
+    form = True if where is None else _reduce(where, columns, True)
+    parts = form.parts if isinstance(form, _Junction) and form.conjunction else (form,)
+    for part in parts:
+        if not isinstance(part, _Values) or part.column not in domain.column_names:
+            continue
+        labels = [_label(part.kind, label) for label in domain.column(part.column).to_pylist()]
+        domain = domain.filter([label is NotImplemented or part.holds(label) for label in labels])
+    if not len(domain):
+        raise InputError("the filter excludes all items that are listed, so that each count is 0; change the filter")
+    return domain
+
+
+def _label(kind: Kind, label: Any) -> Any:  # noqa: ANN401 - a label, and a value of a cut
+    """Return a label as a value of a cut; `NotImplemented` if it is not of *kind*, so that the engine converts it."""
+    match kind, label:
+        case _, None:
+            return None
+        case (Kind.TEXT, str()) | (Kind.BOOLEAN, bool()):
+            return label
+        case Kind.INTEGER, int() if not isinstance(label, bool):
+            return label
+        case Kind.DATE, _ if type(label).__name__ == "date":  # no clock's module is imported here
+            return label.isoformat()
+    return NotImplemented
 
 
 def _reduce(predicate: Predicate, columns: Mapping[str, Kind], wanted: bool) -> _Form:

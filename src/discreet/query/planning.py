@@ -25,7 +25,7 @@ from discreet.mechanisms import (
     choose,
     summing,
 )
-from discreet.query.canonical import canonical
+from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import priced
 from discreet.query.query import HEAD_LIMIT_MOST, Query, default_head_limit
@@ -67,8 +67,14 @@ def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
             raise InputError(f"column {column!r} has a type that cannot name a user or an item; cast it to text")
     _check_columns(user, items)
     where = None if query.where is None else canonical(bind_where(query.where, columns), columns)
-    domain = None if query.domain is None else query.domain.rename_columns(list(items))
-    return replace(query, user=user, items=items, where=where, domain=domain)
+    bound = replace(query, user=user, items=items, where=where)
+    if query.domain is None:
+        return bound
+    domain = query.domain.rename_columns(list(items))
+    if query.k is not None and query.k > len(domain):
+        raise InputError(f"k must be at most the size of the domain, {len(domain):,}, not {query.k:,}")
+    domain = possible_labels(where, columns, domain)
+    return replace(bound, domain=domain, k=_k(query.k, domain))
 
 
 def resolve(
@@ -107,7 +113,9 @@ def resolve(
     if not counts and select.measure.kind == "average":
         raise InputError("an average is a sum divided by a count, so it cannot be had without counts")
     _check_ceilings(select.k, head_limit, dataset)
-    where = _where(select.where, dataset)
+    where, kinds = _where(select.where, dataset)
+    if domain is not None:
+        domain = possible_labels(where, kinds, domain)
     used = {*items, *(() if where is None else columns_of(where))}
     return Query(
         dataset.user,
@@ -151,11 +159,10 @@ def _find(name: str, allowed: tuple[str, ...], role: str) -> str:
     return found
 
 
-def _where(where: Predicate | None, dataset: Dataset) -> Predicate | None:
-    if where is None:
-        return None
+def _where(where: Predicate | None, dataset: Dataset) -> tuple[Predicate | None, dict[str, Kind]]:
+    """Return the filter in canonical form, and the kinds of the columns that it may name."""
     kinds: dict[str, Kind] = {name: dataset.columns[name].kind for name in dataset.filterable}
-    return canonical(bind_where(where, kinds), kinds)
+    return None if where is None else canonical(bind_where(where, kinds), kinds), kinds
 
 
 def _sensitivity(measure: Measure, dataset: Dataset) -> Sensitivity:
@@ -305,7 +312,8 @@ def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...
         raise InputError(f"epsilon must be a number of at least {EPSILON_LEAST:g}, not {epsilon:g}")
     if epsilon > EPSILON_MOST and not force:
         raise InputError(
-            f"epsilon must be at most {EPSILON_MOST:g}: above that nothing is protected; force it if you must"
+            f"epsilon must be at most {EPSILON_MOST:g}: above that nothing is protected; allow it with --force, or "
+            "force=True"
         )
     if not DELTA_LEAST <= delta < 1:
         raise InputError(f"delta must be below 1 and at least 1e-20, not {_shown(delta)}")
