@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-engines check format bench accuracy papers parameters docs docs-serve lock clean
+.PHONY: help setup assets demo test test-engines test-page check format bench accuracy papers parameters docs docs-serve lock clean
 help:             ## list the recipes
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
-setup: $(READY)   ## make .venv from the lock file
+setup: $(READY)   ## make .venv from the lock file, and fetch what the web page takes from npm
+	@command -v npm >/dev/null && $(MAKE) --no-print-directory assets || echo "npm is missing or failed: the web page works, but does not price queries while they are typed"
 $(READY): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Discreet needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..." >&2; exit 2; }
@@ -17,6 +18,14 @@ $(READY): requirements-dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+ASSETS := src/discreet/service/pages/assets/vendor
+assets: $(ASSETS)/htmx.min.js  ## fetch what the web page takes from npm, as package-lock.json pins it
+$(ASSETS)/htmx.min.js: page/package-lock.json
+	@cd page && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --silent
+	@mkdir -p $(ASSETS)
+	@cp page/node_modules/htmx.org/LICENSE $(ASSETS)/htmx.LICENSE
+	@cp page/node_modules/htmx.org/dist/htmx.min.js $@
 
 demo: $(READY)    ## make a reading log of a million rows, release counts from it, draw them
 	@$(BIN)/python demo/demo.py
@@ -28,6 +37,13 @@ test-engines: $(VENV)/.servers  ## one suite over PostgreSQL, Spark, Trino and P
 	@$(BIN)/python -m pytest servers/tests
 $(VENV)/.servers: requirements-servers.lock $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-servers.lock
+	@touch $@
+
+test-page: $(VENV)/.page assets  ## both journeys through the web page, in Chromium; draws its pictures again
+	@$(BIN)/python -m pytest page/tests
+$(VENV)/.page: requirements-page.lock $(READY) page/package-lock.json
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-page.lock
+	@cd page && npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 check: $(READY)   ## format, lint, types, layers, docs
@@ -67,6 +83,9 @@ lock:             ## pin the newest versions the project allows (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --group servers --upgrade --quiet --constraints requirements-dev.lock \
 	  --custom-compile-command "make lock" -o requirements-servers.lock pyproject.toml
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --only-group page --upgrade --quiet --constraints requirements-dev.lock \
+	  --custom-compile-command "make lock" -o requirements-page.lock pyproject.toml
 
 clean:            ## remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

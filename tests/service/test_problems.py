@@ -116,7 +116,7 @@ def test_what_is_beyond_a_limit_is_out_of_range(service, question, options, said
     assert service.balance().spent == Cost()
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/nothing"), ("GET", "/"), ("POST", "/v1/datasets/x/y")])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/nothing"), ("GET", "/no"), ("POST", "/v1/datasets/x/y")])
 def test_what_is_not_there_is_not_found(service, method, path):
     """Unknown paths have the shape of all problems, and are told as no route."""
     refused(service.send(method, path), "not-found")

@@ -24,13 +24,14 @@ def require_service() -> None:
     """Raise `InputError` if a library of the service is missing."""
     try:
         import httpx
+        import jinja2
         import joserfc
         import prometheus_client
         import starlette
         import uvicorn
     except ImportError as error:
         raise InputError(f"the service needs {error.name}; install it with: pip install 'discreet[service]'") from None
-    del httpx, joserfc, prometheus_client, starlette, uvicorn
+    del httpx, jinja2, joserfc, prometheus_client, starlette, uvicorn
 
 
 @click.command()

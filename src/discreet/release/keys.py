@@ -107,13 +107,17 @@ class DerivedKeys:
 
     Args:
         secret: at least 32 random bytes. Whoever has it can remove the noise of all answers.
+
+    Attributes:
+        sessions: 32 bytes that encrypt the sessions of the web page.
     """
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < SECRET_BYTES_LEAST:
             raise InputError(f"the secret of a service has at least {SECRET_BYTES_LEAST} bytes")
-        self._names, self._noise, self._fingerprints = (
-            _derived(secret, ("discreet-key-1", purpose)) for purpose in ("release key", "noise", "fingerprint")
+        self._names, self._noise, self._fingerprints, self.sessions = (
+            _derived(secret, ("discreet-key-1", purpose))
+            for purpose in ("release key", "noise", "fingerprint", "sessions")
         )
 
     def __repr__(self) -> str:

@@ -35,6 +35,9 @@ from discreet.service.middleware import RequestMiddleware, problem_response
 from discreet.service.observability.logging import CombinedLog, StructuredLog
 from discreet.service.observability.metrics import Metrics
 from discreet.service.observability.traces import open_tracer
+from discreet.service.pages.analyst import AnalystPages
+from discreet.service.pages.sessions import Sessions
+from discreet.service.pages.site import Site
 from discreet.service.peers import open_peers, peer_routes
 from discreet.service.queries import Queries
 from discreet.service.replay_cache import ReplayCache
@@ -151,7 +154,13 @@ def open_service(
             HealthAPI(catalog, manager.store, maintenance, peers),
         )
         documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
-        routes = [*routes_of(gate, *apis, documented), *([] if peers is None else peer_routes(peers))]
+        site = Site(gate, Sessions(keys.sessions, clock, runtime.random), has_issuer=issuer is not None)
+        pages = (AnalystPages(site, query_api, settings, runtime),)
+        routes = [
+            *routes_of(gate, *apis, documented),
+            *site.routes(*pages),
+            *([] if peers is None else peer_routes(peers)),
+        ]
         if settings.service.metrics_port is None:
             routes.append(_metrics_route(metrics))
         app = create_app(routes, runtime, tracer, log, settings.service.release_grid_ms)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from discreet.service.observability.logging import Failed, Requested, on_grid
 from discreet.service.observability.traces import SpanAttributes
 from discreet.service.problems import problem_of
-from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
+from discreet.wire.problems import PROBLEM_TYPE, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from discreet.service.observability.logging import Log
     from discreet.service.observability.traces import Tracer
+    from discreet.wire.problems import Problem
 
 KEY = "discreet.context"
 """The name of the context in the scope of a request."""
@@ -40,6 +41,7 @@ class RequestContext:
         problem: the kind of problem that was answered.
         status: that was answered; 0 before.
         release: the id of an answer from the cache.
+        page: makes an HTML page of a problem, for requests of the web page.
     """
 
     request_id: str
@@ -51,6 +53,7 @@ class RequestContext:
     status: int = 0
     release: str | None = None
     mechanism: str | None = None
+    page: Callable[[Problem], Response] | None = None
 
 
 def context_of(scope: Scope) -> RequestContext:
@@ -92,7 +95,7 @@ class RequestMiddleware:
                 context.status = message["status"]
                 headers = MutableHeaders(raw=message["headers"])
                 headers["X-Request-Id"] = context.request_id
-                headers["Cache-Control"] = "no-store"
+                headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
         parent = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1") or None
@@ -126,10 +129,20 @@ class RequestMiddleware:
 
 def problem_response(scope: Scope, error: Exception) -> Response:
     """Return the response to a request that raised *error*."""
+    context, found = context_of(scope), problem_of_request(scope, error)
+    headers = problem_of(error).headers
+    if context.page is None:
+        return Response(found.to_bytes(), found.status, dict(headers), PROBLEM_TYPE)
+    response = context.page(found)
+    response.headers.update(headers)
+    return response
+
+
+def problem_of_request(scope: Scope, error: Exception) -> Problem:
+    """Return the problem of a request that raised *error*, and note its kind for the log."""
     context, answer = context_of(scope), problem_of(error)
     context.problem = answer.slug
-    body = problem(answer.slug, answer.detail, context.request_id, **answer.more).to_bytes()
-    return Response(body, KINDS[answer.slug].status, dict(answer.headers), PROBLEM_TYPE)
+    return problem(answer.slug, answer.detail, context.request_id, **answer.more)
 
 
 def _address(scope: Scope) -> str | None:

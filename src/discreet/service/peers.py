@@ -20,7 +20,7 @@ from discreet.budget.escrow import Ask, is_short
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import AdminAction
 from discreet.errors import DiscreetError, InputError
-from discreet.service.auth.gate import read_json, run_in_thread
+from discreet.service.auth.gate import read_bytes, run_in_thread
 from discreet.service.maintenance import repeating
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import Failed, ShareMoved
@@ -490,7 +490,7 @@ def peer_routes(peers: Peers) -> list[Route]:
             context_of(request.scope).actor = "peer"
             if request.scope["query_string"]:
                 raise InputError("there are no parameters here")
-            message = read_body(kind, await read_json(request, BODY_MOST_BYTES))
+            message = read_body(kind, await read_bytes(request, "application/json", BODY_MOST_BYTES))
             reply = await run_in_thread(handle, message)
             return Response(reply.model_dump_json(), media_type="application/json")
 

@@ -98,10 +98,14 @@ class TooLarge(DiscreetError):
 
 
 class UnsupportedMediaType(DiscreetError):
-    """The body of a request is not JSON."""
+    """The body of a request has another media type than the one that is read.
 
-    def __init__(self) -> None:
-        super().__init__("a request is JSON, with the header Content-Type: application/json and no Content-Encoding")
+    Args:
+        allowed: the media type.
+    """
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(f"a request has the header Content-Type: {allowed} and no Content-Encoding")
 
 
 class NotAcceptable(DiscreetError):

@@ -400,13 +400,14 @@ def _signed(quanta: int, digits: int) -> float:
     return float(quanta / 10**digits)
 
 
-Form: TypeAlias = Literal["json", "csv", "arrow"]
+Form: TypeAlias = Literal["json", "csv", "arrow", "parquet"]
 """A representation of a release."""
 
 MEDIA_TYPES: Mapping[Form, str] = {
     "json": "application/json",
     "csv": "text/csv",
     "arrow": "application/vnd.apache.arrow.stream",
+    "parquet": "application/vnd.apache.parquet",
 }
 """Of each form, preferred first."""
 
@@ -441,6 +442,8 @@ def represent(stored: bytes, form: Form) -> bytes:
             return document.to_csv(stored)
         case "arrow":
             return document.to_arrow(stored)
+        case "parquet":
+            return document.to_parquet(stored)
 
 
 def content_type(form: Form) -> str:

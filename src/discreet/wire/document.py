@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
@@ -119,6 +120,13 @@ def to_arrow(document: bytes) -> bytes:
     table, stream = decode(document).to_arrow(), io.BytesIO()
     with pa.ipc.new_stream(stream, table.schema) as writer:
         writer.write_table(table)
+    return stream.getvalue()
+
+
+def to_parquet(document: bytes) -> bytes:
+    """Return the items as a Parquet file of `Release.to_arrow`."""
+    stream = io.BytesIO()
+    pq.write_table(decode(document).to_arrow(), stream)
     return stream.getvalue()
 
 

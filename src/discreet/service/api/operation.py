@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from discreet.budget.model import AdminAction
 from discreet.errors import InputError, InvariantViolated
-from discreet.service.auth.gate import read_json, run_in_thread
+from discreet.service.auth.gate import read_bytes, run_in_thread
 from discreet.wire.problems import read_body
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def _endpoint(gate: Gate, declared: Operation, handler: Callable[..., Any]) -> A
             caller = await gate.authorize(request, declared.role)
             arguments.append(Call(request, caller, _parameters(request, declared.parameters)))
         if declared.body is not None:
-            content = await read_json(request, gate.body_most_bytes)
+            content = await read_bytes(request, "application/json", gate.body_most_bytes)
             arguments.append(content if declared.raw else read_body(declared.body, content))
         answer = await handler(*arguments) if in_loop else await run_in_thread(handler, *arguments)
         await _response(declared, answer)(scope, receive, send)

@@ -77,6 +77,7 @@ _RELEASE: Mapping[str, Any] = {
     MEDIA_TYPES["json"]: {"$ref": "#/components/schemas/Release"},
     MEDIA_TYPES["csv"]: {"type": "string"},
     MEDIA_TYPES["arrow"]: {"type": "string", "format": "binary"},
+    MEDIA_TYPES["parquet"]: {"type": "string", "format": "binary"},
 }
 
 

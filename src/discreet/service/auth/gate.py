@@ -170,7 +170,13 @@ class Gate:
             TooManyRequests: the caller sends requests too fast.
             StoreUnavailable: keys cannot be read.
         """
-        header, context = request.headers.get("authorization"), context_of(request.scope)
+        found = await self.identify(request, request.headers.get("authorization"))
+        found.require(role)
+        return found
+
+    async def identify(self, request: Request, header: str | None) -> Identity:
+        """Return who sent *request*, by the value of a header Authorization; raise as `authorize`."""
+        context = context_of(request.scope)
         try:
             found = self._authenticator.cached(header)
             if found is None:
@@ -180,7 +186,6 @@ class Gate:
             raise
         context.actor, context.account = found.actor, found.account
         self._rates.take(found.actor)
-        found.require(role)
         return found
 
 
@@ -220,8 +225,8 @@ async def run_while_connected(
     return found[0]
 
 
-async def read_json(request: Request, most: int) -> bytes:
-    """Return the body of a request whose content type is JSON.
+async def read_bytes(request: Request, media_type: str, most: int) -> bytes:
+    """Return the body of a request.
 
     Args:
         most: bytes; a longer body is refused before it is read to the end.
@@ -232,8 +237,8 @@ async def read_json(request: Request, most: int) -> bytes:
         ClientDisconnected: before the end of the body.
     """
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType
+    if media != media_type or request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType(media_type)
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > most:
         raise TooLarge(most)

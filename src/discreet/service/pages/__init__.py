@@ -1,0 +1,1 @@
+"""The web page of the service: HTML from the same handlers that answer the API."""

@@ -1,0 +1,234 @@
+"""Pages of analysts: ask, the answers, the budget."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
+
+from discreet.errors import DiscreetError, InputError
+from discreet.query.query_json import as_dict
+from discreet.query.sql import parse_select
+from discreet.service.auth.gate import run_in_thread
+from discreet.service.pages import charts, text
+from discreet.service.pages.site import HEADERS, Site, Visit, page
+from discreet.service.problems import NotFound
+from discreet.service.serializers import MEDIA_TYPES, content_type, represent
+from discreet.wire import document
+
+if TYPE_CHECKING:
+    from discreet.service.api.query import QueryAPI
+    from discreet.service.context import Runtime
+    from discreet.service.settings import Settings
+    from discreet.wire.questions import BudgetReport, DatasetDetail, Estimate
+
+_MEASURES = {"users": "users", "rows": "rows", "sum": "sum of", "average": "average of"}
+_SHOWN_MOST = 1_000
+"""Items that a page shows; files have all of them."""
+
+
+class AnalystPages:
+    """Pages of analysts.
+
+    Args:
+        site: the frame around all pages.
+        api: the handlers that answer.
+        settings: of the service: default prices.
+        runtime: makes idempotency keys.
+    """
+
+    def __init__(self, site: Site, api: QueryAPI, settings: Settings, runtime: Runtime) -> None:
+        self._site, self._api, self._settings, self._runtime = site, api, settings, runtime
+
+    # ---------------------------------------------------------------------------------------------- ask
+
+    @page("GET", "/ask", role="analyst")
+    async def show_form(self, visit: Visit) -> Response:
+        """Show a query with its price, before it is asked."""
+        return await self._form(visit)
+
+    @page("POST", "/ask", role="analyst")
+    async def ask(self, visit: Visit) -> Response:
+        """Ask the query, and show its answer."""
+        if visit.field("from"):  # without scripts, a button of the form writes the statement again
+            fields = {
+                name: visit.fields(name) for name in ("from", "dataset", "measure", "item", "where", "k", "epsilon")
+            }
+            return RedirectResponse(f"/ask?{urlencode(fields, doseq=True)}", 303)
+        try:
+            answer = await self._api.query(visit.call(), _body_of(visit))
+        except DiscreetError as error:
+            return await self._form(visit, error)
+        name = answer.headers["discreet-release"]
+        free = "?free=1" if answer.headers["discreet-replayed"] == "?1" else ""
+        return self._site.redirect(visit, f"/answers/{name}{free}")
+
+    async def _form(self, visit: Visit, error: Exception | None = None) -> Response:
+        """Return the form for a query.
+
+        Args:
+            visit: with the fields of the form: a statement, or the parts that it is built from.
+            error: why it was not answered.
+        """
+        datasets = (await run_in_thread(self._api.datasets, visit.call())).datasets
+        budget: BudgetReport = await run_in_thread(self._api.budget, visit.call())
+        if not datasets:
+            return self._site.render(visit, "no_datasets.html", budget=budget)
+        query = _query_of(visit, {each.name for each in datasets})
+        name = (query or {}).get("dataset") or visit.field("dataset") or datasets[0].name
+        if name not in {each.name for each in datasets}:
+            name, query = datasets[0].name, query or {}
+        detail: DatasetDetail = await run_in_thread(self._api.dataset, visit.call(name=name))
+        sql = "" if visit.field("from") else visit.field("sql")
+        if not sql:
+            query = _first_query(detail) if not visit.field("from") else query
+            sql = text.sql_of(query or _first_query(detail), detail.user)
+        estimate: Estimate | None = None
+        try:
+            estimate = await self._api.estimate(visit.call(), _body_of(visit, sql))
+        except DiscreetError as refused:
+            error = error or refused
+        problem = None if error is None else self._site.problem(visit, error)
+        cost = None if estimate is None or estimate.paid else estimate.worst_cost
+        return self._site.render(
+            visit,
+            "ask.html",
+            200 if problem is None or visit.request.method == "GET" else problem.status,
+            datasets=datasets,
+            dataset=detail,
+            query=query or {},
+            measures=_MEASURES,
+            where=_where_of(query),
+            sql=sql,
+            epsilon=visit.field("epsilon") or self._default_epsilon(),
+            estimate=estimate,
+            expected=[] if estimate is None else text.expected_error(estimate),
+            share=None if estimate is None else _share(estimate),
+            left=None if cost is None else text.questions_left(budget, cost),
+            budget=budget,
+            bar=text.budget_bar(budget, cost),
+            problem=problem,
+            place=None if problem is None else text.place_of(problem),
+            key=self._runtime.random(16).hex(),
+        )
+
+    def _default_epsilon(self) -> str:
+        epsilon = self._settings.defaults.epsilon
+        return "" if epsilon is None else f"{epsilon:g}"
+
+    # ---------------------------------------------------------------------------------------------- answers
+
+    @page("GET", "/answers", role="analyst")
+    def history(self, visit: Visit) -> Response:
+        """List the answers that the account has paid for."""
+        before = visit.field("before")
+        if before and not before.isdecimal():
+            raise NotFound
+        found = self._api.releases(visit.call(limit=20, before=int(before) if before else None))
+        return self._site.render(visit, "answers.html", history=found)
+
+    @page("GET", "/answers/{id}", role="analyst")
+    def answer(self, visit: Visit) -> Response:
+        """Show an answer, or return it as a file if the id ends in .csv, .parquet, .arrow or .json."""
+        name, _, form = visit.request.path_params["id"].partition(".")
+        content = bytes(self._api.release(visit.call(id=name)).body)
+        if form:
+            return _file(content, name, form)
+        release = document.read(content)
+        items, question = charts.items_of(release), release["question"]
+        sql, query = text.sql_of(question), release["query"]
+        url = str(visit.request.base_url).rstrip("/")
+        return self._site.render(
+            visit,
+            "answer.html",
+            release=release,
+            title=text.title_of(question),
+            condition=None if question["where"] is None else text.condition_of(question["where"]),
+            items=items[:_SHOWN_MOST],
+            left_out=len(items) - _SHOWN_MOST,
+            line=charts.line_of(items[:_SHOWN_MOST]) if charts.is_time_series(release) else None,
+            label=" · ".join(question["items"]) or "total",
+            measured=_MEASURES[question["measure"]["kind"]],
+            notes=[text.chosen_for_you(release), text.fewer_than_asked(release)],
+            free=visit.field("free") == "1",
+            guarantee=text.guarantee_in_words(release["privacy"]["epsilon"], release["privacy"]["delta"]),
+            sql=sql,
+            python=text.python_of(sql, query["epsilon"], query["delta"], url),
+            curl=text.curl_of(sql, query["epsilon"], query["delta"], url),
+            again=f"/ask?{urlencode({'sql': sql, 'epsilon': query['epsilon']})}",
+        )
+
+    # ---------------------------------------------------------------------------------------------- budget
+
+    @page("GET", "/budget", role="analyst")
+    def budget(self, visit: Visit) -> Response:
+        """Show what is used and left, and what is guaranteed."""
+        budget = self._api.budget(visit.call())
+        sure = budget.guarantee
+        words = None if sure is None else text.guarantee_in_words(sure.epsilon, sure.delta)
+        return self._site.render(visit, "budget.html", budget=budget, bar=text.budget_bar(budget), words=words)
+
+
+def _body_of(visit: Visit, sql: str | None = None) -> bytes:
+    """Return the request of the API for a form."""
+    body: dict[str, Any] = {"sql": visit.field("sql").replace("\r\n", "\n") if sql is None else sql}
+    epsilon = visit.field("epsilon")
+    if epsilon:
+        try:
+            body["epsilon"] = float(epsilon)
+        except ValueError:
+            raise InputError("epsilon must be a number, such as 0.5") from None
+    return json.dumps(body).encode()
+
+
+def _query_of(visit: Visit, datasets: set[str]) -> dict[str, Any] | None:
+    """Return the query of a form as parts; None if there is none, or its statement has other parts than a query."""
+    sql = visit.field("sql")
+    if sql and not visit.field("from"):
+        try:
+            return as_dict(parse_select(sql))
+        except InputError:
+            return None
+    if visit.field("dataset") not in datasets:
+        return None
+    kind, _, column = visit.field("measure", "users").partition(":")
+    k = visit.field("k")
+    return {
+        "dataset": visit.field("dataset"),
+        "items": visit.fields("item"),
+        "measure": {"kind": kind if kind in _MEASURES else "users", "column": column or None},
+        "where": visit.field("where") or None,
+        "k": int(k) if k.isdecimal() and visit.fields("item") else None,
+    }
+
+
+def _first_query(dataset: DatasetDetail) -> dict[str, Any]:
+    """Return a query to begin with: the ten items with the most users."""
+    items = sorted((column for column in dataset.columns if column.group), key=lambda column: column.known_domain)
+    return {
+        "dataset": dataset.name,
+        "items": [items[0].name] if items else [],
+        "measure": {"kind": "users", "column": dataset.user},
+        "where": None,
+        "k": min(10, dataset.k_most or 10) if items else None,
+    }
+
+
+def _where_of(query: dict[str, Any] | None) -> str:
+    where = (query or {}).get("where")
+    return where if isinstance(where, str) else text.condition_of(where) if where else ""
+
+
+def _share(estimate: Estimate) -> float:
+    """Return which part of what is left a query would take at most, of the account where that is most."""
+    return max(text.used_share(estimate.worst_cost, account.left) for account in estimate.accounts)
+
+
+def _file(content: bytes, name: str, form: str) -> Response:
+    for known in MEDIA_TYPES:
+        if form == known:
+            headers = dict(HEADERS) | {"Content-Disposition": f'attachment; filename="{name[:12]}.{form}"'}
+            return Response(represent(content, known), headers=headers, media_type=content_type(known))
+    raise NotFound

@@ -1,0 +1,118 @@
+"""Geometry of the charts: bars with intervals, and lines with bands, in percent of their area.
+
+Charts are SVG that the server writes: they need no script, no exception in the content security policy, and no network.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from discreet.service.pages.text import label, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TIMES = ("date", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A released item.
+
+    Args:
+        label: what it is.
+        value: its noisy value, or None if only labels were asked for.
+        low: of its 95 % interval.
+        high: likewise.
+        bar: where the bar begins and how wide it is; then where the interval begins and ends; in percent.
+    """
+
+    label: str
+    value: float | str | None = None
+    low: float | str | None = None
+    high: float | str | None = None
+    bar: tuple[float, float, float, float] | None = None
+
+    @property
+    def interval(self) -> str:
+        """Return the interval as text."""
+        return f"{number(self.low)} to {number(self.high)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line with a band, in an area of 100 by 100 that begins at the top left.
+
+    Args:
+        line: points as SVG writes them.
+        band: the polygon of the intervals.
+        across: ticks of the horizontal axis: where, and what is written there.
+        up: ticks of the vertical axis.
+    """
+
+    line: str
+    band: str
+    across: list[tuple[float, str]]
+    up: list[tuple[float, str]]
+
+
+def items_of(release: Mapping[str, Any]) -> list[Item]:
+    """Return the items of a release's document, with their bars."""
+    names = [column["name"] for column in release["columns"]]
+    begin = 1 if release["query"]["k"] is not None else 0
+    labels = names[begin : begin + max(len(release["question"]["items"]), 1)]
+    values = names[begin + len(labels) :]
+    if not values:
+        return [Item(label([item[name] for name in labels])) for item in release["items"]]
+    value, _, low, high = values[:4]
+    least = min([0.0, *(float(item[low]) for item in release["items"])])
+    most = max([least + 1e-9, *(float(item[high]) for item in release["items"])])
+
+    def place(x: float | str) -> float:
+        return round(100 * (min(max(float(x), least), most) - least) / (most - least), 2)
+
+    found = []
+    for item in release["items"]:
+        begin_at, end = sorted((place(0), place(item[value])))
+        bar = (begin_at, round(end - begin_at, 2), place(item[low]), place(item[high]))
+        found.append(Item(label([item[name] for name in labels]), item[value], item[low], item[high], bar))
+    return found
+
+
+def is_time_series(release: Mapping[str, Any]) -> bool:
+    """True if the only item column of a release is a date or a time, and it has values at several of them."""
+    begin = 1 if release["query"]["k"] is not None else 0
+    single = len(release["question"]["items"]) == 1 and len(release["columns"]) > begin + 1
+    return single and len(release["items"]) > 2 and release["columns"][begin]["type"].startswith(_TIMES)
+
+
+def line_of(items: Sequence[Item]) -> Line:
+    """Return the line of items with values, in the order of their labels."""
+    shown = sorted((item for item in items if item.label != "(missing)"), key=lambda item: item.label)
+    highs, lows = [float(item.high or 0) for item in shown], [float(item.low or 0) for item in shown]
+    ticks = nice_ticks(min(0.0, *lows), max(1.0, *highs))
+    least, most = ticks[0], ticks[-1]
+
+    def x(n: int) -> float:
+        return round(100 * n / max(len(shown) - 1, 1), 2)
+
+    def y(value: float | str | None) -> float:
+        return round(100 - 100 * (float(value or 0) - least) / (most - least), 2)
+
+    line = " ".join(f"{x(n)},{y(item.value)}" for n, item in enumerate(shown))
+    above = [f"{x(n)},{y(item.high)}" for n, item in enumerate(shown)]
+    below = [f"{x(n)},{y(item.low)}" for n, item in enumerate(shown)]
+    step = max(1, math.ceil(len(shown) / 5))
+    across = [(x(n), shown[n].label) for n in range(0, len(shown), step)]
+    return Line(line, " ".join([*above, *reversed(below)]), across, [(y(tick), number(tick)) for tick in ticks])
+
+
+def nice_ticks(least: float, most: float, wanted: int = 4) -> list[float]:
+    """Return round numbers from at or below *least* to at or above *most*, about *wanted* steps apart."""
+    raw = max(most - least, 1e-9) / wanted
+    power = 10 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
+    first, last = math.floor(least / step), math.ceil(most / step)
+    return [n * step for n in range(first, last + 1)]

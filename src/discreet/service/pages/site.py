@@ -1,0 +1,339 @@
+"""Routes, sessions, templates and security headers of the web page.
+
+A page is a method decorated with `page`. It calls the handler of the API for the same thing, so that no rule is written
+twice; problems are those of the API in HTML.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import hmac
+import inspect
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from discreet.errors import DiscreetError, InputError
+from discreet.service.api.operation import Call
+from discreet.service.auth.gate import Identity, read_bytes, run_in_thread
+from discreet.service.middleware import context_of, problem_of_request
+from discreet.service.pages import text
+from discreet.service.pages.sessions import COOKIE, Session, Sessions
+from discreet.service.problems import Unauthorized
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.requests import Request
+
+    from discreet.service.auth.gate import Gate, Role
+    from discreet.wire.problems import Problem
+
+_HERE = Path(__file__).parent
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_FORM = "application/x-www-form-urlencoded"
+_TOKEN_LONGEST = 2_800
+"""Characters of a token that still fit into a cookie once they are encrypted."""
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Vary": "Cookie",
+}
+"""Of every page."""
+
+Handler = TypeVar("Handler", bound="Callable[..., Any]")
+
+
+@dataclass(slots=True)
+class Visit:
+    """A request for a page.
+
+    Args:
+        request: as it came; its body has been read.
+        session: of the browser.
+        caller: who is logged in; None on pages without a login.
+        form: the fields of a form that was posted.
+    """
+
+    request: Request
+    session: Session
+    caller: Identity | None
+    form: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def call(self, **parameters: Any) -> Call:
+        """Return the call of an API handler with these parameters."""
+        if self.caller is None:
+            raise Unauthorized("missing")
+        return Call(self.request, self.caller, {"Idempotency-Key": self.field("key") or None, **parameters})
+
+    def field(self, name: str, default: str = "") -> str:
+        """Return a field of the form, or of the query string of a GET, without white space around it."""
+        if self.request.method == "POST":
+            return self.form.get(name, [default])[-1].strip()
+        return self.request.query_params.get(name, default).strip()
+
+    def fields(self, name: str) -> list[str]:
+        """Return all values of a field."""
+        found = self.form.get(name, []) if self.request.method == "POST" else self.request.query_params.getlist(name)
+        return [value for value in found if value]
+
+
+def page(method: str, path: str, *, role: Role | None = None, login: bool = True) -> Callable[[Handler], Handler]:
+    """Declare that the decorated method answers a page; a plain function runs in a thread.
+
+    Args:
+        method: of HTTP.
+        path: of the page.
+        role: that the caller needs, or None if any role will do.
+        login: False for a page that needs no login.
+    """
+
+    def declare(handler: Handler) -> Handler:
+        handler.page = method, path, role, login  # type: ignore[attr-defined]
+        return handler
+
+    return declare
+
+
+class Site:
+    """The frame around all pages.
+
+    Args:
+        gate: authenticates callers and limits requests.
+        sessions: of browsers.
+        has_issuer: True if tokens of an OpenID issuer are accepted beside API keys.
+    """
+
+    def __init__(self, gate: Gate, sessions: Sessions, *, has_issuer: bool) -> None:
+        self._gate, self._sessions, self._has_issuer = gate, sessions, has_issuer
+        self._assets = _read_assets()
+        self._templates = Environment(
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(text.FILTERS)
+        self._templates.globals["asset"] = self._asset_url
+
+    def routes(self, *pages: object) -> list[Route]:
+        """Return the routes of all methods of *pages* and of the site itself."""
+        found = [Route("/assets/{name}", self._asset)]
+        for each in (self, *pages):
+            for name in vars(type(each)):
+                handler = getattr(each, name)
+                if hasattr(handler, "page"):
+                    method, path, role, login = handler.page
+                    found.append(Route(path, self._endpoint(handler, role, login=login), methods=[method]))
+        return found
+
+    def render(self, visit: Visit, template: str, status: int = 200, **values: Any) -> Response:
+        """Return a page.
+
+        Args:
+            visit: that it answers.
+            template: its file.
+            status: of HTTP.
+            **values: for the template.
+        """
+        html = self._templates.get_template(template).render(
+            caller=visit.caller, csrf=visit.session.csrf, path=visit.request.url.path, **values
+        )
+        return HTMLResponse(html, status, dict(HEADERS))
+
+    def redirect(self, visit: Visit, path: str) -> Response:
+        """Return the redirection to a page of ours after a form was posted."""
+        if visit.request.headers.get("HX-Request"):
+            return Response(status_code=204, headers={"HX-Redirect": path})
+        return RedirectResponse(path, 303)
+
+    def problem(self, visit: Visit, error: Exception) -> Problem:
+        """Return the problem of *error*, to be shown beside what caused it.
+
+        Raises:
+            Exception: *error* itself, if it is a mistake of ours or ends the session.
+        """
+        if not isinstance(error, DiscreetError) or isinstance(error, Unauthorized):
+            raise error
+        found = problem_of_request(visit.request.scope, error)
+        if found.status >= 500 and found.slug == "internal":
+            raise error
+        return found
+
+    # ---------------------------------------------------------------------------------------------- login
+
+    @page("GET", "/login", login=False)
+    async def show_login(self, visit: Visit) -> Response:
+        """Show the form for an API key."""
+        return self._login_form(visit)
+
+    @page("POST", "/login", login=False)
+    async def log_in(self, visit: Visit) -> Response:
+        """Start a session with an API key, or a token of the issuer."""
+        token = visit.field("token")
+        if not _is_private(visit.request):
+            return self._login_form(visit, "keys are only accepted over HTTPS, or on this machine itself")
+        if len(token) > _TOKEN_LONGEST:
+            return self._login_form(visit, "this token is too long for a cookie; use an API key")
+        try:
+            await self._gate.identify(visit.request, f"Bearer {token}")
+        except Unauthorized:
+            return self._login_form(visit, "this is no valid key: it may be mistyped, expired or revoked")
+        visit.session = self._sessions.start(token)
+        return RedirectResponse(_local_path(visit.field("next")), 303)
+
+    @page("POST", "/logout", login=False)
+    async def log_out(self, visit: Visit) -> Response:
+        """End the session."""
+        visit.session = self._sessions.start()
+        return RedirectResponse("/login", 303)
+
+    @page("GET", "/")
+    async def home(self, visit: Visit) -> Response:
+        """Redirect to the first page of the caller's role."""
+        roles = visit.call().caller.roles
+        first = "/ask" if "analyst" in roles else "/officer" if "officer" in roles else "/officer/keys"
+        return RedirectResponse(first, 303)
+
+    def _login_form(self, visit: Visit, wrong: str | None = None) -> Response:
+        return self.render(
+            visit,
+            "login.html",
+            200 if wrong is None else 401,
+            next=_local_path(visit.field("next")),
+            wrong=wrong,
+            has_issuer=self._has_issuer,
+            private=_is_private(visit.request),
+        )
+
+    # ---------------------------------------------------------------------------------------------- requests
+
+    def _endpoint(self, handler: Callable[[Visit], Any], role: Role | None, *, login: bool) -> Callable[[Request], Any]:
+        in_loop = inspect.iscoroutinefunction(handler)
+
+        async def endpoint(request: Request) -> Response:
+            session = self._sessions.read(request.cookies.get(COOKIE))
+            visit = Visit(request, session or self._sessions.start(), None)
+            context_of(request.scope).page = lambda problem: self.render(
+                visit, "problem.html", problem.status, problem=problem
+            )
+            if request.method == "POST":
+                body = await read_bytes(request, _FORM, self._gate.body_most_bytes)
+                visit.form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+            if login:
+                if _came_from_elsewhere(request, session):
+                    return self.render(visit, "again.html", url=_path_of(request))
+                try:
+                    visit.caller = await self._gate.identify(request, f"Bearer {visit.session.token}")
+                except Unauthorized:
+                    return self._finish(
+                        visit, self.redirect(visit, f"/login?{urlencode({'next': _return_to(request)})}")
+                    )
+                if role is not None:
+                    visit.caller.require(role)
+            if request.method == "POST" and not hmac.compare_digest(
+                visit.session.csrf.encode(), visit.field("csrf").encode()
+            ):
+                raise Forged
+            answer = await handler(visit) if in_loop else await run_in_thread(handler, visit)
+            return self._finish(visit, answer)
+
+        return endpoint
+
+    def _finish(self, visit: Visit, response: Response) -> Response:
+        """Write the session's cookie, so that it ends some time after the last page."""
+        secure = visit.request.url.scheme == "https"
+        response.set_cookie(
+            COOKIE, self._sessions.write(visit.session), httponly=True, samesite="strict", secure=secure
+        )
+        return response
+
+    # ---------------------------------------------------------------------------------------------- assets
+
+    def _asset_url(self, name: str) -> str | None:
+        """Return the URL of an asset, which changes with its content; None if it was not built."""
+        found = self._assets.get(name)
+        return None if found is None else f"/assets/{name}?v={found.version}"
+
+    async def _asset(self, request: Request) -> Response:
+        found = self._assets.get(request.path_params["name"])
+        if found is None:
+            return Response(status_code=404)
+        headers = {
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "Vary": "Accept-Encoding",
+            "X-Content-Type-Options": "nosniff",
+        }
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(found.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=found.type)
+        return Response(found.content, headers=headers, media_type=found.type)
+
+
+class Forged(InputError):
+    """A form was posted by another page than ours, or by one that is older than the session."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the form is older than your session; nothing was done: go back, reload the page and try again"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asset:
+    content: bytes
+    compressed: bytes
+    type: str
+    version: str
+
+
+def _read_assets() -> dict[str, _Asset]:
+    """Return all assets: our own, and those of others that `make assets` put beside them."""
+    types = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+    found = {}
+    for path in sorted((_HERE / "assets").rglob("*")):
+        if path.suffix in types:
+            content = path.read_bytes()
+            version = hashlib.sha256(content).hexdigest()[:12]
+            found[path.name] = _Asset(content, gzip.compress(content, mtime=0), types[path.suffix], version)
+    return found
+
+
+def _is_private(request: Request) -> bool:
+    """True if nobody on the way can read the request."""
+    return request.url.scheme == "https" or request.url.hostname in _LOOPBACK
+
+
+def _came_from_elsewhere(request: Request, session: Session | None) -> bool:
+    """True if a link on another site led here: the browser keeps the cookie back until the page is loaded again."""
+    return session is None and request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site"
+
+
+def _path_of(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+def _return_to(request: Request) -> str:
+    """Return the page to show after a login: this one, or the one whose form was posted."""
+    if request.method == "GET" and not request.headers.get("HX-Request"):
+        return _path_of(request)
+    shown = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("referer", ""))
+    return _local_path(shown.path + (f"?{shown.query}" if shown.query else ""))
+
+
+def _local_path(path: str) -> str:
+    """Return *path* if it is one of ours, otherwise the first page."""
+    local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if local else "/"

@@ -1,0 +1,273 @@
+"""Numbers, statements and sentences of the web page."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from discreet.errors import InputError
+from discreet.query.sql import parse_where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from discreet.wire.problems import Problem, Spend
+    from discreet.wire.questions import BudgetReport, Estimate, Period
+
+_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_AGGREGATES = {"users": "COUNT(DISTINCT {})", "rows": "COUNT(*)", "sum": "SUM({})", "average": "AVG({})"}
+
+
+# ---------------------------------------------------------------------------------------------------- statements
+
+
+def sql_of(question: Mapping[str, Any], user: str = "") -> str:
+    """Return the SELECT of a query, with a clause on each line.
+
+    Args:
+        question: as `discreet.query.query_json.from_dict` reads it.
+        user: the column of users, where the measure does not name it.
+    """
+    measure, items = question["measure"], [_name(item) for item in question["items"]]
+    aggregate = _AGGREGATES[measure["kind"]].format(_name(measure.get("column") or user))
+    lines = [f"SELECT {', '.join([*items, aggregate])}", f"FROM {_name(question['dataset'])}"]
+    where = question.get("where")
+    if where:
+        lines.append(f"WHERE {where if isinstance(where, str) else condition_of(where)}")
+    if items:
+        lines.append(f"GROUP BY {', '.join(items)}")
+    if question.get("k"):
+        lines += [f"ORDER BY {aggregate} DESC"] if measure["kind"] in {"users", "rows"} else []
+        lines.append(f"LIMIT {question['k']}")
+    return "\n".join(lines)
+
+
+def condition_of(where: Mapping[str, Any], *, nested: bool = False) -> str:
+    """Return a nested filter as the text of a WHERE.
+
+    Args:
+        where: the filter.
+        nested: True to put AND, OR and NOT in parentheses.
+    """
+    match where:
+        case {"column": column, "operator": operator, "constant": constant}:
+            return f"{_name(column)} {operator} {_constant(constant)}"
+        case {"column": column, "in": constants}:
+            return f"{_name(column)} IN ({', '.join(map(_constant, constants))})"
+        case {"not": {"column": column, "missing": True}}:
+            return f"{_name(column)} IS NOT NULL"
+        case {"column": column}:
+            return f"{_name(column)} IS NULL"
+        case {"not": inner}:
+            joined = f"NOT {condition_of(inner, nested=True)}"
+        case {"and": parts}:
+            joined = " AND ".join(condition_of(part, nested=True) for part in parts)
+        case {"or": parts}:
+            joined = " OR ".join(condition_of(part, nested=True) for part in parts) or "FALSE"
+    return f"({joined})" if nested else joined
+
+
+@functools.lru_cache(1_000)
+def _name(name: str) -> str:
+    """Return a name as statements have it: in quotes unless the parser takes it without."""
+    if _SIMPLE.fullmatch(name):
+        with contextlib.suppress(InputError):
+            parse_where(f"{name} = 1")
+            return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _constant(constant: Mapping[str, str]) -> str:
+    ((kind, value),) = constant.items()
+    if kind in {"integer", "decimal"}:
+        return value
+    return value.upper() if kind == "boolean" else "'" + value.replace("'", "''") + "'"
+
+
+def python_of(sql: str, epsilon: float, delta: float, url: str) -> str:
+    """Return the same query for the Python client."""
+    statement = json.dumps(" ".join(sql.split("\n")))
+    return (
+        "import discreet\n\n"
+        f'with discreet.Client("{url}") as client:  # the key is in DISCREET_KEY\n'
+        f"    release = client.query({statement}, epsilon={epsilon!r}, delta={delta!r})\n"
+        "    print(release)"
+    )
+
+
+def curl_of(sql: str, epsilon: float, delta: float, url: str) -> str:
+    """Return the same query for a shell."""
+    body = json.dumps({"sql": " ".join(sql.split("\n")), "epsilon": epsilon, "delta": delta}).replace("'", "'\\''")
+    return (
+        f'curl -s {url}/v1/query -H "Authorization: Bearer $DISCREET_KEY" \\\n'
+        f"  -H 'Content-Type: application/json' -d '{body}'"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- sentences
+
+
+def title_of(question: Mapping[str, Any]) -> str:
+    """Return a query as a title."""
+    measure, items, k = question["measure"], question["items"], question.get("k")
+    column = measure.get("column")
+    counted = {"users": "Users", "rows": "Rows", "sum": f"Sum of {column}", "average": f"Average of {column}"}
+    title = counted[measure["kind"]] + (f" by {' and '.join(items)}" if items else " in all")
+    return f"{title}, top {k:,}" if k else title
+
+
+def fewer_than_asked(release: Mapping[str, Any]) -> str | None:
+    """Return why a release has fewer items than its query asked for, or None if it has all of them."""
+    k, shown = release["question"].get("k"), len(release["items"])
+    if k is None or shown >= k:
+        return None
+    came = {0: "Nothing", 1: "Only one item"}.get(shown, f"Only {shown:,} items")
+    return (
+        f"{came} of the {k:,} that you asked for came back: further items have too few users to be named without "
+        "revealing whether one person is among them. Ask for a larger group, or spend more epsilon."
+    )
+
+
+def chosen_for_you(release: Mapping[str, Any]) -> str:
+    """Return in one line what was chosen for a query that left it open."""
+    how = f"Answered by {release['mechanism']}"
+    if release["chosen"]:
+        how += f", which chose {release['chosen']}: {release['why']}"
+    return f"{how}."
+
+
+def expected_error(estimate: Estimate) -> list[str]:
+    """Return what error to expect before any data is read, in sentences."""
+    expected, found = estimate.expected, []
+    kind = estimate.question["measure"]["kind"]
+    of = "rows" if kind == "rows" else "users"
+    if expected.std_error_least is not None:
+        near = number(1.96 * expected.std_error_least)
+        most = expected.std_error_most
+        if most is not None and most > 1.01 * expected.std_error_least:
+            found.append(f"95 % of the counts are within ± {near} to ± {number(1.96 * most)} {of} of the truth.")
+        else:
+            at_least = "" if most is not None else "at best "
+            found.append(f"95 % of the counts are {at_least}within ± {near} {of} of the truth.")
+    if expected.sum_std_error is not None:
+        found.append(f"95 % of the sums are within ± {number(1.96 * expected.sum_std_error)} of the clipped truth.")
+    if expected.smallest_count is not None:
+        found.append(f"Items with more than about {expected.smallest_count:,} {of} will probably be shown.")
+    return found
+
+
+def period_in_words(period: Period) -> str:
+    """Return when charges stop counting."""
+    if period.kind == "sliding":
+        return f"in any {period.days} days"
+    return "for ever" if period.kind == "forever" else f"in each {period.unit} ({period.zone})"
+
+
+def guarantee_in_words(epsilon: float, delta: float) -> str:
+    """Return what (epsilon, delta) means for one person."""
+    sure = 1 / (1 + math.exp(-min(epsilon, 700.0)))
+    return (
+        f"Somebody who does not know whether a person is in the data, and sees every answer, can become at most "
+        f"{percent(sure)} sure of it (from 50 %), but for a chance of {number(delta)}."
+    )
+
+
+def place_of(problem: Problem) -> str:
+    """Return the part of the form for a query that a problem is about: "sql", "privacy" or "cost"."""
+    if problem.slug in {"malformed", "not-found"}:
+        return "sql"
+    if problem.slug == "out-of-range":
+        return "privacy" if re.search(r"\b(epsilon|delta)\b", problem.detail) else "sql"
+    return "cost"
+
+
+# ---------------------------------------------------------------------------------------------------- budgets
+
+
+def used_share(cost: Spend, of: Spend) -> float:
+    """Return which part of *of* a cost takes, by whichever of rho and delta it takes more of; 1 if there is none."""
+    return max(_part(cost.rho, of.rho), _part(cost.delta, of.delta))
+
+
+def budget_bar(budget: BudgetReport, cost: Spend | None = None) -> list[tuple[str, float, float]]:
+    """Return the parts of a bar: a name, where it begins and how wide it is, in percent of the limit.
+
+    The bar is of rho or delta, whichever runs out first.
+
+    Args:
+        budget: of the account.
+        cost: the worst case of a query, shown as a part of what is left.
+    """
+    shares = {part: _part(getattr(budget.left, part), getattr(budget.limit, part)) for part in ("rho", "delta")}
+    if cost is not None:
+        shares = {part: -_part(getattr(cost, part), getattr(budget.left, part)) for part in shares}
+    part = min(shares, key=lambda name: shares[name])
+    limit = getattr(budget.limit, part)
+    parts, begin = [], 0.0
+    for name, spend in (("used", budget.used), ("failed", budget.forfeited), ("held", budget.held), ("cost", cost)):
+        width = 0.0 if spend is None else min(100 * _part(getattr(spend, part), limit), 100 - begin)
+        if width:
+            parts.append((name, round(begin, 2), round(max(width, 0.4), 2)))
+        begin += width
+    return parts
+
+
+def questions_left(budget: BudgetReport, cost: Spend) -> int | None:
+    """Return how many queries of that worst case fit into the budget and those above it; None if nothing is refused."""
+    rooms = [budget.left] if budget.mode == "enforce" else []
+    rooms += [parent.left for parent in budget.parents if parent.mode == "enforce"]
+    pairs = [(getattr(room, part), getattr(cost, part)) for room in rooms for part in ("rho", "delta")]
+    fits = [math.floor(room / price) for room, price in pairs if price]
+    return min(fits, default=None)
+
+
+def _part(cost: float, of: float) -> float:
+    return 0.0 if not cost and of else min(cost / of, 1.0) if of else 1.0
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+
+def number(value: float | str | None) -> str:
+    """Return a number for people, to four digits if it is not whole."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) or (abs(value) < 1e15 and value == int(value)):
+        return f"{int(value):,}"
+    if abs(value) >= 1_000:
+        return f"{value:,.0f}"
+    return f"{value:.1e}" if abs(value) < 1e-4 else f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """Return a part of one in percent."""
+    shown = 100 * share
+    return f"{shown:.0f} %" if shown >= 10 else f"{shown:.1f} %" if shown >= 0.1 or not shown else "< 0.1 %"
+
+
+def when(text: str | None) -> str:
+    """Return an ISO time for people, to the minute in UTC."""
+    return "never" if text is None else f"{datetime.fromisoformat(text):%-d %b %Y, %H:%M} UTC"
+
+
+def label(values: Sequence[Any]) -> str:
+    """Return the label of an item."""
+    return " · ".join("(missing)" if value is None else str(value) for value in values)
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "number": number,
+    "percent": percent,
+    "when": when,
+    "period": period_in_words,
+    "title_of": title_of,
+    "condition_of": condition_of,
+}
+"""Filters of the templates."""

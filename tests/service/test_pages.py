@@ -1,0 +1,259 @@
+"""The web page over plain HTTP: sessions, forms, headers, escapes. `page/tests` drives it in a browser."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import httpx
+import pytest
+
+from discreet.query.query_json import as_dict, from_dict
+from discreet.query.sql import parse_select
+from discreet.service.pages import text
+from discreet.service.pages.sessions import IDLE_SECONDS, LIFETIME_SECONDS
+
+from .deployment import ACT
+
+TOP = "SELECT article, COUNT(DISTINCT reader)\nFROM reads\nGROUP BY article\nLIMIT 5"
+
+
+class Browser:
+    """Keeps cookies and the fields of the last form, as a browser does."""
+
+    def __init__(self, service, url="https://discreet.example"):
+        self._service, self._url, self.cookies, self.hidden = service, url, httpx.Cookies(), {}
+
+    def request(self, method, path, **parts):
+        """Send a request, and keep what forms need."""
+
+        async def sending():
+            transport = httpx.ASGITransport(self._service.app)
+            async with httpx.AsyncClient(transport=transport, base_url=self._url, cookies=self.cookies) as client:
+                answer = await client.request(method, path, **parts)
+                self.cookies = client.cookies
+                return answer
+
+        answer = self._service.portal.call(sending)
+        found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', answer.text)
+        self.hidden = {name: html.unescape(value) for name, value in found} or self.hidden
+        return answer
+
+    def get(self, path, **parts):
+        """Open a page."""
+        return self.request("GET", path, **parts)
+
+    def post(self, path, headers=None, **fields):
+        """Send the form of the last page."""
+        return self.request("POST", path, data={**self.hidden, **fields}, headers=headers)
+
+    def log_in(self, key, to="/"):
+        """Log in."""
+        self.get(f"/login?next={to}")
+        return self.post("/login", token=key)
+
+
+@pytest.fixture
+def ann(service):
+    """The browser of an analyst."""
+    browser = Browser(service)
+    assert browser.log_in(service.keys["ann"]).status_code == 303
+    return browser
+
+
+def test_a_login_leads_back_and_its_cookie_is_kept_from_scripts_and_other_sites(service):
+    """The key is in no page and no URL, and the cookie tells nothing."""
+    browser = Browser(service)
+    assert browser.get("/ask?sql=SELECT+1").headers["location"] == "/login?next=%2Fask%3Fsql%3DSELECT%2B1"
+    answer = browser.log_in(service.keys["ann"], "/ask?sql=SELECT%2B1")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ask?sql=SELECT+1")
+    cookie = answer.headers["set-cookie"]
+    assert all(part in cookie for part in ("HttpOnly", "Secure", "SameSite=strict", "Path=/"))
+    assert service.keys["ann"] not in cookie
+
+
+@pytest.mark.parametrize("path", ["//elsewhere.example", "https://elsewhere.example", "/\\elsewhere.example", "x"])
+def test_a_login_leads_to_no_other_site(service, path):
+    """The address to return to is part of a link that anybody can write."""
+    assert Browser(service).log_in(service.keys["ann"], path).headers["location"] == "/"
+
+
+def test_a_wrong_key_is_refused_beside_its_field(service):
+    """Every problem is shown beside what caused it."""
+    answer = Browser(service).log_in("dsc_0000000000000000_" + "0" * 64)
+    assert answer.status_code == 401
+    assert "no valid key" in answer.text
+
+
+def test_keys_are_not_accepted_over_plain_http(service):
+    """A key that crossed a network in the clear is no secret any more; the machine itself is no network."""
+    assert Browser(service, "http://discreet.example").log_in(service.keys["ann"]).status_code == 401
+    assert Browser(service, "http://127.0.0.1:8080").log_in(service.keys["ann"]).status_code == 303
+
+
+def test_a_form_of_another_site_does_nothing(service, ann):
+    """Without the text that the page holds, no form is carried out (CSRF)."""
+    ann.get("/ask")
+    for csrf in ("", "0" * 32):
+        assert ann.post("/ask", sql=TOP, epsilon="1", csrf=csrf).status_code == 422
+    assert service.balance().used.rho == 0
+    ann.post("/logout", csrf="0" * 32)
+    assert ann.get("/ask").status_code == 200
+
+
+def test_a_session_ends_with_its_logout_its_idle_time_its_lifetime_and_its_key(service, ann):
+    """Whatever ends a session, the next page is the login."""
+    ann.get("/ask")
+    for _ in range(LIFETIME_SECONDS // (IDLE_SECONDS - 10)):
+        service.clock.pass_(seconds=IDLE_SECONDS - 10)
+        assert ann.get("/ask").status_code == 200
+    service.clock.pass_(seconds=IDLE_SECONDS - 10)
+    assert ann.get("/ask").status_code == 303
+    ann.log_in(service.keys["ann"])
+    service.clock.pass_(seconds=IDLE_SECONDS + 1)
+    assert ann.get("/ask").status_code == 303
+    ann.log_in(service.keys["ann"])
+    ann.get("/ask")
+    ann.post("/logout")
+    assert ann.get("/ask").status_code == 303
+    ann.log_in(service.keys["ann"])
+    service.store.put_record("key", service.keys["ann"][4:20], None, ACT)
+    service.clock.pass_(seconds=2)
+    assert ann.get("/ask").status_code == 303
+
+
+def test_a_form_whose_session_is_over_returns_to_its_page(service, ann):
+    """Nothing that was typed is lost: the page of the form has it in its URL."""
+    ann.get("/ask")
+    service.clock.pass_(seconds=IDLE_SECONDS + 1)
+    shown = {"HX-Request": "true", "HX-Current-URL": f"https://discreet.example/ask?sql={'SELECT'}"}
+    answer = ann.post("/ask", sql=TOP, headers=shown)
+    assert (answer.status_code, answer.headers["hx-redirect"]) == (204, "/login?next=%2Fask%3Fsql%3DSELECT")
+
+
+def test_a_form_sent_twice_is_charged_once(service, ann):
+    """Two clicks, two tabs: one charge, one answer (I5), also for data without a version."""
+    for dataset in ("reads", "loose"):
+        ann.get("/ask")
+        sql = TOP.replace("reads", dataset)
+        first = ann.post("/ask", sql=sql, epsilon="0.5")
+        used = service.balance().used.rho
+        assert first.status_code == 303
+        assert ann.post("/ask", sql=sql, epsilon="0.5").headers["location"].startswith(first.headers["location"])
+        assert service.balance().used.rho == used
+
+
+def test_an_answer_is_shown_with_its_price_and_its_files(ann):
+    """The page shows what the API releases, and nothing else."""
+    ann.get("/ask")
+    path = ann.post("/ask", sql=TOP, epsilon="0.5").headers["location"]
+    shown = ann.get(path).text
+    assert "article 3" in shown
+    for form in ("csv", "parquet", "arrow", "json"):
+        assert ann.get(f"{path}.{form}").status_code == 200
+    assert ann.get(f"{path}.exe").status_code == 404
+    assert "article 3" in ann.get(f"{path}.csv").text
+    assert "Users by article, top 5" in ann.get("/answers").text
+    again = ann.get("/ask", params={"sql": TOP, "epsilon": "0.5"}).text
+    assert "Free" in again
+
+
+def test_answers_of_others_do_not_exist(service, ann):
+    """A link to an answer is no permission."""
+    ann.get("/ask")
+    path = ann.post("/ask", sql=TOP, epsilon="0.5").headers["location"]
+    bob = Browser(service)
+    bob.log_in(service.keys["bob"])
+    assert bob.get(path).status_code == 404
+
+
+def test_a_price_is_shown_before_the_query_is_asked(service, ann):
+    """The first page has a whole query, its cost as a part of the budget and its expected error; nothing is charged."""
+    shown = ann.get("/ask?dataset=reads").text
+    assert "of what is left, at most" in shown
+    assert "such queries" in shown
+    assert "95 % of the counts" in shown
+    assert service.balance().used.rho == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"sql": "SELECT hidden FROM reads"}, "problem"),
+        ({"sql": TOP, "epsilon": "many"}, "Epsilon must be a number"),
+        ({"sql": TOP, "epsilon": "99"}, "Epsilon must be at most"),
+        ({"sql": TOP.replace("reads", "secret")}, "secret"),
+    ],
+)
+def test_a_refused_query_says_why_and_is_kept(service, ann, fields, words):
+    """Problems of the API appear in the form, which keeps what was typed."""
+    ann.get("/ask")
+    answer = ann.post("/ask", **fields)
+    assert answer.status_code in {400, 404, 422}
+    assert words in answer.text
+    assert html.escape(fields["sql"].split("\n")[0]) in answer.text
+    assert service.balance().used.rho == 0
+
+
+def test_a_query_that_does_not_fit_says_what_would(ann):
+    """After a refusal the page offers the largest epsilon that fits."""
+    spent = 0
+    ann.get("/ask")
+    while ann.post("/ask", sql=TOP.replace("5", str(5 + spent)), epsilon="4").status_code == 303:
+        spent += 1
+        ann.get("/ask")
+    answer = ann.post("/ask", sql=TOP.replace("5", "40"), epsilon="4")
+    assert answer.status_code == 403
+    assert "which still fits" in answer.text
+
+
+def test_what_people_typed_is_never_markup(ann):
+    """Labels, statements and filters are escaped wherever they are shown."""
+    evil = "<script>alert(1)</script>"
+    shown = ann.get("/ask", params={"sql": f"SELECT '{evil}'", "epsilon": evil}).text
+    built = ann.get("/ask", params={"from": "builder", "dataset": "reads", "item": evil, "where": evil}).text
+    sql = f"SELECT article, COUNT(DISTINCT reader) FROM reads WHERE article <> '{evil}' GROUP BY article"
+    ann.get("/ask")
+    path = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]
+    for text_ in (shown, built, ann.get(path).text, ann.get("/answers").text):
+        assert evil not in text_
+        assert html.escape(evil) in text_
+
+
+def test_every_page_forbids_scripts_frames_and_caches(ann):
+    """The content security policy allows our own files and nothing inline."""
+    for path in ("/login", "/ask", "/answers", "/budget", "/answers/0"):
+        headers = ann.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_link_on_another_site_opens_the_page(service):
+    """A strict cookie is not sent after a click elsewhere; the page then loads itself once more, as its own link."""
+    stranger = Browser(service)
+    answer = stranger.get("/answers", headers={"Sec-Fetch-Site": "cross-site"})
+    assert 'http-equiv="refresh"' in answer.text
+    assert stranger.get("/answers", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 303
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        TOP,
+        "SELECT COUNT(*) FROM reads",
+        "SELECT article, country, AVG(minutes) FROM reads GROUP BY article, country LIMIT 7",
+        "SELECT COUNT(*) FROM t WHERE (a = 'it''s' OR b IS NULL) AND NOT (c IN (1, 2.5) AND d IS NOT NULL)",
+        'SELECT "order", COUNT(DISTINCT "the user") FROM "my data" WHERE "a ""b" >= \'2026-01-01\' GROUP BY "order"',
+        'SELECT "left", COUNT(DISTINCT "current_date") FROM "from" GROUP BY "left"',
+        "SELECT SUM(minutes) FROM reads WHERE day < '2026-01-02' AND moment > '2026-01-02 03:04:05' AND ok = TRUE",
+    ],
+)
+def test_a_query_written_as_sql_is_read_as_the_same_query(sql):
+    """What the page offers to copy asks what was answered."""
+    query = as_dict(parse_select(sql))
+    assert as_dict(parse_select(text.sql_of(query))) == query
+    assert as_dict(from_dict(query)) == query
