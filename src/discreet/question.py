@@ -121,8 +121,6 @@ class Derived:
     Weeks begin on Monday. Bins begin at the multiples of their width.
 
     Args:
-        name: of the new column.
-        column: of the table.
         each: a period, or the width of bins, from 1 to `LARGEST_BINNED`.
     """
 

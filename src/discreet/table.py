@@ -56,8 +56,6 @@ class Table:
     """A table, optionally filtered. Made by `scan`.
 
     Args:
-        engine: where its rows are counted.
-        user: the column that identifies users.
         where: which rows count, or None for all.
         queue: of the engine, or None for a new one.
     """
@@ -187,15 +185,8 @@ class Table:
             counts: False for labels only.
             mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default auto on engines that can query
                 user-item pairs, otherwise head, and laplace where a bound or the items are given.
-            noise: as in `top`.
-            groups_per_user: as in `top`.
-            rows_per_user_and_item: as in `top`.
             domain: as in `top`; every listed item gets a count then.
             head_limit: how many items to read from the engine; by default 10,000.
-            budget: as in `top`.
-            bits: as in `top`.
-            force: as in `top`.
-            progress: as in `top`.
 
         Raises:
             InputError: something in the question is not allowed; the message says what is.

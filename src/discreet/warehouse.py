@@ -59,7 +59,6 @@ class Warehouse:
     Args:
         catalog: what may be queried.
         clock: the time with its zone, for data versions on a schedule.
-        environment: variables with the passwords of engines.
     """
 
     def __init__(

@@ -87,10 +87,7 @@ def adaptive_delta(k: int, epsilon: float, total: float, resolution: int | None 
     """Return delta for which k adaptive epsilon-BR steps are always (*total*, delta)-DP: the optimum, rounded up.
 
     Args:
-        k: see `adaptive_epsilon`.
-        epsilon: see `adaptive_epsilon`.
         total: epsilon of the whole, at least 0.
-        resolution: see `adaptive_epsilon`.
 
     Raises:
         InputError: a value outside its range.

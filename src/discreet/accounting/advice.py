@@ -66,13 +66,7 @@ class Differencing:
 
 
 def differencing(epsilon_per: float, tolerance: float = 0.5, noise: CountNoise = "laplace") -> Differencing:
-    """Return the differencing attack of 8.3.2, and the information budget that makes it fail.
-
-    Args:
-        epsilon_per: see `averaging`.
-        tolerance: see `averaging`.
-        noise: see `averaging`.
-    """
+    """Return the differencing attack of 8.3.2, and the information budget that makes it fail."""
     chance = averaging(epsilon_per, 1, tolerance, noise)
     items = max(math.ceil(chance**-2) - 1, 0)
     return Differencing(chance, items, 4 * items + 2)
@@ -106,7 +100,6 @@ class Reason:
     """Why a parameter is what it is.
 
     Args:
-        parameter: its name in `Advice`.
         sentence: one sentence.
     """
 

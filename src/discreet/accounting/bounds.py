@@ -246,7 +246,6 @@ def _side(
         excess: of the loss over the total, at the peak.
         step: what the excess gains per place.
         ratio: mass at place i + 1 over mass at place i.
-        most: how many places there are.
     """
     found = np.zeros_like(mass)
     for i in range(int(most.max())):

@@ -256,7 +256,6 @@ class Guarantee:
         epsilon: rounded up.
         delta: rounded up; includes the mass that mechanisms may lose.
         rho: zCDP of the worst case.
-        unit: the unit of privacy.
         neighbours: between which tables it holds.
         computational: True if it rests on AES and HMAC (keyed noise), not on true randomness.
     """
@@ -285,7 +284,6 @@ def guarantee_of(
         cost: the worst case.
         delta: total delta of the statement; what the mechanism cannot lose pays for the conversion.
         direct_epsilon: epsilon of an (epsilon, cost.delta)-DP theorem of the mechanism's own, if it has one.
-        computational: see `Guarantee`.
 
     Raises:
         InvariantViolated: the mechanism alone may lose *delta* or more.

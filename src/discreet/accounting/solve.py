@@ -61,7 +61,6 @@ def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, 
         delta: delta*, above 0, below 1.
         information: k*, at least 1.
         calls: l*, at least 0. Without calls nothing is lost, and the tight rule gives all of delta to the conversion.
-        rule: see the module.
 
     Raises:
         InputError: a value outside its range, or so many calls that none could lose as much as 1e-27.
@@ -76,11 +75,7 @@ def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, call
     """Return the largest information budget k* that keeps a promise, for a given epsilon_per; it may be 0.
 
     Args:
-        epsilon: see `settings_for`.
-        delta: see `settings_for`.
         epsilon_per: of each step, above 0.
-        calls: see `settings_for`.
-        rule: see the module.
 
     Raises:
         InputError: a value outside its range.

@@ -29,9 +29,7 @@ def check(catalog: Catalog, names: Iterable[str] = (), *, environment: Mapping[s
     Rows are read only by the owner's own queries, for domains and versions.
 
     Args:
-        catalog: to check.
         names: of datasets; all if there are none.
-        environment: the variables that hold passwords.
 
     Returns:
         a finding for each dataset, its user column, its columns, and its version if a query returns it.

@@ -23,7 +23,6 @@ def known_domain(dataset: Dataset, items: tuple[str, ...], engine: Engine) -> pa
 
     Args:
         dataset: declares the labels of each column.
-        items: columns, as spelled in the catalog.
         engine: of the dataset, for queries of its owner.
 
     Returns:
@@ -98,7 +97,6 @@ def listed(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - l
     Args:
         domain: a list of labels (tuples for several columns), an Arrow table, or a path of a CSV or Parquet file with a
             column for each item column. Labels in CSV files are text; the engine reads them as the type of the column.
-        items: the item columns.
 
     Raises:
         InputError: it cannot be read, is empty, lacks a column, or does not fit the item columns.

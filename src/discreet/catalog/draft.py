@@ -52,8 +52,6 @@ def draft_catalog(
 
     Args:
         source: a path or pattern of files, a DuckDB file, or the URL of an engine.
-        user: the column that identifies users.
-        environment: the variables in which passwords are.
         table: the table of an engine, or of a DuckDB file with several.
         password_env: the variable in which the engine's password is, if it needs one.
 

@@ -39,9 +39,7 @@ def open_dataset(catalog: Catalog, name: str, environment: Mapping[str, str]) ->
     """Open the engine of a dataset; the caller closes it.
 
     Args:
-        catalog: of the dataset.
         name: of the dataset, as spelled in the catalog.
-        environment: the variables that hold passwords.
 
     Raises:
         InputError: there is no such table, or a password is missing.
@@ -76,12 +74,7 @@ def read_password(variable: str | None, environment: Mapping[str, str]) -> str |
 
 
 def misfits(dataset: Dataset, held: Mapping[str, Kind]) -> list[str]:
-    """Return a sentence for each declared column that its table lacks or holds in another type, the user column first.
-
-    Args:
-        dataset: declares the columns.
-        held: the columns of its table.
-    """
+    """Return a sentence for each declared column that its table lacks or holds in another type, the user first."""
     wrong = [
         user_error(dataset.user, held),
         *(column_error(dataset, name, held) for name in dataset.columns),
@@ -130,7 +123,6 @@ class EnginePool:
     Messages of errors raised here name no file, host or undeclared column, since analysts see them; their causes do.
 
     Args:
-        catalog: declares the datasets.
         clock: returns the time with its zone, for data versions on a schedule.
         environment: the variables that hold passwords of engines.
     """
@@ -265,8 +257,6 @@ class VersionedEngine:
     Otherwise equal noise could be added to different data, which would reveal the difference.
 
     Args:
-        engine: of the dataset.
-        dataset: its name.
         unchanged: returns True if the data still has the version that the query is keyed by.
     """
 

@@ -42,7 +42,6 @@ class LoadContext:
     Args:
         place: resolves a path or URL relative to the catalog file.
         check_zone: returns what is wrong with the name of a time zone, or None.
-        engines: the names of the declared engines.
     """
 
     place: Callable[[str], str]

@@ -34,7 +34,6 @@ class CatalogError(InputError):
     """A catalog file cannot be used.
 
     Attributes:
-        path: the file.
         mistakes: at least one, each with its place in the file.
     """
 
@@ -74,7 +73,6 @@ def place(text: str, folder: Path) -> str:
     """Return a path, pattern or URL with relative paths, also in duckdb:/// URLs, resolved against *folder*.
 
     Args:
-        text: as in the catalog.
         folder: absolute.
     """
     if text.startswith(_DUCKDB):

@@ -408,7 +408,6 @@ class Dataset(Table):
 
         Args:
             name: a column of the catalog, or the column of the table that it is computed from, in any case.
-            each: the period.
 
         Returns:
             the column as the catalog spells it, or None if the catalog declares none.
@@ -446,7 +445,6 @@ class Dataset(Table):
         """Return the bounds that *column* is summed with.
 
         Args:
-            column: as spelled in the catalog.
             scale: digits after the decimal point of the column in its table, at least 0.
 
         Raises:

@@ -92,7 +92,6 @@ def validation_errors(error: ValidationError, placed: Placed = placed_in_catalog
     """Return a finding for each mistake, in the order of the tables.
 
     Args:
-        error: from pydantic.
         placed: maps pydantic's location to the model and keys of a setting, as `placed_in_catalog`.
     """
     # Without input: a password in the wrong setting must not be shown.

@@ -30,8 +30,6 @@ def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime) ->
     """Return the version of a dataset's data; None if the catalog declares none and the engine knows none.
 
     Args:
-        dataset: declares where the version comes from.
-        engine: of the dataset.
         now: with a time zone.
 
     Raises:
@@ -62,7 +60,6 @@ def scheduled_version(schedule: Schedule, now: datetime.datetime) -> str:
     text, so that two changes never have the same version.
 
     Args:
-        schedule: when the data changes.
         now: with a time zone.
     """
     if now.tzinfo is None:

@@ -55,7 +55,6 @@ class Answer:
     """A release with what it cost.
 
     Args:
-        release: the release.
         id: of the release, for `Client.release`.
         charged: what the account was charged this time; nothing if it had paid before.
         replayed: True if it was stored already.
@@ -79,7 +78,6 @@ class Client:
     once. A query that exceeds the budget is not.
 
     Args:
-        url: of the service.
         key: an API key or a token of the identity provider; by default what is in the environment variable
             DISCREET_KEY.
         key_file: or a file that holds it.
@@ -151,7 +149,6 @@ class Client:
         """Return how a question would be answered, what it could cost and whether that fits. No data is read.
 
         Args:
-            question: as in `query`.
             **options: likewise.
 
         Raises:
@@ -284,7 +281,6 @@ class Options(TypedDict, total=False):
         information: the most units of information, for questions without LIMIT; goes with epsilon_per.
         relative_error: what most counts should stay within, without LIMIT.
         counts: False for labels only.
-        mechanism: by name.
         noise: "gaussian" or "laplace".
         head_limit: how many items to read from the engine.
     """

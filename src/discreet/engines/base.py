@@ -97,7 +97,6 @@ class Engine(Protocol):
         are returned. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine.
 
         Args:
-            request: what is wanted.
             seed: decides which random items of a user are kept, where request.groups_per_user bounds them: the same
                 ones in every engine.
             progress: called with a share from 0 to 1 about ten times a second; whatever it raises stops the engine.
@@ -163,9 +162,6 @@ class SqlEngine(ABC, Generic[_Connection, _Statement]):
 
     Each request has a connection to itself. One that served its request is kept for the next, so that there are never
     more than there were requests at once.
-
-    Args:
-        name: see `Engine.name`.
     """
 
     keeps_connections: ClassVar[bool] = True

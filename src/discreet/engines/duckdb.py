@@ -254,9 +254,6 @@ class DuckDBStatement(HeadStatement):
     """The statement for a head in DuckDB's SQL.
 
     Args:
-        request: what is wanted.
-        source: where the rows are.
-        columns: the table's.
         seed: which random items of a user are kept.
     """
 

@@ -35,7 +35,6 @@ class Source:
     """Where the rows are.
 
     Args:
-        relation: what is written behind FROM.
         name: for messages.
         files: what is read, if it is files.
         names: the columns' names in the source, if DuckDB may have changed them.
@@ -75,9 +74,6 @@ def open_source(
     """Make *source* readable on *connection*.
 
     Args:
-        connection: an in-memory database.
-        source: see `discreet.engines.duckdb.DuckDBEngine`.
-        table: which table of a DuckDB file.
         view: or what the data owner selects from it.
 
     Raises:

@@ -81,7 +81,6 @@ class Url:
         user: or None.
         password: or None. Shown nowhere.
         path: without the slash before it.
-        options: behind the question mark.
     """
 
     scheme: str

@@ -52,7 +52,6 @@ class SqlPairs(ABC):
 
     Args:
         words: the dialect, the rows and the filter; its parameters are those of the first relation.
-        prefix: of the relations' names.
     """
 
     def __init__(self, words: HeadStatement, prefix: str = "discreet_") -> None:
@@ -83,7 +82,6 @@ class SqlPairs(ABC):
 
         Args:
             statement: selects int64 columns a and b, or
-            labels: the column item and the labels.
         """
 
     @abstractmethod

@@ -273,7 +273,6 @@ def check_signs(answer: dict[str, Any], attested: Attested) -> None:
     """Refuse an answer with a sign that something was left out.
 
     Args:
-        answer: of the broker.
         attested: what is known of the cluster; its generation says which signs there are.
 
     Raises:
@@ -306,10 +305,7 @@ def rows_of(answer: dict[str, Any], names: Sequence[str], types: Sequence[str], 
     """Return the rows of an answer to a statement for a head.
 
     Args:
-        answer: checked.
         names: of the columns, which show what was counted.
-        types: Pinot's, of the columns.
-        limit: the LIMIT of the statement.
 
     Raises:
         InexactHead: the answer is to another statement.

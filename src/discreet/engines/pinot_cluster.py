@@ -247,7 +247,6 @@ class PinotColumn:
 
     Args:
         kind: OTHER for lists and for types that are not read.
-        type: Pinot's name of the type.
         nullable: False if the schema declares that no value is missing.
         stored: what is stored where a value is missing; None if that is a value like others.
     """
@@ -262,7 +261,6 @@ def columns_of(schema: Mapping[str, Any], table: str) -> dict[str, PinotColumn]:
     """Return the columns of a schema, in its order.
 
     Args:
-        schema: as the controller returns it.
         table: its name, without the type.
     """
     columns = {}
@@ -371,12 +369,9 @@ class Attested:
     """What was read about a table and its cluster.
 
     Args:
-        generation: of the cluster's version.
-        columns: of the table.
         partitioned: columns that Pinot counts segment by segment, and adds up.
         broker: its name in the cluster, or None if it has none.
         limit: rows that the broker returns at most, or None.
-        segments: of the table, by name.
     """
 
     generation: Generation

@@ -60,9 +60,6 @@ class PinotStatement:
     """The statement for a head.
 
     Args:
-        request: what is wanted.
-        table: its name, with the type.
-        columns: the table's.
         listed: the domain in the types of the labels, with columns i0, i1, ...; or None.
 
     Raises:

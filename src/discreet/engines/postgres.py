@@ -336,9 +336,6 @@ class PostgresPairs(SqlPairs):
     The expressions are computed anew by every query, from the one state of the data that the transaction sees.
 
     Args:
-        words: the rows.
-        session: with a transaction begun.
-        temporary: whether there can be temporary tables.
         progress: called during each query.
     """
 
@@ -386,7 +383,6 @@ class Session:
     """A connection that is opened when it is needed, and closed after any failure on it.
 
     Args:
-        url: of the server and its database.
         password: of the account, or None if libpq finds it elsewhere.
         seconds: how long an answer may take, or None.
     """

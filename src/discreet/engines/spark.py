@@ -247,7 +247,6 @@ def column_of(type_: str, declared: str = "") -> Column:
     """Return a column of Spark's type.
 
     Args:
-        type_: as Spark calls it in short.
         declared: as which other type of text it was declared, if it was: char(n) is padded with blanks.
     """
     base, _, parameters = type_.rstrip(")").partition("(")
@@ -264,8 +263,6 @@ class SparkStatement(HeadStatement):
     """The statement for a head in Spark's SQL. Its text is compared by bytes unless it has a collation.
 
     Args:
-        request: what is wanted.
-        columns: of the relation `ROWS`.
         seed: which random items of a user are kept.
 
     Attributes:
@@ -312,12 +309,7 @@ class SparkStatement(HeadStatement):
 
 
 class SparkPairs(SqlPairs):
-    """Pairs in data frames that Spark keeps in memory and on disk while a session needs them.
-
-    Args:
-        words: the rows.
-        run: runs a function of the session.
-    """
+    """Pairs in data frames that Spark keeps in memory and on disk while a session needs them."""
 
     def __init__(self, words: SparkStatement, run: Callable[[Callable[[SparkSession], pa.Table | None]], Any]) -> None:
         super().__init__(words)

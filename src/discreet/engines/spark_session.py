@@ -68,7 +68,6 @@ def open_session(url: Url, password: str | None) -> SessionRun:
     """Return a session that is not connected yet, of the kind that *url* asks for.
 
     Args:
-        url: where Spark is.
         password: the token of a Spark Connect server, or None.
     """
     return ServerSession(url, password) if url.scheme == "sc" else DriverSession(url)

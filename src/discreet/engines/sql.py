@@ -49,7 +49,6 @@ class NumberType:
     """What an exact numeric column can hold: multiples of 10^-scale from least to most.
 
     Args:
-        name: as the engine has it.
         least: smallest value.
         most: largest value.
         scale: digits behind the point.
@@ -78,7 +77,6 @@ class Column:
     """A column of a table, as an engine describes it.
 
     Args:
-        kind: what it holds.
         type: the engine's own name of its type, with parameters.
         number: what it can hold, if it is an exact number.
     """
@@ -141,9 +139,6 @@ class HeadStatement:
     is counted; from the pairs each item's count; of those the largest, ties by label.
 
     Args:
-        request: what is wanted.
-        relation: what is written behind FROM.
-        columns: the table's.
         seed: which random items of a user are kept, where their number is bounded.
 
     Attributes:

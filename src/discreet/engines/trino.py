@@ -237,9 +237,6 @@ class TrinoStatement(HeadStatement):
     """The statement for a head in Trino's SQL, whose text has no collations: it is compared by bytes.
 
     Args:
-        request: what is wanted.
-        relation: what is written behind FROM.
-        columns: the table's.
         seed: which random items of a user are kept.
         view: a SELECT of the data owner's, which the relation `shown` stands for, or None.
     """
@@ -324,9 +321,7 @@ class TrinoPairs(SqlPairs):
     """Pairs in tables of a scratch schema.
 
     Args:
-        words: the rows.
         prefix: of the tables' names, which no others have.
-        client: runs statements.
         progress: called during each of them.
     """
 
@@ -565,7 +560,6 @@ def arrow_table(rows: Sequence[Sequence[Any]], columns: Sequence[tuple[str, str]
 
     Args:
         rows: as its client returns them with its legacy_primitive_types: dates, timestamps and decimals as text.
-        columns: names and types.
 
     Raises:
         EngineError: a column has a type that is not read, or a value does not have that type.

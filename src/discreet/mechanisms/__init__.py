@@ -75,7 +75,6 @@ def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type
     """Return the mechanism that the table above names for *request*, not yet summing anything: see `summing`.
 
     Args:
-        request: what is requested.
         has_pairs: True if the engine has pair queries.
         per_unit: True if the request is priced in units: what is not returned shall not be charged then.
     """

@@ -145,7 +145,6 @@ class Mechanism(Protocol):
         Args:
             epsilon: of a step, above 0.
             delta: mass that all of it may lose together, where it loses any.
-            request: what to release.
 
         Raises:
             InputError: the mechanism does not support the request.

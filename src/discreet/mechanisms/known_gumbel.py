@@ -26,7 +26,6 @@ class KnownGumbel:
 
     Args:
         k: how many items, at most the domain's size.
-        domain_size: how many items were listed.
         epsilon: per peel and per count.
         rows_per_group: tau.
         counts: noise of the counts, or None for labels only.

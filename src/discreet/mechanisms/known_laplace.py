@@ -28,7 +28,6 @@ class KnownLaplace:
 
     Args:
         k: how many of the largest noisy counts to return, or None for all.
-        domain_size: how many items were listed.
         groups_per_user: Delta, at most domain_size; enforced by the engine that reads the head.
         scale: of the noise, in counts.
         rows_per_group: tau.

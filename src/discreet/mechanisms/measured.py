@@ -46,7 +46,6 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> 
 
     Args:
         noisy: the sums with their noise, shape (m,).
-        noise: what is in them.
         summed: what bounds each user's sum.
     """
     width = noise.half_width(MISS)
@@ -67,7 +66,6 @@ def averages(sums: Uncertain, counts: Uncertain, summed: Magnitude) -> Measured:
 
     Args:
         sums: of each user's clipped sum.
-        counts: of distinct users.
         summed: what bounds each user's sum.
 
     Returns:

@@ -40,10 +40,8 @@ def largest(
         k: how many at most.
         bottom: the noisy threshold.
         considered: how many values there may be, a public number of at least m.
-        noise: what is in the values.
         bits: for the order among equal values, which must not follow the head's.
         counts: False to return labels only.
-        cost: of the release.
     """
     order = shuffled(len(values), bits, "ties")
     order = order[np.argsort(-values[order], kind="stable")]

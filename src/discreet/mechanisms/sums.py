@@ -45,7 +45,6 @@ class RankedSums:
         ranking: what finds the items; releases counts if averages are wanted.
         summed: how far one user moves a sum.
         moved: how many of the returned sums one user moves at most: what can be returned, or Delta if that is less.
-        noise: of the sums.
     """
 
     ranking: Ranking
@@ -174,7 +173,6 @@ class ListedSums:
     Which items there are is known and all are returned, so there is nothing to find and all of the budget buys sums.
 
     Args:
-        domain_size: how many items were listed.
         summed: how far one user moves a sum.
         moved: Delta, or *domain_size* if that is less.
         scale: of the noise, in units of the column's last digit.

@@ -102,7 +102,6 @@ class Sizes:
     """What the first histogram says: how much the users have.
 
     Args:
-        users: about how many there are.
         scale: noise of the first round.
         kept: share of the first round's mass that clipping keeps.
     """

@@ -60,9 +60,7 @@ class Exponentials:
     everywhere.
 
     Args:
-        bits: where the words come from.
         label: their label; further words are labelled "label/index/depth".
-        n: how many variates.
         known_bits: how many bits are known at first; fewer than 64 only to force refinements in tests.
     """
 
@@ -188,7 +186,6 @@ class Race:
             bits: source of randomness.
             label: what the draw is called.
             limit: how many places there are, at least 1.
-            known_bits: see `Exponentials`.
         """
         n = len(self.scores)
         if n == 0:

@@ -38,9 +38,7 @@ def rounded_gaussian(
     Args:
         bits: source of randomness.
         label: begins the labels of all bits drawn.
-        numerator: of the variances.
         precisions: their denominators, at least 1, shape (n,); numerator / precision is at most 2^80.
-        known_bits: see `Exponentials`.
 
     Raises:
         InputError: a variance is above 2^80.

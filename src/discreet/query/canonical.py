@@ -56,8 +56,6 @@ class _Values:
     """A set of values of one column.
 
     Args:
-        column: its name.
-        kind: what it is read as.
         cuts: where membership changes, ascending.
         first: True if the values below the first cut belong.
         missing: True if missing values belong.
@@ -91,7 +89,6 @@ def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | 
     """Return the canonical form of a filter, which is true for the same rows.
 
     Args:
-        predicate: from `bind_where`.
         columns: of the table it is bound to.
 
     Returns:

@@ -113,7 +113,6 @@ def parse_statement(text: str, *, prefix: str = "", error: type[SQLError | Where
     Args:
         text: at most 20,000 characters, 10,000 for a filter.
         prefix: what to parse in front of the text; positions count from the text.
-        error: the type to raise.
 
     Raises:
         SQLError | WhereError: it is not one SELECT, or holds characters outside the grammar.
@@ -285,8 +284,6 @@ class TreeReader:
     """Reads nodes of one statement.
 
     Args:
-        text: of the statement.
-        error: the type to raise.
         shift: characters before the text that the user wrote.
     """
 

@@ -97,7 +97,6 @@ def resolve(
 
     Args:
         select: names may differ from the catalog's in case.
-        dataset: what the catalog allows.
         scales: digits after the decimal point of the columns that may be summed, for those that have any.
         domain: the items listed by the catalog, an Arrow table with the item columns, or None.
 
@@ -202,8 +201,6 @@ class Plan:
     """How a query will be answered.
 
     Args:
-        query: as planned.
-        mechanism: with all its parameters.
         guarantee: the worst case of the answer.
         notes: warnings about parameters that are allowed but unwise, one sentence each.
         per: the price of a unit, or None if the query is priced by its own (epsilon, delta).

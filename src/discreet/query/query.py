@@ -98,7 +98,6 @@ class Query:
     """A query of one table.
 
     Args:
-        user: the column that identifies users.
         items: the columns that together name an item; empty for all rows as one item.
         epsilon: at least 1e-6; at most 100 unless forced.
         delta: at least 1e-20 and below 1.

@@ -78,8 +78,6 @@ class _FilterReader(TreeReader):
     """Reads filters.
 
     Args:
-        text: of the statement.
-        error: the type to raise.
         shift: characters before the text that the user wrote.
         tables: the names, casefolded, that columns may be qualified by; only statements have any.
     """

@@ -251,7 +251,6 @@ def values_divergence(
 
     Args:
         mechanism: a KnownLaplace (whose threshold is below everything) or an UnknownLaplace, with any k.
-        head: with labels, as from `head_of`.
         neighbour: likewise.
         epsilon: at least 0.
         sums: noise in the sums of the items above the threshold, which are shown too; None for no sums.
@@ -349,9 +348,6 @@ def sample(
     """*trials* independent releases, as *view* sees them; the same *secret* gives the same ones.
 
     Args:
-        mechanism: what releases.
-        head: with labels, as from `head_of`.
-        trials: how many.
         secret: at least 32 bytes.
         view: from the labels of the head and an outcome to what is compared.
     """

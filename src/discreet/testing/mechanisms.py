@@ -60,7 +60,6 @@ class MechanismSuite:
     """What a mechanism promises, as tests; subclass it and set the attributes.
 
     Attributes:
-        mechanism: the class under test.
         request: what is asked of it; k and the head limit best between 2 and 10.
         limit: what a release may cost.
     """

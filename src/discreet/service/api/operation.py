@@ -131,11 +131,8 @@ class Operation:
         role: that the caller needs; None for an operation without authentication.
         body: the model of the JSON body, which the handler gets as its second argument.
         raw: True to give the handler the body's bytes instead.
-        answer: the model of the response.
         contents: schemas of the response by media type, where it is no JSON of a model.
-        status: of a success.
         problems: kinds that can be answered beside those that follow from the other arguments.
-        headers: of the response, with descriptions.
         other_answers: models of responses with other statuses that are no problems.
         name: of the handler; set by the decorator, as are summary and description, from the handler's docstring.
     """
