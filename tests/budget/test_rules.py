@@ -28,7 +28,7 @@ from discreet.budget.model import (
     Units,
 )
 from discreet.budget.periods import DAY_US, NEVER_US, SECOND_US, Clock, bucket_end, counts, doubled, stops_us
-from discreet.budget.states import REACHED, TERMINAL, TRANSITIONS, Event, requested, transition
+from discreet.budget.rules import REACHED, TERMINAL, TRANSITIONS, Event, requested, transition
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
 

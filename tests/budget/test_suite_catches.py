@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from discreet.budget import periods, rules, states
+from discreet.budget import periods, rules
 from discreet.budget.fixed_point import NOTHING, Amount, Tally
 from discreet.budget.model import AdminAction, Refusal, State
-from discreet.budget.states import Event
+from discreet.budget.rules import Event
 from discreet.budget.stores import operations, rows, statements, transaction
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.transaction import Transaction
@@ -107,7 +107,7 @@ class ForgetsRefusals(SQLiteStore):
 
 def _no_fence(monkeypatch):
     def requested(state, event):
-        return State.SETTLED if event is Event.SETTLE and state is State.FORFEIT else states.requested(state, event)
+        return State.SETTLED if event is Event.SETTLE and state is State.FORFEIT else rules.requested(state, event)
 
     monkeypatch.setattr(operations, "requested", requested)
 
@@ -132,7 +132,7 @@ def _shared_accounts_pay_twice(monkeypatch):
 
 
 def _voids_what_runs(monkeypatch):
-    monkeypatch.setitem(states.TRANSITIONS, (State.RUNNING, Event.VOID), State.VOID)
+    monkeypatch.setitem(rules.TRANSITIONS, (State.RUNNING, Event.VOID), State.VOID)
 
 
 def _forgets_on_alter(monkeypatch):

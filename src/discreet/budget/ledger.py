@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.budget.errors import LedgerBroken
 from discreet.budget.fixed_point import Amount, Tally
 from discreet.budget.model import Account, Calendar, Forever, Share, Sliding, Units
-from discreet.budget.states import Event
+from discreet.budget.rules import Event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,8 +18,7 @@ from discreet.budget.fixed_point import NOTHING, Amount, Tally
 from discreet.budget.ledger import ACCOUNT_KINDS, ACTION_KINDS, KINDS, MOVE_KINDS, PARTS, Head, account_of, canonical
 from discreet.budget.model import State
 from discreet.budget.periods import counts
-from discreet.budget.rules import failed
-from discreet.budget.states import TERMINAL, TRANSITIONS, Event
+from discreet.budget.rules import TERMINAL, TRANSITIONS, Event, failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,11 +1,24 @@
-"""What a claim holds, what a reservation pays, what may be refunded. Pure: the stores read and write."""
+"""What a claim holds, what a reservation pays, what may be refunded, and the states of a reservation. Pure.
+
+An event that is not in the table of states raises and changes nothing.
+
+    HELD ── start ──> RUNNING ── settle ──> SETTLED     charged what the answer cost
+      │                  └── forfeit, expire, lose ──> FORFEIT  data was queried: the worst case stays charged
+      └── void, expire, lose ──> VOID                           no data was queried: all is free again
+
+From `start` on the engine may see the query, so that it is unknown whether data was read: a failed run is never
+refunded, or failures would reveal data for free. What was forfeited pays for a retry of the same release. `lose` is a
+restarted process ending the reservations of its former self: it does not count towards a suspension.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from discreet.budget.errors import LeaseLost
 from discreet.budget.fixed_point import NOTHING, Amount, Tally
 from discreet.budget.model import Hold, State
 from discreet.budget.periods import DAY_US
@@ -13,6 +26,67 @@ from discreet.errors import InputError, InvariantViolated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+class Event(Enum):
+    """What happens to a reservation; the values are the kinds of ledger lines."""
+
+    START = "start"
+    SETTLE = "settle"
+    VOID = "void"
+    FORFEIT = "forfeit"
+    EXPIRE = "expire"
+    LOSE = "lose"
+
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.HELD, Event.START): State.RUNNING,
+    (State.HELD, Event.VOID): State.VOID,
+    (State.HELD, Event.EXPIRE): State.VOID,
+    (State.HELD, Event.LOSE): State.VOID,
+    (State.RUNNING, Event.SETTLE): State.SETTLED,
+    (State.RUNNING, Event.FORFEIT): State.FORFEIT,
+    (State.RUNNING, Event.EXPIRE): State.FORFEIT,
+    (State.RUNNING, Event.LOSE): State.FORFEIT,
+}
+
+TERMINAL = frozenset({State.SETTLED, State.VOID, State.FORFEIT})
+
+REACHED = {
+    Event.START: State.RUNNING,
+    Event.SETTLE: State.SETTLED,
+    Event.VOID: State.VOID,
+    Event.FORFEIT: State.FORFEIT,
+}
+"""The state that a requested event leads to. Requested again in that state, the event has happened already, and nothing
+changes: a caller may repeat a request whose answer was lost."""
+
+
+def transition(state: State, event: Event) -> State:
+    """Return the state after *event*.
+
+    Raises:
+        InvariantViolated: it cannot happen in *state*.
+    """
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise InvariantViolated(f"a reservation that is {state.value} cannot {event.value}") from None
+
+
+def requested(state: State, event: Event) -> State:
+    """Return the state after a caller requested *event*; *state* itself if it had happened already.
+
+    Raises:
+        LeaseLost: the reservation ended in another way: the caller is too late.
+        InvariantViolated: it cannot happen in *state*.
+    """
+    if REACHED[event] is state:
+        return state
+    if state in TERMINAL:
+        raise LeaseLost
+    return transition(state, event)
+
 
 REFUND_SHARE = Fraction(1, 10)
 """The part of an account's limit that may be refunded in the buckets that count."""
@@ -125,7 +199,7 @@ def failed(failures: Sequence[int], now_us: int) -> tuple[int, ...]:
 def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
     """Return until when an account is suspended, or None.
 
-    Whether a run fails may depend on the data, and is not covered by differential privacy (`states`): failures are
+    Whether a run fails may depend on the data, and is not covered by differential privacy: failures are
     charged, and their number is bounded here. Runs that were lost, with their process or their client, do not count:
     the data does not decide about that.
 

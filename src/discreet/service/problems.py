@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from starlette.exceptions import HTTPException
@@ -35,16 +34,13 @@ from discreet.errors import (
     UnknownColumn,
     WhereError,
 )
-from discreet.values import Cost, float_above, float_below
-from discreet.wire.problems import Fitting, Malformed, Spend
+from discreet.wire.problems import Fitting, Malformed, left, moment, needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.budget.model import Refusal
     from discreet.wire.problems import Slug
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 Reason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
@@ -271,21 +267,6 @@ def problem_of(error: Exception) -> ProblemAnswer:
             known = _first(_SPOKEN, error) or _first(_BEFORE_START, error) or _first(_FIXED, error)
             found = known or _INTERNAL
     return found
-
-
-def moment(time_us: int) -> str:
-    """Return microseconds since 1970 as ISO 8601 in UTC."""
-    return (_EPOCH + timedelta(microseconds=time_us)).isoformat()
-
-
-def needed(cost: Cost) -> Spend:
-    """Return *cost* rounded up to floats."""
-    return Spend(rho=float_above(cost.rho), delta=float_above(cost.delta))
-
-
-def left(cost: Cost) -> Spend:
-    """Return *cost* rounded down to floats."""
-    return Spend(rho=float_below(cost.rho), delta=float_below(cost.delta))
 
 
 def _first(

@@ -15,10 +15,11 @@ from discreet.budget.ledger import entry_of
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Calendar, Forever, Sliding
 from discreet.errors import InputError
 from discreet.release.result import privacy_to_dict
-from discreet.service.problems import NotAcceptable, left, moment, needed
+from discreet.service.problems import NotAcceptable
 from discreet.values import Cost, exact, float_above
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary, Change, LedgerLine
+from discreet.wire.problems import left, moment, needed
 from discreet.wire.questions import (
     BudgetReport,
     ColumnDetail,

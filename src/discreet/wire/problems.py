@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
@@ -11,10 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from discreet.errors import InputError
+from discreet.values import Cost, float_above, float_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 PROBLEM_TYPE = "application/problem+json"
 """Media type of a problem."""
@@ -98,6 +102,21 @@ class Spend(BaseModel):
 
     rho: float = Field(ge=0, description="zCDP.")
     delta: float = Field(ge=0, description="Probability mass that the zCDP bound does not cover.")
+
+
+def moment(time_us: int) -> str:
+    """Return microseconds since 1970 as ISO 8601 in UTC."""
+    return (_EPOCH + timedelta(microseconds=time_us)).isoformat()
+
+
+def needed(cost: Cost) -> Spend:
+    """Return *cost* rounded up to floats."""
+    return Spend(rho=float_above(cost.rho), delta=float_above(cost.delta))
+
+
+def left(cost: Cost) -> Spend:
+    """Return *cost* rounded down to floats."""
+    return Spend(rho=float_below(cost.rho), delta=float_below(cost.delta))
 
 
 class Fitting(BaseModel):

@@ -15,7 +15,7 @@ from discreet.budget.fixed_point import EMPTY, NOTHING, Amount, Tally
 from discreet.budget.ledger import Head, canonical, settings_text
 from discreet.budget.model import Refusal, Replay, Reservation, Settled, State, StoredRelease, Suspension
 from discreet.budget.periods import bucket_end, check_period
-from discreet.budget.states import TERMINAL, Event, requested, transition
+from discreet.budget.rules import TERMINAL, Event, requested, transition
 from discreet.budget.stores.rows import AccountRow, ForfeitRow, ReservationRow, cost_of
 from discreet.budget.stores.transaction import buckets_detail
 from discreet.errors import InputError, InvariantViolated

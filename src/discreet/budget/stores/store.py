@@ -11,7 +11,7 @@ from discreet.budget.fixed_point import Amount
 from discreet.budget.ledger import Head
 from discreet.budget.model import check_record
 from discreet.budget.periods import GUARD_US
-from discreet.budget.states import Event
+from discreet.budget.rules import Event
 from discreet.budget.stores import operations, reads, statements
 from discreet.budget.stores.reads import verify
 from discreet.budget.stores.rows import release_row, reservation_row, terms_of

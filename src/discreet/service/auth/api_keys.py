@@ -20,8 +20,9 @@ from discreet.budget.model import AdminAction
 from discreet.errors import InputError, InvariantViolated
 from discreet.service.auth.gate import ROLES, Identity
 from discreet.service.auth.grants import KEY, USED
-from discreet.service.problems import NotFound, Unauthorized, moment
+from discreet.service.problems import NotFound, Unauthorized
 from discreet.wire.administration import KeyPage, KeySummary, MadeKey
+from discreet.wire.problems import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
