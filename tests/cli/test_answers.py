@@ -55,7 +55,18 @@ def test_a_large_delta_is_a_warning(ask):
 def test_json_has_the_promised_shape(ask):
     """Every field of the issue's contract, and no others; counts whole, rank only for a top k."""
     told = json.loads(ask("top", "-k", 3, "--epsilon", 5, "--format", "json").out)
-    assert set(told) == {"items", "mechanism", "chosen", "why", "complete", "privacy", "charged", "query", "seconds"}
+    assert set(told) == {
+        "items",
+        "mechanism",
+        "chosen",
+        "why",
+        "complete",
+        "clipped",
+        "privacy",
+        "charged",
+        "query",
+        "seconds",
+    }
     assert [set(item) for item in told["items"]] == [{"rank", "article", "count", "std_error", "low", "high"}] * 3
     assert all(isinstance(item["count"], int) for item in told["items"])
     assert [item["rank"] for item in told["items"]] == [1, 2, 3]

@@ -126,6 +126,7 @@ def test_json_has_exactly_this_shape():
         "chosen": None,
         "why": None,
         "complete": False,
+        "clipped": None,
         "privacy": {
             "unit": "user",
             "neighbours": GUARANTEE.neighbours,

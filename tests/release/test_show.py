@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import html
 import unicodedata
+from fractions import Fraction
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -12,6 +15,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from discreet.errors import InputError
+from discreet.question import Summed
+from discreet.values import Sensitivity
 
 from .made import release_of
 
@@ -39,6 +44,24 @@ def test_text_is_a_table_with_numbers_to_the_right():
         "   1  long label  1,000   1.23e+03  1,233,567 to 1,235,567",
         "   2  b             999     0.0342           -1,012 to 988",
     ]
+
+
+def test_a_release_says_what_was_clipped():
+    """In its text, in a notebook and in JSON; the intervals cover the noise alone."""
+    release = release_of(["a"], k=1)
+    assert release.clipped is None
+    said = {
+        "each user's sum of minutes for an item is clipped to -0.5 to 60": {
+            "summed": Summed("minutes", Fraction(-1, 2), Fraction(60), 1)
+        },
+        "at most 3 rows of each user and item are counted; at most 5 items of each user are counted": {
+            "sensitivity": Sensitivity(5, 3)
+        },
+    }
+    for bounds, parts in said.items():
+        clipped = dataclasses.replace(release, query=dataclasses.replace(release.query, **parts))
+        for shown in (str(clipped), html.unescape(clipped._repr_html_()), clipped.to_json()):
+            assert f"{bounds}; the intervals do not cover what that leaves out" in shown
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,20 @@ class Release:
     def __len__(self) -> int:
         return int(self.labels.num_rows)
 
+    @property
+    def clipped(self) -> str | None:
+        """A sentence that says how much of one user counts, or None if all of it does; intervals are of noise only."""
+        summed, bound = self.query.summed, self.query.sensitivity
+        bounds = []
+        if summed is not None:
+            low, high = (f"{decimal.Decimal(x.numerator) / x.denominator:f}" for x in (summed.low, summed.high))
+            bounds.append(f"each user's sum of {summed.column} for an item is clipped to {low} to {high}")
+        elif bound.rows_per_group > 1:
+            bounds.append(f"at most {bound.rows_per_group:,} rows of each user and item are counted")
+        if bound.groups_per_user is not None and self.query.items:
+            bounds.append(f"at most {bound.groups_per_user:,} items of each user are counted")
+        return f"{'; '.join(bounds)}; the intervals do not cover what that leaves out" if bounds else None
+
     def timed(self, seconds: float) -> Release:
         """Return the same release with the time it took."""
         return dataclasses.replace(self, seconds=seconds)
@@ -278,13 +292,14 @@ class Release:
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values: items, mechanism, chosen, why, complete, privacy, charged, query, seconds."""
+        """Return plain values: items, mechanism, chosen, why, complete, clipped, privacy, charged, query, seconds."""
         return {
             "items": [{name: plain_value(value) for name, value in row.items()} for row in self._rows()],
             "mechanism": self.mechanism,
             "chosen": self.chosen,
             "why": self.why,
             "complete": self.complete,
+            "clipped": self.clipped,
             "privacy": privacy_to_dict(self.guarantee),
             "charged": {"rho": float_above(self.charged.rho), "delta": float_above(self.charged.delta)},
             "query": query_to_dict(self.query),
@@ -338,9 +353,10 @@ class Release:
         return plot_bars(Bars(texts, values, low, high, title, self._axis_label(shown)), path, most)
 
     def __str__(self) -> str:
-        return (
-            text_table(self._headings(), self._cells()) if len(self) else "nothing stands out enough to be released\n"
-        )
+        if not len(self):
+            return "nothing stands out enough to be released\n"
+        table = text_table(self._headings(), self._cells())
+        return table if self.clipped is None else f"{table}({self.clipped})\n"
 
     def __repr__(self) -> str:
         return f"<Release of {len(self)} items by {self.mechanism}, {self.guarantee}>"
@@ -348,6 +364,7 @@ class Release:
     def _repr_html_(self) -> str:
         chosen = "" if self.chosen is None else f", which chose {self.chosen}"
         note = f"{len(self)} items by {self.mechanism}{chosen}; {self.guarantee}"
+        note += "" if self.clipped is None else f"; {self.clipped}"
         return html_table(self._headings(), self._cells(), note)
 
     def _numbers(self) -> dict[str, pa.Array]:

@@ -71,6 +71,7 @@ def encode(
         "why": told["why"],
         "ordered": release.ordered,
         "complete": told["complete"],
+        "clipped": told["clipped"],
         "columns": [{"name": field.name, "type": type_name(field.type)} for field in table.schema],
         "items": told["items"],
         "privacy": told["privacy"],

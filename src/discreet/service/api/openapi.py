@@ -149,6 +149,7 @@ _RELEASE_EXAMPLE: Mapping[str, Any] = {
     "why": None,
     "ordered": True,
     "complete": False,
+    "clipped": None,
     "columns": [
         {"name": "rank", "type": "integer"},
         {"name": "article", "type": "text"},
@@ -202,6 +203,7 @@ RELEASE: Mapping[str, Any] = {
         "why": {"type": ["string", "null"], "description": "Why, from noisy numbers only."},
         "ordered": {"type": "boolean", "description": "True if the order of the items is a ranking."},
         "complete": {"type": "boolean", "description": "True if all that was asked for was returned."},
+        "clipped": {"type": ["string", "null"], "description": "How much of one user counts, if not all of it does."},
         "columns": {
             "type": "array",
             "description": "Names and types of what is in the items, in order.",
