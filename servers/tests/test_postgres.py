@@ -24,6 +24,7 @@ from discreet.testing.engines import (
     reference_pairs,
     rows_of,
 )
+from servers.tests.wire import Wire
 
 pytest_plugins = ["servers.tests.postgres_tables"]
 
@@ -42,6 +43,22 @@ class TestPostgres(EngineSuite):
     def opened(self, table):
         """See `EngineSuite.opened`."""
         with contextlib.closing(PostgresEngine(self.url, table=self.loaded(table))) as engine:
+            yield engine
+
+    @contextlib.contextmanager
+    def slow(self, timeout_seconds):
+        """See `EngineSuite.slow`."""
+        view = "SELECT 1 AS who, 1 AS item FROM pg_sleep(600)"
+        with contextlib.closing(PostgresEngine(self.url, view=view, timeout_seconds=timeout_seconds)) as engine:
+            yield engine
+
+    @contextlib.contextmanager
+    def dead(self):
+        """See `EngineSuite.dead`."""
+        wire = Wire(self.url)
+        with contextlib.closing(PostgresEngine(wire.url, view="SELECT 1 AS who, 1 AS item")) as engine:
+            engine.columns()
+            wire.close()
             yield engine
 
 

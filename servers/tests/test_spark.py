@@ -22,6 +22,7 @@ from discreet.testing.engines import EngineSuite, rows_of
 from servers import spark as spark_server
 from servers.table import engagements
 from servers.tests.questions import KINDS, questions
+from servers.tests.wire import Wire
 
 REQUEST = HeadRequest("who", ("item",), 10)
 _NUMBERS = itertools.count()
@@ -86,6 +87,24 @@ class TestServer(EngineSuite):
     def opened(self, table):
         """See `EngineSuite.opened`."""
         with self.loaded(table) as name, contextlib.closing(SparkEngine(self.url, table=name)) as engine:
+            yield engine
+
+    @contextlib.contextmanager
+    def slow(self, timeout_seconds):
+        """See `EngineSuite.slow`."""
+        view = (
+            "SELECT a.id AS who, a.id * b.id % 1000003 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"
+        )
+        with contextlib.closing(SparkEngine(self.url, view=view, timeout_seconds=timeout_seconds)) as engine:
+            yield engine
+
+    @contextlib.contextmanager
+    def dead(self):
+        """See `EngineSuite.dead`."""
+        wire = Wire(self.url)
+        with contextlib.closing(SparkEngine(wire.url, view="SELECT 1 AS who, 1 AS item")) as engine:
+            engine.columns()
+            wire.close()
             yield engine
 
 

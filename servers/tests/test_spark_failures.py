@@ -17,7 +17,7 @@ from discreet.question import HeadRequest
 from discreet.testing.engines import rows_of
 from servers import process
 from servers import spark as spark_server
-from servers.tests.spark_wire import Wire
+from servers.tests.wire import Wire
 
 REQUEST = HeadRequest("who", ("item",), 10)
 ENDLESS = "SELECT a.id AS who, a.id * b.id % 1000003 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"

@@ -17,6 +17,7 @@ from discreet.errors import EngineError, InexactHead
 from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not, Summed
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from servers import trino as trino_server
+from servers.tests.wire import Wire
 
 _COUNTER = iter(range(10**9))
 
@@ -75,6 +76,23 @@ class TestTrino(EngineSuite):
         with self.loaded(table) as name, contextlib.closing(TrinoEngine(scratch, table=name)) as engine:
             yield engine
         assert trino_server.execute(self.url, "SHOW TABLES FROM scratch.default") == []
+
+    @contextlib.contextmanager
+    def slow(self, timeout_seconds):
+        """See `EngineSuite.slow`."""
+        thousands = "UNNEST(sequence(1, 10000))"
+        view = f"SELECT a AS who, a * b * c AS item FROM {thousands} AS a(a), {thousands} AS b(b), {thousands} AS c(c)"
+        with contextlib.closing(TrinoEngine(self.url, view=view, timeout_seconds=timeout_seconds)) as engine:
+            yield engine
+
+    @contextlib.contextmanager
+    def dead(self):
+        """See `EngineSuite.dead`."""
+        wire = Wire(self.url)
+        with contextlib.closing(TrinoEngine(wire.url, view="SELECT 1 AS who, 1 AS item")) as engine:
+            engine.columns()
+            wire.close()
+            yield engine
 
 
 KINDS = {

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import tempfile
 import uuid
 from fractions import Fraction
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
@@ -23,11 +26,26 @@ class TestDuckDB(EngineSuite):
     @contextlib.contextmanager
     def opened(self, table):
         """See `EngineSuite.opened`."""
-        engine = DuckDBEngine(table)
-        try:
+        with contextlib.closing(DuckDBEngine(table)) as engine:
             yield engine
-        finally:
-            engine.close()
+
+    @contextlib.contextmanager
+    def slow(self, timeout_seconds):
+        """See `EngineSuite.slow`."""
+        view = "SELECT range AS who, range AS item FROM range(100000000000)"
+        table = pa.table({"none": [0]})
+        with contextlib.closing(DuckDBEngine(table, view=view, timeout_seconds=timeout_seconds)) as engine:
+            yield engine
+
+    @contextlib.contextmanager
+    def dead(self):
+        """See `EngineSuite.dead`."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "t.parquet"
+            pyarrow.parquet.write_table(pa.table({"who": [1], "item": [1]}), path)
+            with contextlib.closing(DuckDBEngine(path)) as engine:
+                path.unlink()
+                yield engine
 
 
 @pytest.fixture

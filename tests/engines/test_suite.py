@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
+import duckdb
 import pyarrow as pa
 import pytest
 
+from discreet.engines.duckdb import DuckDBEngine, DuckDBStatement
+from discreet.errors import DiscreetError
 from discreet.testing.engines import EngineSuite
 
-from . import plain
+from . import plain, test_duckdb
 
 
 class TestPlainEngine(EngineSuite):
@@ -25,6 +29,11 @@ class TestPlainEngine(EngineSuite):
     test_a_listed_domain_gets_all_its_counts_and_no_others = None
     test_periods_and_bins_that_are_listed_get_all_their_counts = None
     test_pair_queries_return_the_integers_that_numpy_gives = None
+    # It counts at once, in this process.
+    test_a_count_ends_when_its_progress_raises = None
+    test_a_count_ends_at_its_time_limit = None
+    test_a_count_does_not_wait_for_another = None
+    test_an_engine_that_is_gone_is_unreachable_before_anything_is_asked = None
 
 
 DEFECTS = [
@@ -73,3 +82,162 @@ def test_the_suite_rejects_listed_labels_that_are_changed():
 
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         Suite().test_a_domain_with_labels_that_cannot_be_meant_is_refused(pa.int64(), [1.5])
+
+
+class Stoppable(DuckDBEngine):
+    """DuckDB, whose counts end when it is closed."""
+
+    def __init__(self, *arguments, **options):
+        self._made = []
+        super().__init__(*arguments, **options)
+
+    def _connect(self):
+        self._made.append(super()._connect())
+        return self._made[-1]
+
+    def close(self):
+        for connection in self._made:
+            connection.interrupt()
+        super().close()
+
+
+class OtherStatement(DuckDBEngine):
+    """DuckDB with a statement of its own."""
+
+    Other = DuckDBStatement
+
+    def _statement(self, connection, request, columns, seed):
+        made = super()._statement(connection, request, columns, seed)
+        made.__class__ = self.Other
+        return made
+
+
+class NaNIsLarge(OtherStatement):
+    """NaN > 7, as DuckDB and PostgreSQL have it."""
+
+    class Other(DuckDBStatement):
+        def compared(self, column, kind):
+            return self.quoted(column) if column == "share" else super().compared(column, kind)
+
+
+class TwoZeros(OtherStatement):
+    """-0.0 is not 0.0, as in a comparison by bits."""
+
+    class Other(DuckDBStatement):
+        def compared(self, column, kind):
+            name = super().compared(column, kind)
+            return (
+                f"CASE WHEN CAST({name} AS VARCHAR) = '-0.0' THEN -1e-300 ELSE {name} END"
+                if column == "share"
+                else name
+            )
+
+
+class InfinityIsMissing(OtherStatement):
+    """Infinity becomes NULL, as in JSON."""
+
+    class Other(DuckDBStatement):
+        def compared(self, column, kind):
+            name = super().compared(column, kind)
+            return f"CASE WHEN isfinite({name}) THEN {name} END" if column == "share" else name
+
+
+class YearsOfNanoseconds(OtherStatement):
+    """Moments outside the years 1678 to 2262 do not fit into 64 bits of nanoseconds."""
+
+    class Other(DuckDBStatement):
+        def moment(self, column):
+            name = self.quoted(column)
+            return f"CASE WHEN {name} BETWEEN '1678-01-01' AND '2262-01-01' THEN {name} END"
+
+
+class DeafToProgress(Stoppable):
+    """Cannot be cancelled."""
+
+    def head(self, request, *, seed=b"", progress=None):  # noqa: ARG002
+        return super().head(request, seed=seed)
+
+
+class WithoutTimeLimit(Stoppable):
+    """Counts for as long as it takes."""
+
+    def __init__(self, source, *, view=None, timeout_seconds=None):  # noqa: ARG002
+        super().__init__(source, view=view)
+
+
+class OneAtATime(DuckDBEngine):
+    """Holds a lock while it counts."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._one = threading.Lock()
+
+    def head(self, request, *, seed=b"", progress=None):
+        with self._one:
+            return super().head(request, seed=seed, progress=progress)
+
+
+class OneConnection(DuckDBEngine):
+    """All threads share a connection, with the listed items and the results that are on it."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._shared, self._pair = super()._connect(), threading.Barrier(2)
+
+    def _connect(self):
+        return self._shared
+
+    def _run(self, connection, statement, progress):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._pair.wait(0.5)
+        return super()._run(connection, statement, progress)
+
+
+class OwnErrors(DuckDBEngine):
+    """Lets its library's errors out."""
+
+    def _ping(self, connection):
+        connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}")
+
+    def data_version(self):
+        return None
+
+    def _guarded(self, _connection, work, _progress):
+        return work()
+
+
+class FoundOutLate(DuckDBEngine):
+    """Does not look whether anything is there before it is asked."""
+
+    def check(self, request):
+        pass
+
+
+OPERATORS, GONE = (
+    "test_every_operator_compares_every_kind",
+    "test_an_engine_that_is_gone_is_unreachable_before_anything_is_asked",
+)
+BROKEN = [
+    (NaNIsLarge, AssertionError, OPERATORS, (">",)),
+    (TwoZeros, AssertionError, OPERATORS, ("=",)),
+    (InfinityIsMissing, AssertionError, OPERATORS, (">",)),
+    (YearsOfNanoseconds, AssertionError, "test_labels_of_every_kind_come_back_in_ascending_order", ("at",)),
+    (DeafToProgress, AssertionError, "test_a_count_ends_when_its_progress_raises", ()),
+    (WithoutTimeLimit, AssertionError, "test_a_count_ends_at_its_time_limit", ()),
+    (OneAtATime, AssertionError, "test_a_count_does_not_wait_for_another", ()),
+    (OneConnection, (AssertionError, DiscreetError, duckdb.Error), "test_counts_at_once_get_each_their_own_head", ()),
+    (OwnErrors, duckdb.Error, GONE, ()),
+    (FoundOutLate, pytest.fail.Exception, GONE, ()),
+]
+
+
+@pytest.mark.parametrize(
+    ("broken", "error", "test", "arguments"), BROKEN, ids=[broken.__name__ for broken, *_ in BROKEN]
+)
+def test_the_suite_rejects_a_broken_duckdb(broken, error, test, arguments, monkeypatch):
+    """DuckDB itself passes the same tests."""
+    monkeypatch.setattr(test_duckdb, "DuckDBEngine", broken)
+    suite = test_duckdb.TestDuckDB()
+    suite.patience_seconds = 1
+    with pytest.raises(error):
+        getattr(suite, test)(*arguments)

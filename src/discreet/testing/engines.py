@@ -6,6 +6,14 @@ class TestMyEngine(EngineSuite):
         engine = MyEngine(load(table))
         yield engine
         engine.close()
+
+    @contextlib.contextmanager
+    def slow(self, timeout_seconds):
+        ...  # the same on a view whose count takes minutes
+
+    @contextlib.contextmanager
+    def dead(self):
+        ...  # the same on an engine whose server, or file, is gone since it was opened
 """
 
 from __future__ import annotations
@@ -15,10 +23,13 @@ import functools
 import hashlib
 import math
 import operator
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +38,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from discreet.engines.sql import LONGEST_FRAMED
-from discreet.errors import InputError
+from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError
 from discreet.question import (
     LARGEST_BINNED,
     Comparison,
@@ -69,15 +80,28 @@ _POOLS: dict[str, tuple[Kind, pa.DataType, list[Any]]] = {
     "who": (Kind.TEXT, pa.string(), ["ann", "bob", "cy", "d'e"]),
     "word": (Kind.TEXT, pa.string(), ["", "B", "a", "a ", "b'", '"', "é", "e\u0301", "ﬀ", "😀", "%", "NULL", "\\"]),
     "size": (Kind.INTEGER, pa.int64(), [-(2**63), -7, 0, 1, 7, 2**53 + 1, 2**63 - 1]),
-    "price": (Kind.DECIMAL, pa.decimal128(9, 2), [Decimal(t) for t in ("-0.01", "0.10", "7.00", "9999999.99")]),
-    "day": (Kind.DATE, pa.date32(), [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29)]),
+    "price": (
+        Kind.DECIMAL,
+        pa.decimal128(9, 2),
+        [Decimal(t) for t in ("-9999999.99", "-0.01", "0.10", "7.00", "9999999.99")],
+    ),
+    "day": (
+        Kind.DATE,
+        pa.date32(),
+        [datetime.date.min, datetime.date(1969, 12, 31), datetime.date(2024, 2, 29), datetime.date.max],
+    ),
     "at": (
         Kind.TIMESTAMP,
         pa.timestamp("us"),
-        [datetime.datetime(2024, 2, 29), datetime.datetime(1960, 1, 1, 1, 2, 3, 4)],
+        [
+            datetime.datetime(2024, 2, 29),
+            datetime.datetime(1960, 1, 1, 1, 2, 3, 4),
+            datetime.datetime.min,
+            datetime.datetime.max,
+        ],
     ),
     "open": (Kind.BOOLEAN, pa.bool_(), [False, True]),
-    "share": (Kind.FLOAT, pa.float64(), [-0.5, 0.1, 7.0]),
+    "share": (Kind.FLOAT, pa.float64(), [-math.inf, -0.5, -0.0, 0.0, 0.1, 7.0, math.inf, math.nan]),
 }
 _TYPES = {kind: type_ for kind, type_, _ in _POOLS.values()}
 _DERIVED = [
@@ -96,7 +120,10 @@ _CONSTANTS: dict[Kind, list[Constant]] = {
 }
 _CONSTANTS[Kind.INTEGER] = [*_CONSTANTS[Kind.INTEGER], Constant(Kind.DECIMAL, "0.5"), Constant(Kind.DECIMAL, "-7.25")]
 _CONSTANTS[Kind.DECIMAL] = [Constant(Kind.DECIMAL, "0.1"), Constant(Kind.INTEGER, "7"), Constant(Kind.DECIMAL, "0.105")]
-_CONSTANTS[Kind.FLOAT] = [Constant(Kind.DECIMAL, "-0.5"), Constant(Kind.DECIMAL, "0.1"), Constant(Kind.INTEGER, "7")]
+_CONSTANTS[Kind.FLOAT] = [
+    *(Constant(Kind.DECIMAL, text) for text in ("-0.5", "0.1")),
+    *(Constant(Kind.INTEGER, text) for text in ("0", "7")),
+]
 _CONSTANTS[Kind.TIMESTAMP] = [*_CONSTANTS[Kind.TIMESTAMP], *_CONSTANTS[Kind.DATE]]
 _SUMS = [
     None,
@@ -111,6 +138,13 @@ _SETTINGS = settings(
     database=None,
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
 )
+
+
+_SLOW = HeadRequest("who", ("item",), 10)
+
+
+class _Left(Exception):
+    """The client left."""
 
 
 def tables() -> st.SearchStrategy[pa.Table]:
@@ -147,11 +181,12 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
     """Return what *predicate* is for *row* in SQL's three-valued logic; None is unknown."""
     match predicate:
         case Missing(column):
-            return row[column] is None
+            return _is_missing(row[column])
         case Comparison(column, sign, constant):
-            return None if row[column] is None else OPERATORS[sign](*_comparable(row[column], constant))
+            return None if _is_missing(row[column]) else OPERATORS[sign](*_comparable(row[column], constant))
         case Membership(column, constants):
-            return None if row[column] is None else any(operator.eq(*_comparable(row[column], c)) for c in constants)
+            equal = (operator.eq(*_comparable(row[column], constant)) for constant in constants)
+            return None if _is_missing(row[column]) else any(equal)
         case Not(inner):
             value = truth(inner, row)
             return None if value is None else not value
@@ -161,6 +196,10 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
         case Some(parts):
             values = {truth(part, row) for part in parts}
             return True if True in values else None if None in values else False
+
+
+def _is_missing(value: Any) -> bool:  # noqa: ANN401 - whatever a cell holds
+    return value is None or value != value  # noqa: PLR0124 - NaN is missing in filters
 
 
 def _comparable(value: Any, constant: Constant) -> tuple[Any, Any]:  # noqa: ANN401 - whatever a cell holds
@@ -279,7 +318,7 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - whatever a cell holds
         case bool():
             return str(value).lower()
         case datetime.datetime():
-            return value.strftime("%Y-%m-%d %H:%M:%S.%f")
+            return value.isoformat(" ", "microseconds")
     return str(value)
 
 
@@ -305,10 +344,24 @@ def rows_of(engine: Engine, request: HeadRequest, seed: bytes = b"") -> list[Row
 
 
 class EngineSuite:
-    """What every engine must pass. Subclass it, and say how an Arrow table gets into the engine."""
+    """What every engine must pass. Subclass it, and say how an Arrow table gets into the engine.
+
+    Attributes:
+        patience_seconds: how long a cancelled count may take to end, and one of two to start.
+    """
+
+    patience_seconds: ClassVar[float] = 60
 
     def opened(self, table: pa.Table) -> AbstractContextManager[Engine]:
         """Return an engine that reads *table*, closed when the context ends."""
+        raise NotImplementedError
+
+    def slow(self, timeout_seconds: float | None) -> AbstractContextManager[Engine]:
+        """Return an engine with the columns who and item, which takes minutes for a head, unless the limit ends it."""
+        raise NotImplementedError
+
+    def dead(self) -> AbstractContextManager[Engine]:
+        """Return an engine with the columns who and item, whose server or file is gone since it was opened."""
         raise NotImplementedError
 
     def head(self, table: pa.Table, *items: str, limit: int = 1000, seed: bytes = b"", **parts: Any) -> list[Row]:
@@ -545,6 +598,74 @@ class EngineSuite:
         with self.opened(table) as engine:
             engine.head(HeadRequest("who", ("item",), 10), progress=shares.append)
         assert all(0 <= share <= 1 for share in shares)
+
+    def test_a_count_ends_when_its_progress_raises(self) -> None:
+        """So that a client that left stops it; the engine can be used again."""
+
+        def leave(_: float) -> None:
+            raise _Left
+
+        start = time.monotonic()
+        with self.slow(None) as engine:
+            with pytest.raises(_Left):
+                self._ended(lambda: engine.head(_SLOW, progress=leave))
+            engine.check(_SLOW)
+        assert time.monotonic() - start < self.patience_seconds
+
+    def test_a_count_ends_at_its_time_limit(self) -> None:
+        """As `EngineTimeout`, and the engine can be used again."""
+        with self.slow(0.5) as engine:
+            with pytest.raises(EngineTimeout):
+                self._ended(lambda: engine.head(_SLOW))
+            engine.check(_SLOW)
+
+    def test_a_count_does_not_wait_for_another(self) -> None:
+        """Two run at once: both report progress before either ends."""
+        both = threading.Barrier(2)
+
+        def meet(_: float) -> None:
+            both.wait(self.patience_seconds)
+            raise _Left
+
+        with self.slow(None) as engine, ThreadPoolExecutor(2) as threads:
+            counts = [threads.submit(engine.head, _SLOW, progress=meet) for _ in range(2)]
+            assert [type(count.exception()) for count in counts] == [_Left, _Left]
+
+    def test_counts_at_once_get_each_their_own_head(self) -> None:
+        """Filters, limits and listed items of one request are never those of another."""
+        table = pa.table({"who": range(60), "item": [n % 6 for n in range(60)]})
+        requests = [
+            HeadRequest("who", ("item",), 1 + n % 5, Comparison("who", "<", Constant(Kind.INTEGER, str(10 * n))))
+            for n in range(6)
+        ] + [HeadRequest("who", ("item",), 2, domain=pa.table({"item": [n, 9]})) for n in range(6)]
+        with self.opened(table) as engine, ThreadPoolExecutor(4) as threads:
+            heads = list(threads.map(functools.partial(rows_of, engine), requests))
+        assert heads == [reference_head(table, request) for request in requests]
+
+    def test_an_engine_that_is_gone_is_unreachable_before_anything_is_asked(self) -> None:
+        """`check` raises `EngineUnreachable`, so that nothing is charged; a head raises an `EngineError`."""
+        with self.dead() as engine:
+            with pytest.raises(EngineUnreachable):
+                engine.check(_SLOW)
+            with pytest.raises(EngineError):
+                engine.head(_SLOW)
+
+    def _ended(self, count: Callable[[], object]) -> None:
+        """Run *count* in a thread, which is left behind if it does not end."""
+        found: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                count()
+            except BaseException as error:  # noqa: BLE001 - raised again here
+                found.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(self.patience_seconds)
+        assert not thread.is_alive(), "the count does not end"
+        if found:
+            raise found[0]
 
     def test_columns_are_told_in_order_with_their_kinds(self) -> None:
         """Filters and labels are checked against them."""
