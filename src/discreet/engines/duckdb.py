@@ -231,7 +231,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
 
 
 def _close(connection: duckdb.DuckDBPyConnection, spill: str) -> None:
-    connection.close()
+    with contextlib.suppress(duckdb.Error):  # a connection is in use, and ends with its request
+        connection.close()
     shutil.rmtree(spill, ignore_errors=True)
 
 
