@@ -11,6 +11,7 @@ from benchmarks import (
     accuracy,
     budget,
     budget_postgres,
+    crowd,
     data_centres,
     engines,
     mechanisms,
@@ -32,10 +33,11 @@ BENCHMARKS = {
     "service": service.run,
     "memory": service.memory,
     "engines": engines.run,
+    "crowd": crowd.run,
     "growth": engines.growth,
     "fuzz": outcomes.run,
 }
-WHEN_NAMED = {"budget-postgres", "engines", "fuzz", "growth", "memory"}
+WHEN_NAMED = {"budget-postgres", "crowd", "engines", "fuzz", "growth", "memory"}
 """They take long, or need `make test-engines` to have installed what they start."""
 
 

@@ -72,7 +72,7 @@ def run() -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         key = prepare(folder, ROWS)
-        with _started(str(folder)) as (service, _), _started("echo") as (bare, _):
+        with started(str(folder)) as (service, _), started("echo") as (bare, _):
             private, raw = Load("/v1/query", fresh, 16), Load("/raw", fresh, 16)
             replay, echo = Load("/v1/query", repeated, 250), Load("/echo", repeated, 250)
             for counted in range(ROUNDS + 1):
@@ -93,7 +93,7 @@ def memory(questions: int = 100_000) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         key = prepare(folder, 1_000)
-        with _started(str(folder)) as (port, pid):
+        with started(str(folder)) as (port, pid):
             asked = itertools.count()
 
             def mixed() -> dict[str, object]:
@@ -150,7 +150,7 @@ def _round(load: Load, port: int, key: str, *, counted: bool) -> None:
 
 
 @contextlib.contextmanager
-def _started(what: str) -> Iterator[tuple[int, int]]:
+def started(what: str) -> Iterator[tuple[int, int]]:
     """The port of a process of `benchmarks.serving`, and its number."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 from fractions import Fraction
@@ -61,7 +62,12 @@ def prepare(folder: Path, rows: int) -> str:
             "'article ' || CAST(exp(random() * 10) AS INTEGER) AS article, CAST(random() * 50 AS INTEGER) AS visits "
             f"FROM range({rows})"
         )
-    (folder / "catalog.toml").write_text(CATALOG)
+    return configure(folder, CATALOG, "reads")
+
+
+def configure(folder: Path, catalog: str, dataset: str) -> str:
+    """Write a catalog, settings and a store into *folder*; the key of an analyst who may query *dataset*."""
+    (folder / "catalog.toml").write_text(catalog)
     (folder / "discreet.toml").write_text(SETTINGS)
     (folder / "noise.key").touch(0o600)
     (folder / "noise.key").write_bytes(secrets.token_bytes(32))
@@ -73,7 +79,7 @@ def prepare(folder: Path, rows: int) -> str:
     key = new_key(secrets.token_bytes)
     record = KeyRecord(digest_of(key.text).hex(), ACCOUNT, ("analyst",), microseconds(utc_now()))
     manager.store.put_record(KEY, key.id, record.text, ACT)
-    manager.store.put_record(GRANT, grant_name(ACCOUNT, "reads"), grant_text(None), ACT)
+    manager.store.put_record(GRANT, grant_name(ACCOUNT, dataset), grant_text(None), ACT)
     store.close()
     return key.text
 
@@ -81,7 +87,7 @@ def prepare(folder: Path, rows: int) -> str:
 def serve(folder: Path, port: int) -> None:
     """The service, with one route more: the same question, planned as ever, answered with the exact head."""
     settings = load_settings(folder / "discreet.toml")
-    with open_service(settings, {}, stream=(folder / "log.jsonl").open("w")) as service:
+    with open_service(settings, os.environ, stream=(folder / "log.jsonl").open("w")) as service:
 
         async def raw(request: Request) -> Response:
             asker = await run_in_thread(service.authenticator.authenticate, request.headers["authorization"])
