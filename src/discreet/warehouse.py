@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import time
 import warnings
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Self
@@ -13,21 +15,35 @@ from typing import TYPE_CHECKING, Any, Self
 from discreet.catalog.engine_pool import EnginePool, VersionedEngine
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
-from discreet.errors import InputError
+from discreet.errors import DiscreetError, InputError, SQLError
 from discreet.noise import SystemBits
-from discreet.query.planning import items_of, make_plan, resolve
+from discreet.query.planning import columns_named, items_of, make_plan, resolve
 from discreet.query.pricing import PerUnit
 from discreet.query.query import Select
 from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
+from discreet.query.statement import split_statement
 from discreet.question import Kind
 from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import delta_of
-from discreet.values import exact
+from discreet.release.postprocess import (
+    answer_table,
+    answer_types,
+    arrow_types,
+    check_outer,
+    compute_outer,
+    explain,
+    schema_table,
+)
+from discreet.release.result import require
+from discreet.values import Cost, exact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
+
+    import pandas as pd
+    import pyarrow as pa
 
     from discreet.budget import Budget
     from discreet.engines.base import Engine
@@ -35,7 +51,8 @@ if TYPE_CHECKING:
     from discreet.mechanisms import NoiseName
     from discreet.noise import Bits
     from discreet.query.planning import Plan
-    from discreet.query.query import MechanismChoice
+    from discreet.query.query import MechanismChoice, Query
+    from discreet.query.statement import Leaf, Statement
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
@@ -196,6 +213,97 @@ class Warehouse:
         has_pairs = self._open.has_pairs(name)
         return make_plan(query, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force, per=per)
 
+    def sql(
+        self,
+        text: str,
+        *,
+        epsilon: float | None = None,
+        delta: float | str | Fraction | None = None,
+        per: PerUnit | None = None,
+        relative_error: float | str | Fraction = Fraction(1, 10),
+        mechanism: MechanismChoice | None = None,
+        noise: NoiseName | None = None,
+        head_limit: int | None = None,
+        budget: Budget | None = None,
+        key: bytes | None = None,
+        force: bool = False,
+    ) -> Answers:
+        """Answer a whole statement: each SELECT directly over a dataset is a query; the rest is computed for free.
+
+        Args:
+            text: a SELECT, or EXPLAIN and a SELECT; see docs/sql.md. Other arguments are those of `query`, for each
+                query of the statement.
+
+        Raises:
+            InputError: something in the statement is not allowed, or it cannot be computed from its answers.
+            BudgetExceeded: the budget cannot cover the worst cases together; nothing was read.
+            EngineError: as in `query`.
+        """
+        statement = self.cut(split_statement(text))
+        priced: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "per": per, "relative_error": relative_error}
+        priced |= {"mechanism": mechanism, "noise": noise, "head_limit": head_limit, "budget": budget, "force": force}
+        asked = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
+        plans = {}
+        for name, leaf in asked.items():
+            with naming(leaf, statement):
+                plans[name] = self.plan(leaf.select, **priced)  # type: ignore[arg-type]  # not None
+        public = self.public_tables(statement)
+        queries = {name: (self.catalog.find(leaf.dataset), plans[name].query) for name, leaf in asked.items()}
+        check_outer(statement.outer, statement_types(self.catalog, queries, public))
+        if statement.explain:
+            found = explain(statement, plans)
+            return Answers(found.table, {})
+        if budget is not None:
+            budget.void(budget.reserve(sum((plan.worst_cost for plan in plans.values()), Cost())))
+        releases = {leaf.sql: self.query(leaf.select, key=key, **priced) for leaf in asked.values()}  # type: ignore[arg-type]
+        answered = {name: answer_table(releases[leaf.sql]) for name, leaf in asked.items()}
+        return Answers(compute_outer(statement.outer, public | answered).table, releases)
+
+    def cut(self, statement: Statement, k_most: int | None = None) -> Statement:
+        """Return *statement* where each k is at most *k_most* and its dataset's: a larger LIMIT only cuts the answer.
+
+        Raises:
+            InputError: there is no such dataset.
+            SQLError: the items of a sum are ranked by something else than their users.
+        """
+        leaves = []
+        for leaf in statement.leaves:
+            about = self.catalog.datasets[self.catalog.find(leaf.dataset)]
+            if leaf.ranked_by is not None and leaf.ranked_by.casefold() != about.user.casefold():
+                raise SQLError(
+                    f"the items of a sum are those with the most users: ORDER BY COUNT(DISTINCT {about.user})"
+                )
+            leaves.append(leaf.within(k_most).within(about.k_most))
+        return replace(statement, leaves=tuple(leaves))
+
+    def public_tables(self, statement: Statement) -> dict[str, pa.Table]:
+        """Return the tables of a statement that cost nothing: labels of known domains, and information_schema.
+
+        Raises:
+            UnknownColumn: there is no such column.
+            InputError: the labels of a column are not known.
+            EngineError: the engine failed when it was asked for the items of a listed domain.
+        """
+        tables = {name: schema_table(name, self.catalog) for name in statement.schemas}
+        for leaf in statement.leaves:
+            if leaf.select is None:
+                with naming(leaf, statement):
+                    tables[leaf.name] = self._labels(leaf)
+        return tables
+
+    def _labels(self, leaf: Leaf) -> pa.Table:
+        name = self.catalog.find(leaf.dataset)
+        dataset = self.catalog.datasets[name]
+        items = columns_named(leaf.items, dataset)
+        labels = self._open.domain(name, items)
+        if labels is None:
+            unknown = next((item for item in items if dataset.columns[item].domain is None), items[0])
+            raise InputError(
+                f"the labels of column {unknown!r} are not listed in the catalog; "
+                f"select an aggregate beside it, such as COUNT(DISTINCT {dataset.user})"
+            )
+        return labels
+
     def context(self, dataset: str) -> tuple[str | None, str]:
         """Return the version of a dataset's data now, or None if unknown; and its table's name, to derive keys from.
 
@@ -269,6 +377,49 @@ class Warehouse:
         if self.catalog.datasets[name].columns[summed[0]].kind is not Kind.DECIMAL:
             return {}
         return {summed[0]: self._open.scale(name, summed[0])}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The rows of a statement, and the releases that they were computed from.
+
+    Args:
+        table: an Arrow table.
+        releases: by the SQL of their query; each once.
+    """
+
+    table: pa.Table
+    releases: Mapping[str, Release]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame. Needs pandas."""
+        require("pandas", "to_pandas()")
+        return self.table.to_pandas()
+
+
+def statement_types(
+    catalog: Catalog, queries: Mapping[str, tuple[str, Query]], public: Mapping[str, pa.Table]
+) -> dict[str, dict[str, str]]:
+    """Return the columns of all tables of a statement before there are answers, by the name of the table.
+
+    Args:
+        catalog: what may be queried.
+        queries: datasets and planned queries, by the name of the answer.
+        public: from `Warehouse.public_tables`.
+    """
+    types = {name: answer_types(query, catalog.datasets[dataset]) for name, (dataset, query) in queries.items()}
+    return types | {name: arrow_types(table) for name, table in public.items()}
+
+
+@contextlib.contextmanager
+def naming(leaf: Leaf, statement: Statement) -> Iterator[None]:
+    """Add the SQL of a query to the message of what is wrong with it, where its statement has several."""
+    try:
+        yield
+    except DiscreetError as error:
+        if len(statement.leaves) > 1 and isinstance(error, InputError):
+            error.args = (f"{error}; in: {leaf.sql}",)
+        raise
 
 
 class _View(Warehouse):

@@ -15,7 +15,7 @@ import pytest
 from discreet.errors import SQLError, WhereError
 from discreet.query.parse_tree import DEEPEST, LONGEST, parse_statement
 from discreet.query.query import Measure, Select
-from discreet.query.sql import _SelectReader, parse_select, parse_where
+from discreet.query.sql import SelectReader, parse_select, parse_where
 
 _STATEMENT = (
     "SELECT e.a, COUNT(DISTINCT u) AS n FROM s.t AS e WHERE (x = -1.50 OR NOT y IN ('b', TRUE)) AND z BETWEEN 1 AND 2 "
@@ -48,7 +48,7 @@ def _changed(path, change):
 
 def _refused(tree):
     try:
-        _SelectReader(_STATEMENT).read(tree)
+        SelectReader(_STATEMENT).read(tree)
     except (SQLError, WhereError):
         return True
     return False
@@ -94,7 +94,7 @@ def test_another_value_is_refused_or_read_as_another_query(path):
                 continue
             tree = _changed(path, lambda part, key=key, other=other: part.update({key: other}))
             try:
-                same = _SelectReader(_STATEMENT).read(tree) == parse_select(_STATEMENT)
+                same = SelectReader(_STATEMENT).read(tree) == parse_select(_STATEMENT)
             except (SQLError, WhereError, TypeError, ValueError, AttributeError):
                 same = False
             assert not same, (key, other)

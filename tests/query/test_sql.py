@@ -16,6 +16,7 @@ from discreet.query.parse_tree import DEEPEST, DEEPEST_TREE
 from discreet.query.query import Measure, Select
 from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
+from discreet.query.statement import split_statement
 from discreet.question import Constant, Kind, Membership
 from tests.query.filters import shown
 
@@ -119,9 +120,11 @@ def _blocks(language):
 
 
 def test_the_statements_of_the_page_are_read():
-    """And the first is the question that the page has in JSON, too."""
-    questions = [parse_select(text) for text in _blocks("sql")]
+    """And the first is the question that the page has in JSON, too; the last is a whole statement of one query."""
+    *queries, statement = _blocks("sql")
+    questions = [parse_select(text) for text in queries]
     assert len(questions) == 4
+    assert len(split_statement(statement).leaves) == 1
     assert from_dict(json.loads(_blocks("json")[0])) == questions[0]
 
 

@@ -47,16 +47,19 @@ _TOKENS = re.compile(
   | (?P<prefix>(?<!\w)\w')                        # E'...', X'...': other rules for where the text ends
   | (?P<word>\w+)
   | (?P<sign><>|!=|<=|>=|[=<>*-])
+  | (?P<arithmetic>::|[+/%|^])
   | (?P<mark>[().,;])
   | (?P<other>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
 _FORBIDDEN = {"comment": "comments are not allowed", "prefix": "text is put in plain single quotes", "other": None}
+_WINDOW = "WINDOW is not allowed: put the window behind OVER"  # DuckDB's tree leaves an unused one out
 _CHARACTERS = (
     dict.fromkeys("'\"", "the text is not closed with a quote")
     | dict.fromkeys("?@$", "parameters are not allowed")
-    | dict.fromkeys("+/%|&^~", "arithmetic is not allowed")
+    | dict.fromkeys(("+", "/", "%", "|", "&", "^", "~"), "arithmetic is not allowed")
+    | {"::": "casts with :: and parameters are not allowed"}
     | dict.fromkeys("[]{}", "arrays and brackets are not allowed")
     | {
         ":": "casts with :: and parameters are not allowed",
@@ -67,7 +70,7 @@ _CHARACTERS = (
 )
 
 
-def _check_text(text: str, error: type[SQLError | WhereError]) -> None:
+def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bool) -> None:
     """Raise unless *text* can be given to DuckDB's parser.
 
     Its memory grows with the square of the nesting of parentheses, brackets and prefix operators, to gigabytes within
@@ -81,12 +84,20 @@ def _check_text(text: str, error: type[SQLError | WhereError]) -> None:
         kind, found = match.lastgroup, match[0]
         if kind == "space":
             continue
-        if kind in _FORBIDDEN or (found == ";" and error is WhereError):
+        if kind == "word" and found.upper() == "WINDOW":
+            raise error(_WINDOW, match.start())
+        forbidden = kind in _FORBIDDEN or (kind == "arithmetic" and not arithmetic)
+        if forbidden or (found == ";" and error is WhereError):
             message = _FORBIDDEN.get(kind or "") or _CHARACTERS.get(found)
             raise error(message or f"the character {found!r} is not allowed outside of quotes", match.start())
-        if kind == "sign" and signs and (found != "-" or signs[-1] in "*-"):
+        sign = kind in {"sign", "arithmetic"}
+        if (
+            sign
+            and signs
+            and (found not in "-*|" or len(signs) > 2 if arithmetic else found != "-" or signs[-1] in "*-")
+        ):
             raise error(f"{found} is not allowed here", match.start())
-        signs = signs + found if kind == "sign" else ""
+        signs = signs + found if sign else ""
         depth += (found == "(") - (found == ")")
         if depth > DEEPEST:
             raise error(f"parentheses may be nested {DEEPEST} deep at most", match.start())
@@ -107,19 +118,22 @@ def _check_size(text: str, error: type[SQLError | WhereError]) -> None:
         raise error("the character NUL is not allowed", text.index("\0"))
 
 
-def parse_statement(text: str, *, prefix: str = "", error: type[SQLError | WhereError] = SQLError) -> Node:
+def parse_statement(
+    text: str, *, prefix: str = "", error: type[SQLError | WhereError] = SQLError, arithmetic: bool = False
+) -> Node:
     """Return the tree of one SELECT as DuckDB's `json_serialize_sql` describes it; no node of it is checked.
 
     Args:
         text: at most 20,000 characters, 10,000 for a filter.
         prefix: what to parse in front of the text; positions count from the text.
+        arithmetic: True to allow operators such as + and ||.
 
     Raises:
         SQLError | WhereError: it is not one SELECT, or holds characters outside the grammar.
     """
     import duckdb
 
-    _check_text(text, error)
+    _check_text(text, error, arithmetic=arithmetic)
     try:
         # A cursor for each call: threads may share a connection, but not a result.
         row = _connection().cursor().execute("SELECT json_serialize_sql($1)", [prefix + text]).fetchone()
@@ -141,6 +155,13 @@ def parse_statement(text: str, *, prefix: str = "", error: type[SQLError | Where
     if len(statements) != 1:
         raise error("exactly one SELECT is allowed", 0)
     return dict(statements[0])
+
+
+def write_statement(tree: Node) -> str:
+    """Return the SQL of a tree such as `parse_statement` returns."""
+    statement = json.dumps({"error": False, "statements": [tree]})
+    row = _connection().cursor().execute("SELECT json_deserialize_sql($1)", [statement]).fetchone()
+    return str(row[0]) if row else ""
 
 
 @lru_cache(maxsize=1)

@@ -148,7 +148,12 @@ def items_of(select: Select, dataset: Dataset) -> tuple[str, ...]:
     Raises:
         UnknownColumn: there is no such column, or it may not name items.
     """
-    return tuple(_find(item, dataset.groupable, "column to group by") for item in select.items)
+    return columns_named(select.items, dataset)
+
+
+def columns_named(names: tuple[str, ...], dataset: Dataset) -> tuple[str, ...]:
+    """Return columns that may be grouped by, as the catalog spells them; raises what `items_of` does."""
+    return tuple(_find(name, dataset.groupable, "column to group by") for name in names)
 
 
 def _find(name: str, allowed: tuple[str, ...], role: str) -> str:

@@ -245,10 +245,10 @@ def parse_select(text: str) -> Select:
         SQLError: anything outside the grammar, with its position.
         WhereError: the same in the filter; its position too is that in the statement.
     """
-    return _SelectReader(text).read(parse_statement(text))
+    return SelectReader(text).read(parse_statement(text))
 
 
-class _SelectReader(_FilterReader):
+class SelectReader(_FilterReader):
     """Reads statements."""
 
     def __init__(self, text: str) -> None:
@@ -257,7 +257,7 @@ class _SelectReader(_FilterReader):
     def read(self, tree: Node) -> Select:
         """Return the query that the statement states."""
         select = self.open(self.check(tree, STATEMENT)["node"])
-        table = self._table(select["from_table"])
+        table = self.table(select["from_table"])
         selected = [self.open(node) for node in select["select_list"]]
         columns = {place: node for place, node in enumerate(selected, 1) if node["type"] == "COLUMN_REF"}
         aggregate, measure = self._aggregate(selected)
@@ -279,7 +279,7 @@ class _SelectReader(_FilterReader):
                 self.refuse(f"a total is one number: leave {clause} out", opened)
         return Select(table, tuple(items.values()), measure, where, k)
 
-    def _table(self, node: Json) -> str:
+    def table(self, node: Json) -> str:
         """Return the table's name, and remember what columns may be qualified by."""
         table = self.open(node)
         schema, name = table["schema_name"], table["table_name"]

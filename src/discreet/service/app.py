@@ -42,6 +42,7 @@ from discreet.service.peers import open_peers, peer_routes
 from discreet.service.queries import Queries
 from discreet.service.replay_cache import ReplayCache
 from discreet.service.secrets import noise_secret
+from discreet.service.statements import Statements
 from discreet.service.stores import checkpointer_of, open_store
 from discreet.warehouse import Warehouse
 
@@ -146,7 +147,16 @@ def open_service(
             refused=(lambda _: None) if peers is None else peers.refused,
         )
         query_api = QueryAPI(
-            gate, queries, ReplayCache(clock), manager, grants, warehouse, settings, runtime.monotonic, runtime.pause
+            gate,
+            queries,
+            Statements(queries, manager, warehouse, settings.limits),
+            ReplayCache(clock),
+            manager,
+            grants,
+            warehouse,
+            settings,
+            runtime.monotonic,
+            runtime.pause,
         )
         apis = (
             query_api,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from discreet.service.observability.traces import Tracer
     from discreet.service.settings import Defaults, Limits, Settings
     from discreet.warehouse import Warehouse
-    from discreet.wire.questions import Estimate, Question
+    from discreet.wire.questions import Estimate, Price, Question
 
 _BISECTIONS = 14
 """Prices that are tried until the largest that fits is known to a hundredth."""
@@ -85,26 +85,24 @@ class Queries:
         self._keys, self._log, self._tracer, self._random = keys, log, tracer, random
         self._refused = refused
 
-    def plan(self, question: Question, account: str, catalog: Catalog, request_id: str) -> PlannedQuery:
-        """Plan *question* for a shared budget.
+    def plan(self, select: Select, price: Price, account: str, catalog: Catalog, request_id: str) -> PlannedQuery:
+        """Plan a query for a shared budget.
 
         Args:
-            question: as it was sent.
+            price: what it may cost, as it was sent.
             catalog: what the account may query. Errors name nothing else.
 
         Raises:
-            Malformed: the question is outside the grammar.
             NotFound: *catalog* has no such dataset or column.
             InputError: something is not allowed, or above a limit.
             EngineError: the engine cannot be queried for what planning needs.
         """
         with self._tracer.span("plan", SpanAttributes(request_id, account=account)):
-            select = _select(question)
             try:
                 dataset = catalog.find(select.dataset)
             except InputError as error:
                 raise NotFound(str(error)) from None
-            options = planning_options(question, select.k, self._settings.defaults, self._settings.limits)
+            options = planning_options(price, select.k, self._settings.defaults, self._settings.limits)
             plan = self._warehouse.viewed(catalog).plan(select, shared=True, **options)
             version, table = self._warehouse.context(dataset)
             key = None if version is None else self._keys.release_key(plan, table, version)
@@ -214,7 +212,7 @@ class Queries:
         return BudgetShort(refusal, most_that_fits(plan, left))
 
 
-def planning_options(question: Question, k: int | None, defaults: Defaults, limits: Limits) -> dict[str, Any]:
+def planning_options(question: Price, k: int | None, defaults: Defaults, limits: Limits) -> dict[str, Any]:
     """Return the options of `Warehouse.plan`: those of the question, its price or the default price.
 
     Args:
@@ -293,7 +291,12 @@ def _largest_epsilon(asked: float, fits: Callable[[float], bool]) -> float | Non
     return best
 
 
-def _select(question: Question) -> Select:
+def select_of(question: Question) -> Select:
+    """Return the query of a request.
+
+    Raises:
+        Malformed: it is outside the grammar.
+    """
     try:
         return parse_select(question.sql) if question.sql is not None else from_dict(question.query or {})
     except InputError as error:
@@ -308,7 +311,7 @@ def _head_limit(asked: int | None, k: int | None, limits: Limits) -> int | None:
     return limits.head_limit_most if asked is None and usual > limits.head_limit_most else asked
 
 
-def _per_unit(question: Question, defaults: Defaults) -> PerUnit:
+def _per_unit(question: Price, defaults: Defaults) -> PerUnit:
     """Return the price of a unit; what neither the question nor the settings say is as LinkedIn had it."""
     usual = defaults.per or PRESETS["linkedin"]
     return PerUnit(

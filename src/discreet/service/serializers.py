@@ -436,15 +436,7 @@ def negotiate(accept: str | None) -> Form:
 
 def represent(stored: bytes, form: Form) -> bytes:
     """Return the stored document of a release in *form*."""
-    match form:
-        case "json":
-            return stored
-        case "csv":
-            return document.to_csv(stored)
-        case "arrow":
-            return document.to_arrow(stored)
-        case "parquet":
-            return document.to_parquet(stored)
+    return stored if form == "json" else document.write_table(document.decode(stored).to_arrow(), form)
 
 
 def content_type(form: Form) -> str:

@@ -8,11 +8,12 @@ import json
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.csv
+import pyarrow.parquet
 
 from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
@@ -111,23 +112,17 @@ def decode(document: bytes) -> Release:
         raise InputError("this is not the document of a release") from None
 
 
-def to_csv(document: bytes) -> bytes:
-    """Return the items as CSV with a header, in UTF-8."""
-    return decode(document).to_csv().encode()
-
-
-def to_arrow(document: bytes) -> bytes:
-    """Return the items as an Arrow IPC stream of `Release.to_arrow`."""
-    table, stream = decode(document).to_arrow(), io.BytesIO()
-    with pa.ipc.new_stream(stream, table.schema) as writer:
-        writer.write_table(table)
-    return stream.getvalue()
-
-
-def to_parquet(document: bytes) -> bytes:
-    """Return the items as a Parquet file of `Release.to_arrow`."""
+def write_table(table: pa.Table, form: Literal["csv", "arrow", "parquet"]) -> bytes:
+    """Return an Arrow table as CSV in UTF-8 with a header, as an Arrow IPC stream, or as a Parquet file."""
     stream = io.BytesIO()
-    pq.write_table(decode(document).to_arrow(), stream)
+    match form:
+        case "csv":
+            pyarrow.csv.write_csv(table, stream)
+        case "arrow":
+            with pa.ipc.new_stream(stream, table.schema) as writer:
+                writer.write_table(table)
+        case "parquet":
+            pyarrow.parquet.write_table(table, stream)
     return stream.getvalue()
 
 

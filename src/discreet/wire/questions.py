@@ -56,7 +56,39 @@ _QUERY = {
 """The schema of `discreet.query.query_json.from_dict`."""
 
 
-class Question(Request):
+class Price(Request):
+    """The privacy that a query may cost, and how it is answered."""
+
+    epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
+        default=None, description="The largest epsilon of the release, with delta; not with epsilon_per."
+    )
+    delta: Exact | None = Field(default=None, description="Goes with epsilon.")
+    epsilon_per: Exact | None = Field(
+        default=None, description="Of one unit of information: every item and every count costs one. Not with epsilon."
+    )
+    information: int | None = Field(
+        default=None, ge=1, description="The most units of information; goes with epsilon_per, for questions without k."
+    )
+    relative_error: Exact | None = Field(
+        default=None, description="What most counts should stay within, for queries without k."
+    )
+    counts: bool = Field(default=True, description="False for labels only.")
+    mechanism: MechanismChoice | None = Field(default=None, description="By name; by default what fits the question.")
+    noise: Literal["gaussian", "laplace"] | None = Field(
+        default=None, description="By default the one with the smaller standard error."
+    )
+    head_limit: int | None = Field(default=None, ge=1, description="How many items to read from the engine.")
+
+    @model_validator(mode="after")
+    def _check_price(self) -> Self:
+        by_epsilon = self.epsilon is not None or self.delta is not None
+        by_unit = self.epsilon_per is not None or self.information is not None
+        if by_epsilon and by_unit:
+            raise mistake("a question has either epsilon and delta or epsilon_per and information, not both")
+        return self
+
+
+class Question(Price):
     """A query, with the privacy that it may cost."""
 
     model_config = ConfigDict(
@@ -80,35 +112,31 @@ class Question(Request):
     query: Annotated[dict[str, Any], WithJsonSchema(_QUERY)] | None = Field(
         default=None, description="The same as an object: dataset, items, measure and optionally where and k."
     )
-    epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
-        default=None, description="The largest epsilon of the release, with delta; not with epsilon_per."
-    )
-    delta: Exact | None = Field(default=None, description="Goes with epsilon.")
-    epsilon_per: Exact | None = Field(
-        default=None, description="Of one unit of information: every item and every count costs one. Not with epsilon."
-    )
-    information: int | None = Field(
-        default=None, ge=1, description="The most units of information; goes with epsilon_per, for questions without k."
-    )
-    relative_error: Exact | None = Field(
-        default=None, description="What most counts should stay within, for queries without k."
-    )
-    counts: bool = Field(default=True, description="False for labels only.")
-    mechanism: MechanismChoice | None = Field(default=None, description="By name; by default what fits the question.")
-    noise: Literal["gaussian", "laplace"] | None = Field(
-        default=None, description="By default the one with the smaller standard error."
-    )
-    head_limit: int | None = Field(default=None, ge=1, description="How many items to read from the engine.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.sql is None) == (self.query is None):
             raise mistake("a question needs either sql or query" + (", not both" if self.sql is not None else ""))
-        by_epsilon = self.epsilon is not None or self.delta is not None
-        by_unit = self.epsilon_per is not None or self.information is not None
-        if by_epsilon and by_unit:
-            raise mistake("a question has either epsilon and delta or epsilon_per and information, not both")
         return self
+
+
+class StatementRequest(Price):
+    """A whole statement of SQL, with the privacy that each query of a dataset in it may cost."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "sql": "SELECT country, n, n / SUM(n) OVER () AS share FROM "
+                    "(SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country) ORDER BY country",
+                    "epsilon": 0.5,
+                }
+            ]
+        }
+    )
+
+    sql: str = Field(min_length=1, description="A SELECT, or EXPLAIN and a SELECT.")
+    counts: Literal[True] = Field(default=True, description="Statements compute with counts.")
 
 
 def read_question(body: bytes) -> Question:
@@ -169,6 +197,48 @@ class Estimate(Reply):
     fits: bool = Field(description="True if no account on the path would refuse it now.")
     accounts: list[Fit] = Field(description="The account and its parents.")
     notes: list[str] = Field(description="Warnings.")
+
+
+class StatementColumn(Reply):
+    """A column of a result."""
+
+    name: str
+    type: str = Field(description="As SQL names it, such as VARCHAR or BIGINT.")
+
+
+class StatementQuery(Reply):
+    """A query of a dataset in a statement."""
+
+    sql: str
+    dataset: str
+    status: Literal["released", "replayed", "public"] = Field(
+        description="public: the labels of known domains, which are free."
+    )
+    charged: Spend
+    id: str | None = Field(default=None, description="Of the release; null for public labels.")
+
+
+class StatementAnswer(Reply):
+    """The rows of a statement, and the queries whose answers they are computed from."""
+
+    columns: list[StatementColumn]
+    rows: list[list[Any]]
+    queries: list[StatementQuery]
+
+
+class QueryEstimate(Reply):
+    """What a query of a dataset in a statement could cost."""
+
+    sql: str
+    estimate: Estimate | None = Field(description="Null for the labels of known domains, which are free.")
+
+
+class StatementEstimate(Reply):
+    """What a statement could cost. No data was read."""
+
+    queries: list[QueryEstimate]
+    worst_cost: Spend = Field(description="Of all queries that are not paid for.")
+    fits: bool = Field(description="True if no account on the path would refuse them together now.")
 
 
 class Period(Reply):

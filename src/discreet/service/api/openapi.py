@@ -101,8 +101,10 @@ def _success(each: Operation) -> dict[str, Any]:
         }
     if each.answer is not None:
         made |= _json(each.summary, each.answer)
-    elif each.contents:
-        made["content"] = {media: {"schema": schema} for media, schema in each.contents.items()}
+    if each.contents:
+        made["content"] = made.get("content", {}) | {
+            media: {"schema": schema} for media, schema in each.contents.items()
+        }
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.responses import Response
 
@@ -15,6 +15,7 @@ from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
 from discreet.service.problems import ClientDisconnected, NotFound, RequestInFlight
+from discreet.service.queries import select_of
 from discreet.service.serializers import (
     MEDIA_TYPES,
     budget_headers,
@@ -26,7 +27,9 @@ from discreet.service.serializers import (
     negotiate,
     represent,
 )
+from discreet.service.statements import represent_result
 from discreet.values import Cost
+from discreet.wire.problems import read_body
 from discreet.wire.questions import (
     BudgetReport,
     DatasetDetail,
@@ -35,6 +38,9 @@ from discreet.wire.questions import (
     Estimate,
     HistoryPage,
     Question,
+    StatementAnswer,
+    StatementEstimate,
+    StatementRequest,
     read_question,
 )
 
@@ -53,7 +59,11 @@ if TYPE_CHECKING:
     from discreet.service.replay_cache import ReplayCache
     from discreet.service.serializers import Form
     from discreet.service.settings import Settings
+    from discreet.service.statements import Statements
     from discreet.warehouse import Warehouse
+    from discreet.wire.problems import Slug
+
+Answered = TypeVar("Answered")
 
 FRESH_SECONDS = 1.0
 """How old the balance in the headers of a cached answer can be."""
@@ -81,6 +91,21 @@ _RELEASE: Mapping[str, Any] = {
 }
 
 
+_ROWS: Mapping[str, Any] = {MEDIA_TYPES[form]: _RELEASE[MEDIA_TYPES[form]] for form in ("csv", "arrow", "parquet")}
+_QUERY_PROBLEMS: tuple[Slug, ...] = (
+    "not-found",
+    "not-acceptable",
+    "budget-short",
+    "suspended",
+    "in-flight",
+    "engine-unavailable",
+    "engine-failed",
+    "engine-timeout",
+    "data-changed",
+    "clock",
+)
+
+
 class QueryAPI:
     """Handlers of the analysts' routes.
 
@@ -94,6 +119,7 @@ class QueryAPI:
         self,
         gate: Gate,
         queries: Queries,
+        statements: Statements,
         cache: ReplayCache,
         manager: BudgetManager,
         grants: Grants,
@@ -102,7 +128,7 @@ class QueryAPI:
         monotonic: Callable[[], float],
         pause: Callable[[float], Awaitable[None]],
     ) -> None:
-        self._gate, self._queries, self._cache = gate, queries, cache
+        self._gate, self._queries, self._statements, self._cache = gate, queries, statements, cache
         self._manager, self._grants, self._warehouse = manager, grants, warehouse
         self._settings = settings
         self._monotonic, self._pause = monotonic, pause
@@ -118,18 +144,7 @@ class QueryAPI:
         raw=True,
         contents=_RELEASE,
         parameters=(IDEMPOTENCY_KEY,),
-        problems=(
-            "not-found",
-            "not-acceptable",
-            "budget-short",
-            "suspended",
-            "in-flight",
-            "engine-unavailable",
-            "engine-failed",
-            "engine-timeout",
-            "data-changed",
-            "clock",
-        ),
+        problems=_QUERY_PROBLEMS,
         headers=HEADERS,
     )
     async def query(self, call: Call, body: bytes) -> Response:
@@ -147,17 +162,17 @@ class QueryAPI:
             return await self._answer_from_cache(request, account, form, *cached)
         try:
             with self._gate.slots.slot(account):
-                answered, content, report = await self._answer_or_join(request, account, body, form, key)
+                answered, content, report = await self._answer_or_join(
+                    request, lambda: self._answer(request, account, body, form, key)
+                )
         finally:
             await self._pause(self._until_grid(request))
         replayed = isinstance(answered, Replay)
         headers = _release_headers(form, answered.release.release_key, answered.charged, replayed=replayed)
         return Response(content, headers=headers | self._balance_headers(account, report))
 
-    async def _answer_or_join(
-        self, request: Request, account: str, body: bytes, form: Form, key: str | None
-    ) -> tuple[Settled | Replay, bytes, Report]:
-        """Answer as `_answer`; while the same request of the account is under way, wait for its answer, which is free.
+    async def _answer_or_join(self, request: Request, attempt: Callable[[], Awaitable[Answered]]) -> Answered:
+        """Answer with *attempt*; while the same query of the account is under way, wait for its answer, which is free.
 
         Raises:
             RequestInFlight: it is still under way after `JOIN_SECONDS`.
@@ -165,7 +180,7 @@ class QueryAPI:
         until = self._monotonic() + JOIN_SECONDS
         while True:
             try:
-                return await self._answer(request, account, body, form, key)
+                return await attempt()
             except RequestInFlight:
                 if self._monotonic() > until:
                     raise
@@ -199,7 +214,10 @@ class QueryAPI:
     def _plan(self, account: str, body: bytes, request_id: str) -> tuple[Catalog, PlannedQuery]:
         catalog = self._grants.catalog_for(account)
         planned = self._cache.plan(account, body, catalog)
-        return catalog, planned or self._queries.plan(read_question(body), account, catalog, request_id)
+        if planned is None:
+            question = read_question(body)
+            planned = self._queries.plan(select_of(question), question, account, catalog, request_id)
+        return catalog, planned
 
     async def _answer_from_cache(
         self, request: Request, account: str, form: Form, planned: PlannedQuery, content: bytes
@@ -246,6 +264,75 @@ class QueryAPI:
 
         with self._gate.slots.slot(account):
             return await run_in_thread(work)
+
+    # ------------------------------------------------------------------------------------------- statements
+
+    @Operation(
+        "POST",
+        "/v1/sql",
+        role="analyst",
+        body=StatementRequest,
+        raw=True,
+        answer=StatementAnswer,
+        contents=_ROWS,
+        parameters=(IDEMPOTENCY_KEY,),
+        problems=_QUERY_PROBLEMS,
+        headers={
+            name: HEADERS[name] for name in ("Discreet-Charged", "Discreet-Mode", "RateLimit-Policy", "RateLimit")
+        },
+    )
+    async def sql(self, call: Call, body: bytes) -> Response:
+        """Answer a whole statement of SQL.
+
+        Each SELECT directly over a dataset is a query, charged like one of /v1/query; everything around it is computed
+        from the answers and free. All queries are planned and compared with the budget before the first is charged.
+        """
+        request, account, key = call.request, call.account, call.parameters["Idempotency-Key"]
+        form, request_id = negotiate(request.headers.get("accept")), context_of(request.scope).request_id
+        asked = read_body(StatementRequest, body)
+        answers: dict[str, Settled | Replay] = {}  # kept between attempts: without a version they cannot be replayed
+
+        def work(disconnected: Callable[[], bool]) -> tuple[bytes, Cost, Report]:
+            catalog = self._grants.catalog_for(account)
+            planned = self._statements.plan(asked, account, catalog, request_id)
+            answered = self._statements.answer(
+                account,
+                planned,
+                request_id=request_id,
+                key=key,
+                digest=hashlib.sha256(body).digest(),
+                disconnected=disconnected,
+                answers=answers,
+            )
+            return represent_result(answered, form), answered.charged, self._manager.get(account)
+
+        try:
+            with self._gate.slots.slot(account):
+                content, charged, report = await self._answer_or_join(
+                    request, lambda: run_while_connected(request, work, self._gate.slots.threads)
+                )
+        finally:
+            await self._pause(self._until_grid(request))
+        headers = {"Content-Type": content_type(form), "Vary": "Accept", "Discreet-Charged": charged_header(charged)}
+        return Response(content, headers=headers | self._balance_headers(account, report))
+
+    @Operation(
+        "POST",
+        "/v1/sql/estimate",
+        role="analyst",
+        body=StatementRequest,
+        answer=StatementEstimate,
+        problems=("not-found", "engine-unavailable"),
+    )
+    def estimate_sql(self, call: Call, asked: StatementRequest) -> StatementEstimate:
+        """Estimate what a whole statement could cost.
+
+        Plans all of its queries and compares their worst cases with the budget. No data is queried.
+        """
+        account, request_id = call.account, context_of(call.request.scope).request_id
+        with self._gate.slots.slot(account):
+            planned = self._statements.plan(asked, account, self._grants.catalog_for(account), request_id)
+            return self._statements.estimate(account, planned)
 
     # ---------------------------------------------------------------------------------------------- reading
 

@@ -1,0 +1,506 @@
+"""Whole statements, split into the queries that cost something and what is computed from their answers for free.
+
+Every SELECT directly over a dataset becomes one query in the grammar of `discreet.query.sql`: what it groups by, its
+aggregate, its filter, and k where it is ordered by the aggregate, largest first, with a LIMIT. All the rest (the select
+list around the aggregate, HAVING, other orders, OFFSET, windows, subqueries, joins, UNION) is post-processing: it is
+written back as a statement over the tables `answers.q1`, `answers.q2`, ..., which hold the answers.
+
+    SELECT upper(country), COUNT(DISTINCT reader) / 2 FROM reads GROUP BY country HAVING COUNT(DISTINCT reader) > 9
+
+    answers.q1  SELECT country, count(DISTINCT reader) FROM reads GROUP BY country
+    outer       SELECT upper(country), ("$value" / 2) FROM answers.q1 AS reads WHERE ("$value" > 9)
+
+What the outer statement may use is an allow-list too: of node types, functions and types of casts. So it can reach
+nothing but the answers, even where the database that runs it could.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from discreet.errors import SQLError
+from discreet.query.parse_tree import REFUSED, TOO_DEEP, TreeReader, parse_statement, write_statement
+from discreet.query.sql import SelectReader
+
+if TYPE_CHECKING:
+    from discreet.query.parse_tree import Json, Node
+    from discreet.query.query import Select
+
+QUERIES_MOST = 20
+"""Queries in one statement."""
+
+SELECTS_MOST = 100
+"""SELECTs in one statement, with those over answers."""
+
+VALUE, LOW, HIGH = "$value", "$low", "$high"
+"""Columns of the answers: the aggregate and the ends of its 95 % interval."""
+
+SCHEMAS = ("tables", "columns")
+"""Tables of information_schema."""
+
+_AGGREGATES = frozenset({"count", "count_star", "sum", "avg"})
+_ENDS = {"low": LOW, "high": HIGH}
+_EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SCALARS = _words(
+    "+ - * / % || ~~ !~~ ~~* !~~* ^ ** like_escape not_like_escape abs ceil ceiling floor round trunc sign sqrt "
+    "cbrt exp ln log log10 log2 pow power mod greatest least nullif ifnull isnan isfinite isinf lower upper trim "
+    "ltrim rtrim length strlen substr substring left right replace concat starts_with ends_with prefix suffix "
+    "contains strpos position instr split_part reverse ascii date_trunc date_part datepart date_diff datediff "
+    "date_add year quarter month week weekofyear yearweek day dayofmonth dayofweek dayofyear isodow isoyear hour "
+    "minute second epoch dayname monthname last_day strftime make_date to_years to_months to_weeks to_days "
+    "to_hours to_minutes to_seconds"
+)
+_OUTER_AGGREGATES = _AGGREGATES | _words(
+    "min max median mode stddev stddev_samp stddev_pop variance var_samp var_pop first last any_value string_agg "
+    "bool_and bool_or arg_min arg_max min_by max_by quantile_cont quantile_disc corr"
+)
+_WINDOWS = _OUTER_AGGREGATES | _words(
+    "row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value nth_value"
+)
+_CASTS = _words(
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT FLOAT DOUBLE DECIMAL VARCHAR DATE TIME TIMESTAMP INTERVAL"
+) | {"TIMESTAMP WITH TIME ZONE"}
+_NODES = _words(
+    "ORDER_MODIFIER LIMIT_MODIFIER LIMIT_PERCENT_MODIFIER DISTINCT_MODIFIER ASCENDING DESCENDING ORDER_DEFAULT "
+    "SUBQUERY JOIN EMPTY EXPRESSION_LIST COLUMN_REF VALUE_CONSTANT CASE_EXPR STAR CONJUNCTION_AND CONJUNCTION_OR "
+    "OPERATOR_NOT OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL OPERATOR_COALESCE COMPARE_IN COMPARE_NOT_IN "
+    "COMPARE_BETWEEN COMPARE_EQUAL COMPARE_NOTEQUAL COMPARE_LESSTHAN COMPARE_LESSTHANOREQUALTO "
+    "COMPARE_GREATERTHAN COMPARE_GREATERTHANOREQUALTO COMPARE_DISTINCT_FROM COMPARE_NOT_DISTINCT_FROM"
+)
+"""Types of nodes of an outer statement that need no check of their own."""
+
+_UNKNOWN = {
+    "TABLE_FUNCTION": "functions in FROM are not allowed",
+    "SHOW_REF": "SHOW and DESCRIBE are not allowed; information_schema.tables and information_schema.columns are",
+    "RECURSIVE_CTE_NODE": "WITH RECURSIVE is not allowed",
+    "CTE_NODE": "this form of WITH is not allowed",
+    "VALUE_PARAMETER": REFUSED["PARAMETER"],
+    "LAMBDA": "functions of functions are not allowed",
+}
+_RAW = "rows are never shown: select an aggregate, such as COUNT(DISTINCT ...), and GROUP BY the columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A SELECT directly over a dataset.
+
+    Args:
+        name: of the table `answers.<name>` that holds its answer.
+        sql: its text, in the grammar of `discreet.query.sql`.
+        dataset: as it was written.
+        items: columns that are grouped by, as they were written.
+        select: the query; None for the labels of columns whose labels are all known, which are public.
+        ranked_by: the column in ORDER BY COUNT(DISTINCT column), beside a sum or an average; it has to be the user.
+    """
+
+    name: str
+    sql: str
+    dataset: str
+    items: tuple[str, ...]
+    select: Select | None
+    ranked_by: str | None = None
+
+    def within(self, k_most: int | None) -> Leaf:
+        """Return the same, without k if it is above *k_most*: LIMIT then only cuts the answer."""
+        select = self.select
+        if select is None or select.k is None or k_most is None or select.k <= k_most:
+            return self
+        if select.measure.kind in {"sum", "average"}:
+            return self  # refused when it is planned: the items to sum are found by k
+        return replace(self, select=replace(select, k=None), sql=self.sql.rpartition(" ORDER BY ")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A whole statement.
+
+    Args:
+        outer: what is computed from the answers, as SQL over `answers.q1`, ...
+        leaves: the queries, each once.
+        schemas: tables of information_schema that it uses, as `answers.tables` and `answers.columns`.
+        explain: True if only the plan is wanted.
+    """
+
+    outer: str
+    leaves: tuple[Leaf, ...]
+    schemas: frozenset[str]
+    explain: bool
+
+
+def split_statement(text: str) -> Statement:
+    """Split a statement into queries and post-processing.
+
+    Args:
+        text: one SELECT, or EXPLAIN and a SELECT, of at most 20,000 characters.
+
+    Raises:
+        SQLError: anything that is not allowed, with its position.
+        WhereError: the same in the filter of a query.
+    """
+    found = _EXPLAIN.match(str(text))
+    if found:
+        text = " " * found.end() + text[found.end() :]
+    tree = parse_statement(text, arithmetic=True)
+    splitter = _Splitter(text)
+    try:
+        outer = splitter.statement(tree)
+        written = write_statement(outer)
+    except RecursionError:
+        raise SQLError(TOO_DEEP) from None
+    return Statement(written, tuple(splitter.leaves.values()), frozenset(splitter.schemas), bool(found))
+
+
+class _Splitter(TreeReader):
+    """Rewrites the tree of a statement, and collects its queries."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, SQLError)
+        self.leaves: dict[object, Leaf] = {}
+        self.schemas: set[str] = set()
+        self._selects = 0
+
+    def statement(self, tree: Node) -> Node:
+        """Return the outer statement."""
+        return self.subquery(tree, frozenset())
+
+    def subquery(self, tree: Node, ctes: frozenset[str]) -> Node:
+        """Return a subquery over answers."""
+        return tree | {"node": self._query(tree["node"], ctes)}
+
+    def _query(self, node: Json, ctes: frozenset[str]) -> Node:
+        """Return a SELECT or a set operation over answers; *ctes* are the names, casefolded, that WITH defined."""
+        self._selects += 1
+        if self._selects > SELECTS_MOST:
+            self.refuse(f"a statement has at most {SELECTS_MOST} SELECTs", node)
+        if node.get("type") not in {"SELECT_NODE", "SET_OPERATION_NODE"}:
+            self._refuse_node(node)
+        entries = []
+        for entry in node["cte_map"]["map"]:
+            value = entry["value"]
+            if value.get("key_targets") or value.get("payload_aggregates"):
+                self.refuse("WITH takes a SELECT only", value)
+            body = self._query(value["query_node"], ctes)  # which sees the names before its own
+            entries.append({**entry, "value": {**value, "query_node": body}})
+            ctes |= {str(entry["key"]).casefold()}
+        node = {**node, "cte_map": {"map": entries}}
+        if node["type"] == "SET_OPERATION_NODE":
+            children = [self._query(child, ctes) for child in node["children"]]
+            return {**node, "children": children, "modifiers": self._part(node["modifiers"], ctes)}
+        if node["sample"] is not None:
+            self.refuse(REFUSED["sample"], node)
+        if self._is_dataset(node["from_table"], ctes):
+            return self._over_dataset(node, ctes)
+        return {key: value if key == "cte_map" else self._part(value, ctes) for key, value in node.items()}
+
+    def _is_dataset(self, table: Json, ctes: frozenset[str]) -> bool:
+        if table["type"] != "BASE_TABLE":
+            return False
+        schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
+        return schema != "information_schema" and (bool(schema) or name not in ctes)
+
+    # -------------------------------------------------------------------------------------- SELECT over a dataset
+
+    def _over_dataset(self, node: Node, ctes: frozenset[str]) -> Node:
+        """Return *node* over the answer of its query."""
+        table, selected = node["from_table"], node["select_list"]
+        distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
+        wrapped = _Wrapped(self, ctes)
+        by_users = _by_users(node)
+        if by_users is not None:
+            node = {**node, "modifiers": []}  # the answer has these items, in this order
+        parts = {key: wrapped.rewrite(node[key]) for key in ("select_list", "modifiers", "having", "qualify")}
+        groups = self._groups(node, wrapped.aggregate is None and distinct)
+        if wrapped.aggregate is None and not groups:
+            star = next((each for each in selected if each["type"] == "STAR"), None)
+            self.refuse(_RAW if star is None else REFUSED["STAR"], star or selected, node)
+        self._check_columns(wrapped.columns, groups, selected)
+        for given, rewritten in zip(selected, parts["select_list"], strict=True):
+            if rewritten is not given and not rewritten["alias"]:
+                rewritten["alias"] = wrapped.name_of(given)
+        reader = SelectReader(self._text)
+        where = node["where_clause"]
+        leaf = {
+            **node,
+            "modifiers": [],
+            "cte_map": {"map": []},
+            "select_list": groups if wrapped.aggregate is None else [*groups, wrapped.aggregate],
+            "group_expressions": groups,
+            "group_sets": [list(range(len(groups)))] if groups else [],
+            "having": None,
+            "qualify": None,
+        }
+        if wrapped.aggregate is None:
+            dataset = reader.table(table)
+            items = tuple(reader.column(group) for group in groups)
+            leaf |= {"where_clause": None, "group_expressions": [], "group_sets": [], "modifiers": [_DISTINCT]}
+            name = self._leaf(leaf, dataset, items)
+            parts["where_clause"] = self._part(where, ctes)
+        else:
+            ranked_by = None
+            if by_users is None:
+                leaf["modifiers"] = self._top(node, wrapped)
+            else:
+                (argument,), limit = by_users
+                leaf["modifiers"], ranked_by = [limit], reader.column(argument["expression"])
+            select = reader.read({"node": leaf, "named_param_map": []})
+            name = self._leaf(leaf, select.dataset, select.items, select, ranked_by)
+            parts["where_clause"] = parts.pop("having")
+        answers = {"schema_name": "answers", "table_name": name, "qualified_name": {"path": ["answers", name]}}
+        over = {**table, **answers, "alias": table["alias"] or table["table_name"]}
+        return {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
+
+    def _leaf(
+        self,
+        tree: Node,
+        dataset: str,
+        items: tuple[str, ...],
+        select: Select | None = None,
+        ranked_by: str | None = None,
+    ) -> str:
+        """Return the name of the table with the answer; a query that is written twice has one."""
+        query = (dataset, items, select, ranked_by)
+        if query not in self.leaves:
+            if len(self.leaves) == QUERIES_MOST:
+                self.refuse(f"a statement has at most {QUERIES_MOST} queries", tree)
+            sql = write_statement({"node": tree, "named_param_map": []})
+            self.leaves[query] = Leaf(f"q{len(self.leaves) + 1}", sql, *query)
+        return self.leaves[query].name
+
+    def _groups(self, node: Node, distinct: bool) -> list[Node]:
+        """Return the columns that are grouped by, each once: those of GROUP BY, or of SELECT DISTINCT."""
+        selected, groups = node["select_list"], node["group_expressions"]
+        if node["aggregate_handling"] != "STANDARD_HANDLING":
+            self.refuse(REFUSED["aggregate_handling"], node)
+        if node["group_sets"] != ([list(range(len(groups)))] if groups else []):
+            self.refuse("ROLLUP, CUBE and GROUPING SETS are not allowed", groups, node)
+        found: dict[str, Node] = {}
+        for group in groups or (selected if distinct else []):
+            column = self._selected(group, selected)
+            if column["type"] == "STAR":
+                self.refuse(REFUSED["STAR"], column)
+            if column["type"] != "COLUMN_REF":
+                self.refuse("only columns may be grouped by, not expressions", column)
+            found.setdefault(column["column_names"][-1].casefold(), {**column, "alias": ""})
+        return list(found.values())
+
+    def _selected(self, group: Node, selected: list[Node]) -> Node:
+        """Return what a number or an alias in GROUP BY stands for."""
+        if group["type"] == "VALUE_CONSTANT":
+            place = str(group["literal"]["text"])
+            if not place.isdigit() or not 1 <= int(place[:9]) <= len(selected):
+                self.refuse("GROUP BY takes columns, or their numbers in the select list", group)
+            return selected[int(place) - 1]
+        if group["type"] != "COLUMN_REF" or len(group["column_names"]) > 1:
+            return group
+        name = group["column_names"][0].casefold()
+        if any(each["type"] == "COLUMN_REF" and each["column_names"][-1].casefold() == name for each in selected):
+            return group
+        return next((each for each in selected if each["alias"].casefold() == name), group)
+
+    def _check_columns(self, columns: list[Node], groups: list[Node], selected: list[Node]) -> None:
+        """Raise unless all columns beside the aggregate are grouped by, or are names of the select list."""
+        known = {group["column_names"][-1].casefold() for group in groups}
+        known |= {each["alias"].casefold() for each in selected if each["alias"]}
+        for column in columns:
+            name = column["column_names"][-1]
+            if name.casefold() not in known:
+                self.refuse(f"column {name!r} is selected, but not in GROUP BY", column)
+
+    def _top(self, node: Node, wrapped: _Wrapped) -> list[Node]:
+        """Return the modifiers of the query: the largest k if that is all that the statement wants, or none."""
+        kinds = [modifier["type"] for modifier in node["modifiers"]]
+        grouped = bool(node["group_expressions"])
+        if kinds != ["ORDER_MODIFIER", "LIMIT_MODIFIER"] or node["having"] or node["qualify"] or not grouped:
+            return []
+        order, limit = node["modifiers"]
+        number = limit["limit"]
+        whole = number["type"] == "VALUE_CONSTANT" and number["literal"]["kind"] == "INTEGER"
+        if limit["offset"] is not None or limit["limit_type"] != "ROW_COUNT" or not whole or len(order["orders"]) > 1:
+            return []
+        largest = order["orders"][0]
+        if largest["type"] != "DESCENDING" or not wrapped.is_aggregate(largest["expression"], node["select_list"]):
+            return []
+        if wrapped.aggregate is None or wrapped.aggregate["function_name"] not in {"count", "count_star"}:
+            return []  # sums are of the items with the most users, and not ordered by the sum
+        if int(number["literal"]["text"][:9]) == 0:
+            return []
+        by = {"type": "DESCENDING", "null_order": "ORDER_DEFAULT", "expression": wrapped.aggregate}
+        return [{"type": "ORDER_MODIFIER", "orders": [by]}, limit]
+
+    # ------------------------------------------------------------------------------------------- over answers
+
+    def _part(self, part: Json, ctes: frozenset[str]) -> Json:
+        """Return a part of a statement over answers, if all of it is allowed."""
+        if isinstance(part, list):
+            return [self._part(each, ctes) for each in part]
+        if not isinstance(part, dict):
+            return part
+        kind = part.get("type")
+        if kind in {"SELECT_NODE", "SET_OPERATION_NODE"}:
+            return self._query(part, ctes)
+        if kind == "BASE_TABLE":
+            return self._table(part, ctes)
+        self.check_allowed(part)
+        return {key: self._part(value, ctes) for key, value in part.items()}
+
+    def _table(self, table: Node, ctes: frozenset[str]) -> Node:
+        schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
+        if table["sample"] is not None or table["at_clause"] is not None or table["catalog_name"]:
+            self.refuse("expected the name of a table", table)
+        if not schema and name in ctes:
+            return table
+        if schema != "information_schema":
+            hint = "join the answers instead, as FROM (SELECT ... FROM a GROUP BY ...) JOIN (SELECT ... FROM b ...)"
+            self.refuse(f"rows of a dataset are never joined; {hint}", table)
+        if name not in SCHEMAS:
+            self.refuse("information_schema has the tables tables and columns", table)
+        self.schemas.add(name)
+        path = {"schema_name": "answers", "table_name": name, "qualified_name": {"path": ["answers", name]}}
+        return {**table, **path, "alias": table["alias"] or name}
+
+    def check_allowed(self, node: Node) -> None:
+        """Raise unless a node of an outer statement is allowed, by its type and what it names."""
+        kind = node.get("type")
+        if kind is None or (isinstance(kind, str) and kind in _NODES):
+            return
+        match node:
+            case {"class": "FUNCTION", "function_name": str(name), "qualified_name": {"path": [str(path)]}}:
+                if path == name and name.casefold() in _SCALARS | _OUTER_AGGREGATES:
+                    return
+                self.refuse(f"there is no function {name!r} here; see docs/sql.md for those that there are", node)
+            case {"class": "WINDOW", "function_name": str(name), "qualified_name": {"path": [str(path)]}}:
+                if path == name and name.casefold() in _WINDOWS:
+                    return
+                self.refuse(f"there is no window function {name!r} here", node)
+            case {"type": "OPERATOR_CAST"}:
+                return
+            case {"type": "TYPE", "type_name": str(name), "qualified_name": {"path": [str(path)]}}:
+                if path == name and name.upper() in _CASTS:
+                    return
+                self.refuse(f"there are no casts to {name} here", node)
+        self._refuse_node(node)
+
+    def _refuse_node(self, node: Node) -> None:
+        kind = str(node.get("type"))
+        self.refuse(_UNKNOWN.get(kind) or REFUSED.get(kind) or REFUSED.get(str(node.get("class"))) or _ANSWERS, node)
+
+
+def _by_users(node: Node) -> tuple[Json, Node] | None:
+    """Return the arguments of COUNT(DISTINCT ...) and the LIMIT of sums or averages of the items with most users."""
+    match node:
+        case {
+            "having": None,
+            "qualify": None,
+            "modifiers": [
+                {"type": "ORDER_MODIFIER", "orders": [{"type": "DESCENDING", "expression": by}]},
+                {"type": "LIMIT_MODIFIER", "offset": None} as limit,
+            ],
+        } if any(each.get("function_name") in {"sum", "avg"} for each in node["select_list"]):
+            if by.get("function_name") == "count" and by["distinct"] and len(by["arguments"]) == 1:
+                return by["arguments"], limit
+    return None
+
+
+_ANSWERS = "this is not allowed over answers; see docs/sql.md for what is"
+_DISTINCT = {"type": "DISTINCT_MODIFIER", "distinct_on_targets": []}
+_NAMES = {"count": "count", "count_star": "count", "sum": "sum", "avg": "average"}
+
+
+class _Wrapped:
+    """What surrounds the aggregate of a SELECT over a dataset.
+
+    Attributes:
+        aggregate: the one aggregate, without its name, or None.
+        columns: all other columns that are used.
+    """
+
+    def __init__(self, splitter: _Splitter, ctes: frozenset[str]) -> None:
+        self._splitter, self._ctes = splitter, ctes
+        self.aggregate: Node | None = None
+        self.columns: list[Node] = []
+
+    def rewrite(self, part: Json) -> Json:
+        """Return *part* with the columns of the answer in the place of the aggregate and its interval."""
+        if isinstance(part, list):
+            return [self.rewrite(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        match part:
+            case {"type": "FUNCTION", "function_name": str(name)} if name in _AGGREGATES:
+                return self._column(part, part, VALUE)
+            case {"type": "FUNCTION", "function_name": str(name), "arguments": [{"expression": inner}]} if (
+                name.casefold() in _ENDS
+            ):
+                if inner.get("type") != "FUNCTION" or inner.get("function_name") not in _AGGREGATES:
+                    self._splitter.refuse(f"{name.upper()} takes the aggregate", part)
+                return self._column(part, inner, _ENDS[name.casefold()])
+            case {"type": "FUNCTION", "function_name": str(name)} if name.casefold() in _OUTER_AGGREGATES:
+                self._splitter.refuse(
+                    f"{name.upper()} of rows is not allowed; the aggregates of a dataset are COUNT(DISTINCT column), "
+                    "COUNT(*), SUM(column) and AVG(column)",
+                    part,
+                )
+            case {"type": "COLUMN_REF"}:
+                self.columns.append(part)
+            case {"type": "STAR"}:
+                self._splitter.refuse(REFUSED["STAR"], part)
+            case {"type": "SUBQUERY", "subquery": subquery}:
+                inner = self._splitter.subquery(subquery, self._ctes)
+                return {**part, "subquery": inner, "child": self.rewrite(part.get("child"))}
+        self._splitter.check_allowed(part)
+        return {key: self.rewrite(value) for key, value in part.items()}
+
+    def is_aggregate(self, expression: Node, selected: list[Node]) -> bool:
+        """Return True if an expression of ORDER BY is the aggregate: itself, its name or its number."""
+        if expression["type"] == "VALUE_CONSTANT":
+            place = str(expression["literal"]["text"])
+            return place.isdigit() and 1 <= int(place[:9]) <= len(selected) and self._same(selected[int(place) - 1])
+        if expression["type"] == "COLUMN_REF":
+            name = expression["column_names"][-1].casefold()
+            return any(self._same(each) for each in selected if each["alias"].casefold() == name)
+        return self._same(expression)
+
+    def name_of(self, selected: Node) -> str:
+        """Return how a result calls the aggregate or an end of its interval where the statement gives no name."""
+        name = selected.get("function_name", "")
+        return _NAMES.get(name, name.casefold() if name.casefold() in _ENDS else "")
+
+    def _column(self, place: Node, aggregate: Node, column: str) -> Node:
+        if self.aggregate is None:
+            self.aggregate = {**aggregate, "alias": ""}
+        elif not self._same(aggregate):
+            self._splitter.refuse(
+                "a SELECT over a dataset has one aggregate; write one SELECT for each and join their answers", place
+            )
+        located = {key: place[key] for key in ("query_location", "query_location_length") if key in place}
+        return {
+            "class": "COLUMN_REF",
+            "type": "COLUMN_REF",
+            "alias": place["alias"],
+            "column_names": [column],
+        } | located
+
+    def _same(self, node: Node) -> bool:
+        return self.aggregate is not None and _shape(node) == _shape(self.aggregate)
+
+
+def _shape(node: Node) -> str:
+    """Return what an aggregate is, without its name and its place in the text."""
+    return json.dumps(_without_places({**node, "alias": ""}))
+
+
+def _without_places(part: Any) -> Any:  # noqa: ANN401 - a part of the tree
+    if isinstance(part, list):
+        return [_without_places(each) for each in part]
+    if not isinstance(part, dict):
+        return part.casefold() if isinstance(part, str) else part
+    return {key: _without_places(value) for key, value in part.items() if not key.startswith("query_location")}

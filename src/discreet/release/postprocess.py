@@ -1,0 +1,289 @@
+"""Compute the outer part of a statement from the answers of its queries, in a database that holds nothing else.
+
+What is computed from released answers costs no privacy (post-processing). The database is in memory, reads no file, has
+no extensions and cannot be configured by a statement; memory, time and rows are limited.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from discreet.errors import InputError, SQLError
+from discreet.query.statement import HIGH, LOW, VALUE
+from discreet.question import Kind
+from discreet.values import float_above
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+    import pyarrow as pa
+
+    from discreet.catalog.model import Catalog, Dataset
+    from discreet.query.planning import Plan
+    from discreet.query.query import Query
+    from discreet.query.statement import Statement
+    from discreet.release.result import Release
+
+MEMORY_MOST = "256MB"
+ROWS_MOST = 100_000
+SECONDS_MOST = 10.0
+
+_ROWS = f"the result has more than {ROWS_MOST:,} rows; add a LIMIT"
+_TYPES: Mapping[Kind, str] = {
+    Kind.TEXT: "VARCHAR",
+    Kind.INTEGER: "BIGINT",
+    Kind.DECIMAL: "DECIMAL(38,6)",
+    Kind.FLOAT: "DOUBLE",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.DATE: "DATE",
+    Kind.TIMESTAMP: "TIMESTAMP",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The rows of a statement.
+
+    Args:
+        table: an Arrow table.
+        types: of its columns, as SQL names them.
+    """
+
+    table: pa.Table
+    types: tuple[str, ...]
+
+
+def check_outer(outer: str, tables: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise unless a statement fits the tables that it will be computed from.
+
+    Args:
+        outer: from `discreet.query.statement.split_statement`.
+        tables: types by column of each table of the schema `answers`.
+
+    Raises:
+        SQLError: it does not; nothing was queried.
+    """
+    import duckdb
+
+    with _database() as database:
+        for name, columns in tables.items():
+            declared = ", ".join(f"{_quoted(column)} {type_}" for column, type_ in columns.items())
+            database.execute(f"CREATE TABLE answers.{_quoted(name)} ({declared})")
+        _lock(database)
+        try:
+            database.sql(outer)
+        except duckdb.Error as error:
+            raise SQLError(_sentence(error)) from None
+
+
+def compute_outer(outer: str, tables: Mapping[str, pa.Table]) -> Result:
+    """Return the rows of a statement.
+
+    Args:
+        outer: from `discreet.query.statement.split_statement`.
+        tables: answers by the name of their table in the schema `answers`.
+
+    Raises:
+        InputError: it fails on these answers, or takes too much memory, time or rows.
+    """
+    import duckdb
+    import pyarrow as pa
+
+    expired = threading.Event()
+    with _database() as database:
+        for name, table in tables.items():
+            database.from_arrow(table).create(f"answers.{_quoted(name)}")
+        _lock(database)
+
+        def stop() -> None:
+            expired.set()
+            database.interrupt()
+
+        timer = threading.Timer(SECONDS_MOST, stop)
+        timer.start()
+        try:
+            relation = database.sql(outer)
+            batches, rows = [], 0
+            reader = relation.to_arrow_reader(10_000)
+            for batch in reader:
+                rows += batch.num_rows
+                if rows > ROWS_MOST:
+                    raise InputError(_ROWS)
+                if expired.is_set():
+                    break
+                batches.append(batch)
+            types = tuple(str(type_) for type_ in relation.types)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if not expired.is_set():
+                raise InputError(f"the statement cannot be computed: {_sentence(error)}") from None
+        finally:
+            timer.cancel()
+    if expired.is_set():
+        raise InputError(f"the statement takes more than {SECONDS_MOST:g} seconds to compute from its answers")
+    return Result(pa.Table.from_batches(batches, reader.schema), types)
+
+
+def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
+    """Return the columns of the answer of *query*, before there is one; see `answer_table`."""
+    number = "DOUBLE" if query.average else "BIGINT"
+    if query.summed is not None and query.summed.scale and not query.average:
+        number = f"DECIMAL(38,{query.summed.scale})"
+    return label_types(query.items, dataset) | dict.fromkeys((VALUE, LOW, HIGH), number)
+
+
+def label_types(items: tuple[str, ...], dataset: Dataset) -> dict[str, str]:
+    """Return the types of columns that are grouped by."""
+    return {item: _TYPES[dataset.columns[item].kind] for item in items}
+
+
+def answer_table(release: Release) -> pa.Table:
+    """Return an answer as statements see it: its labels, and the columns `VALUE`, `LOW` and `HIGH`.
+
+    Raises:
+        InputError: it has labels only.
+    """
+    table, query = release.to_arrow(), release.query
+    measure = "average" if query.average else "count" if query.summed is None else "sum"
+    columns = {item: release.labels.column(item) for item in query.items}
+    if measure not in table.column_names:
+        raise InputError("labels without counts have no value; ask for counts")
+    import pyarrow as pa
+
+    return pa.table(columns | {VALUE: table[measure], LOW: table["low"], HIGH: table["high"]})
+
+
+def schema_table(name: str, catalog: Catalog) -> pa.Table:
+    """Return a table of information_schema, with what *catalog* allows.
+
+    Args:
+        name: tables or columns.
+        catalog: what the caller may query.
+    """
+    import pyarrow as pa
+
+    rows: list[tuple[Any, ...]] = []
+    for dataset, about in sorted(catalog.datasets.items()):
+        schema, _, table = dataset.rpartition(".")
+        place = ("discreet", schema or "main", table)
+        if name == "tables":
+            rows.append((*place, "BASE TABLE", about.description))
+            continue
+        columns = [(about.user, "VARCHAR", f"identifies users: COUNT(DISTINCT {about.user})")]
+        columns += [(column, _TYPES[its.kind], _uses(its)) for column, its in about.columns.items()]
+        rows += [
+            (*place, column, number, "YES", type_, uses)
+            for number, (column, type_, uses) in enumerate(columns, start=1)
+        ]
+    schema_ = pa.schema(
+        [(column, pa.int64() if column == "ordinal_position" else pa.string()) for column in _SCHEMA[name]]
+    )
+    return pa.Table.from_pylist([dict(zip(_SCHEMA[name], row, strict=True)) for row in rows], schema_)
+
+
+_PLACE = ("table_catalog", "table_schema", "table_name")
+_SCHEMA: Mapping[str, tuple[str, ...]] = {
+    "tables": (*_PLACE, "table_type", "table_comment"),
+    "columns": (*_PLACE, "column_name", "ordinal_position", "is_nullable", "data_type", "column_comment"),
+}
+
+
+def arrow_types(table: pa.Table) -> dict[str, str]:
+    """Return the types of an Arrow table's columns, as SQL names them."""
+    with _database() as database:
+        relation = database.from_arrow(table.slice(0, 0))
+        return dict(zip(relation.columns, map(str, relation.types), strict=True))
+
+
+def explain(statement: Statement, plans: Mapping[str, Plan]) -> Result:
+    """Return the rows of EXPLAIN: a query each, with how it would be answered and its worst cost.
+
+    Args:
+        statement: as split.
+        plans: by the name of the answer.
+    """
+    import pyarrow as pa
+
+    rows: list[dict[str, Any]] = []
+    for leaf in statement.leaves:
+        row: dict[str, Any] = {
+            "query": leaf.sql,
+            "dataset": leaf.dataset,
+            "mechanism": "public",
+            "rho": 0.0,
+            "delta": 0.0,
+        }
+        plan = plans.get(leaf.name)
+        if plan is not None:
+            cost, expected = plan.worst_cost, plan.expectation
+            row |= {
+                "mechanism": plan.mechanism.name,
+                "epsilon": plan.guarantee.epsilon,
+                "rho": float_above(cost.rho),
+                "delta": float_above(cost.delta),
+                "std_error": expected.std_error_most,
+                "smallest_count": expected.smallest_count,
+            }
+        rows.append(row)
+    names = {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64()}
+    schema = pa.schema([(column, names[type_]) for column, type_ in _EXPLAINED.items()])
+    return Result(pa.Table.from_pylist(rows, schema), tuple(_EXPLAINED.values()))
+
+
+_EXPLAINED: Mapping[str, str] = {
+    "query": "VARCHAR",
+    "dataset": "VARCHAR",
+    "mechanism": "VARCHAR",
+    "epsilon": "DOUBLE",
+    "rho": "DOUBLE",
+    "delta": "DOUBLE",
+    "std_error": "DOUBLE",
+    "smallest_count": "BIGINT",
+}
+
+
+def _uses(column: Any) -> str:  # noqa: ANN401 - a column of the catalog
+    uses = [
+        use for use, allowed in (("GROUP BY", column.group), ("WHERE", column.filter), ("SUM", column.sum)) if allowed
+    ]
+    return "for " + ", ".join(uses)
+
+
+_SETTINGS: Mapping[str, str] = {
+    "temp_directory": "''",
+    "max_temp_directory_size": "'0B'",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "enable_external_access": "false",  # the last: it fixes some of the others
+}
+
+
+def _database() -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    database = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": MEMORY_MOST})
+    for setting, value in _SETTINGS.items():
+        database.execute(f"SET {setting} = {value}")
+    database.execute("CREATE SCHEMA answers")
+    return database
+
+
+def _lock(database: duckdb.DuckDBPyConnection) -> None:
+    """Keep statements from reading variables of Python and from changing settings."""
+    database.execute("SET python_enable_replacements = false")
+    database.execute("SET lock_configuration = true")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _sentence(error: Exception) -> str:
+    """Return the first line of an error of DuckDB, as part of a sentence."""
+    line = str(error).strip().splitlines()[0]
+    text = line.partition("Error: ")[2] or line
+    for name, said in ((VALUE, "the aggregate"), (LOW, "LOW"), (HIGH, "HIGH")):
+        text = text.replace(f'"{name}"', said).replace(name, said)
+    return text[:300]

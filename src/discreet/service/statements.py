@@ -1,0 +1,213 @@
+"""Plan, answer and estimate whole statements of an account: their queries, and what is computed from the answers."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from discreet.budget.model import Refusal, Replay
+from discreet.errors import InputError, SQLError
+from discreet.query.statement import split_statement
+from discreet.release.postprocess import answer_table, check_outer, compute_outer, explain
+from discreet.release.result import plain_value, python_values
+from discreet.service.problems import BudgetShort, NotFound
+from discreet.values import Cost
+from discreet.warehouse import naming, statement_types
+from discreet.wire.document import decode, write_table
+from discreet.wire.problems import Malformed, needed
+from discreet.wire.questions import QueryEstimate, StatementAnswer, StatementColumn, StatementEstimate, StatementQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+    from discreet.budget.manager import BudgetManager
+    from discreet.budget.model import Settled
+    from discreet.catalog.model import Catalog
+    from discreet.query.statement import Statement
+    from discreet.release.postprocess import Result
+    from discreet.service.queries import PlannedQuery, Queries
+    from discreet.service.serializers import Form
+    from discreet.service.settings import Limits
+    from discreet.warehouse import Warehouse
+    from discreet.wire.questions import StatementRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStatement:
+    """A statement with the plans of its queries.
+
+    Args:
+        statement: as split.
+        queries: plans by the name of their answer.
+        public: tables that are known without a query, by name.
+    """
+
+    statement: Statement
+    queries: Mapping[str, PlannedQuery]
+    public: Mapping[str, pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredStatement:
+    """The rows of a statement, its queries, and what they were charged together."""
+
+    result: Result
+    queries: list[StatementQuery]
+    charged: Cost
+
+
+class Statements:
+    """Plans and answers statements. Usable from several threads.
+
+    Args:
+        queries: answers their queries.
+        manager: of the accounts.
+        warehouse: all datasets.
+        limits: of the service.
+    """
+
+    def __init__(self, queries: Queries, manager: BudgetManager, warehouse: Warehouse, limits: Limits) -> None:
+        self._queries, self._manager, self._warehouse, self._limits = queries, manager, warehouse, limits
+
+    def plan(self, asked: StatementRequest, account: str, catalog: Catalog, request_id: str) -> PlannedStatement:
+        """Plan all queries of a statement; arguments and errors as in `Queries.plan`.
+
+        Raises:
+            Malformed: the statement is outside of what is allowed, or does not fit its answers.
+        """
+        try:
+            statement = split_statement(asked.sql)
+        except InputError as error:
+            raise Malformed(str(error), getattr(error, "position", None)) from None
+        viewed = self._warehouse.viewed(catalog)
+        try:
+            statement = viewed.cut(statement, self._limits.k_most)
+        except SQLError:
+            raise
+        except InputError as error:
+            raise NotFound(str(error)) from None
+        planned = {}
+        for leaf in statement.leaves:
+            if leaf.select is not None:
+                with naming(leaf, statement):
+                    planned[leaf.name] = self._queries.plan(leaf.select, asked, account, catalog, request_id)
+        try:
+            public = viewed.public_tables(statement)
+        except InputError as error:
+            raise NotFound(str(error)) from None
+        types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
+        try:
+            check_outer(statement.outer, types)
+        except InputError as error:
+            raise Malformed(str(error)) from None
+        return PlannedStatement(statement, planned, public)
+
+    def answer(
+        self,
+        account: str,
+        planned: PlannedStatement,
+        *,
+        request_id: str,
+        key: str | None,
+        digest: bytes,
+        disconnected: Callable[[], bool],
+        answers: dict[str, Settled | Replay],
+    ) -> AnsweredStatement:
+        """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
+
+        Args:
+            answers: of an earlier attempt, by name; new ones are added, so that no attempt pays for a query again.
+
+        Raises:
+            BudgetShort: an account on the path cannot pay the worst cases together; nothing was charged. If others
+                spend the same budget meanwhile: those before were charged, and are free when they are sent again.
+            InputError: the rows cannot be computed; the answers are charged.
+        """
+        statement = planned.statement
+        if statement.explain:
+            plans = {name: of.plan for name, of in planned.queries.items()}
+            return AnsweredStatement(explain(statement, plans), [], Cost())
+        unpaid = [] if answers else self._unpaid(account, planned)
+        if len(unpaid) > 1:  # one alone is compared with the budget when it is reserved
+            refusal = self._refusal(account, _total(unpaid))
+            if refusal is not None:
+                raise BudgetShort(refusal, None)
+        tables, told, charged = dict(planned.public), [], Cost()
+        for leaf in statement.leaves:
+            query = planned.queries.get(leaf.name)
+            if query is None:
+                told.append(StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=needed(Cost())))
+                continue
+            if leaf.name not in answers:
+                answers[leaf.name] = self._queries.answer(
+                    account,
+                    query,
+                    request_id=request_id,
+                    key=None if key is None else hashlib.sha256(f"{key} {leaf.name}".encode()).hexdigest(),
+                    digest=digest,
+                    disconnected=disconnected,
+                )
+            answered = answers[leaf.name]
+            tables[leaf.name] = answer_table(decode(answered.release.result))
+            charged += answered.charged
+            told.append(
+                StatementQuery(
+                    sql=leaf.sql,
+                    dataset=query.dataset,
+                    status="replayed" if isinstance(answered, Replay) else "released",
+                    charged=needed(answered.charged),
+                    id=answered.release.release_key.hex(),
+                )
+            )
+        return AnsweredStatement(compute_outer(statement.outer, tables), told, charged)
+
+    def estimate(self, account: str, planned: PlannedStatement) -> StatementEstimate:
+        """Return what a statement could cost *account*, and whether all of it fits; nothing is held."""
+        queries = []
+        for leaf in planned.statement.leaves:
+            query = planned.queries.get(leaf.name)
+            estimate = None if query is None else self._queries.estimate(account, query)
+            queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
+        total = _total(self._unpaid(account, planned))
+        return StatementEstimate(queries=queries, worst_cost=needed(total), fits=self._refusal(account, total) is None)
+
+    def _refusal(self, account: str, total: Cost) -> Refusal | None:
+        """Return why *total* does not fit the account or one of its parents now, or None."""
+        for member in self._manager.store.path(account):
+            balance = self._manager.get(member.id).balance
+            if not balance.admits(total):
+                return Refusal(member.id, total, balance.remaining, balance.resets_at_us)
+        return None
+
+    def _unpaid(self, account: str, planned: PlannedStatement) -> list[PlannedQuery]:
+        """Return the queries that *account* has not paid for, each once."""
+        found = {query.release_key or name: query for name, query in planned.queries.items()}
+        return [
+            query
+            for query in found.values()
+            if query.release_key is None or not self._manager.store.entitled(account, query.release_key)
+        ]
+
+
+def represent_result(answered: AnsweredStatement, form: Form) -> bytes:
+    """Return the rows of a statement in *form*."""
+    table, types = answered.result.table, answered.result.types
+    if form != "json":
+        return write_table(table, form)
+    names = zip(table.column_names, types, strict=True)
+    columns = [StatementColumn(name=name, type=type_) for name, type_ in names]
+    values = [map(_json_value, python_values(column)) for column in table.columns]
+    rows = [list(row) for row in zip(*values, strict=True)]
+    return StatementAnswer(columns=columns, rows=rows, queries=answered.queries).model_dump_json().encode()
+
+
+def _json_value(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else plain_value(value)
+
+
+def _total(queries: list[PlannedQuery]) -> Cost:
+    return sum((query.plan.worst_cost for query in queries), Cost())

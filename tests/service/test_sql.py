@@ -1,0 +1,161 @@
+"""POST /v1/sql: whole statements, what they cost, and what is refused for free."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pytest
+
+from discreet.values import Cost
+
+from .deployment import TOP
+
+SHARES = (
+    "WITH q AS (SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article) "
+    "SELECT article, n, n * 100.0 / SUM(n) OVER () AS share FROM q ORDER BY article"
+)
+
+
+def sent(service, sql, who="ann", headers=None, **price):
+    """POST /v1/sql."""
+    return service.send("POST", "/v1/sql", who, json={"sql": sql, **price}, headers=headers)
+
+
+def test_a_statement_is_computed_from_the_answers_of_its_queries(service):
+    """The counts are those of /v1/query, which is then a replay: the split changes nothing of what is asked."""
+    answer = sent(service, SHARES)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert [column["name"] for column in found["columns"]] == ["article", "n", "share"]
+    assert [column["type"] for column in found["columns"]][:2] == ["VARCHAR", "BIGINT"]
+    (query,) = found["queries"]
+    assert (query["dataset"], query["status"]) == ("reads", "released")
+    assert query["charged"]["rho"] > 0
+    alone = service.ask(query["sql"])
+    assert alone.headers["discreet-replayed"] == "?1"
+    counts = {item["article"]: item["count"] for item in alone.json()["items"]}
+    assert {article: n for article, n, _ in found["rows"]} == counts
+    assert sum(share for *_, share in found["rows"]) == pytest.approx(100)
+
+
+def test_the_same_statement_again_is_free(service):
+    """I7: replays of all queries, whatever is computed around them."""
+    first, spent = sent(service, SHARES), service.balance().spent
+    service.no_engine()
+    again = sent(service, SHARES)
+    assert again.json()["rows"] == first.json()["rows"]
+    assert [query["status"] for query in again.json()["queries"]] == ["replayed"]
+    other = sent(
+        service, "SELECT MAX(n) FROM (SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article)"
+    )
+    assert other.json()["rows"] == [[max(n for _, n, _ in first.json()["rows"])]]
+    assert service.balance().spent == spent
+
+
+def test_a_limit_is_k_only_behind_an_order_by_the_aggregate(service):
+    """A tool's row limit cuts what is shown; it never chooses the query."""
+    cut = sent(service, "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article LIMIT 1").json()
+    assert "LIMIT" not in cut["queries"][0]["sql"]
+    assert len(cut["rows"]) == 1
+    top = sent(service, TOP.replace(" LIMIT", " ORDER BY COUNT(DISTINCT reader) DESC LIMIT")).json()
+    assert top["queries"][0]["sql"].endswith("LIMIT 5")
+    assert service.ask().headers["discreet-replayed"] == "?1"
+    wide = sent(
+        service, "SELECT article, COUNT(DISTINCT reader) n FROM reads GROUP BY article ORDER BY n DESC LIMIT 999"
+    )
+    assert "LIMIT" not in wide.json()["queries"][0]["sql"]  # above k_most
+
+
+def test_labels_of_known_domains_and_the_schema_are_free(service):
+    """Nothing of the data is in them."""
+    found = sent(service, "SELECT DISTINCT country FROM reads ORDER BY country DESC LIMIT 2").json()
+    assert found["rows"] == [["XX"], ["US"]]
+    assert [query["status"] for query in found["queries"]] == ["public"]
+    columns = sent(
+        service,
+        "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'reads' "
+        "ORDER BY ordinal_position",
+    )
+    assert columns.json()["rows"] == [
+        ["reader", "VARCHAR"],
+        ["article", "VARCHAR"],
+        ["country", "VARCHAR"],
+        ["minutes", "BIGINT"],
+        ["day", "DATE"],
+    ]
+    tables = sent(service, "SELECT table_name FROM information_schema.tables ORDER BY 1").json()["rows"]
+    assert tables == [["broken"], ["daily"], ["loose"], ["reads"]]
+    assert sent(service, "SELECT 1").json()["rows"] == [[1]]
+    assert service.balance().spent == Cost()
+
+
+REFUSED = {
+    "SELECT * FROM reads": (400, "rows are never shown"),
+    "SELECT article FROM reads LIMIT 5": (400, "rows are never shown"),
+    "SELECT DISTINCT article FROM reads": (404, "not listed in the catalog"),
+    "SELECT article, COUNT(*) FROM secret GROUP BY article": (404, "no dataset 'secret'"),
+    "SELECT hidden, COUNT(*) FROM reads GROUP BY hidden": (404, "hidden"),
+    "SELECT COUNT(*) FROM reads JOIN daily USING (reader)": (400, "never joined"),
+    "SELECT country, COUNT(*) n FROM reads GROUP BY country HAVING foo(n) > 1": (400, "no function 'foo'"),
+    "SELECT q.x FROM (SELECT COUNT(*) AS n FROM reads) q": (400, "does not have a column"),
+    "SELECT (SELECT COUNT(*) FROM reads) + (SELECT COUNT(*) FROM reads WHERE minutes > 3)": (404, "in: SELECT count"),
+    "SELECT (SELECT COUNT(*) FROM reads) || (SELECT COUNT(*) FROM nothing)": (404, "no dataset 'nothing'"),
+}
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_a_refusal_is_a_sentence_and_free(service, sql):
+    """Everything is checked before the first query of a statement is answered."""
+    status, words = REFUSED[sql]
+    answer = sent(service, sql)
+    assert answer.status_code == status, answer.text
+    assert words in answer.json()["detail"]
+    assert service.balance().spent == Cost()
+
+
+def test_queries_that_do_not_fit_together_are_all_refused(service):
+    """Each would fit alone; none is charged."""
+    each = "SELECT country, COUNT(DISTINCT reader) AS n FROM reads WHERE article = 'article {}' GROUP BY country"
+    many = " UNION ALL ".join(each.format(n) for n in range(10))
+    assert sent(service, each.format(1), epsilon=4).status_code == 200
+    spent = service.balance().spent
+    answer = sent(service, many, epsilon=4)
+    assert (answer.status_code, answer.json()["type"]) == (403, "/problems/budget-short")
+    estimate = service.send("POST", "/v1/sql/estimate", json={"sql": many, "epsilon": 4}).json()
+    assert (len(estimate["queries"]), estimate["fits"]) == (10, False)
+    assert service.balance().spent == spent
+
+
+def test_explain_and_estimate_plan_and_charge_nothing(service):
+    """No data is read."""
+    service.no_engine()
+    found = sent(service, f"EXPLAIN {SHARES}").json()
+    assert found["rows"][0][:2] == ["SELECT article, count(DISTINCT reader) FROM reads GROUP BY article", "reads"]
+    assert found["queries"] == []
+    estimate = service.send("POST", "/v1/sql/estimate", json={"sql": SHARES}).json()
+    assert estimate["fits"]
+    assert estimate["worst_cost"] == estimate["queries"][0]["estimate"]["worst_cost"]
+    assert service.balance().spent == Cost()
+
+
+def test_an_idempotency_key_gets_the_same_rows_of_data_without_a_version(service):
+    """Such answers cannot be replayed otherwise; another statement under the key is refused."""
+    sql = "SELECT COUNT(*) FROM (SELECT article, COUNT(DISTINCT reader) n FROM loose GROUP BY article)"
+    exact = sql.replace("COUNT(*)", "SUM(n)", 1)
+    first = sent(service, exact, headers={"Idempotency-Key": "one"})
+    spent = service.balance().spent
+    again = sent(service, exact, headers={"Idempotency-Key": "one"})
+    assert again.json()["rows"] == first.json()["rows"]
+    assert service.balance().spent == spent
+    assert sent(service, sql, headers={"Idempotency-Key": "one"}).status_code == 409
+
+
+def test_rows_come_as_arrow_and_csv_too(service):
+    """By the header Accept."""
+    rows = sent(service, SHARES).json()["rows"]
+    arrow = sent(service, SHARES, headers={"Accept": "application/vnd.apache.arrow.stream"})
+    assert [list(row.values()) for row in pa.ipc.open_stream(io.BytesIO(arrow.content)).read_all().to_pylist()] == rows
+    csv = sent(service, SHARES, headers={"Accept": "text/csv"}).text.splitlines()
+    assert csv[0] == '"article","n","share"'
+    assert len(csv) == len(rows) + 1
