@@ -266,7 +266,7 @@ class Spans:
 def test_every_step_of_a_question_has_a_span(service):
     """In the trace of whoever asked; a question that was answered before has fewer."""
     spans = Spans()
-    service.open(spans)
+    service.reopen(spans)
     service.ask(headers={"traceparent": "00-trace-span-01"})
     steps = ["request", "plan", "reserve", "queue", "engine", "reserve", "engine", "noise", "encode", "settle"]
     assert [step for step, _, _ in spans.seen] == steps
