@@ -1,4 +1,4 @@
-"""A table whose true counts, users and labels are recognised wherever they turn up, and a nose for them."""
+"""A table whose true counts, users and labels can be recognised wherever they turn up, and the search for them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 COUNTS = {"tides-magdalena": 1_031_717, "moss-ophelia": 1_093_519}
 """Readers of each article. Both are seven digits that no clock, port or price has beside each other."""
 
-ALONE = "owls-desdemona"
-"""Read by one user, so that nobody may ever hear of it."""
+RARE = "owls-desdemona"
+"""Read by one user only, so that it must never be released."""
 
 USER = "uq7z-"
 """How every user's name begins."""
@@ -56,34 +56,34 @@ def make_table(folder: Path) -> None:
     """Write the table: it is made of views, so that it takes no room."""
     parts = [
         f"SELECT '{USER}' || i AS reader, '{article}' AS article, i % 10 AS minutes FROM range({count}) numbers(i)"
-        for article, count in {**COUNTS, ALONE: 1}.items()
+        for article, count in {**COUNTS, RARE: 1}.items()
     ]
     with duckdb.connect(folder / "magic.db") as database:
         database.execute(f"CREATE VIEW reads AS {' UNION ALL '.join(parts)}")
 
 
-def smells(keys: Iterable[str]) -> Mapping[str, re.Pattern[bytes]]:
-    """What must turn up nowhere, by name: counts however they are written, users, secrets however they are encoded.
+def secret_patterns(keys: Iterable[str]) -> Mapping[str, re.Pattern[bytes]]:
+    """Return patterns, by name, of what must turn up nowhere: counts, users and secrets, in every encoding.
 
     Args:
         keys: texts of API keys; their ids are public, the rest is not.
     """
     found = {f"the count {count}": _number(count) for count in (*COUNTS.values(), sum(COUNTS.values()))}
     found["a user"] = re.compile(re.escape(USER.encode()))
-    found["an item of one user"] = re.compile(re.escape(ALONE.encode()))
+    found["an item of one user"] = re.compile(re.escape(RARE.encode()))
     for name, secret in (("the noise key", NOISE), *(("a key", key.rpartition("_")[2].encode()) for key in keys)):
         found[f"{name} {len(found)}"] = _secret(secret)
     return found
 
 
-def shy(keys: Iterable[str]) -> Mapping[str, re.Pattern[bytes]]:
-    """What must turn up in no log, metric, span, header or line of the ledger besides: labels, and what was typed."""
+def private_patterns(keys: Iterable[str]) -> Mapping[str, re.Pattern[bytes]]:
+    """Return those, and patterns of labels and constants, which must not be in logs, metrics, spans or headers."""
     labels = {f"the label {label}": re.compile(re.escape(label.encode())) for label in COUNTS}
-    return {**smells(keys), **labels, "a constant of a statement": re.compile(re.escape(TYPED.encode()))}
+    return {**secret_patterns(keys), **labels, "a constant of a statement": re.compile(re.escape(TYPED.encode()))}
 
 
-def sniff(evidence: Mapping[str, bytes], wanted: Mapping[str, re.Pattern[bytes]]) -> list[str]:
-    """Where something was found that must not be there: "the log: a user at 17"."""
+def find_leaks(evidence: Mapping[str, bytes], wanted: Mapping[str, re.Pattern[bytes]]) -> list[str]:
+    """Return where a pattern was found, such as "the log: a user at 17"."""
     return [
         f"{place}: {name} at {match.start()}"
         for place, text in evidence.items()

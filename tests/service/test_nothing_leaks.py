@@ -25,7 +25,18 @@ from discreet.service.observability.traces import OpenTelemetryTracer
 from tests.client.running import running
 
 from . import deployment
-from .canaries import ALONE, CATALOG, COUNTS, NOISE, TYPED, USER, make_table, shy, smells, sniff
+from .canaries import (
+    CATALOG,
+    COUNTS,
+    NOISE,
+    RARE,
+    TYPED,
+    USER,
+    find_leaks,
+    make_table,
+    private_patterns,
+    secret_patterns,
+)
 
 TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 5"
 BROKEN = TOP.replace("reads", "broken WHERE age > 3")
@@ -119,7 +130,7 @@ def refusals(run):
 def failures(run):
     """Runs that fail after the data was asked, with engines and bugs that talk."""
     assert run.query(BROKEN).status_code == 503
-    words = f"{COUNTS} of {USER}17 at {ALONE}, noise {NOISE!r}"
+    words = f"{COUNTS} of {USER}17 at {RARE}, noise {NOISE!r}"
     failing = [EngineError(words), RuntimeError(words), KeyError(words), MemoryError(words)]
     for number, error in enumerate(failing):
         run.started.gate.failing = error
@@ -208,25 +219,25 @@ def test_logs_metrics_spans_headers_and_ledger_say_nothing(run):
         "the ledger": run.ledger,
     }
     assert all(said.values())
-    assert sniff(said, shy(run.keys.values())) == []
+    assert find_leaks(said, private_patterns(run.keys.values())) == []
 
 
 def test_problems_and_whatever_else_is_no_answer_say_nothing(run):
     """They may repeat to an analyst what she wrote, and no more."""
-    assert sniff({"a body": b"\n".join(run.asides)}, smells(run.keys.values())) == []
+    assert find_leaks({"a body": b"\n".join(run.asides)}, secret_patterns(run.keys.values())) == []
 
 
 def test_answers_name_nobody_and_hold_no_secret(run):
     """Their counts are noisy ones; an item of a single user is in none of them."""
-    wanted = {name: what for name, what in smells(run.keys.values()).items() if "count" not in name}
-    assert sniff({"an answer": b"\n".join(run.answers)}, wanted) == []
+    wanted = {name: what for name, what in secret_patterns(run.keys.values()).items() if "count" not in name}
+    assert find_leaks({"an answer": b"\n".join(run.answers)}, wanted) == []
 
 
 def test_the_files_of_the_store_hold_answers_but_no_counts_and_no_secrets(run):
     """What is kept is what was answered; of keys, their hashes."""
     assert set(run.files) >= {"budget.db"}
     assert b"tides-magdalena" in b"".join(run.files.values())
-    assert sniff(run.files, smells(run.keys.values())) == []
+    assert find_leaks(run.files, secret_patterns(run.keys.values())) == []
 
 
 def test_the_process_shows_nothing_to_others(tmp_path):
@@ -246,7 +257,10 @@ def test_the_process_shows_nothing_to_others(tmp_path):
     assert b'"event": "released"' in out
     assert shown["cmdline"]
     assert process.returncode == 0
-    assert sniff({**shown, "stdout": out, "stderr": announced + rest}, shy([*keys.values(), STRANGER])) == []
+    assert (
+        find_leaks({**shown, "stdout": out, "stderr": announced + rest}, private_patterns([*keys.values(), STRANGER]))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -260,7 +274,7 @@ def test_the_process_shows_nothing_to_others(tmp_path):
         (1_031_717).to_bytes(8, "little"),
         b"count=2125236",
         b"uq7z-17",
-        ALONE.encode(),
+        RARE.encode(),
         NOISE,
         NOISE.hex().encode(),
         repr(NOISE).encode(),
@@ -272,7 +286,7 @@ def test_the_process_shows_nothing_to_others(tmp_path):
 def test_the_nose_smells_a_leak(leak):
     """Each form of what must not come out, in the midst of what may."""
     text = b'{"time": "2026-11-20T04:05:06.789+00:00", "rho": 0.0165, "x": ' + leak + b', "status": 200}\n'
-    assert sniff({"here": text}, smells([STRANGER])) != []
+    assert find_leaks({"here": text}, secret_patterns([STRANGER])) != []
 
 
 @pytest.mark.parametrize(
@@ -280,10 +294,10 @@ def test_the_nose_smells_a_leak(leak):
 )
 def test_the_nose_smells_nothing_where_nothing_is(text):
     """Other numbers, ids of keys; labels and what was typed, where these may be."""
-    assert sniff({"here": text}, smells([STRANGER])) == []
+    assert find_leaks({"here": text}, secret_patterns([STRANGER])) == []
 
 
 @pytest.mark.parametrize("text", [b"tides-magdalena", TYPED.encode()])
 def test_the_nose_can_be_shy(text):
     """Labels and what was typed, where these may not be."""
-    assert sniff({"here": text}, shy([STRANGER])) != []
+    assert find_leaks({"here": text}, private_patterns([STRANGER])) != []

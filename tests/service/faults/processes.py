@@ -1,6 +1,6 @@
 """Services in processes of their own, which die, stop or wait where a test says; started from one that waits ready.
 
-`Points` are the steps of the stair as a request walks it, and the steps of the store's transactions within: killed at
+`Points` are the steps of a query, and the steps of the store's transactions within: killed at
 one of these, a process leaves what it leaves, and says nothing any more.
 """
 
@@ -16,7 +16,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
-STAIR = {
+STEPS = {
     ("plan", 1): "plan",
     ("reserve", 1): "reserve",
     ("engine", 1): "probe",
@@ -44,7 +44,7 @@ WITHIN = {
 POINTS = (
     *(
         point
-        for step in STAIR.values()
+        for step in STEPS.values()
         for point in (f"before {step}", *(f"{step}: {inner}" for inner in WITHIN.get(step, ())), f"after {step}")
     ),
     "before reply",
@@ -116,18 +116,18 @@ class Process:
         self._pipe.send("go on")
 
     def died(self):
-        """Wait until it is dead by its own hand."""
+        """Wait until it has killed itself."""
         self.process.join(60)
         assert self.process.exitcode == -signal.SIGKILL
 
     def kill(self):
-        """End it without any goodbye."""
+        """Kill it."""
         self.process.kill()
         self.process.join()
         self._pipe.close()
 
     def end(self):
-        """End it as whoever runs it would."""
+        """Stop it as its operator would."""
         if self.process.is_alive():
             os.kill(self.pid, signal.SIGTERM)
         self.process.join(60)
@@ -152,7 +152,7 @@ def reached(folder):
 
 
 class _Dies:
-    """Whatever is to happen at the points of the stair."""
+    """What is to happen at the points."""
 
     def __init__(self, orders, folder, pipe):
         self._orders, self._pipe, self._notes = orders, pipe, folder / "points"
@@ -171,11 +171,11 @@ class _Dies:
 
     @contextlib.contextmanager
     def span(self, step, facts, parent=None):  # noqa: ARG002
-        """See `discreet.service.observability.traces.Tracer`: a step of the stair."""
+        """See `discreet.service.observability.traces.Tracer`: a step."""
         if step == "request":
             self._seen = {}
         self._seen[step] = self._seen.get(step, 0) + 1
-        name = STAIR.get((step, self._seen[step]))
+        name = STEPS.get((step, self._seen[step]))
         if name is None:
             yield
             return
