@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import io
 
 import pytest
 
 from discreet.service.app import open_service
+from discreet.service.problems import Unauthorized
 from discreet.service.secrets import noise_secret, signing_key
 from discreet.service.settings import Noise, load_settings
 from tests.cli.test_init import keys_in
@@ -65,15 +66,24 @@ def test_whoever_has_the_store_can_make_a_key_for_an_administrator(run, tmp_path
         assert parts.manager.verify()
 
 
-def test_the_store_of_a_running_service_is_left_alone(run, tmp_path):
-    """Exit code 3: its own administrators make keys."""
+def test_a_running_service_accepts_the_key_at_its_next_maintenance(run, tmp_path):
+    """It has the store alone, so that the key is handed in as a file, which others must not be able to write."""
     run("init", tmp_path)
-    settings = load_settings(tmp_path / "discreet.toml")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(open_service(settings, {}))
-        ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "why not")
-    assert (ran.code, ran.out) == (3, "")
-    assert "one process at a time" in ran.err
+    command = ("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "the last one left")
+    with open_service(load_settings(tmp_path / "discreet.toml"), {}, io.StringIO()) as service:
+        ran, waiting = run(*command), tmp_path / "budget.db.new-key"
+        assert (ran.code, run(*command).code) == (0, 2)
+        assert ran.out.strip() not in waiting.read_text()
+        waiting.chmod(0o666)
+        service.maintenance.once()
+        with pytest.raises(Unauthorized):
+            service.authenticator.authenticate(f"Bearer {ran.out.strip()}")
+        waiting.chmod(0o600)
+        service.maintenance.once()
+        assert not waiting.exists()
+        assert service.authenticator.authenticate(f"Bearer {ran.out.strip()}").roles == {"admin"}
+        assert any("the last one left" in line.body for line in service.manager.store.lines())
+        assert service.maintenance.age_seconds < 60
 
 
 @pytest.mark.parametrize("reason", [" ", "x" * 2_001])

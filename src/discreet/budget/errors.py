@@ -110,6 +110,10 @@ class StoreUnavailable(DiscreetError):
     """The store could not be opened, reached or written: no answer may be returned."""
 
 
+class StoreInUse(StoreUnavailable):
+    """Another process has the file of the store open."""
+
+
 class StoreBehind(DiscreetError):
     """The store is older than its last checkpoint: a backup was restored or a replica promoted."""
 

@@ -25,7 +25,7 @@ from discreet.service.api.health import HealthAPI
 from discreet.service.api.openapi import OpenAPI
 from discreet.service.api.operation import operations_of, routes_of
 from discreet.service.api.query import QueryAPI
-from discreet.service.auth.api_keys import ApiKeys, Authenticator
+from discreet.service.auth.api_keys import ApiKeys, Authenticator, handed_in
 from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer
@@ -129,7 +129,14 @@ def open_service(
         if settings.datacentre is not None:
             peers = stack.enter_context(contextlib.closing(open_peers(settings.datacentre, store, environment, log)))
         authenticator = Authenticator(records, clock, issuer)
-        api_keys = ApiKeys(manager.store, records, authenticator, clock, runtime.random)
+        api_keys = ApiKeys(
+            manager.store,
+            records,
+            authenticator,
+            clock,
+            runtime.random,
+            None if settings.store.file is None else handed_in(settings.store.file),
+        )
         maintenance = Maintenance(
             manager, api_keys, metrics, log, clock, runtime.monotonic, witnessed=checkpointer is not None
         )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
+    from discreet.service.auth.api_keys import IssuedKey
     from discreet.service.auth.gate import Role
     from discreet.service.settings import Store
 
@@ -111,22 +112,11 @@ def found(
 
 
 def make_key(
-    manager: BudgetManager,
-    role: Role,
-    account: str | None,
-    now_us: int,
-    random: Callable[[int], bytes],
-    act: AdminAction,
-) -> str:
-    """Create an API key in the store, without authentication: for those who can write the store anyway.
-
-    Returns:
-        the key's text.
-    """
+    role: Role, account: str | None, now_us: int, random: Callable[[int], bytes]
+) -> tuple[IssuedKey, KeyRecord]:
+    """Return a new API key and its record, without authentication: for those who can write the store anyway."""
     made, expires_us = new_key(random), None if role == "admin" else now_us + _YEAR_US
-    record = KeyRecord(digest_of(made.text).hex(), account, (role,), now_us, expires_us, f"first {role}")
-    manager.store.put_record(KEY, made.id, record.text, act)
-    return made.text
+    return made, KeyRecord(digest_of(made.text).hex(), account, (role,), now_us, expires_us, f"first {role}")
 
 
 def _settings(catalog: str, store: Store) -> str:
@@ -157,7 +147,11 @@ def _stocked(
         act = AdminAction("discreet", "discreet init")
         _open_accounts(manager, catalog, act)
         now_us = microseconds(clock())
-        keys = {role: make_key(manager, role, account, now_us, random, act) for role, account in _ROLES.items()}
+        keys = {}
+        for role, account in _ROLES.items():
+            made, record = make_key(role, account, now_us, random)
+            manager.store.put_record(KEY, made.id, record.text, act)
+            keys[role] = made.text
         Checkpointer(CheckpointFile(stage / "witness.log"), signing_key(stage / "witness.key")).write(opened)
     with contextlib.suppress(FileNotFoundError):
         (stage / "budget.db").chmod(0o600)  # answers are in it, and who paid for them

@@ -82,6 +82,10 @@ class Maintenance:
         self._done = self._monotonic()
         if ended:
             self._log.event(LeasesExpired(ended))
+        try:
+            self._keys.accept_handed_in()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._log.event(Failed.of(error, "maintenance"))
 
     def last(self) -> None:
         """Do all of it for the last time, before the service stops."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from discreet.budget.errors import StoreUnavailable
+from discreet.budget.errors import StoreInUse, StoreUnavailable
 from discreet.budget.ledger import Head
 from discreet.budget.periods import GUARD_US
 from discreet.budget.stores import reads, statements
@@ -385,7 +385,7 @@ def lock(path: Path) -> apsw.Connection:
         holder.execute("PRAGMA journal_mode = MEMORY")  # no second file; it holds nothing
         holder.execute("BEGIN EXCLUSIVE")
     except apsw.BusyError:
-        raise StoreUnavailable("another process has this budget store open; one process at a time") from None
+        raise StoreInUse("another process has this budget store open; one process at a time") from None
     except apsw.Error as error:
         raise StoreUnavailable("the folder of the budget store cannot be written") from error
     return holder

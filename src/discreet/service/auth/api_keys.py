@@ -21,11 +21,13 @@ from discreet.errors import InputError, InvariantViolated
 from discreet.service.auth.gate import ROLES, Identity
 from discreet.service.auth.grants import KEY, USED
 from discreet.service.problems import NotFound, Unauthorized
+from discreet.service.secrets import read_secret, write_secret
 from discreet.wire.administration import KeyPage, KeySummary, MadeKey
 from discreet.wire.problems import moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from discreet.budget.stores.store import BudgetStore
     from discreet.service.auth.gate import Role
@@ -122,6 +124,20 @@ def new_key(random: Callable[[int], bytes]) -> IssuedKey:
     """
     id_ = random(8).hex()
     return IssuedKey(id_, f"dsc_{id_}_{random(32).hex()}")
+
+
+def handed_in(store: Path) -> Path:
+    """Return the file in which a key is handed in to the process that has the SQLite file *store*."""
+    return store.with_name(f"{store.name}.new-key")
+
+
+def hand_in(store: Path, made: IssuedKey, record: KeyRecord, reason: str) -> None:
+    """Leave a key for the process that has the SQLite file *store*, which accepts it at its next maintenance.
+
+    Raises:
+        InputError: another key waits there, or the folder cannot be written.
+    """
+    write_secret(handed_in(store), json.dumps([made.id, record.text, reason]).encode())
 
 
 def digest_of(text: str) -> bytes:
@@ -240,6 +256,7 @@ class ApiKeys:
     Args:
         authenticator: knows when keys were last used in this process.
         random: returns random bytes for keys.
+        handed_in: a file in which `discreet key admin` leaves a key while this process has the store; None for none.
     """
 
     def __init__(
@@ -249,8 +266,10 @@ class ApiKeys:
         authenticator: Authenticator,
         clock: Callable[[], datetime],
         random: Callable[[int], bytes],
+        handed_in: Path | None = None,
     ) -> None:
         self._store, self._records, self._authenticator = store, records, authenticator
+        self._handed_in = handed_in
         self._clock, self._random = clock, random
         self._saved_us = microseconds(clock())
 
@@ -289,6 +308,22 @@ class ApiKeys:
         """
         self._read(key)
         self._put(key, None, act)
+
+    def accept_handed_in(self) -> None:
+        """Store the key that was handed in as a file, if there is one, and remove the file.
+
+        Raises:
+            InputError: others can read or write the file, or it holds no key.
+        """
+        if self._handed_in is None or not self._handed_in.exists():
+            return
+        try:
+            name, record, reason = json.loads(read_secret(self._handed_in, "new key"))
+            text = KeyRecord.of_text(record).text
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise InputError(f"the file {self._handed_in.name!r} holds no key; remove it") from None
+        self._put(name, text, AdminAction("discreet", reason, name))  # done twice, it is stored once
+        self._handed_in.unlink()
 
     def page(self, after: str | None, most: int) -> KeyPage:
         """Return up to *most* keys by id, from the first behind *after*."""
