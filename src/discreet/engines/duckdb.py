@@ -324,7 +324,9 @@ class DuckDBPairs(SqlPairs):
     def create(self) -> None:
         """Write the relations, one after the other."""
         for name, select in self._definitions.items():
-            create = f"CREATE TEMP TABLE {name} AS {select}"
+            # The queries group pairs by user, which takes half the time if a user's pairs are close together.
+            order = " ORDER BY u" if name == self._pairs else ""
+            create = f"CREATE TEMP TABLE {name} AS {select}{order}"
             parameters = self._words.parameters if name == self._distinct else None
             self._run(lambda: self._connection.execute(create, parameters))  # noqa: B023
         self._connection.execute(f"DROP TABLE {self._distinct}")
