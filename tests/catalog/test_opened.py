@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from discreet.catalog.engine_pool import EnginePool, VersionedEngine
+from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.errors import (
     EngineError,
@@ -67,6 +68,25 @@ def opened(tmp_path, monkeypatch):
         return EnginePool(catalog_of(tmp_path, settings), clock, {}), made
 
     return open_
+
+
+@pytest.mark.parametrize(
+    ("url", "pairs"),
+    [
+        ("pinot://broker:8099", False),
+        ("trino://me@db/hive/web", False),
+        ("trino://me@db/hive/web?scratch=memory.default", True),
+        ("postgresql://reader@db/warehouse", True),
+    ],
+)
+def test_an_engine_that_cannot_be_opened_has_pair_queries_by_its_url(tmp_path, url, pairs):
+    """So that a plan names the mechanism that will answer."""
+    (tmp_path / "catalog.toml").write_text(
+        f'[engines.w]\nurl = "{url}"\npassword_env = "SECRET"\n'
+        '[datasets.d]\nengine = "w"\ntable = "reads"\nuser = "u"\ncolumns.a = { type = "text", group = true }\n'
+    )
+    pool = EnginePool(load_catalog(tmp_path / "catalog.toml"), datetime.datetime.now, {})
+    assert pool.has_pairs("d") is pairs
 
 
 def test_an_engine_is_opened_once_however_many_ask_at_once(opened):

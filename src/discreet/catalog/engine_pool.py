@@ -173,11 +173,13 @@ class EnginePool:
             return current_version(self.catalog.datasets[name], self.engine(name), self._clock())
 
     def has_pairs(self, name: str) -> bool:
-        """Return whether a dataset's engine has pair queries; True if the engine cannot be opened now, as most have."""
+        """Return whether a dataset's engine has pair queries; by its URL if the engine cannot be opened now."""
         try:
             return self.engine(name).has_pairs
         except (EngineError, InputError):
-            return True
+            engine = self.catalog.datasets[name].engine
+            url = "" if engine is None else self.catalog.engines[engine].url
+            return not url.startswith(("pinot", "trino")) or "scratch=" in url
 
     def scale(self, name: str, column: str) -> int:
         """Return the digits after the decimal point of a column; cached, because a busy engine answers late.

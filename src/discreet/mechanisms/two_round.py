@@ -62,6 +62,7 @@ class Tuning:
         uneven_first: how much the loss differs between items in the first round, relative to their size.
         uneven_second: likewise in the second, relative to the root mean square loss.
         evidence: standard errors above 0 that a bin of a histogram needs to be believed.
+        unseen: standard errors of a bin: so many users may be just above the limit and not be believed.
         lost: share of delta for items that only one user has.
     """
 
@@ -78,6 +79,7 @@ class Tuning:
     uneven_first: float = 0.25
     uneven_second: float = 0.7
     evidence: float = 4.0
+    unseen: float = 2.0
     lost: Fraction = Fraction(1, 1000)
 
 
@@ -261,7 +263,7 @@ class TwoRound:
         items = np.flatnonzero(first >= max(cut, tuning.least_evidence * first_std))
         rough = first[items]
         sigma = scale * (rough / cut) ** power
-        wider, lost, spread = self._clipped(items, self._precisions(sigma), pairs, bits)
+        wider, lost, spread, most_spread = self._clipped(items, self._precisions(sigma), pairs, bits)
         precisions = self._precisions(sigma * wider)
         sums = pairs.clipped_sums(items, precisions, self.budget.second)
         noisy = add_noise(sums, WEIGHT_UNIT, precisions, bits, "second")
@@ -279,9 +281,9 @@ class TwoRound:
         verified = noisy >= threshold
         precise = std <= tuning.precise * float(self.relative_error) * estimates
         released = np.flatnonzero(verified & (precise if self.k is None else True))
-        return self._outcome(items[released], estimates[released], std[released])
+        return self._outcome(items[released], estimates[released], std[released], tuning.uneven_second * most_spread)
 
-    def _clipped(self, items: Ints, costs: Ints, pairs: UserItemPairs, bits: Bits) -> tuple[float, float, float]:
+    def _clipped(self, items: Ints, costs: Ints, pairs: UserItemPairs, bits: Bits) -> tuple[float, float, float, float]:
         """Choose by how much the second round's noise has to be wider; see `_clipping_loss`.
 
         The scale was chosen by where users would fit, which does not say how fast their cost grows below. Here costs
@@ -289,9 +291,11 @@ class TwoRound:
         """
         bounds = np.array([max(1, self.budget.second * 2**b >> 16) for b in range(CLIPPING_BINS)])
         users = pairs.users_by_scale(items, np.full(len(items), CLIPPING_BINS - 1), costs, bounds)
-        return _clipping_loss(self._noisy_users(users, bits, "clipping"), self._clipping())
+        unseen = self.tuning.unseen * math.sqrt(COST_UNIT / self.budget.histogram)
+        return _clipping_loss(self._noisy_users(users, bits, "clipping"), unseen, self._clipping())
 
-    def _outcome(self, items: Ints, estimates: Floats, std: Floats) -> Outcome:
+    def _outcome(self, items: Ints, estimates: Floats, std: Floats, lost: float) -> Outcome:
+        """Return the outcome; *lost* is the share that clipping may have taken from a count beyond the mean."""
         counts = np.rint(estimates).astype(np.int64)
         order = np.argsort(-counts, kind="stable")[: self.k]
         items, counts, std = items[order], counts[order], std[order]
@@ -299,7 +303,7 @@ class TwoRound:
         if not self.counts:
             return Outcome(items, None, None, None, None, ordered=True, complete=complete, cost=cost)
         low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
-        high = np.ceil(counts + INTERVAL * std).astype(np.int64)
+        high = np.ceil(counts + INTERVAL * np.hypot(std, lost * counts)).astype(np.int64)
         return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
 
     def _noisy_users(self, users: Ints, bits: Bits, label: str) -> Floats:
@@ -369,25 +373,29 @@ def _centres(bins: int) -> Floats:
     return centres
 
 
-def _clipping_loss(users: Floats, allowed: float) -> tuple[float, float, float]:
+def _clipping_loss(users: Floats, unseen: float, allowed: float) -> tuple[float, float, float, float]:
     """Return what clipping takes away, once noise is so wide that it is not too much.
 
     Args:
         users: by their size relative to the limit.
+        unseen: so many users more may be in the first bin above the limit.
         allowed: root mean square of the share that clipping may take.
 
     Returns:
-        by how much to widen the noise, at most by 2, and the mean and root mean square share that clipping takes then.
+        by how much to widen the noise, at most by 2; the mean and root mean square share that clipping takes then; and
+        the latter with the unseen users.
     """
     size = 2.0 ** ((np.arange(CLIPPING_BINS) - 16.5) / 2)
     mass = users * size**2
     if mass.sum() <= 0:
-        return 1.0, 0.0, 0.0
+        return 1.0, 0.0, 0.0, 2 * allowed
     wider = GRID[GRID <= 2]
     lost = np.maximum(0, 1 - wider[:, None] / size)
     mean, spread = lost @ mass / mass.sum(), np.sqrt(lost**2 @ mass / mass.sum())
     chosen = min(int((spread > allowed).sum()), len(wider) - 1)
-    return float(wider[chosen]), min(float(mean[chosen]), 0.7), float(spread[chosen])
+    above = size[17]
+    most_spread = math.sqrt(spread[chosen] ** 2 + unseen * (above - 1) ** 2 / mass.sum())
+    return float(wider[chosen]), min(float(mean[chosen]), 0.7), float(spread[chosen]), most_spread
 
 
 def _check(request: Request) -> None:
