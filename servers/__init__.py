@@ -1,3 +1,3 @@
 """Real servers that engines are tested on: how to install, start, fill and stop them."""
 
-NAMES = ("postgres", "spark", "trino", "pinot")
+NAMES = ("postgres", "spark", "trino", "pinot", "clickhouse")

@@ -1,4 +1,4 @@
-"""One table in five engines: the same heads to the byte, and the same noise for one key."""
+"""One table in six engines: the same heads to the byte, and the same noise for one key."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 import discreet
 from discreet.engines.opening import open_engine
 from discreet.testing.engines import reference_head, rows_of
-from servers import pinot, postgres, spark, trino
+from servers import clickhouse, pinot, postgres, spark, trino
 from servers.table import engagements
 from servers.tests.questions import COMMON, KINDS, questions
 from servers.urls import url_of, without_password
 
-SERVERS = {"postgres": postgres, "spark": spark, "trino": trino, "pinot": pinot}
+SERVERS = {"postgres": postgres, "spark": spark, "trino": trino, "pinot": pinot, "clickhouse": clickhouse}
 ROWS = {"engagements": 200_000, "large": 2_000_000}
 KEY = b"k" * 32
 SQL = (
@@ -94,7 +94,7 @@ def test_two_hundred_questions_have_heads_equal_to_the_byte(heads, name):
     assert heads(name, asked) == heads("duckdb", asked)
 
 
-@pytest.mark.parametrize("name", ["postgres", "spark", "trino"])
+@pytest.mark.parametrize("name", ["postgres", "spark", "trino", "clickhouse"])
 def test_dates_decimals_and_truth_values_are_alike_too(heads, name):
     """As labels and in filters; Pinot has no such types."""
     asked = questions(40, tuple(column for column in KINDS if column != "member_id"), seed=2)
@@ -117,7 +117,7 @@ def test_duckdb_counts_as_plain_python_does(url):
 
 
 def test_a_statement_gets_one_noisy_answer_from_all_engines(url, tmp_path, monkeypatch):
-    """One catalog, one key, five engines: the labels, the counts and their noise are the same.
+    """One catalog, one key, six engines: the labels, the counts and their noise are the same.
 
     Pinot has no pair queries, so that its default is another mechanism where others release by two rounds.
     """

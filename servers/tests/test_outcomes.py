@@ -104,7 +104,38 @@ _SPARK = {
     ],
     "timestamp_ntz": ["'2024-02-29'", "'0001-01-01'", "'9999-12-31 23:59:59'", "'-290000-01-01'", "NULL"],
 }
-_CASES = {"postgres": (_POSTGRES, 150), "trino": (_TRINO, 40), "spark": (_SPARK, 25)}
+_CLICKHOUSE = {
+    **{
+        f"Nullable(Int{bits})": ["7", str(-(2 ** (bits - 1))), str(2 ** (bits - 1) - 1), "NULL"] for bits in (8, 16, 32)
+    },
+    "Nullable(Int64)": ["7", "'-9223372036854775808'", "'9223372036854775807'", "NULL"],
+    "UInt64": ["7", "18446744073709551615"],
+    **{
+        f"Nullable(Decimal({digits}, {scale}))": ["7" if digits > scale else "0", f"'{most}'", f"'-{most}'", "NULL"]
+        for digits, scale in ((4, 2), (18, 18), (38, 0), (38, 37))
+        for most in [f"{'9' * (digits - scale)}.{'9' * scale}".removesuffix(".")]
+    },
+    "Nullable(Float32)": ["0.5", "nan", "inf", "-inf", "3.4e38", "NULL"],
+    "Nullable(Float64)": ["0.5", "nan", "inf", "-inf", "1.7e308", "-0.0", "NULL"],
+    "Nullable(Bool)": ["true", "false", "NULL"],
+    "LowCardinality(Nullable(String))": ["'a'", "unhex('ff00')", "''", "repeat('é', 100000)", "NULL"],
+    "Nullable(UUID)": ["'00000000-0000-0000-0000-000000000000'", "generateUUIDv4()", "NULL"],
+    "Enum8('a' = 1, 'b' = -128)": ["'a'", "'b'"],
+    "Nullable(Date)": ["'2024-02-29'", "'1970-01-01'", "'2149-06-06'", "NULL"],
+    "Nullable(Date32)": ["'2024-02-29'", "'0001-01-01'", "'9999-12-31'", "NULL"],
+    "Nullable(DateTime)": ["'2024-02-29 01:02:03'", "0", "4294967295", "NULL"],
+    **{
+        f"Nullable(DateTime64({digits}))": [
+            "'2024-02-29 01:02:03'",
+            f"fromUnixTimestamp64{name}(9223372036854775807)",
+            f"fromUnixTimestamp64{name}(-9223372036854775807)",
+            "'0001-01-01 00:00:00'",
+            "NULL",
+        ]
+        for digits, name in ((0, "Second"), (3, "Milli"), (6, "Micro"))
+    },
+}
+_CASES = {"clickhouse": (_CLICKHOUSE, 60), "postgres": (_POSTGRES, 150), "trino": (_TRINO, 40), "spark": (_SPARK, 25)}
 
 
 @pytest.mark.parametrize("engine", _CASES)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from discreet.engines.base import Engine
 
@@ -24,10 +25,14 @@ ENGINES = {
     "spark": ("spark", "SparkEngine", "spark"),
     "sc": ("spark", "SparkEngine", "spark"),
     "trino": ("trino", "TrinoEngine", "trino"),
+    "clickhouse": ("clickhouse", "ClickHouseEngine", None),
     "pinot": ("pinot", "PinotEngine", "pinot"),
     "pinots": ("pinot", "PinotEngine", "pinot"),
 }
-"""By the scheme of a URL: the module, its class, and the extra that brings its libraries."""
+"""By the scheme of a URL: the module, its class, and the extra that brings its libraries, if it needs any."""
+
+GROUP = "discreet.engines"
+"""Entry points by which other packages bring engines: a scheme, and a class with the parameters of `open_engine`."""
 
 
 def open_engine(
@@ -41,7 +46,7 @@ def open_engine(
     """Return the engine that reads *source*.
 
     Args:
-        source: a URL with one of the schemes in `ENGINES`, or whatever DuckDB reads: see
+        source: a URL with one of the schemes in `ENGINES` or of an installed package, or whatever DuckDB reads: see
             `discreet.engines.duckdb.DuckDBEngine`.
         table: which table; a URL may name it, too.
         view: or a SELECT of the data owner's, which stands in its place.
@@ -54,20 +59,49 @@ def open_engine(
     """
     scheme = _SCHEME.match(source) if isinstance(source, str) else None
     name = scheme[1].lower() if scheme else "duckdb"
-    if name not in ENGINES:
-        if scheme and source[scheme.end() - 2 : scheme.end()] == "//":
-            raise InputError(f"no engine reads {name}:// sources; there are {', '.join(sorted(ENGINES))}")
-        name = "duckdb"
+    where = {"table": table, "view": view, "timeout_seconds": timeout_seconds}
+    opened: Engine
+    if name in ENGINES and name != "duckdb":
+        opened = _builtin(name)(source, **where, password=password)
+    elif (found := _installed(name)) is not None:
+        opened = found(source, **where, password=password)
+    elif name != "duckdb" and scheme and scheme[0].endswith("//"):
+        others = {point.name for point in entry_points(group=GROUP)}
+        raise InputError(f"no engine reads {name}:// sources; there are {', '.join(sorted({*ENGINES, *others}))}")
+    else:
+        opened = _builtin("duckdb")(source, **where)
+    return opened
+
+
+def _builtin(name: str) -> Callable[..., Engine]:
+    """Return the class of an engine in `ENGINES`.
+
+    Raises:
+        InputError: its library is not installed.
+    """
     module, kind, extra = ENGINES[name]
     try:
-        engine = getattr(importlib.import_module(f"discreet.engines.{module}"), kind)
+        return cast("Callable[..., Engine]", getattr(importlib.import_module(f"discreet.engines.{module}"), kind))
     except ImportError:
         raise InputError(
             f"{name}:// sources need libraries; install them with: pip install 'discreet[{extra}]'"
         ) from None
-    where = {"table": table, "view": view, "timeout_seconds": timeout_seconds}
-    opened: Engine = engine(source, **where) if extra is None else engine(source, **where, password=password)
-    return opened
+
+
+def _installed(name: str) -> Callable[..., Engine] | None:
+    """Return what another package declares as the engine for a scheme, or None.
+
+    Raises:
+        InputError: several packages do, or it cannot be imported.
+    """
+    points = [] if name in ENGINES else list(entry_points(group=GROUP, name=name))
+    if len(points) > 1:
+        packages = ", ".join(sorted(point.dist.name for point in points if point.dist))
+        raise InputError(f"several packages bring an engine for {name}:// sources: {packages}; keep one")
+    try:
+        return cast("Callable[..., Engine]", points[0].load()) if points else None
+    except (ImportError, AttributeError):
+        raise InputError(f"the engine for {name}:// sources cannot be imported: {points[0].value}") from None
 
 
 @dataclass(frozen=True, slots=True)

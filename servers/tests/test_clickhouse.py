@@ -1,0 +1,96 @@
+"""ClickHouse passes the suite for engines, and refuses what it cannot count exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+
+import pyarrow as pa
+import pytest
+
+from discreet.engines.clickhouse import ClickHouseEngine
+from discreet.engines.opening import open_engine
+from discreet.errors import EngineUnreachable, InputError
+from discreet.question import HeadRequest, Kind
+from discreet.testing.engines import EngineSuite, rows_of
+from servers import clickhouse
+
+
+@pytest.fixture(scope="module")
+def url(server):
+    """A database."""
+    return server("clickhouse")
+
+
+class TestClickHouse(EngineSuite):
+    """Every test of the suite."""
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _server(cls, url):
+        cls.url = url
+
+    @contextlib.contextmanager
+    def opened(self, table):
+        """See `EngineSuite.opened`."""
+        name = clickhouse.load(self.url, table)
+        with contextlib.closing(ClickHouseEngine(self.url, table=name)) as engine:
+            yield engine
+        clickhouse.run(self.url, f"DROP TABLE {clickhouse.DATABASE}.{name}")
+
+
+def test_types_that_count_alike_in_clickhouse_count_alike_here(url):
+    """Whole numbers of 64 bits without sign, small texts, coarse times: labels, listed or found, and users."""
+    name = "kinds"
+    moods = "mood Enum8('good' = 1, 'bad' = 2)"
+    columns = f"who UInt64, small LowCardinality(Nullable(String)), {moods}, at DateTime('Asia/Tokyo')"
+    values = "(18446744073709551615, 'a', 'good', 0), (1, NULL, 'bad', 1), (1, unhex('ff'), 'bad', 1)"
+    clickhouse.run(url, f"CREATE TABLE library.{name} ({columns}) ENGINE = Memory")
+    clickhouse.run(url, f"INSERT INTO library.{name} VALUES {values}")
+    with contextlib.closing(open_engine(url, table=name)) as engine:
+        assert list(engine.columns().values()) == [Kind.INTEGER, Kind.TEXT, Kind.TEXT, Kind.TIMESTAMP]
+        first, second = datetime.datetime(1970, 1, 1), datetime.datetime(1970, 1, 1, 0, 0, 1)
+        assert rows_of(engine, HeadRequest("who", ("small",), 9)) == [(("a",), 1), (("\ufffd",), 1)]
+        assert rows_of(engine, HeadRequest("who", ("mood", "at"), 9)) == [(("bad", second), 1), (("good", first), 1)]
+        listed = pa.table({"who": pa.array([2**64 - 1, 5], pa.uint64())})
+        found = rows_of(engine, HeadRequest("at", ("who",), 2, domain=listed))
+        assert found == [((2**64 - 1,), 1), ((5,), 0)]
+
+
+def test_what_the_account_may_have_set_does_not_cut_the_answer(url):
+    """A limit on groups that drops the rest, and a cut of the answer, are overruled."""
+    name = clickhouse.load(url, pa.table({"who": range(3000), "item": range(3000)}))
+    for setting, value in (("max_rows_to_group_by", 10), ("group_by_overflow_mode", "any"), ("limit", 5)):
+        clickhouse.run(url, f"SET {setting} = '{value}'")
+    with contextlib.closing(open_engine(url, table=name)) as engine:
+        assert len(rows_of(engine, HeadRequest("who", ("item",), 5000))) == 3000
+
+
+def test_a_server_that_is_not_there_is_told_before_anything_is_asked():
+    """Nothing was sent, nothing is charged."""
+    with (
+        contextlib.closing(open_engine("clickhouse://127.0.0.1:1/library?table=t")) as engine,
+        pytest.raises(EngineUnreachable, match="no ClickHouse answers"),
+    ):
+        engine.check(HeadRequest("who", ("item",), 1))
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("clickhouse://h", "looks like clickhouse://"),
+        ("clickhouse://h/d?table=t&secure=1", "no option 'secure'"),
+        ("clickhouse://u:p@h/d?table=t", "over TLS only"),
+    ],
+)
+def test_a_url_that_cannot_be_meant_is_refused(source, told):
+    """Before anything is connected."""
+    with pytest.raises(InputError, match=told):
+        open_engine(source)
+
+
+def test_a_missing_table_is_told_with_those_there_are(url):
+    """By name only."""
+    clickhouse.load(url, pa.table({"who": [1]}), "here")
+    with contextlib.closing(open_engine(url, table="nowhere")) as engine, pytest.raises(InputError, match="'here'"):
+        engine.columns()

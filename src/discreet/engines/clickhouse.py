@@ -1,0 +1,389 @@
+"""ClickHouse over its HTTP interface: tables of any engine, and views."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlencode
+
+import pyarrow as pa
+
+from discreet.engines.base import SqlEngine, check_names, listing, run
+from discreet.engines.heads import typed_domain
+from discreet.engines.opening import parse_url
+from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
+from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError
+from discreet.question import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from discreet.engines.opening import Url
+    from discreet.engines.pairs import SqlPairs
+    from discreet.question import HeadRequest
+
+SETTINGS = {
+    # What is too much is an error, never left out. An account or a profile may have said otherwise.
+    **dict.fromkeys(
+        [
+            *(
+                f"{what}_overflow_mode"
+                for what in ("group_by", "distinct", "join", "set", "sort", "result", "transfer")
+            ),
+            *(f"{what}_overflow_mode{leaf}" for what in ("read", "timeout") for leaf in ("", "_leaf")),
+        ],
+        "throw",
+    ),
+    **dict.fromkeys(["limit", "offset", "skip_unavailable_shards", "max_rows_to_group_by"], "0"),
+    **dict.fromkeys(["distributed_group_by_no_merge", "extremes", "final", "partial_result_on_first_cancel"], "0"),
+    **dict.fromkeys(["ignore_cold_parts_seconds", "fallback_to_stale_replicas_for_distributed_queries"], "0"),
+    **dict.fromkeys(["max_parallel_replicas", "apply_deleted_mask"], "1"),
+    "additional_table_filters": "{}",
+    "additional_result_filter": "",
+    "count_distinct_implementation": "uniqExact",
+    # What the statement means.
+    "cast_keep_nullable": "1",
+    "join_use_nulls": "1",
+    "transform_null_in": "0",
+    "prefer_column_name_to_alias": "1",
+    "enable_extended_results_for_datetime_functions": "1",
+    "aggregate_functions_null_for_empty": "0",
+    "decimal_check_overflow": "1",
+    "output_format_decimal_trailing_zeros": "1",
+    "date_time_output_format": "simple",
+    # How the answer comes.
+    "output_format_arrow_string_as_string": "1",
+    "output_format_arrow_low_cardinality_as_dictionary": "0",
+    "wait_end_of_query": "1",  # an error after the first rows would come with the status of success
+    "cancel_http_readonly_queries_on_client_close": "1",
+    "max_query_size": "1073741824",  # for listed items
+}
+"""Sent with every statement; a server that does not know one, or does not let the account set it, refuses it."""
+
+_BITS = {f"{sign}Int{bits}": bits for sign in ("", "U") for bits in (8, 16, 32, 64)}
+_KINDS = {
+    **dict.fromkeys(_BITS, Kind.INTEGER),
+    **dict.fromkeys(["String", "UUID", "Enum8", "Enum16"], Kind.TEXT),
+    **dict.fromkeys(["Float32", "Float64"], Kind.FLOAT),
+    **dict.fromkeys(["Date", "Date32"], Kind.DATE),
+    **dict.fromkeys(["DateTime", "DateTime64"], Kind.TIMESTAMP),
+    "Bool": Kind.BOOLEAN,
+    "Decimal": Kind.DECIMAL,
+}
+_WRAPPED = re.compile(r"(?:LowCardinality|Nullable)\((.*)\)")
+_MOST_DIGITS, _FINEST = 38, 6  # of decimals, and of seconds behind the point, that Arrow's types here hold
+_MISSING_CODES = {"60", "81"}
+_TIMEOUT_CODE = "159"
+_REFUSED_CODES = {"192", "193", "194", "497", "516"}
+_SETTING_CODES = {"115", "164", "452"}
+_CONNECT_SECONDS = 10
+
+
+class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
+    """An engine for a table of ClickHouse.
+
+    Args:
+        source_url: clickhouse://reader@host:8123/database?table=name, and https=true for TLS.
+        table: which table of the database; or the URL names it.
+        view: or a SELECT of the data owner's, used instead of a table.
+        password: of the account; sent over TLS only.
+        timeout_seconds: how long a count may take, here and on the server, or None.
+
+    Raises:
+        InputError: the URL is not valid, or neither a table nor a view was named, or both.
+        EngineError: tables were to be listed, and the server cannot be reached.
+    """
+
+    def __init__(
+        self,
+        source_url: str,
+        *,
+        table: str | None = None,
+        view: str | None = None,
+        password: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        url = parse_url(source_url)
+        url.check_options({"table", "https"})
+        if not url.host or not url.path or "/" in url.path or url.options.get("https", "true") not in {"true", "false"}:
+            raise InputError("a ClickHouse URL looks like clickhouse://reader@host:8123/database?table=name&https=true")
+        table = table or url.options.get("table") or None
+        password = url.password if password is None else password
+        if password is not None and url.options.get("https") != "true":
+            raise InputError("a password is sent to ClickHouse over TLS only; add https=true to the URL")
+        self._where, self._password, self._seconds = url, password, timeout_seconds
+        super().__init__(f"{url}, a view" if table is None else f"{url}, table {table}")
+        if view is not None and table is not None:
+            raise InputError("name a table or a view, not both")
+        if view is None and table is None:
+            raise InputError(f"name a table; the tables of {url} are {self._tables()}")
+        self._relation = f"({view}\n) AS shown" if table is None else f"{quoted(url.path)}.{quoted(table)}"
+
+    def fetch(self, statement: str) -> pa.Table:
+        with self._connection() as client:
+            return client.run(statement)
+
+    @property
+    def has_pairs(self) -> bool:
+        return False
+
+    def _connect(self) -> ClickHouseClient:
+        return ClickHouseClient(self._where, self._password, self._seconds)
+
+    def _ping(self, connection: ClickHouseClient) -> None:
+        connection.ping()
+
+    def _describe(self, connection: ClickHouseClient) -> Mapping[str, Column]:
+        try:
+            shown = connection.run(f"DESCRIBE TABLE (SELECT * FROM {self._relation})")
+        except NotFoundError:
+            raise InputError(f"there is no such table; the tables of {self._where} are {self._tables()}") from None
+        names = shown.column("name").to_pylist()
+        check_names(names, self._name)
+        return dict(zip(names, map(column_of, shown.column("type").to_pylist()), strict=True))
+
+    def _statement(
+        self, connection: ClickHouseClient, request: HeadRequest, columns: Mapping[str, Column], seed: bytes
+    ) -> ClickHouseStatement:
+        del connection
+        return ClickHouseStatement(request, self._relation, columns, seed)
+
+    def _run(
+        self,
+        connection: ClickHouseClient,
+        statement: ClickHouseStatement,
+        progress: Callable[[float], None] | None,
+    ) -> pa.Table:
+        return connection.run(statement.write(), progress)
+
+    def _open_pairs(
+        self,
+        connection: ClickHouseClient,
+        statement: ClickHouseStatement,
+        progress: Callable[[float], None] | None,
+    ) -> AbstractContextManager[SqlPairs]:
+        del connection, statement, progress
+        raise InputError("there are no pair queries of ClickHouse yet; release from the head of the counts")
+
+    def _tables(self) -> str:
+        with self._connection() as client:
+            return listing(client.run(f"SHOW TABLES FROM {quoted(self._where.path)}").column(0).to_pylist())
+
+
+class ClickHouseStatement(HeadStatement):
+    """The statement for a head in ClickHouse's SQL. Its text has no collation: it is compared by bytes."""
+
+    text: ClassVar[str] = "String"
+    double: ClassVar[str] = "Float64"
+    types: ClassVar[Mapping[Kind, str]] = {
+        Kind.DATE: "Date32",
+        Kind.TIMESTAMP: "DateTime64(6, 'UTC')",
+        Kind.BOOLEAN: "Bool",
+    }
+
+    def write(self) -> str:
+        statement = super().write()
+        return statement if self.request.domain is None else f"WITH listed AS ({self._listed_items()}) {statement}"
+
+    def quoted(self, name: str) -> str:
+        return quoted(name)
+
+    def constant(self, text: str, type_: str | None) -> str:
+        return _literal(text) if type_ is None else f"CAST({_literal(text)} AS {type_})"
+
+    def moment(self, column: str) -> str:
+        value, described = self.value(column), self.columns[column]
+        type_ = self.types[described.kind]
+        digits = _digits(described.type)
+        if digits == _FINEST:
+            return f"CAST({value} AS {type_})"
+        # Microseconds of a moment in coarser units may not fit: one out of range is replaced before the cast, too.
+        end = f"9999-12-31 23:59:59.{'9' * digits}".removesuffix(".")
+        first, last = (f"CAST('{text}' AS DateTime64({digits}, 'UTC'))" for text in ("0001-01-01", end))
+        cast = f"CAST(least(greatest({value}, {first}), {last}) AS {type_})"
+        return f"if({value} BETWEEN {first} AND {last}, {cast}, NULL)"
+
+    def label(self, column: str) -> str:
+        described = self.columns[column]
+        if described.kind is Kind.TEXT:  # ClickHouse does not check that text is UTF-8
+            return f"toValidUTF8({self._text(column)})"
+        return self.value(column) if described.type == "UInt64" else super().label(column)
+
+    def user(self, column: str) -> str:
+        return self._text(column) if self.columns[column].kind is Kind.TEXT else super().user(column)
+
+    def compared(self, column: str, kind: Kind | None) -> str:
+        match self.columns[column].kind:
+            case Kind.TEXT:
+                return self._text(column)
+            case Kind.FLOAT:  # NaN equals nothing here, so that nullif would keep it
+                return f"if(isNaN({self.value(column)}), NULL, {self.value(column)})"
+        return super().compared(column, kind)
+
+    def size(self, text: str) -> str:
+        return f"length({text})"
+
+    def digest(self, text: str) -> str:
+        return f"lower(hex(MD5({text})))"
+
+    def _text(self, column: str) -> str:
+        value = self.value(column)
+        return value if self.columns[column].type == "String" else f"CAST({value} AS String)"
+
+    def _listed_items(self) -> str:
+        kinds = {item: self.columns[item] for item in self.request.items}
+        listed = typed_domain(self.request.domain, {item: label_type(column) for item, column in kinds.items()})
+        arrays, labels = [], []
+        for n, (column, values) in enumerate(zip(kinds.values(), listed.columns, strict=True), 1):
+            texts = values.cast(pa.string()) if column.kind is Kind.BOOLEAN else values
+            arrays.append(f"[{', '.join(_literal(str(text)) for text in texts.to_pylist())}]")
+            type_ = {Kind.TEXT: "String", Kind.DECIMAL: column.type, **self.types}.get(column.kind, "Int64")
+            labels.append(f"CAST(v.{n} AS {'UInt64' if column.type == 'UInt64' else type_}) AS i{n - 1}")
+        return f"SELECT {', '.join(labels)} FROM (SELECT arrayJoin(arrayZip({', '.join(arrays)})) AS v)"
+
+
+class NotFoundError(InputError):
+    """The statement names a table or database that is not there, or that the account may not see."""
+
+
+class ClickHouseClient:
+    """A connection to ClickHouse, opened at its first use.
+
+    Args:
+        url: of the server, with the database of names that have none.
+        password: of the account, or None.
+        seconds: how long a statement may take, here and on the server, or None.
+    """
+
+    def __init__(self, url: Url, password: str | None, seconds: float | None) -> None:
+        self._url = url
+        self._seconds = seconds
+        self._headers = {"X-ClickHouse-User": url.user or "default"}
+        self._headers |= {} if password is None else {"X-ClickHouse-Key": password}
+        self._query = SETTINGS | {"database": url.path, "default_format": "ArrowStream"}
+        self._query |= {} if seconds is None else {"max_execution_time": f"{seconds:g}"}
+        secure = url.options.get("https") == "true"
+        self._http = (
+            http.client.HTTPSConnection(
+                url.host, url.port or 8443, timeout=_CONNECT_SECONDS, context=ssl.create_default_context()
+            )
+            if secure
+            else http.client.HTTPConnection(url.host, url.port or 8123, timeout=_CONNECT_SECONDS)
+        )
+
+    def run(self, statement: str, progress: Callable[[float], None] | None = None) -> pa.Table:
+        """Return all rows of *statement*; timestamps without their zone, which is UTC.
+
+        Raises:
+            NotFoundError: it names a table that is not there.
+            EngineError: the server cannot be reached, refused it, failed, or took too long.
+        """
+        return run(lambda: self._answer(statement), self._cut, seconds=self._seconds, progress=progress)
+
+    def ping(self) -> None:
+        """Connect, or see that the server still answers; sends no statement.
+
+        Raises:
+            EngineUnreachable: it does not.
+        """
+        for _ in range(2):  # the server may have closed a connection that was not used for long
+            try:
+                self._http.request("GET", "/ping")
+                if self._http.getresponse().read().startswith(b"Ok"):
+                    return
+            except (OSError, http.client.HTTPException):
+                pass
+            self._http.close()
+        raise EngineUnreachable(f"no ClickHouse answers at {self._url}")
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._http.close()
+
+    def _cut(self) -> None:
+        """End the connection, at which the server cancels the query."""
+        with suppress(OSError):
+            if self._http.sock is not None:
+                self._http.sock.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self, statement: str) -> pa.Table:
+        try:
+            if self._http.sock is None:
+                self._http.connect()
+            self._http.sock.settimeout(None)  # the time limit is `run`'s
+            self._http.request("POST", f"/?{urlencode(self._query)}", statement.encode(), self._headers)
+            answer = self._http.getresponse()
+            body, code = answer.read(), answer.getheader("X-ClickHouse-Exception-Code")
+        except (OSError, http.client.HTTPException):
+            raise EngineError(f"ClickHouse cannot be reached at {self._url}") from None
+        if answer.status != http.HTTPStatus.OK or code is not None:
+            raise self._refused(code or "")
+        try:
+            table = pa.ipc.open_stream(body).read_all() if body else pa.table({})
+        except (pa.ArrowException, OSError):
+            raise EngineError(f"what answers at {self._url} is not ClickHouse") from None
+        types = [pa.timestamp("us") if pa.types.is_timestamp(type_) else type_ for type_ in table.schema.types]
+        return table.cast(pa.schema(list(zip(table.column_names, types, strict=True))))
+
+    def _refused(self, code: str) -> EngineError | InputError:
+        """Return the error for ClickHouse's number of it; its message may hold data."""
+        if code in _MISSING_CODES:
+            return NotFoundError(f"{self._url} has no such table")
+        if code == _TIMEOUT_CODE and self._seconds is not None:
+            return EngineTimeout(f"the engine did not answer within {self._seconds:g} seconds")
+        if code in _REFUSED_CODES:
+            return EngineError(f"ClickHouse does not let {self._url.user or 'default'} read {self._url}")
+        if code in _SETTING_CODES:
+            return EngineError(
+                f"{self._url} does not take a setting that exact counts need; see docs/engines/clickhouse"
+            )
+        return EngineError(f"ClickHouse could not count in {self._url} (code {code or 'unknown'})")
+
+
+def quoted(name: str) -> str:
+    """Return *name* as an identifier; backslashes are escapes in it."""
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def column_of(type_: str) -> Column:
+    """Return a column of ClickHouse's type *type_*."""
+    while (inner := _WRAPPED.fullmatch(type_)) is not None:
+        type_ = inner[1]
+    name, _, parameters = type_.removesuffix(")").partition("(")
+    kind = _KINDS.get(name, Kind.OTHER)
+    if kind is Kind.INTEGER:
+        return Column(kind, type_, integer_type(type_, _BITS[name], signed=name.startswith("Int")))
+    if kind is Kind.DECIMAL:
+        digits, scale = map(int, parameters.split(","))
+        fits = digits <= _MOST_DIGITS
+        return Column(kind, type_, decimal_type(type_, digits, scale)) if fits else Column(Kind.OTHER, type_)
+    return Column(Kind.OTHER if _digits(type_) > _FINEST else kind, type_)
+
+
+def _digits(type_: str) -> int:
+    """Return the digits of a moment's seconds behind the point; of types that always fit, as many as ours has."""
+    return int(type_[len("DateTime64(")]) if type_.startswith("DateTime64(") else _FINEST
+
+
+def label_type(column: Column) -> pa.DataType:
+    """Return the Arrow type of a column's labels."""
+    if column.kind is Kind.DECIMAL and column.number is not None:
+        return pa.decimal128(len(str(int(column.number.most * 10**column.number.scale))), column.number.scale)
+    if column.type == "UInt64":
+        return pa.uint64()
+    return {
+        Kind.TEXT: pa.string(),
+        Kind.INTEGER: pa.int64(),
+        Kind.BOOLEAN: pa.bool_(),
+        Kind.DATE: pa.date32(),
+        Kind.TIMESTAMP: pa.timestamp("us"),
+    }[column.kind]
