@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from discreet.errors import InputError
 from discreet.question import Summed
+from discreet.release.plot import svg_bars
 from discreet.values import Sensitivity
 
 from .made import release_of
@@ -120,13 +121,13 @@ class _Cells(HTMLParser):
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "a & b", '"><img src=x onerror=y>', "</td>", "&lt;"])
 def test_html_escapes_labels_and_column_names(text):
-    """Only our own tags, without attributes; what was text is text."""
+    """Only our own tags, with attributes in charts only; what was text is text."""
     release = release_of(pa.table({text: [text]}), mechanism=text)
     cells = _Cells()
     cells.feed(release._repr_html_())
     tags = {tag for tag, _ in cells.tags}
-    assert not any(attributes for _, attributes in cells.tags)
-    assert tags == {"table", "thead", "tr", "th", "tbody", "td", "p"}
+    assert {tag for tag, attributes in cells.tags if attributes} == {"svg", "path"}
+    assert tags == {"table", "thead", "tr", "th", "tbody", "td", "p", "svg", "path"}
     assert cells.texts.count(text) == 2
     assert any(shown.startswith(f"1 items by {text}; (1, 1e-08)-differential privacy") for shown in cells.texts)
 
@@ -212,3 +213,13 @@ def test_labels_without_counts_cannot_be_drawn(tmp_path):
     with pytest.raises(InputError, match="without counts"):
         release_of(["a"], counts=False).plot(tmp_path / "p.png")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_notebook_shows_a_bar_with_its_interval_for_each_count():
+    """All bars have one scale that includes 0; labels without counts have no bars."""
+    release = release_of(["a", "b", "c"])
+    assert release._repr_html_().count("<svg") == 3
+    (first, *_, last) = svg_bars([10.0, -2.0], [5.0, -5.0], [15.0, 1.0])
+    assert 'd="M45.0 2H135.0V12H45.0Z"' in first
+    assert 'd="M90.0 4V10M90.0 7H180.0M180.0 4V10"' in first
+    assert 'd="M0.0 4V10M0.0 7H54.0M54.0 4V10"' in last

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _INK, _BAR, _ERROR = "#22303c", "#4c8dae", "#c2542d"
 _LONGEST_LABEL = 44
 MOST_BARS = 1_000
+_SVG_WIDTH = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +85,18 @@ def check_ending(path: str | Path) -> None:
     """Raise `InputError` if the ending of *path* is not that of a supported format."""
     if Path(path).suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise InputError(f"plots end in .png, .svg or .pdf, not {str(path)!r}")
+
+
+def svg_bars(values: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[str]:
+    """Return one small SVG image for each value: a bar with its interval, all on one scale that includes 0."""
+    least, most = min([0.0, *low]), max([0.0, *high])
+    scale = _SVG_WIDTH / (most - least or 1.0)
+    images = []
+    for ends in zip(values, low, high, strict=True):
+        end, left, right, zero = (round((place - least) * scale, 1) for place in (*ends, 0.0))
+        images.append(
+            f'<svg width="{_SVG_WIDTH + 2}" height="14" viewBox="-1 0 {_SVG_WIDTH + 2} 14">'
+            f'<path fill="{_BAR}" d="M{zero} 2H{end}V12H{zero}Z"/>'
+            f'<path fill="none" stroke="{_ERROR}" d="M{left} 4V10M{left} 7H{right}M{right} 4V10"/></svg>'
+        )
+    return images

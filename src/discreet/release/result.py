@@ -162,10 +162,13 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> str:
-    """Return a table for notebooks, with a note below."""
-    heading = "".join(f"<th>{html.escape(text)}</th>" for text in headings)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str, images: Sequence[str] = ()) -> str:
+    """Return a table for notebooks with a note below; *images* is HTML for a last column without a heading."""
+    heading = "".join(f"<th>{html.escape(text)}</th>" for text in (*headings, *[""] * bool(images)))
+    cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+    if images:
+        cells = [f"{row}<td>{image}</td>" for row, image in zip(cells, images, strict=True)]
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     return f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(note)}</p>"
 
 
@@ -339,12 +342,11 @@ class Release:
         """
         from discreet.release.plot import Bars, plot_bars
 
-        numbers = self._numbers()
-        shown = next((name for name in ("sum", "average", "count") if name in numbers), None)
+        shown = self._plotted
         if shown is None:
             raise InputError("labels without counts cannot be plotted")
         n = min(len(self), most)
-        values, low, high = (np.array(numbers[name].to_pylist()[:n], dtype=float) for name in (shown, "low", "high"))
+        values, low, high = (np.array(ends[:n]) for ends in self._bars(shown))
         labels = zip(*map(python_values, self.labels.slice(0, n).columns), strict=True)
         items = f"{n} of {len(self)} items" if n < len(self) else f"{n} items"
         privacy = f"ε = {self.guarantee.epsilon:.3g}, δ = {self.guarantee.delta:.2g}"
@@ -365,7 +367,21 @@ class Release:
         chosen = "" if self.chosen is None else f", which chose {self.chosen}"
         note = f"{len(self)} items by {self.mechanism}{chosen}; {self.guarantee}"
         note += "" if self.clipped is None else f"; {self.clipped}"
-        return html_table(self._headings(), self._cells(), note)
+        from discreet.release.plot import svg_bars
+
+        images = [] if self._plotted is None else svg_bars(*self._bars(self._plotted))
+        return html_table(self._headings(), self._cells(), note, images)
+
+    @property
+    def _plotted(self) -> str | None:
+        """The name of the number that charts show, or None if there are only labels."""
+        numbers = self._numbers()
+        return next((name for name in ("sum", "average", "count") if name in numbers), None)
+
+    def _bars(self, shown: str) -> list[list[float]]:
+        """Return values, lower and upper ends of their intervals."""
+        numbers = self._numbers()
+        return [[float(value) for value in numbers[name].to_pylist()] for name in (shown, "low", "high")]
 
     def _numbers(self) -> dict[str, pa.Array]:
         """Return the columns beside the labels; with sums or averages, std_error, low and high are theirs."""
