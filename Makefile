@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup assets demo test test-engines test-page check format bench accuracy papers parameters docs docs-serve lock clean
+.PHONY: help setup assets demo test test-engines test-page test-clients check format bench accuracy papers parameters docs docs-serve lock clean
 help:             ## list the recipes
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
@@ -44,6 +44,18 @@ test-page: $(VENV)/.page assets  ## both journeys through the web page, in Chrom
 $(VENV)/.page: requirements-page.lock $(READY) page/package-lock.json
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-page.lock
 	@cd page && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+CLIENTS := .venv-clients
+test-clients: $(CLIENTS)/notebook/.ready $(CLIENTS)/superset/.ready $(VENV)/.page  ## pandas, notebooks and Superset against a service; draws their pictures again
+	@rm -rf build/wheels
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheels . ./discreet-sql
+	@$(CLIENTS)/notebook/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheels/*.whl
+	@$(CLIENTS)/superset/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheels/discreet_sql-*.whl
+	@$(BIN)/python -m pytest clients/tests
+$(CLIENTS)/%/.ready: requirements-%.lock $(READY)
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 check: $(READY)   ## format, lint, types, layers, docs
@@ -86,6 +98,12 @@ lock:             ## pin the newest versions the project allows (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --only-group page --upgrade --quiet --constraints requirements-dev.lock \
 	  --custom-compile-command "make lock" -o requirements-page.lock pyproject.toml
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --extra pandas --extra plots --group discreet-sql/pyproject.toml:notebook \
+	  --upgrade --quiet --custom-compile-command "make lock" -o requirements-notebook.lock pyproject.toml
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --group discreet-sql/pyproject.toml:superset \
+	  --upgrade --quiet --custom-compile-command "make lock" -o requirements-superset.lock discreet-sql/pyproject.toml
 
 clean:            ## remove everything that was built
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

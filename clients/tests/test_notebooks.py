@@ -1,0 +1,38 @@
+"""The notebooks of examples/, executed as people execute them."""
+
+from __future__ import annotations
+
+import json
+
+from clients.environments import ROOT, run
+
+
+def _execute(name, target, **variables):
+    run("notebook", ROOT / "clients/execute.py", ROOT / "examples" / name, target, **variables)
+    return json.loads(target.read_text())["cells"]
+
+
+def _texts(cells):
+    """Return what the cells show but pictures, whose bytes are those of matplotlib's version."""
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return [
+        output.get("text") or {kind: text for kind, text in output["data"].items() if kind != "image/png"}
+        for output in outputs
+    ]
+
+
+def test_the_worked_notebook_shows_what_it_shows_in_the_repository(tmp_path):
+    """Its noise is keyed and its data seeded, so that every number in it can be had again."""
+    committed = json.loads((ROOT / "examples/release.ipynb").read_text())["cells"]
+    executed = _execute("release.ipynb", tmp_path / "release.ipynb")
+    assert _texts(executed) == _texts(committed)
+    assert "<svg" in "".join(map(str, _texts(executed)))
+
+
+def test_sql_magics_answer_whole_statements_and_pay_once(service, tmp_path):
+    """JupySQL with the dialect: a statement around a query that was paid for is free."""
+    _execute("sql.ipynb", tmp_path / "sql.ipynb", DISCREET_URL=service.address(epsilon=0.5, delta="1e-9"))
+    replies = [reply for _, reply in service.take()]
+    assert all("rows" in reply for reply in replies)
+    statuses = [query["status"] for reply in replies for query in reply["queries"]]
+    assert statuses == ["released", "replayed", "released"]
