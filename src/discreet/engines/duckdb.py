@@ -64,15 +64,16 @@ _READ_AS = {
 }
 """The types that text in files without types is read as, by the kind of the constant it is compared with."""
 
-_SETTINGS = """
-SET python_enable_replacements = false; SET TimeZone = 'UTC';
--- DuckDB computes its progress only if it believes that it draws a bar.
-SET enable_progress_bar = true; SET enable_progress_bar_print = false; SET progress_bar_time = 0
-"""
-"""Of each connection."""
-
 _CHANGED = "{} has changed since it was opened; open it again"
 _AS_TEXT = {"ENUM", "UUID", "HUGEINT", "UHUGEINT"}
+
+
+def _configure(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
+    # DuckDB computes its progress only if it believes that it draws a bar, which Jupyter needs ipywidgets for.
+    with contextlib.suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        connection.execute("SET progress_bar_time = 0")
 
 
 def _base(type_: str) -> str:
@@ -105,7 +106,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         spill = tempfile.mkdtemp(prefix="discreet-")
         self._database = duckdb.connect(config={"temp_directory": spill})
         self._close = weakref.finalize(self, _close, self._database, spill)
-        self._database.execute(_SETTINGS)
+        _configure(self._database)
         self._source = open_source(self._database, source, table, view)
         self._seconds = timeout_seconds
         self._described_version: tuple[str | None, Mapping[str, Column] | None] = None, None
@@ -126,7 +127,7 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         connection = self._database.cursor()
-        connection.execute(_SETTINGS)
+        _configure(connection)
         prepare(connection, self._source)
         return connection
 
