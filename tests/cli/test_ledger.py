@@ -44,11 +44,14 @@ def spoil(statement, *values):
 
 
 def test_a_sound_ledger_is_called_sound(run, folder):
-    """With how much there is, and whether anybody vouches for its end."""
+    """With how much there is, and whether its end was checked."""
     ran = run("ledger", "verify")
-    assert (ran.code, ran.out) == (0, "sound: 7 lines, 3 accounts; its witness vouches for the end\n")
+    assert (ran.code, ran.out) == (0, "sound: 7 lines, 3 accounts; its end is that of the last checkpoint\n")
     named = run("ledger", "verify", "--store", "sqlite:budget.db")
-    assert (named.code, named.out) == (0, "sound: 7 lines, 3 accounts; no witness vouches for its end\n")
+    assert (named.code, named.out) == (
+        0,
+        "sound: 7 lines, 3 accounts; its end is not checked: there are no checkpoints\n",
+    )
     assert run("ledger", "verify", "--config", folder / "discreet.toml").out == ran.out
 
 

@@ -25,7 +25,7 @@ TYPED = "falstaff-typed-this"
 """What an analyst wrote into a filter."""
 
 NOISE = b"noise-key-of-prospero-" + bytes(range(32))
-"""The secret that noise is made from."""
+"""The secret that noise is derived from."""
 
 CATALOG = """
 [datasets.reads]

@@ -63,7 +63,7 @@ EVENTS = [
     (Denied("r", "unknown"), "denials_total", 1),
     (AdminChanged("r", "key:a", "POST /v1/admin/keys", "ann"), "acts_total", 1),
     (Failed("upkeep", "KeyError", ()), "failures_total", 1),
-    (LibraryLogged("uvicorn", "error", "x.py:1"), "overheard_total", 1),
+    (LibraryLogged("uvicorn", "error", "x.py:1"), "library_logs_total", 1),
     (ShareMoved("t1", "east", "ann", "sent"), "shares_moved_total", 1),
     (IssuerFetched("keys", "failed"), "identity_fetches_total", 1),
     (Requested("r", "POST /v1/query", 200, 1, "key:a", "ann", None, "ab", "pcr"), "releases_total", 1),

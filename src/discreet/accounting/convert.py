@@ -157,7 +157,7 @@ def _check(*, rho: float = 0.0, epsilon: float = 1.0, delta: float = 0.5) -> Non
 
 PRECISION_BITS = 28
 """Parameters are rounded to so many significant bits: coarser than what two machines' logarithms differ by, so that
-equal questions have equal parameters everywhere, and too fine for anybody to notice (4e-9)."""
+equal questions have equal parameters everywhere, and too fine to matter (4e-9)."""
 
 
 def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:

@@ -40,7 +40,7 @@ class AccountChanged(InputError):
     """The account was changed since it was read: read it again, and decide again."""
 
     def __init__(self) -> None:
-        super().__init__("the account was changed by somebody else meanwhile; look at it again, then change it")
+        super().__init__("the account was changed meanwhile; read it again, then change it")
 
 
 class KeyReused(InputError):

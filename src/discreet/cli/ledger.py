@@ -61,7 +61,11 @@ def verify(**where: str | None) -> None:
         verified = store.verify()
         if checkpointer is not None:
             checkpointer.check(cast("BudgetStore", store))
-    vouched = "no witness vouches for its end" if checkpointer is None else "its witness vouches for the end"
+    vouched = (
+        "its end is not checked: there are no checkpoints"
+        if checkpointer is None
+        else "its end is that of the last checkpoint"
+    )
     click.echo(f"sound: {verified.lines:,} lines, {len(verified.accounts):,} accounts; {vouched}")
 
 

@@ -84,7 +84,7 @@ def found(
         catalog: of analysts' data; None for one with data that is made up.
         store: where budgets are to be kept: an SQLite file that is made in *folder*, or an empty PostgreSQL database.
         force: True to put files aside that are there already.
-        random: gives random bytes that nobody else knows.
+        random: returns so many secret random bytes.
 
     Raises:
         InputError: files or accounts are there already, or the catalog cannot be used.
@@ -220,34 +220,34 @@ def write_reads(path: Path) -> None:
 
 
 SETTINGS = """\
-# What the budget service runs with: discreet serve discreet.toml
-# Paths begin at the folder of this file. Secrets have no place in it.
+# Settings of the budget service: discreet serve discreet.toml
+# Relative paths start at the folder of this file. It holds no secrets.
 
 [service]
 catalog = {catalog}
 host = "127.0.0.1"            # this machine only; put a proxy with TLS in front before you change it
 port = 8080                   # 0 for any free port
-#trusted_proxies = ["10.0.0.5"]   # whose word is taken on where a request came from
-#concurrent_most = 16         # questions under way at once
+#trusted_proxies = ["10.0.0.5"]   # whose headers about the client are trusted
+#concurrent_most = 16         # queries that may run at once
 #requests_per_minute = 600    # of each key
-#release_grid_ms = 50         # answers leave at multiples of it, so that nobody sees how long counting took
+#release_grid_ms = 50         # responses are sent at multiples of it, so that their time says less about the data
 
 [store]
 url = {url}
 {password}
 [noise]
-key_file = "noise.key"        # whoever has it can take the noise away; back it up as you keep the data
+key_file = "noise.key"        # with it the noise can be removed: protect and back it up like the data
 
 [witness]
-file = "witness.log"          # put it on another disk: it tells a restored backup from the store
+file = "witness.log"          # put it on another disk: it shows when the store is an older copy
 signing_key_file = "witness.key"
 
-[defaults]                    # for questions that say no privacy parameters
+[defaults]                    # for queries without privacy parameters
 epsilon = 1
 delta = 1e-9
-#preset = "linkedin"          # or units: 0.15 for each result, 1e-10 for each question
+#preset = "linkedin"          # or units: 0.15 for each result, 1e-10 for each query
 
-[limits]                      # the most that one question may ask for
+[limits]                      # limits of one query
 k_most = 1_000
 head_limit_most = 100_000
 epsilon_most = 4
@@ -256,12 +256,12 @@ delta_most = 1e-8
 #[oidc]                       # tokens of an OpenID issuer, beside API keys
 #issuer = "https://login.example.org/realms/work"
 #audience = "discreet"
-#account_claim = "discreet_account"   # one that people cannot change themselves
+#account_claim = "discreet_account"   # a claim that users cannot change themselves
 #roles_claim = "groups"
 #roles = {{ analysts = "analyst", privacy-office = "officer" }}
 
 [logs]
-format = "json"               # or console, for people
+format = "json"               # or console
 
 #[traces]
 #endpoint = "http://collector:4318/v1/traces"
@@ -296,7 +296,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
         if made:
-            with contextlib.suppress(OSError):  # somebody else put something there
+            with contextlib.suppress(OSError):  # another process wrote something there
                 folder.rmdir()
         raise
     shutil.rmtree(stage, ignore_errors=True)

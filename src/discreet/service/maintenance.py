@@ -100,7 +100,7 @@ class Maintenance:
             yield
 
     def _compare_clocks(self) -> bool:
-        """Return False if the balance of an account is told for a time far from now."""
+        """Return False if the clock of the store is far from that of the service."""
         if self._account is None:
             self._account = next((account.id for account in self._manager.store.accounts()), None)
         if self._account is None:

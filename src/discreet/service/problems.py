@@ -147,7 +147,7 @@ class RunFailed(DiscreetError):
 
     def __init__(self, reservation: str) -> None:
         self.reservation = reservation
-        super().__init__("the data was queried and there is no answer; asking the same question again is paid for")
+        super().__init__("the data was queried and there is no answer; the same query again is paid for")
 
 
 class ClientDisconnected(DiscreetError):
@@ -174,20 +174,20 @@ class ProblemAnswer:
 
 _ENGINE_FAILED = ProblemAnswer(
     "engine-failed",
-    "the data was asked, and no answer came; its worst case stays charged, and pays for asking the same question again",
+    "the data was queried, and the query failed; its worst case stays charged, and pays for the same query again",
 )
 _STORE_UNAVAILABLE = ProblemAnswer(
     "store-unavailable",
     "the budgets cannot be reached, so nothing is answered; send the same request again, and it is charged once",
     headers={"Retry-After": "2"},
 )
-_INTERNAL = ProblemAnswer("internal", "the service made a mistake, which is in its log")
+_INTERNAL = ProblemAnswer("internal", "the service has a bug; its log has the details")
 
 _FIXED: Mapping[type[Exception], ProblemAnswer] = {
     EngineTimeout: ProblemAnswer(
         "engine-timeout",
-        "the data was asked, and no answer came in time; its worst case stays charged, and pays for asking the same "
-        "question again",
+        "the data was queried, and the query timed out; its worst case stays charged, and pays for the same query "
+        "again",
     ),
     EngineError: _ENGINE_FAILED,
     LeaseLost: _ENGINE_FAILED,
@@ -219,7 +219,7 @@ _BEFORE_START: Mapping[type[Exception], ProblemAnswer] = {
 } | {
     kind: ProblemAnswer(
         "engine-unavailable",
-        "the data cannot be reached now; nothing was charged, ask again",
+        "the data cannot be reached now; nothing was charged, send the query again",
         headers={"Retry-After": "5"},
     )
     for kind in (EngineError, LeaseLost, ClientDisconnected)
@@ -284,7 +284,7 @@ def _first(
 def _failed(cause: BaseException | None) -> ProblemAnswer:
     """Return the problem of a run that failed after the data was queried."""
     if isinstance(cause, InputError) and isinstance(cause, Exception):
-        return ProblemAnswer("out-of-range", f"{cause}; the data was asked, so the worst case stays charged")
+        return ProblemAnswer("out-of-range", f"{cause}; the data was queried, so the worst case stays charged")
     found = _first(_FIXED, cause) if isinstance(cause, Exception) else None
     return found or _INTERNAL
 

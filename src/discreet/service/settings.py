@@ -127,26 +127,35 @@ class Service(Table):
     catalog: File = Field(
         default=Path("catalog.toml"), validate_default=True, description="The catalog of what analysts may ask."
     )
-    host: Text = Field(default="127.0.0.1", description="Where to listen: this machine only, unless you say so.")
-    port: int = Field(default=8080, ge=0, le=65_535, description="Where to listen; 0 for any free port.")
+    host: Text = Field(
+        default="127.0.0.1", description="Address to listen at; by default only this machine can connect."
+    )
+    port: int = Field(default=8080, ge=0, le=65_535, description="Port to listen at; 0 for any free one.")
     metrics_port: int | None = Field(
-        default=None, ge=1, le=65_535, description="Where to show /metrics, if not where everything else is."
+        default=None, ge=1, le=65_535, description="A separate port for /metrics; by default it is served with the API."
     )
     workers: int = Field(default=1, ge=1, le=64, description="Processes; more than one need a PostgreSQL store.")
-    body_most_bytes: int = Field(default=65_536, ge=1_024, le=16_777_216, description="The longest request.")
-    concurrent_most: int = Field(default=16, ge=1, le=1_000, description="Questions under way at once.")
+    body_most_bytes: int = Field(
+        default=65_536, ge=1_024, le=16_777_216, description="Bytes that the body of a request may have."
+    )
+    concurrent_most: int = Field(default=16, ge=1, le=1_000, description="Queries that may run at once.")
     connections_most: int = Field(
         default=500, ge=1, le=100_000, description="Connections that may be open at once, of all clients."
     )
-    requests_per_minute: int = Field(default=600, ge=0, le=1_000_000, description="Of each key; 0 for no limit.")
+    requests_per_minute: int = Field(
+        default=600, ge=0, le=1_000_000, description="Requests that each key may send in a minute; 0 for no limit."
+    )
     release_grid_ms: int = Field(
-        default=0, ge=0, le=60_000, description="Answers leave at multiples of so many milliseconds; 0 for at once."
+        default=0,
+        ge=0,
+        le=60_000,
+        description="Responses are sent at multiples of so many milliseconds; 0 for at once.",
     )
     shutdown_seconds: int = Field(
-        default=30, ge=0, le=3_600, description="How long questions under way may go on when the service is stopped."
+        default=30, ge=0, le=3_600, description="Seconds that running queries get when the service is stopped."
     )
     trusted_proxies: tuple[Proxy, ...] = Field(
-        default=(), strict=False, description="Addresses of proxies whose word is taken on where a request came from."
+        default=(), strict=False, description="Addresses of proxies whose headers about the client are trusted."
     )
 
 
@@ -191,8 +200,8 @@ class Noise(Table):
 class WitnessSettings(Table):
     """The file of signed checkpoints, by which an older copy of the store is recognized."""
 
-    file: File = Field(description="The file of the witness, on another disk than the store.")
-    signing_key_file: File = Field(description="The file with the 32 bytes of the key that signs.")
+    file: File = Field(description="The file of checkpoints; keep it on another disk than the store.")
+    signing_key_file: File = Field(description="The file with the 32 bytes of the signing key.")
 
 
 class Defaults(Table):
@@ -257,35 +266,35 @@ class Oidc(Table):
     audience: Text = Field(description="What the claim aud of tokens for this service holds.")
     account_claim: Text = Field(default="sub", description="The claim that names the account of an analyst.")
     roles_claim: Text | None = Field(
-        default=None, description="The claim that lists roles; without it everybody is an analyst."
+        default=None, description="The claim that lists roles; without it every token has the role analyst."
     )
     roles: Annotated[Mapping[Text, Role], AfterValidator(MappingProxyType)] = Field(
         default_factory=dict,
         validate_default=True,
-        description="What the issuer's roles mean here; others mean nothing.",
+        description="Roles here by the issuer's names of them; others are ignored.",
     )
 
     @model_validator(mode="after")
     def _check(self) -> "Oidc":
         if (self.roles_claim is None) != (not self.roles):
-            raise invalid("needs roles_claim and roles, or neither: then everybody is an analyst")
+            raise invalid("needs roles_claim and roles, or neither: then every token has the role analyst")
         return self
 
 
 class DataCentre(Table):
     """This data centre, and the others that share the budgets."""
 
-    name: CentreName = Field(description="Of this data centre; for ever.")
+    name: CentreName = Field(description="Name of this data centre; it never changes.")
     peers: Annotated[
         Mapping[CentreName, PeerUrl],
         AfterValidator(MappingProxyType),
-    ] = Field(min_length=1, description="The others: where the service of each is reached, by its name.")
+    ] = Field(min_length=1, description="URLs of the services of the others, by name.")
     key_file: File | None = Field(
-        default=None, description="The file with the key that they all know each other by; an older one may follow it."
+        default=None, description="The file with the key that all data centres share; an older one may follow it."
     )
-    key_env: Variable | None = Field(default=None, description="Or the environment variable that holds it.")
+    key_env: Variable | None = Field(default=None, description="Or the environment variable that holds the key.")
     ca_file: File | None = Field(
-        default=None, description="The certificates that theirs are signed with, if no public authority signed them."
+        default=None, description="CA certificates for their TLS, if no public authority signed theirs."
     )
 
     @model_validator(mode="after")
@@ -300,7 +309,7 @@ class DataCentre(Table):
 class Logs(Table):
     """The log on standard output."""
 
-    format: Literal["json", "console"] = Field(default="json", description="Lines for machines or for people.")
+    format: Literal["json", "console"] = Field(default="json", description="JSON lines, or columns to read.")
 
 
 class Traces(Table):
@@ -312,18 +321,18 @@ class Traces(Table):
 class Settings(Table):
     """All settings of the service."""
 
-    service: Service = Field(default_factory=Service, description="How it is reached, and how much it takes on.")
-    store: Store = Field(default_factory=Store, description="Where budgets are kept.")
-    noise: Noise = Field(description="The secret that noise is made from.")
-    witness: WitnessSettings | None = Field(default=None, description="Who remembers the end of the ledger.")
+    service: Service = Field(default_factory=Service, description="Address and limits of the service.")
+    store: Store = Field(default_factory=Store, description="Where budgets, releases and the ledger are stored.")
+    noise: Noise = Field(description="The secret that noise is derived from.")
+    witness: WitnessSettings | None = Field(default=None, description="Signed checkpoints of the ledger.")
     defaults: Defaults = Field(
         default_factory=lambda: Defaults.model_validate({"epsilon": 1, "delta": Decimal("1e-8")}),
-        description="Privacy parameters of questions that say none.",
+        description="Privacy parameters of queries without any.",
     )
-    limits: Limits = Field(default_factory=Limits, description="The most that one question may ask for.")
+    limits: Limits = Field(default_factory=Limits, description="Limits of one query.")
     oidc: Oidc | None = Field(default=None, description="An OpenID issuer to trust.")
     datacentre: DataCentre | None = Field(default=None, description="Other data centres that share the budgets.")
-    logs: Logs = Field(default_factory=Logs, description="How its log is written.")
+    logs: Logs = Field(default_factory=Logs, description="Format of the log.")
     traces: Traces | None = Field(default=None, description="Where spans are sent.")
 
     @model_validator(mode="after")

@@ -254,7 +254,7 @@ class AdminAPI:
     def ledger(self, call: Call) -> wire.LedgerPage:
         """Return lines of a chain of the ledger in order.
 
-        Each with the text that is hashed, so that anybody can check the chain.
+        Each with the text that is hashed, so that clients can verify the chain.
         """
         chain, after, most = (call.parameters[name] for name in ("chain", "after", "limit"))
         lines = list(self._store.lines(chain, after, most + 1))

@@ -216,7 +216,7 @@ RELEASE: Mapping[str, Any] = {
             },
         },
         "items": {"type": "array", "items": {"type": "object"}},
-        "privacy": {"type": "object", "description": "What is promised to every single user."},
+        "privacy": {"type": "object", "description": "The guarantee to every single user."},
         "charged": {"type": "object", "description": "What it cost whom it was first answered to."},
         "query": {"type": "object", "description": "What was asked, as the library says it."},
     },

@@ -1,8 +1,8 @@
 """Check bearer tokens of an OpenID issuer by the issuer's keys.
 
-The issuer's settings and keys are fetched when a token has to be checked and kept for an hour. A token that names a key
-which is not among them has the keys fetched again, for issuers change keys; at most twice a minute, for anybody can
-send such a token. While the issuer cannot be asked, nobody can tell: that is no refusal.
+The issuer's settings and keys are fetched when a token has to be checked, and kept for an hour. If a token names an
+unknown key they are fetched again, because issuers rotate keys; at most twice a minute, because anyone can send such a
+token. While the issuer cannot be reached the answer is 503, not 401.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Issuer:
         """Return the identity of *token*.
 
         Raises:
-            Unauthorized: nobody's: it is no token of the issuer's for us, or is over.
-            IssuerUnavailable: the issuer's keys are needed, and it cannot be asked.
+            Unauthorized: it is no token of the issuer for this service, or it expired.
+            IssuerUnavailable: the issuer's keys are needed, and it cannot be reached.
         """
         known = self.cached(token)
         if known is not None:
@@ -145,7 +145,7 @@ class Issuer:
     def _fetched(self) -> _Keys:
         now = self._clock()
         if self._failed is not None and abs(now - self._failed) <= _RESTING:
-            raise IssuerUnavailable  # not everybody waits for an issuer that hangs
+            raise IssuerUnavailable  # so that not every request waits for an issuer that hangs
         try:
             about = self._document("discovery", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration")
             if about.get("issuer") != self._settings.issuer:
@@ -158,7 +158,7 @@ class Issuer:
             self._failed = now
             raise
         self._keys, self._failed = _Keys(now, found), None
-        self._known.clear()  # a key that is gone vouches for nobody
+        self._known.clear()  # tokens signed by a key that was removed are invalid
         return self._keys
 
     def _key_set(self, place: str) -> KeySet:
