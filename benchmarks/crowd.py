@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.engines import SQL, loaded, opened
+from benchmarks.engines import MECHANISM, SQL, loaded, opened
 from benchmarks.timing import in_turns, table
 from discreet.errors import DiscreetError
 from discreet.question import HeadRequest
@@ -59,7 +59,7 @@ def _distinct(number: int) -> str:
 
 def _ask(warehouse: Warehouse) -> None:
     with ThreadPoolExecutor(ANALYSTS) as analysts:
-        list(analysts.map(warehouse.query, map(_distinct, range(ANALYSTS))))
+        list(analysts.map(lambda n: warehouse.query(_distinct(n), mechanism=MECHANISM), range(ANALYSTS)))
 
 
 def _by_hand(warehouse: Warehouse) -> None:
@@ -75,7 +75,7 @@ def _slowest(warehouse: Warehouse) -> float:
     taken = []
     for _ in range(_TIMES):
         start = time.perf_counter()
-        warehouse.query(_SHORT)
+        warehouse.query(_SHORT, mechanism=MECHANISM)
         taken.append(time.perf_counter() - start)
     return max(taken)
 

@@ -39,6 +39,9 @@ SQL = (
     "SELECT article, COUNT(DISTINCT member_id) AS n FROM engagements "
     "WHERE country IN ('IN', 'US') AND seniority >= 2 GROUP BY article ORDER BY n DESC LIMIT 100"
 )
+MECHANISM = "gumbel"
+"""Reads the head alone, unlike the default."""
+
 _COLUMNS = """
 user = "member_id"
 columns.article = { type = "text", group = true }
@@ -54,7 +57,7 @@ def run() -> list[str]:
         for engine in ("duckdb", "postgres", "spark", "trino", "pinot"):
             folder = Path(name) / engine
             with loaded(engine, folder) as url, opened(url, folder) as warehouse, _served(folder) as ask:
-                runs = [lambda: warehouse.query(SQL), ask, _by_hand(url, warehouse)]
+                runs = [lambda: warehouse.query(SQL, mechanism=MECHANISM), ask, _by_hand(url, warehouse)]
                 whole, over_http, alone = in_turns(runs, 15)
                 allowed = 1.10 * alone + 0.003
                 times = [f"{1e3 * seconds:.1f} ms" for seconds in (whole, over_http, alone)]
@@ -73,7 +76,7 @@ def _served(folder: Path) -> Iterator[Callable[[], object]]:
         headers = {"Authorization": f"Bearer {key}"}
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=600) as client:
             yield lambda: client.post(
-                "/v1/query", json={"sql": SQL, "epsilon": 1 + next(prices) / 1e6}
+                "/v1/query", json={"sql": SQL, "epsilon": 1 + next(prices) / 1e6, "mechanism": MECHANISM}
             ).raise_for_status()
 
 
@@ -101,7 +104,7 @@ def _preparation() -> list[str]:
         loaded("duckdb", Path(name)) as url,
         opened(url, Path(name)) as warehouse,
     ):
-        (seconds,) = in_turns([lambda: warehouse.plan(SQL)], 201)
+        (seconds,) = in_turns([lambda: warehouse.plan(SQL, mechanism=MECHANISM)], 201)
     return ["parse, canonicalise, plan", f"{1e3 * seconds:.2f} ms", "", "", f"of 2 ms: {seconds / 0.002:.2f}", ""]
 
 

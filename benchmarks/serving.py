@@ -22,7 +22,7 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.query.sql import parse_select
 from discreet.service.app import open_service
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
-from discreet.service.auth.gate import read_json, run_in_thread
+from discreet.service.auth.gate import read_bytes, run_in_thread
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.context import utc_now
 from discreet.service.queries import planning_options
@@ -91,7 +91,7 @@ def serve(folder: Path, port: int) -> None:
 
         async def raw(request: Request) -> Response:
             asker = await run_in_thread(service.authenticator.authenticate, request.headers["authorization"])
-            body = await read_json(request, 65_536)
+            body = await read_bytes(request, "application/json", 65_536)
             return Response(await run_in_thread(head, asker.analyst_account(), body), media_type="application/json")
 
         def head(account: str, body: bytes) -> bytes:
