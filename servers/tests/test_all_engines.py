@@ -87,17 +87,17 @@ def as_bytes(head):
     return sink.getvalue().to_pybytes()
 
 
-@pytest.mark.parametrize("name", SERVERS)
-def test_two_hundred_questions_have_heads_equal_to_the_byte(heads, name):
+@pytest.mark.parametrize(("name", "number"), [("postgres", 200), ("spark", 60), ("trino", 60), ("pinot", 200)])
+def test_questions_have_heads_equal_to_the_byte(heads, name, number):
     """Unicode, missing values, duplicates, ties at the cut, filters of every kind: DuckDB's head, or none."""
-    asked = questions(200)
+    asked = questions(number)
     assert heads(name, asked) == heads("duckdb", asked)
 
 
-@pytest.mark.parametrize("name", ["postgres", "spark", "trino", "clickhouse"])
-def test_dates_decimals_and_truth_values_are_alike_too(heads, name):
+@pytest.mark.parametrize(("name", "number"), [("postgres", 40), ("spark", 20), ("trino", 20), ("clickhouse", 40)])
+def test_dates_decimals_and_truth_values_are_alike_too(heads, name, number):
     """As labels and in filters; Pinot has no such types."""
-    asked = questions(40, tuple(column for column in KINDS if column != "member_id"), seed=2)
+    asked = questions(number, tuple(column for column in KINDS if column != "member_id"), seed=2)
     assert heads(name, asked) == heads("duckdb", asked)
 
 
