@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from discreet.service.api.openapi import html_page
 from discreet.service.api.query import HEADERS, QueryAPI
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
 from discreet.wire.questions import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, Question
@@ -47,6 +48,27 @@ def references(part):
     elif isinstance(part, list):
         for inner in part:
             yield from references(inner)
+
+
+def test_the_page_of_the_api_shows_every_operation_and_loads_nothing(service, api):
+    """It works without a network: no script, no other server; what the document says is escaped."""
+    answer = service.get("/docs", None)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    for path, method, _ in operations(api):
+        assert f"<code>{method.upper()} {path}</code>" in answer.text
+    assert not re.search(r"<script|src=|https?://", answer.text.partition("<h2>Schemas</h2>")[0])
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    hostile = "<script>alert(1)</script>"
+    document = {"info": dict.fromkeys(("title", "version", "description"), hostile), "paths": {}}
+    assert hostile not in html_page(document | {"components": {"schemas": {hostile: {"const": hostile}}}})
+
+
+def test_problems_of_http_itself_are_described(api):
+    """Any operation can be answered so before it is called: 408 for slow requests, 431 for long headers."""
+    for _, _, about in operations(api):
+        for status in ("408", "431"):
+            ((media, content),) = about["responses"][status]["content"].items()
+            assert (media, content["schema"]["$ref"].rpartition("/")[2]) == (PROBLEM_TYPE, "ProtocolProblem")
 
 
 def test_it_is_openapi_3_1_without_loose_ends(api):

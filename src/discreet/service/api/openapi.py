@@ -1,8 +1,9 @@
-"""The OpenAPI document, from the declarations of the operations."""
+"""The OpenAPI document, from the declarations of the operations, and a page that shows it."""
 
 from __future__ import annotations
 
 import json
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
@@ -13,7 +14,7 @@ from discreet.service.api.operation import Operation
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem, problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
@@ -24,11 +25,38 @@ _SCHEME = "key"
 _TAGS = {"analyst": "queries", "officer": "administration", "admin": "administration", None: "service"}
 
 
+_PROTOCOL = {"408": "The request was not sent in time", "431": "The headers are too large"}
+"""Problems of HTTP itself, whatever the operation."""
+
+_PROTOCOL_PROBLEM: Mapping[str, Any] = {
+    "type": "object",
+    "description": "A problem that is found before the request is read; nothing is charged.",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"const": "about:blank"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+    },
+}
+
+_STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}
+code,pre{font:14px/1.45 ui-monospace,monospace}pre{background:#f5f5f5;padding:.8rem;overflow-x:auto}
+table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2rem .6rem;text-align:left;vertical-align:top}"""
+
+
 class OpenAPI:
-    """Serves the OpenAPI document."""
+    """Serves the OpenAPI document, and a page that shows it without a script and without another server."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        self._document = json.dumps(openapi_document(operations)).encode()
+        document = openapi_document(operations)
+        self._document, self._page = json.dumps(document).encode(), html_page(document).encode()
+
+    @Operation("GET", "/docs", role=None)
+    async def docs(self) -> Response:
+        """Return the OpenAPI document as a page."""
+        headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return Response(self._page, media_type="text/html", headers=headers)
 
     @Operation("GET", "/openapi.json", role=None)
     async def openapi(self) -> Response:
@@ -56,12 +84,54 @@ def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {**answered["$defs"], **sent["$defs"], "Release": RELEASE},
+            "schemas": {**answered["$defs"], **sent["$defs"], "Release": RELEASE, "ProtocolProblem": _PROTOCOL_PROBLEM},
             "securitySchemes": {
                 _SCHEME: {"type": "http", "scheme": "bearer", "description": "An API key, or a token of the issuer."}
             },
         },
     }
+
+
+def html_page(document: Mapping[str, Any]) -> str:
+    """Return an OpenAPI document as a page of its own: operations with their parameters and responses, then schemas."""
+    info = document["info"]
+    parts = [f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>"]
+    parts.append('<p>For programs: <a href="/openapi.json">openapi.json</a> (OpenAPI 3.1).</p>')
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parts.append(
+                f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['description'])}</p>"
+            )
+            given = [(p["name"], p["in"], p["description"]) for p in operation["parameters"]]
+            if "requestBody" in operation:
+                (content,) = operation["requestBody"]["content"].values()
+                given.append((_model(content), "body", "JSON"))
+            answers = [
+                (status, answer["description"], ", ".join(map(_model, answer.get("content", {}).values())))
+                for status, answer in sorted(operation["responses"].items())
+            ]
+            parts.append(_table(("parameter", "in", "description"), given) if given else "")
+            parts.append(_table(("status", "description", "schema"), answers))
+    parts.append("<h2>Schemas</h2>")
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        text = escape(json.dumps(schema, indent=2, ensure_ascii=False))
+        parts.append(
+            f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary><pre>{text}</pre></details>'
+        )
+    head = f'<meta charset="utf-8"><title>{escape(info["title"])}: API</title><style>{_STYLE}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+
+
+def _model(content: Mapping[str, Any]) -> str:
+    """Return the name of the schema of a content, or its type."""
+    schema = content["schema"]
+    return str(schema["$ref"]).rpartition("/")[2] if "$ref" in schema else str(schema.get("type", ""))
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _operation(each: Operation) -> dict[str, Any]:
@@ -84,6 +154,13 @@ def _operation(each: Operation) -> dict[str, Any]:
             str(each.status): _success(each),
             **{str(status): _json(each.summary, model) for status, model in each.other_answers.items()},
             **_problems(each.all_problems),
+            **{
+                status: {
+                    "description": title,
+                    "content": {PROBLEM_TYPE: {"schema": {"$ref": _REF.format(model="ProtocolProblem")}}},
+                }
+                for status, title in _PROTOCOL.items()
+            },
         },
     }
     if each.role is not None:
