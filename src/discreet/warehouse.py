@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from discreet.catalog.engine_pool import EnginePool, VersionedEngine
 from discreet.catalog.loader import load_catalog
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from discreet.query.planning import Plan
     from discreet.query.query import MechanismChoice, Query
     from discreet.query.statement import Leaf, Statement
+    from discreet.question import Period
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
@@ -239,7 +240,7 @@ class Warehouse:
             BudgetExceeded: the budget cannot cover the worst cases together; nothing was read.
             EngineError: as in `query`.
         """
-        statement = self.cut(split_statement(text))
+        statement = self.split(text)
         priced: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "per": per, "relative_error": relative_error}
         priced |= {"mechanism": mechanism, "noise": noise, "head_limit": head_limit, "budget": budget, "force": force}
         asked = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
@@ -259,22 +260,30 @@ class Warehouse:
         answered = {name: answer_table(releases[leaf.sql]) for name, leaf in asked.items()}
         return Answers(compute_outer(statement.outer, public | answered).table, releases)
 
-    def cut(self, statement: Statement, k_most: int | None = None) -> Statement:
-        """Return *statement* where each k is at most *k_most* and its dataset's: a larger LIMIT only cuts the answer.
+    def split(self, text: str, k_most: int | None = None) -> Statement:
+        """Return the queries of a statement, and what is computed from their answers.
+
+        Args:
+            k_most: where k is above it, or above that of the dataset, LIMIT only cuts the answer.
 
         Raises:
+            SQLError: something is not allowed.
+            WhereError: the same in the filter of a query.
             InputError: there is no such dataset.
-            SQLError: the items of a sum are ranked by something else than their users.
         """
+        statement = split_statement(text, self._period)
         leaves = []
         for leaf in statement.leaves:
             about = self.catalog.datasets[self.catalog.find(leaf.dataset)]
             if leaf.ranked_by is not None and leaf.ranked_by.casefold() != about.user.casefold():
-                raise SQLError(
-                    f"the items of a sum are those with the most users: ORDER BY COUNT(DISTINCT {about.user})"
-                )
+                by = f"ORDER BY COUNT(DISTINCT {about.user})"
+                raise SQLError(f"the items of a sum are those with the most users: {by}")
             leaves.append(leaf.within(k_most).within(about.k_most))
         return replace(statement, leaves=tuple(leaves))
+
+    def _period(self, dataset: str, column: str, unit: str) -> str | None:
+        about = self.catalog.datasets[self.catalog.find(dataset)]
+        return about.period(column, cast("Period", unit))
 
     def public_tables(self, statement: Statement) -> dict[str, pa.Table]:
         """Return the tables of a statement that cost nothing: labels of known domains, and information_schema.

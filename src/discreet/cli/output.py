@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from discreet.errors import InputError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    import pyarrow as pa
 
     from discreet.release import Release
 
@@ -86,6 +89,29 @@ class Output:
             release.plot(self.plot)
         if not self.quiet:
             click.echo("\n".join(notes(release)), err=True)
+
+    def write_rows(self, table: pa.Table) -> None:
+        """Write the rows of a statement."""
+        from discreet.release.result import plain_value, python_values, text_table, write_text, write_whole
+        from discreet.wire.document import write_table
+
+        if self.form in {"csv", "parquet"}:
+            content = write_table(table, "csv" if self.form == "csv" else "parquet")
+            if self.output is None:
+                click.echo(content, nl=False)
+            else:
+                write_whole(self.output, lambda part: part.write_bytes(content))
+            return
+        values = [map(plain_value, python_values(column)) for column in table.columns]
+        rows = list(zip(*values, strict=True))
+        text = text_table(table.column_names, [["" if cell is None else str(cell) for cell in row] for row in rows])
+        if self.form == "json":
+            named = [dict(zip(table.column_names, row, strict=True)) for row in rows]
+            text = json.dumps(named, ensure_ascii=False, indent=2) + "\n"
+        if self.output is None:
+            click.echo(text, nl=False)
+        else:
+            write_text(text, self.output)
 
     def _write_file(self, release: Release, path: Path) -> None:
         if self.form == "parquet":

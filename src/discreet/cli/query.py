@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from discreet.client import Answer, Client
     from discreet.wire.problems import Spend
-    from discreet.wire.questions import BudgetReport, Estimate, Fit, ParentBudget
+    from discreet.wire.questions import BudgetReport, Estimate, Fit, ParentBudget, StatementEstimate
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -70,7 +70,7 @@ def _delivery_options(command: _Command) -> _Command:
 
 @click.command()
 @service_options
-@click.option("--sql", required=True, metavar="TEXT", help="The query as a SELECT.")
+@click.option("--sql", required=True, metavar="TEXT", help="The query as a SELECT, or a whole statement.")
 @click.option("--epsilon", type=float, metavar="FLOAT", help="The largest epsilon of the release, with delta.")
 @click.option("--delta", metavar="FLOAT", help="Goes with epsilon.")
 @click.option("--epsilon-per", metavar="FLOAT", help="Of one unit of information, instead of epsilon.")
@@ -87,8 +87,14 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
 
     The service chooses what is not given. The key is in a file or in DISCREET_KEY, never on the command line, where
     others could see it. A request that fails on the way is sent again, and charged once.
+
+    What is not one query in the grammar of docs/sql.md is sent as a whole statement: each SELECT directly over a
+    dataset is charged, and the rest is computed from the answers.
     """
     asked = {name: options[name] for name in _ASKED} | {"counts": False if options["no_counts"] else None}
+    if not _is_query(sql):
+        _statement(sql, asked, options, estimate=estimate)
+        return
     if estimate:
         _estimate(sql, asked, options)
         return
@@ -103,6 +109,56 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
     output.write(answer.release)
     if not output.quiet:
         click.echo("\n".join(notes(answer)), err=True)
+
+
+def _is_query(sql: str) -> bool:
+    """Return True unless *sql* can only be a whole statement; what is neither is refused as a query."""
+    from discreet.query.sql import parse_select
+    from discreet.query.statement import split_statement
+
+    try:
+        parse_select(sql)
+    except InputError:
+        try:
+            split_statement(sql)
+        except InputError:
+            return True
+        return False
+    return True
+
+
+def _statement(sql: str, asked: dict[str, Any], options: dict[str, Any], *, estimate: bool) -> None:
+    """Write the rows of a statement, or what it could cost."""
+    output = Output.of(options)
+    output.check(counts=False)
+    with open_client(options) as client:
+        if estimate:
+            found = client.estimate_sql(sql, **asked)
+            click.echo(json.dumps(found.model_dump(), indent=2) if output.form == "json" else _statement_cost(found))
+            return
+        try:
+            rows = client.sql(sql, **asked)
+        except KeyboardInterrupt:
+            click.echo(f"discreet: {_INTERRUPTED}", err=True)
+            sys.exit(130)
+    output.write_rows(rows.table)
+    if not output.quiet:
+        for query in rows.queries:
+            charged = f"rho = {query.charged.rho:.3g}, delta = {query.charged.delta:.3g}"
+            click.echo(f"{query.status}, charged {charged}: {query.sql}", err=True)
+
+
+def _statement_cost(found: StatementEstimate) -> str:
+    lines = []
+    for query in found.queries:
+        cost = "free" if query.estimate is None or query.estimate.paid else _spend(query.estimate.worst_cost)
+        lines.append(f"{query.sql}: {cost}")
+    fits = "it fits" if found.fits else "it does not fit"
+    return "\n".join([*lines, f"at most {_spend(found.worst_cost)} together: {fits}"])
+
+
+def _spend(cost: Spend) -> str:
+    return f"rho = {cost.rho:.4g}, delta = {cost.delta:.4g}"
 
 
 def open_client(options: dict[str, Any]) -> Client:

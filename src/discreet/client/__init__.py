@@ -1,6 +1,6 @@
 """Asking a budget service from Python."""
 
-from discreet.client.client import Answer, Client
+from discreet.client.client import Answer, Client, Rows
 from discreet.client.errors import BudgetShort, Busy, Forbidden, NotFound, ServiceError, Suspended, Unauthorized
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Client",
     "Forbidden",
     "NotFound",
+    "Rows",
     "ServiceError",
     "Suspended",
     "Unauthorized",

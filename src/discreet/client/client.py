@@ -20,8 +20,10 @@ from discreet.client.retries import Request, Runtime
 from discreet.errors import InputError
 from discreet.query.query import Select
 from discreet.query.query_json import as_dict
+from discreet.release.result import require
 from discreet.values import Cost, exact
 from discreet.wire.document import decode
+from discreet.wire.problems import read_body
 from discreet.wire.questions import (
     BudgetReport,
     DatasetDetail,
@@ -30,6 +32,9 @@ from discreet.wire.questions import (
     Estimate,
     HistoryEntry,
     HistoryPage,
+    StatementEstimate,
+    StatementQuery,
+    StatementRequest,
     read_question,
 )
 
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import httpx
+    import pandas as pd
+    import pyarrow as pa
 
     from discreet.client.retries import Reply
     from discreet.mechanisms import NoiseName
@@ -66,6 +73,39 @@ class Answer:
     charged: Cost
     replayed: bool
     mode: Literal["observe", "enforce"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a statement.
+
+    Args:
+        table: an Arrow table.
+        queries: the queries that they were computed from, with what each was charged this time.
+    """
+
+    table: pa.Table
+    queries: list[StatementQuery]
+
+    @classmethod
+    def read(cls, body: bytes) -> Rows:
+        """Return the rows in an Arrow stream of the service."""
+        import pyarrow as pa
+
+        table = pa.ipc.open_stream(body).read_all()
+        queries = json.loads(table.schema.metadata[b"discreet.queries"])
+        return cls(table.replace_schema_metadata(None), [StatementQuery.model_validate(query) for query in queries])
+
+    @property
+    def charged(self) -> Cost:
+        """What the account was charged this time."""
+        each = (query.charged for query in self.queries)
+        return sum((Cost(exact(spend.rho, "rho"), exact(spend.delta, "delta")) for spend in each), Cost())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame. Needs pandas."""
+        require("pandas", "to_pandas()")
+        return self.table.to_pandas()
 
 
 class Client:
@@ -144,6 +184,34 @@ class Client:
             reply.headers.get("discreet-replayed") == "?1",
             "observe" if reply.headers.get("discreet-mode") == "observe" else "enforce",
         )
+
+    def sql(self, text: str, **options: Unpack[Options]) -> Rows:
+        """Return the rows of a whole statement, computed from the private answers of its queries.
+
+        Args:
+            text: a SELECT, or EXPLAIN and a SELECT: each SELECT directly over a dataset is charged like a query.
+            **options: as in `query`, for each query of the statement.
+
+        Raises:
+            InputError: something in the statement is not allowed.
+            BudgetShort: the budget cannot cover the worst cases together; nothing was read.
+            EngineError: the engine behind the service failed.
+            ServiceError: the service cannot be reached, or failed.
+        """
+        body = _statement_body(text, options)
+        accept = {"Accept": "application/vnd.apache.arrow.stream", "Idempotency-Key": self._runtime.ids()}
+        sent = {"Content-Type": "application/json", **accept}
+        reply = self._transport.send(Request("POST", "/v1/sql", body, sent))
+        try:
+            return Rows.read(reply.body)
+        except (ValueError, KeyError, TypeError):  # also Arrow's and pydantic's
+            raise self._unexpected(reply) from None
+
+    def estimate_sql(self, text: str, **options: Unpack[Options]) -> StatementEstimate:
+        """Return what the queries of a whole statement could cost; no data is read. Arguments as in `sql`."""
+        sent = {**_ACCEPT, "Content-Type": "application/json"}
+        body = _statement_body(text, options)
+        return self._read(StatementEstimate, self._transport.send(Request("POST", "/v1/sql/estimate", body, sent)))
 
     def estimate(self, question: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Estimate:
         """Return how a question would be answered, what it could cost and whether that fits. No data is read.
@@ -315,13 +383,23 @@ def body_of(question: str | Mapping[str, Any] | Select, options: Options) -> byt
             asked = {"query": question}
         case _:
             raise InputError("a question is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
-    given = {name: _written(value) for name, value in options.items() if value is not None}
-    try:
-        body = json.dumps(asked | given).encode()
-    except (TypeError, ValueError, RecursionError):
-        raise InputError("a question can hold text, numbers, true, false, null, lists and objects only") from None
+    body = _body(asked, options)
     read_question(body)
     return body
+
+
+def _statement_body(text: str, options: Options) -> bytes:
+    body = _body({"sql": text}, options)
+    read_body(StatementRequest, body)
+    return body
+
+
+def _body(asked: dict[str, Any], options: Options) -> bytes:
+    given = {name: _written(value) for name, value in options.items() if value is not None}
+    try:
+        return json.dumps(asked | given).encode()
+    except (TypeError, ValueError, RecursionError):
+        raise InputError("a question can hold text, numbers, true, false, null, lists and objects only") from None
 
 
 def _written(value: object) -> object:

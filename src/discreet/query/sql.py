@@ -143,7 +143,7 @@ class _FilterReader(TreeReader):
     def _constant(self, node: Json) -> Constant:
         kind = node.get("type") if isinstance(node, dict) else None
         if kind == "OPERATOR_CAST":
-            return self._timestamp(node)
+            return self._cast(node)
         if kind != "VALUE_CONSTANT":
             reason = REFUSED.get(str((node or {}).get("class"))) or _expression(node)
             self.refuse(f"{reason}; expected a constant" if reason else f"expected a constant: {_CONSTANTS}", node)
@@ -161,21 +161,32 @@ class _FilterReader(TreeReader):
             )
         return constant
 
-    def _timestamp(self, node: Json) -> Constant:
-        """Return DATE '...' or TIMESTAMP '...', which are casts of text in the tree."""
+    def _cast(self, node: Json) -> Constant:
+        """Return a constant that is cast to its own kind, such as DATE '...', which is a cast of text in the tree."""
         if node.get("try_cast") is not False or (node.get("child") or {}).get("type") != "VALUE_CONSTANT":
             self.refuse(REFUSED["CAST"], node)
         cast = self.open(node)
         literal = self.check(self.open(cast["child"])["literal"], LITERAL)
         type_ = self.open(cast["type_expr"])
-        name = str(type_["type_name"])
-        if name.upper() not in {"DATE", "TIMESTAMP"} or type_["qualified_name"] != {"path": [name]}:
+        name, text = str(type_["type_name"]).upper(), str(literal["text"])
+        if type_["qualified_name"] != {"path": [type_["type_name"]]}:
             self.refuse(REFUSED["CAST"], node)
-        constant = read_timestamp(str(literal["text"])) if literal["kind"] == "STRING" else None
-        if constant is None or constant.kind.name != name.upper():
-            spelling = "YYYY-MM-DD" if name.upper() == "DATE" else "YYYY-MM-DD HH:MM:SS"
-            self.refuse(f"expected {name.upper()} '{spelling}'", node)
-        return constant
+        if name in {"DATE", "TIMESTAMP"}:
+            constant = read_timestamp(text) if literal["kind"] == "STRING" else None
+            if constant is None or constant.kind.name != name:
+                spelling = "YYYY-MM-DD" if name == "DATE" else "YYYY-MM-DD HH:MM:SS"
+                self.refuse(f"expected {name} '{spelling}'", node)
+            return constant
+        kind, found = literal["kind"], None
+        if name == "VARCHAR" and kind == "STRING":
+            found = read_text(text)
+        elif name in {"INTEGER", "BIGINT"} and kind in {"INTEGER", "STRING"}:
+            found = read_number(text)
+        if found is None or found.kind is Kind.DECIMAL:
+            self.refuse(
+                "a constant is cast to DATE, TIMESTAMP, VARCHAR, INTEGER or BIGINT, and only to what it is", node
+            )
+        return found
 
     def _like(self, node: Node) -> Predicate:
         """Return column LIKE 'prefix%', which is a function in the tree."""

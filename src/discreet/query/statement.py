@@ -19,15 +19,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from discreet.errors import SQLError
 from discreet.query.parse_tree import REFUSED, TOO_DEEP, TreeReader, parse_statement, write_statement
 from discreet.query.sql import SelectReader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from discreet.query.parse_tree import Json, Node
     from discreet.query.query import Select
+
+Period: TypeAlias = "Callable[[str, str, str], str | None]"
 
 QUERIES_MOST = 20
 """Queries in one statement."""
@@ -43,6 +47,7 @@ SCHEMAS = ("tables", "columns")
 
 _AGGREGATES = frozenset({"count", "count_star", "sum", "avg"})
 _ENDS = {"low": LOW, "high": HIGH}
+_COMMENT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?P<comment>--[^\n]*|/\*.*?\*/)""", re.DOTALL)
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
 
 
@@ -136,21 +141,26 @@ class Statement:
     explain: bool
 
 
-def split_statement(text: str) -> Statement:
+def split_statement(text: str, period: Period = lambda *_: None) -> Statement:
     """Split a statement into queries and post-processing.
 
     Args:
         text: one SELECT, or EXPLAIN and a SELECT, of at most 20,000 characters.
+        period: returns the column of a dataset that holds `date_trunc(unit, column)`, or None, for a dataset, a column
+            and a unit as they were written.
 
     Raises:
         SQLError: anything that is not allowed, with its position.
         WhereError: the same in the filter of a query.
     """
-    found = _EXPLAIN.match(str(text))
+    found = None
+    if isinstance(text, str):
+        text = _COMMENT.sub(lambda match: " " * len(match[0]) if match["comment"] else match[0], text)
+        found = _EXPLAIN.match(text)
     if found:
         text = " " * found.end() + text[found.end() :]
     tree = parse_statement(text, arithmetic=True)
-    splitter = _Splitter(text)
+    splitter = _Splitter(text, period)
     try:
         outer = splitter.statement(tree)
         written = write_statement(outer)
@@ -162,8 +172,9 @@ def split_statement(text: str) -> Statement:
 class _Splitter(TreeReader):
     """Rewrites the tree of a statement, and collects its queries."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, period: Period) -> None:
         super().__init__(text, SQLError)
+        self._period = period
         self.leaves: dict[object, Leaf] = {}
         self.schemas: set[str] = set()
         self._selects = 0
@@ -211,6 +222,7 @@ class _Splitter(TreeReader):
 
     def _over_dataset(self, node: Node, ctes: frozenset[str]) -> Node:
         """Return *node* over the answer of its query."""
+        node = self._with_periods(node)
         table, selected = node["from_table"], node["select_list"]
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
         wrapped = _Wrapped(self, ctes)
@@ -257,6 +269,40 @@ class _Splitter(TreeReader):
         answers = {"schema_name": "answers", "table_name": name, "qualified_name": {"path": ["answers", name]}}
         over = {**table, **answers, "alias": table["alias"] or table["table_name"]}
         return {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
+
+    def _with_periods(self, node: Node) -> Node:
+        """Return *node* with the catalog's columns in the place of `date_trunc` in GROUP BY and WHERE."""
+        table = dict(node["from_table"])
+        if table["schema_name"].casefold() == "main" and not table["catalog_name"]:
+            table |= {"schema_name": "", "qualified_name": {"path": [table["table_name"]]}}
+        dataset = ".".join(filter(None, (table["schema_name"], table["table_name"])))
+        grouped: dict[str, Node] = {}
+        for group in node["group_expressions"]:
+            expression = self._selected(group, node["select_list"])
+            if (call := _truncated(expression)) is not None:
+                grouped[_shape(expression)] = self._column_of(dataset, *call, expression)
+
+        def in_place(part: Json, *, everywhere: bool) -> Json:
+            if isinstance(part, list):
+                return [in_place(each, everywhere=everywhere) for each in part]
+            if not isinstance(part, dict):
+                return part
+            call = _truncated(part)
+            if call is not None and (everywhere or _shape(part) in grouped):
+                return {**self._column_of(dataset, *call, part), "alias": part["alias"]}
+            return {key: in_place(value, everywhere=everywhere) for key, value in part.items()}
+
+        parts = ("select_list", "group_expressions", "modifiers", "having", "qualify")
+        rewritten = {key: in_place(node[key], everywhere=False) for key in parts if grouped}
+        where = in_place(node["where_clause"], everywhere=True)
+        return {**node, **rewritten, "where_clause": where, "from_table": table}
+
+    def _column_of(self, dataset: str, unit: str, column: Node, place: Node) -> Node:
+        found = self._period(dataset, column["column_names"][-1], unit)
+        if found is None:
+            name = column["column_names"][-1]
+            self.refuse(f"the catalog declares no column with the {unit} of {name!r}, so it cannot be used here", place)
+        return {**column, "column_names": [*column["column_names"][:-1], found], "alias": ""}
 
     def _leaf(
         self,
@@ -323,7 +369,7 @@ class _Splitter(TreeReader):
             return []
         order, limit = node["modifiers"]
         number = limit["limit"]
-        whole = number["type"] == "VALUE_CONSTANT" and number["literal"]["kind"] == "INTEGER"
+        whole = number is not None and number["type"] == "VALUE_CONSTANT" and number["literal"]["kind"] == "INTEGER"
         if limit["offset"] is not None or limit["limit_type"] != "ROW_COUNT" or not whole or len(order["orders"]) > 1:
             return []
         largest = order["orders"][0]
@@ -392,6 +438,21 @@ class _Splitter(TreeReader):
     def _refuse_node(self, node: Node) -> None:
         kind = str(node.get("type"))
         self.refuse(_UNKNOWN.get(kind) or REFUSED.get(kind) or REFUSED.get(str(node.get("class"))) or _ANSWERS, node)
+
+
+def _truncated(node: Json) -> tuple[str, Node] | None:
+    """Return the unit and the column of `date_trunc(unit, column)`."""
+    match node:
+        case {
+            "type": "FUNCTION",
+            "function_name": str(name),
+            "arguments": [
+                {"expression": {"type": "VALUE_CONSTANT", "literal": {"kind": "STRING", "text": str(unit)}}},
+                {"expression": {"type": "COLUMN_REF"} as column},
+            ],
+        } if name.casefold() in {"date_trunc", "datetrunc"}:
+            return unit.casefold(), column
+    return None
 
 
 def _by_users(node: Node) -> tuple[Json, Node] | None:

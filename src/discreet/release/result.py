@@ -53,7 +53,7 @@ def require(library: str, wanted: str) -> ModuleType:
         raise InputError(f"{wanted} needs {library}; install it with: pip install 'discreet[{extra}]'") from None
 
 
-def write_whole(path: str | Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
     """Write a file with *write* beside *path*, then move it there, so that no incomplete file is ever visible.
 
     Raises:

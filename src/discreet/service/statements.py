@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from discreet.budget.model import Refusal, Replay
-from discreet.errors import InputError, SQLError
-from discreet.query.statement import split_statement
+from discreet.errors import InputError, SQLError, WhereError
 from discreet.release.postprocess import answer_table, check_outer, compute_outer, explain
 from discreet.release.result import plain_value, python_values
 from discreet.service.problems import BudgetShort, NotFound
@@ -79,15 +79,11 @@ class Statements:
         Raises:
             Malformed: the statement is outside of what is allowed, or does not fit its answers.
         """
-        try:
-            statement = split_statement(asked.sql)
-        except InputError as error:
-            raise Malformed(str(error), getattr(error, "position", None)) from None
         viewed = self._warehouse.viewed(catalog)
         try:
-            statement = viewed.cut(statement, self._limits.k_most)
-        except SQLError:
-            raise
+            statement = viewed.split(asked.sql, self._limits.k_most)
+        except (SQLError, WhereError) as error:
+            raise Malformed(str(error), error.position) from None
         except InputError as error:
             raise NotFound(str(error)) from None
         planned = {}
@@ -196,6 +192,9 @@ class Statements:
 def represent_result(answered: AnsweredStatement, form: Form) -> bytes:
     """Return the rows of a statement in *form*."""
     table, types = answered.result.table, answered.result.types
+    if form == "arrow":
+        queries = json.dumps([query.model_dump() for query in answered.queries])
+        table = table.replace_schema_metadata({"discreet.queries": queries})
     if form != "json":
         return write_table(table, form)
     names = zip(table.column_names, types, strict=True)
