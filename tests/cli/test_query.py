@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
 import discreet
-from discreet.wire.document import encode, question_of
+from discreet.wire.document import encode, question_of, write_table
 from tests.client.scripted import Scripted, problem, reply
 
 KEY = "dsc_0123456789abcdef_" + "5ec2e7" * 10 + "abcd"
@@ -83,6 +84,19 @@ def test_an_answer_is_shown_as_other_commands_show_theirs(ask, answered, release
     assert (ran.code, ran.out) == (0, str(release))
     assert "3 of 3 items by unknown-gumbel" in ran.err
     assert ran.err.endswith("charged rho = 0.5, delta = 1e-09\n")
+
+
+def test_a_whole_statement_is_sent_as_one(ask):
+    """Its rows on standard output, and what each of its queries was charged as notes."""
+    query = {"sql": SQL, "dataset": "reads", "status": "released", "charged": {"rho": 0.5, "delta": 0}, "id": "ab"}
+    table = pa.table({"n": [3]}).replace_schema_metadata({"discreet.queries": json.dumps([query])})
+    told = reply(200, write_table(table, "arrow"), "application/vnd.apache.arrow.stream")
+    sql = f"SELECT COUNT(*) AS n FROM ({SQL})"
+    for options, shown in (((), "n\n3\n"), (("--format", "csv"), '"n"\n3\n'), (("--format", "json"), '"n": 3')):
+        ran, sent = ask(told, "query", "--sql", sql, *options)
+        assert (ran.code, shown in ran.out) == (0, True)
+        assert sent[0].line.startswith("POST /v1/sql ")
+        assert ran.err == f"released, charged rho = 0.5, delta = 0: {SQL}\n"
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,22 @@ def test_an_answer_is_the_librarys_own_release(service, client_of):
     assert [entry.id for entry in ann.history()] == [first.id]
 
 
+def test_a_statement_is_computed_from_answers_that_are_paid_once(service, client_of):
+    """The rows, and what each query of the statement cost; a query that was paid for alone is free in a statement."""
+    started, _ = service
+    ann = client_of(started.url)
+    counts = ann.ask(TOP.replace(" LIMIT 3", ""), epsilon=4.0).release.counts
+    rows = ann.sql(
+        f"SELECT SUM(n) AS total FROM ({TOP.replace('reader)', 'reader) AS n').replace(' LIMIT 3', '')})", epsilon=4.0
+    )
+    assert rows.table.to_pylist() == [{"total": counts.sum()}]
+    assert [(query.dataset, query.status) for query in rows.queries] == [("reads", "replayed")]
+    assert rows.charged == Cost()
+    assert ann.estimate_sql(f"SELECT article FROM ({TOP})", epsilon=1.0).worst_cost.rho > 0
+    with pytest.raises(InputError, match="rows are never shown"):
+        ann.sql("SELECT * FROM reads")
+
+
 def test_looking_costs_nothing(service, client_of):
     """Datasets, columns, budgets, estimates."""
     started, _ = service

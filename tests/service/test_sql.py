@@ -90,6 +90,23 @@ def test_labels_of_known_domains_and_the_schema_are_free(service):
     assert service.balance().spent == Cost()
 
 
+def test_a_chart_over_time_is_a_query_of_the_catalogs_periods(service):
+    """As Superset writes it: date_trunc is the declared column, and its row limit no k."""
+    chart = (
+        "SELECT DATE_TRUNC('day', day) AS __timestamp, COUNT(DISTINCT reader) AS \"COUNT(DISTINCT reader)\" "
+        "FROM main.reads WHERE DATE_TRUNC('day', day) >= CAST('2024-10-01' AS DATE) GROUP BY DATE_TRUNC('day', day) "
+        'ORDER BY "COUNT(DISTINCT reader)" DESC LIMIT 10000 -- row limit'
+    )
+    found = sent(service, chart, epsilon=4).json()
+    assert [column["type"] for column in found["columns"]] == ["DATE", "BIGINT"]
+    (query,) = found["queries"]
+    assert (query["dataset"], query["sql"].count("LIMIT")) == ("reads", 0)
+    assert [day for day, _ in found["rows"]] == ["2024-10-07", "2024-10-06", "2024-10-05"]
+    refused = sent(service, chart.replace("'day'", "'month'"))
+    assert refused.status_code == 400
+    assert "no column with the month of 'day'" in refused.json()["detail"]
+
+
 REFUSED = {
     "SELECT * FROM reads": (400, "rows are never shown"),
     "SELECT article FROM reads LIMIT 5": (400, "rows are never shown"),

@@ -184,7 +184,7 @@ class _FilterReader(TreeReader):
             found = read_number(text)
         if found is None or found.kind is Kind.DECIMAL:
             self.refuse(
-                "a constant is cast to DATE, TIMESTAMP, VARCHAR, INTEGER or BIGINT, and only to what it is", node
+                "casts are not allowed, but of a constant to what it is: DATE, TIMESTAMP, VARCHAR, BIGINT", node
             )
         return found
 

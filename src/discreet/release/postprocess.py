@@ -6,6 +6,7 @@ no extensions and cannot be configured by a statement; memory, time and rows are
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,21 @@ def compute_outer(outer: str, tables: Mapping[str, pa.Table]) -> Result:
             timer.cancel()
     if expired.is_set():
         raise InputError(f"the statement takes more than {SECONDS_MOST:g} seconds to compute from its answers")
-    return Result(pa.Table.from_batches(batches, reader.schema), types)
+    return _with_integers(Result(pa.Table.from_batches(batches, reader.schema), types))
+
+
+def _with_integers(result: Result) -> Result:
+    """Return sums of integers, which are HUGEINT and so decimals in Arrow, as BIGINT where they fit."""
+    import pyarrow as pa
+
+    table, types = result.table, list(result.types)
+    for place, type_ in enumerate(types):
+        if type_ == "HUGEINT":
+            with contextlib.suppress(pa.ArrowInvalid):
+                whole = table.column(place).cast(pa.int64())
+                table = table.set_column(place, table.column_names[place], whole)
+                types[place] = "BIGINT"
+    return Result(table, tuple(types))
 
 
 def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
