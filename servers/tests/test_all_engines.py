@@ -9,6 +9,9 @@ import pyarrow as pa
 import pytest
 
 import discreet
+from discreet.catalog.checks import check
+from discreet.catalog.draft import draft_catalog
+from discreet.catalog.loader import load_catalog
 from discreet.engines.opening import open_engine
 from discreet.testing.engines import reference_head, rows_of
 from servers import clickhouse, pinot, postgres, spark, trino
@@ -150,3 +153,17 @@ def test_a_statement_gets_one_noisy_answer_from_all_engines(url, tmp_path, monke
         assert len({release.to_csv() for release in releases}) == 1
     assert all(answer == answers["duckdb"] for answer in answers.values())
     assert len(answers["duckdb"][0].splitlines()) == 11
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_draft_of_a_catalog_fits_once_everything_is_allowed(url, tmp_path, name):
+    """By the URL that `scan` takes: no setting of the draft is wrong for the engine."""
+    shown, password = without_password(url(name))
+    source, environment = f"{shown}{'&' if '?' in shown else '?'}table=engagements", {"PASSWORD": password or ""}
+    variable = "PASSWORD" if password else None
+    draft = draft_catalog(source, "member_id", environment=environment, password_env=variable)
+    lines = (line[1:] if line.startswith("#") and not line.startswith("# ") else line for line in draft.split("\n"))
+    (tmp_path / "catalog.toml").write_text("\n".join(lines))
+    findings = check(load_catalog(tmp_path / "catalog.toml"), environment=environment)
+    assert [str(finding) for finding in findings if finding.mistake] == []
+    assert len(findings) > 3

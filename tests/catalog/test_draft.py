@@ -122,10 +122,34 @@ def test_a_draft_for_an_engine_names_the_engine(monkeypatch, saved):
 
 
 @pytest.mark.parametrize(
+    ("source", "url", "table"),
+    [
+        ("postgresql://reader@db/warehouse?table=web.reads", "postgresql://reader@db/warehouse", "web.reads"),
+        ("pinot://b:8099?table=reads&controller=http://c:9000", "pinot://b:8099?controller=http://c:9000", "reads"),
+        ("trino://me@host:8080/hive/web?https=true&table=a%20b", "trino://me@host:8080/hive/web?https=true", "a b"),
+        ("spark://local?path=/data/*.parquet", None, None),
+        ("delta:///data/reads", None, None),
+    ],
+)
+def test_a_draft_takes_every_source_that_scan_takes(monkeypatch, saved, source, url, table):
+    """A URL with its table becomes an engine and a table; one that names all there is, a source."""
+    opened = []
+    engine = FakeEngine({"u": Kind.TEXT, "a": Kind.TEXT})
+    monkeypatch.setattr(opening, "open_engine", lambda given, **_: opened.append(given) or engine)
+    catalog = load_catalog(saved(allowed(draft_catalog(source, "u", environment={}))))
+    (dataset,) = catalog.datasets.values()
+    assert opened == [source]
+    assert ({name: settings.url for name, settings in catalog.engines.items()}.get("warehouse"), dataset.table) == (
+        url,
+        table,
+    )
+    assert dataset.source == (source if url is None else None)
+
+
+@pytest.mark.parametrize(
     ("source", "told"),
     [
         ("postgresql://reader:hunter2@db/warehouse", "without a password"),
-        ("postgresql://reader@db/warehouse", "say which table of the engine with --table"),
         ("nowhere.parquet", "there is no file"),
     ],
 )

@@ -6,6 +6,7 @@ import re
 from contextlib import closing
 from pathlib import PurePath
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 from discreet.catalog.engine_pool import read_password
 from discreet.catalog.fields import secret_in
@@ -51,7 +52,7 @@ def draft_catalog(
     """Return a catalog for a table, as TOML. Settings begin with # until the owner of the data takes it away.
 
     Args:
-        source: a path or pattern of files, a DuckDB file, or the URL of an engine.
+        source: a path or pattern of files, a DuckDB file, or the URL of an engine, as `discreet.scan` takes it.
         table: the table of an engine, or of a DuckDB file with several.
         password_env: the variable in which the engine's password is, if it needs one.
 
@@ -61,13 +62,15 @@ def draft_catalog(
     """
     from discreet.engines.opening import open_engine
 
-    in_engine = "://" in source and not source.startswith("duckdb:")
     if secret_in(source):
         raise InputError("the source must be a path, or a URL without a password; name a variable with --password-env")
-    if in_engine and table is None:
-        raise InputError("say which table of the engine with --table")
+    given = source
+    if "://" in source and not source.startswith("duckdb:"):
+        source, table = _without_table(source, table)
+    # A URL that names all there is, such as spark://local?path=..., is a source like a path.
+    in_engine = "://" in source and not source.startswith("duckdb:") and not (table is None and password_env is None)
     password = read_password(password_env, environment)
-    with closing(open_engine(source, table=table, password=password)) as engine:
+    with closing(open_engine(given, table=table, password=password)) as engine:
         columns = engine.columns()
         sums = {column: _sum(engine, column) for column, kind in columns.items() if kind in _NUMBERS}
     if user not in columns:
@@ -77,13 +80,27 @@ def draft_catalog(
         variable = "" if password_env is None else f"password_env = {write_text(password_env)}\n"
         parts.append(f"[engines.warehouse]\nurl = {write_text(source)}\n{variable}")
     where = 'engine = "warehouse"' if in_engine else f"source = {write_text(source)}"
-    name = ("datasets", _name(PurePath(source.partition("?")[0]).stem if table is None else table.rpartition(".")[2]))
+    name = ("datasets", _name(_stem(source) if table is None else table.rpartition(".")[2]))
     named = "" if table is None else f"table = {write_text(table)}\n"
     parts.append(f"[{write_key(*name)}]\n{where}\n{named}user = {write_text(user)}\n{_DATASET}")
     parts += [_CSV] if Kind.UNTYPED in columns.values() else []
     for column, kind in columns.items():
         parts += [_column((*name, "columns", column), kind, sums.get(column))] if column != user else []
     return "\n".join(parts)
+
+
+def _without_table(url: str, table: str | None) -> tuple[str, str | None]:
+    """Return a URL without its option table, and the table: the one given, or the option's."""
+    place, _, options = url.partition("?")
+    kept = [option for option in options.split("&") if option and not option.startswith("table=")]
+    named = dict(parse_qsl(options)).get("table")
+    return "?".join(part for part in (place, "&".join(kept)) if part), table or named
+
+
+def _stem(source: str) -> str:
+    """Return the name of a file, or of what a URL names last."""
+    place, _, options = source.partition("?")
+    return PurePath(dict(parse_qsl(options)).get("path", place)).stem
 
 
 def _sum(engine: Engine, column: str) -> str:

@@ -26,6 +26,8 @@ ENGINES = {
     "sc": ("spark", "SparkEngine", "spark"),
     "trino": ("trino", "TrinoEngine", "trino"),
     "clickhouse": ("clickhouse", "ClickHouseEngine", None),
+    "delta": ("lakehouse", "DeltaEngine", "delta"),
+    "iceberg": ("lakehouse", "IcebergEngine", "iceberg"),
     "pinot": ("pinot", "PinotEngine", "pinot"),
     "pinots": ("pinot", "PinotEngine", "pinot"),
 }
