@@ -90,7 +90,9 @@ def as_bytes(head):
     return sink.getvalue().to_pybytes()
 
 
-@pytest.mark.parametrize(("name", "number"), [("postgres", 200), ("spark", 60), ("trino", 60), ("pinot", 200)])
+@pytest.mark.parametrize(
+    ("name", "number"), [("postgres", 200), ("spark", 60), ("trino", 60), ("pinot", 200), ("clickhouse", 200)]
+)
 def test_questions_have_heads_equal_to_the_byte(heads, name, number):
     """Unicode, missing values, duplicates, ties at the cut, filters of every kind: DuckDB's head, or none."""
     asked = questions(number)
