@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from fractions import Fraction
@@ -245,6 +246,20 @@ def test_data_that_cannot_be_reached_costs_nothing(service):
     assert "4711" not in service.ask().text
     refused(service.ask(), "engine-unavailable")
     assert service.balance().spent == Cost()
+
+
+def test_an_engine_that_stays_busy_costs_nothing(service, monkeypatch):
+    """503 with Retry-After, before the data is queried (I3)."""
+    queue = service.warehouse.queue("reads")
+    monkeypatch.setattr(queue, "_seconds", 0.01)
+    with contextlib.ExitStack() as others:
+        for _ in range(4):
+            others.enter_context(queue.slot())
+        answer = service.ask()
+        refused(answer, "engine-unavailable")
+        assert (answer.headers["retry-after"], "too many queries" in answer.json()["detail"]) == ("5", True)
+        assert service.balance().spent == Cost()
+    assert service.ask().status_code == 200
 
 
 @pytest.mark.parametrize(
