@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from discreet.catalog.engine_pool import EnginePool, VersionedEngine
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
+from discreet.catalog.sample import sample
 from discreet.errors import DiscreetError, InputError, SQLError
 from discreet.noise import SystemBits
 from discreet.query.planning import columns_named, items_of, make_plan, resolve
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
     from discreet.query.query import MechanismChoice, Query
     from discreet.query.statement import Leaf, Statement
     from discreet.question import Period
+
+
+SAMPLE_MOST = 10_000
+"""Rows of a sample."""
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
@@ -259,6 +264,19 @@ class Warehouse:
         releases = {leaf.sql: self.query(leaf.select, key=key, **priced) for leaf in asked.values()}  # type: ignore[arg-type]
         answered = {name: answer_table(releases[leaf.sql]) for name, leaf in asked.items()}
         return Answers(compute_outer(statement.outer, public | answered).table, releases)
+
+    def sample(self, dataset: str, rows: int = 100) -> pa.Table:
+        """Return made-up rows of a dataset, from the catalog alone: no data is read.
+
+        Args:
+            rows: from 1 to 10,000.
+
+        Raises:
+            InputError: there is no such dataset, or *rows* is out of range.
+        """
+        if not 1 <= rows <= SAMPLE_MOST:
+            raise InputError(f"a sample has from 1 to {SAMPLE_MOST:,} rows, not {rows:,}")
+        return sample(self.catalog.datasets[self.catalog.find(dataset)], rows)
 
     def split(self, text: str, k_most: int | None = None) -> Statement:
         """Return the queries of a statement, and what is computed from their answers.

@@ -28,6 +28,7 @@ REPORT = {
     "resets_at": "2026-12-01T01:30:00+01:00",
     "suspended_until": None,
     "guarantee": None,
+    "queries_left": 3,
     "parents": [
         {
             "account": "sales",

@@ -41,6 +41,7 @@ ESTIMATE = {
             "left_after": {"rho": 0.0, "delta": 0.0},
         },
     ],
+    "queries_left": 3,
     "notes": ["epsilon above 10 protects little"],
 }
 

@@ -176,3 +176,39 @@ def test_rows_come_as_arrow_and_csv_too(service):
     csv = sent(service, SHARES, headers={"Accept": "text/csv"}).text.splitlines()
     assert csv[0] == '"article","n","share"'
     assert len(csv) == len(rows) + 1
+
+
+def test_a_sample_is_made_up_from_the_catalog_alone(service):
+    """Free, without the engine; the columns are those that were granted."""
+    service.no_engine()
+    found = service.get("/v1/datasets/reads/sample?rows=300").json()
+    assert [column["name"] for column in found["columns"]] == ["reader", "article", "country", "minutes", "day"]
+    assert [column["type"] for column in found["columns"]] == ["VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "DATE"]
+    assert {row[2] for row in found["rows"]} == {"IN", "US", "XX"}
+    assert max(row[3] for row in found["rows"]) < 60
+    assert (len(found["rows"]), found["queries"]) == (300, [])
+    assert service.get("/v1/datasets/secret/sample").status_code == 404
+    assert service.balance().spent == Cost()
+
+
+def test_an_estimate_and_the_budget_say_how_many_queries_are_left(service):
+    """As many as all worst cases allow, of every account on the path."""
+    estimate = service.estimate().json()
+    left, worst = estimate["accounts"][0]["left"], estimate["worst_cost"]
+    assert estimate["queries_left"] == min(left["rho"] // worst["rho"], left["delta"] // worst["delta"])
+    before = service.get("/v1/budget").json()["queries_left"]
+    assert service.ask().status_code == service.ask(epsilon=4).status_code == 200
+    assert service.estimate().json()["queries_left"] is None  # paid for
+    assert service.get("/v1/budget").json()["queries_left"] < before
+
+
+def test_rows_that_cannot_be_computed_leave_their_answers_paid(service):
+    """What fails depends on released answers only; another statement about them is free."""
+    inner = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article"
+    failed = sent(service, f"SELECT CAST(article AS INTEGER) FROM ({inner})")
+    assert failed.status_code == 422
+    assert failed.json()["detail"].endswith("its queries were answered, so they stay charged")
+    spent = service.balance().spent
+    assert spent.rho > 0
+    assert sent(service, inner).json()["queries"][0]["status"] == "replayed"
+    assert service.balance().spent == spent

@@ -17,7 +17,7 @@ from discreet.cli.admin import admin
 from discreet.cli.advise import advise
 from discreet.cli.catalog import catalog, convert
 from discreet.cli.ledger import ledger
-from discreet.cli.query import budget, query
+from discreet.cli.query import budget, query, rehearse
 from discreet.cli.release import plan, release, top
 from discreet.cli.serve import init, key, serve
 from discreet.errors import BudgetExceeded, DiscreetError, InputError
@@ -34,7 +34,22 @@ def discreet() -> None:
     """
 
 
-for _command in (top, release, plan, catalog, convert, advise, init, serve, admin, query, budget, key, ledger):
+for _command in (
+    top,
+    release,
+    plan,
+    catalog,
+    convert,
+    advise,
+    init,
+    serve,
+    admin,
+    query,
+    rehearse,
+    budget,
+    key,
+    ledger,
+):
     discreet.add_command(_command)
 
 

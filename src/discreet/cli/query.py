@@ -111,6 +111,27 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
         click.echo("\n".join(notes(answer)), err=True)
 
 
+@click.command()
+@service_options
+@click.option("--dataset", required=True, metavar="NAME", help="The dataset.")
+@click.option("--rows", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]")
+@click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format.")
+@click.option("--force", is_flag=True, help="Overwrite files.")
+@click.option("--quiet", "-q", is_flag=True, help="No notes.")
+def rehearse(dataset: str, rows: int, **options: Any) -> None:
+    """Show made-up rows of a dataset, to try programs and charts with before any budget is spent.
+
+    They follow the catalog alone: its columns, types and listed labels. No data is read and nothing is charged.
+    """
+    output = Output.of({**options, "plot": None})
+    output.check(counts=False)
+    with open_client(options) as client:
+        output.write_rows(client.sample(dataset, rows))
+    if not output.quiet:
+        click.echo("made-up rows: only columns, types and listed labels are those of the dataset", err=True)
+
+
 def _is_query(sql: str) -> bool:
     """Return True unless *sql* can only be a whole statement; what is neither is refused as a query."""
     from discreet.query.sql import parse_select

@@ -199,8 +199,7 @@ class Client:
             ServiceError: the service cannot be reached, or failed.
         """
         body = _statement_body(text, options)
-        accept = {"Accept": "application/vnd.apache.arrow.stream", "Idempotency-Key": self._runtime.ids()}
-        sent = {"Content-Type": "application/json", **accept}
+        sent = {**_ACCEPT_ARROW, "Content-Type": "application/json", "Idempotency-Key": self._runtime.ids()}
         reply = self._transport.send(Request("POST", "/v1/sql", body, sent))
         try:
             return Rows.read(reply.body)
@@ -240,6 +239,22 @@ class Client:
             NotFound: there is none of that name that the account may query.
         """
         return self._read(DatasetDetail, self._get(f"/v1/datasets/{_segment(name, 'a dataset')}"))
+
+    def sample(self, name: str, rows: int = 100) -> pa.Table:
+        """Return made-up rows of a dataset, which follow its catalog alone; free.
+
+        Args:
+            rows: from 1 to 10,000.
+
+        Raises:
+            NotFound: there is none of that name that the account may query.
+        """
+        path = f"/v1/datasets/{_segment(name, 'a dataset')}/sample"
+        reply = self._transport.send(Request("GET", path, headers=_ACCEPT_ARROW, parameters={"rows": str(rows)}))
+        try:
+            return Rows.read(reply.body).table
+        except (ValueError, KeyError, TypeError):  # also Arrow's and pydantic's
+            raise self._unexpected(reply) from None
 
     def history(self, limit: int = 100) -> list[HistoryEntry]:
         """List what the account has paid for, newest first.
@@ -322,6 +337,7 @@ class Client:
 
 
 _ACCEPT = {"Accept": "application/json"}
+_ACCEPT_ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 
 
 def _segment(name: str, what: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from discreet.accounting.convert import limit_for
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable, Suspended
 from discreet.budget.manager import StoredBudget
 from discreet.budget.model import InFlight, Replay, Settled
@@ -192,6 +194,13 @@ class Queries:
         paid = key is not None and self._manager.store.entitled(account, key)
         path = [self._manager.get(member.id) for member in self._manager.store.path(account)]
         return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
+
+    def usual_cost(self) -> Cost | None:
+        """Return what a query without a price costs at most, or None where prices are per unit."""
+        defaults = self._settings.defaults
+        if defaults.epsilon is None or defaults.delta is None:
+            return None
+        return limit_for(defaults.epsilon, Fraction(defaults.delta))
 
     def _budget_short(self, refusal: Refusal, account: str, plan: Plan, request_id: str) -> BudgetShort:
         needed = refusal.needed

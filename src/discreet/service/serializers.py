@@ -58,8 +58,12 @@ LABELS_MOST = 1_000
 _SECONDS = {"day": 86_400, "week": 604_800, "month": 2_678_400}
 
 
-def budget_report(report: Report, parents: Sequence[Report]) -> BudgetReport:
-    """Return the balance of an account, and of its parents only what they have left."""
+def budget_report(report: Report, parents: Sequence[Report], usual: Cost | None = None) -> BudgetReport:
+    """Return the balance of an account, and of its parents only what they have left.
+
+    Args:
+        usual: what a query costs at most where it says no price, or None to leave the number of queries out.
+    """
     balance = report.balance
     return BudgetReport(
         account=balance.account.id,
@@ -77,6 +81,7 @@ def budget_report(report: Report, parents: Sequence[Report]) -> BudgetReport:
         resets_at=_resets_at(balance),
         suspended_until=None if balance.suspended_until_us is None else moment(balance.suspended_until_us),
         guarantee=None if report.guarantee is None else _privacy(report.guarantee),
+        queries_left=None if usual is None else _queries_left(usual, (report, *parents)),
         parents=[
             ParentBudget(
                 account=parent.balance.account.id,
@@ -118,8 +123,18 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         paid=paid,
         fits=all(fit.fits for fit in fits),
         accounts=fits,
+        queries_left=None if paid else _queries_left(worst, path),
         notes=list(plan.notes),
     )
+
+
+def _queries_left(worst: Cost, path: Sequence[Report]) -> int | None:
+    """Return how many queries of that cost every account would still admit now, or None if none limits them."""
+    fits: list[int] = []
+    for balance in (report.balance for report in path if report.balance.account.enforced):
+        parts = ((balance.remaining.rho, worst.rho), (balance.remaining.delta, worst.delta))
+        fits += [max(int(rest / cost), 0) for rest, cost in parts if cost > 0]
+    return min(fits, default=None)
 
 
 def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | None) -> DatasetDetail:

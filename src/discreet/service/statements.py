@@ -159,7 +159,11 @@ class Statements:
                     id=answered.release.release_key.hex(),
                 )
             )
-        return AnsweredStatement(compute_outer(statement.outer, tables), told, charged)
+        try:
+            result = compute_outer(statement.outer, tables)
+        except InputError as error:
+            raise InputError(f"{error}; its queries were answered, so they stay charged") from None
+        return AnsweredStatement(result, told, charged)
 
     def estimate(self, account: str, planned: PlannedStatement) -> StatementEstimate:
         """Return what a statement could cost *account*, and whether all of it fits; nothing is held."""

@@ -196,6 +196,10 @@ class Estimate(Reply):
     paid: bool = Field(description="True if the account has paid for this release, so that it is free.")
     fits: bool = Field(description="True if no account on the path would refuse it now.")
     accounts: list[Fit] = Field(description="The account and its parents.")
+    queries_left: int | None = Field(
+        default=None,
+        description="How many such queries fit if each costs its worst case; null if it is paid for, or unlimited.",
+    )
     notes: list[str] = Field(description="Warnings.")
 
 
@@ -295,6 +299,9 @@ class BudgetReport(Reply):
     resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
     suspended_until: str | None
     guarantee: Privacy | None = Field(description="For all releases of the account together; null if it only observes.")
+    queries_left: int | None = Field(
+        default=None, description="About how many queries at the service's default price fit; null if unlimited."
+    )
     parents: list[ParentBudget] = Field(description="Charged too, for every query.")
 
 

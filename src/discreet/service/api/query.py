@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from discreet.budget.model import Replay
 from discreet.errors import EngineError, InputError
+from discreet.release.postprocess import Result, arrow_types
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_path, integer
 from discreet.service.auth.gate import run_in_thread, run_while_connected
 from discreet.service.middleware import context_of
@@ -27,8 +28,9 @@ from discreet.service.serializers import (
     negotiate,
     represent,
 )
-from discreet.service.statements import represent_result
+from discreet.service.statements import AnsweredStatement, represent_result
 from discreet.values import Cost
+from discreet.warehouse import SAMPLE_MOST
 from discreet.wire.problems import read_body
 from discreet.wire.questions import (
     BudgetReport,
@@ -343,7 +345,7 @@ class QueryAPI:
         With what is left of the accounts above it, which others share.
         """
         own, *parents = (self._manager.get(member.id) for member in self._manager.store.path(call.account))
-        return budget_report(own, parents)
+        return budget_report(own, parents, self._queries.usual_cost())
 
     @Operation("GET", "/v1/datasets", role="analyst", answer=DatasetList)
     def datasets(self, call: Call) -> DatasetList:
@@ -376,6 +378,36 @@ class QueryAPI:
         with contextlib.suppress(EngineError):  # what may be queried is known without the engine
             version, _ = self._warehouse.context(name)
         return dataset_detail(name, catalog.datasets[name], self._settings.limits, version)
+
+    @Operation(
+        "GET",
+        "/v1/datasets/{name}/sample",
+        role="analyst",
+        answer=StatementAnswer,
+        contents=_ROWS,
+        parameters=(
+            in_path("name", "Of the dataset."),
+            integer("rows", "Made-up rows.", least=1, most=SAMPLE_MOST, default=100),
+        ),
+        problems=("not-acceptable",),
+    )
+    def sample(self, call: Call) -> Response:
+        """Return made-up rows of a dataset that the account may query.
+
+        They follow the catalog alone (types, labels that are listed, bounds of sums), to try programs and charts with;
+        no data is queried and nothing is charged.
+        """
+        form, viewed = (
+            negotiate(call.request.headers.get("accept")),
+            self._warehouse.viewed(self._grants.catalog_for(call.account)),
+        )
+        try:
+            table = viewed.sample(call.parameters["name"], call.parameters["rows"])
+        except InputError as error:
+            raise NotFound(str(error)) from None
+        result = Result(table, tuple(arrow_types(table).values()))
+        content = represent_result(AnsweredStatement(result, [], Cost()), form)
+        return Response(content, headers={"Content-Type": content_type(form), "Vary": "Accept"})
 
     @Operation(
         "GET",
