@@ -194,6 +194,16 @@ def test_a_file_that_vanishes_is_an_engine_error(files, temporary):
     assert list(temporary.iterdir()) == []
 
 
+def test_a_file_that_vanishes_behind_a_view_is_found_before_data_is_queried(files):
+    """Each connection reads its columns first: then nothing is charged."""
+    engine = DuckDBEngine(files / "good.parquet", view="SELECT * FROM source")
+    (files / "good.parquet").unlink()
+    with pytest.raises(EngineUnreachable) as error:
+        engine.check(REQUEST)
+    _one_sentence(error, "good.parquet")
+    engine.close()
+
+
 def test_messages_hold_no_data(tmp_path, engine):
     """DuckDB's own words quote the row it failed at; ours do not, neither does what hangs on the error."""
     with duckdb.connect(str(tmp_path / "t.db")) as connection:

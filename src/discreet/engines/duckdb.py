@@ -127,8 +127,12 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         connection = self._database.cursor()
-        _configure(connection)
-        prepare(connection, self._source)
+        try:
+            _configure(connection)
+            prepare(connection, self._source)
+        except duckdb.Error:
+            connection.close()
+            raise EngineUnreachable(_CHANGED.format(self._source.name)) from None
         return connection
 
     def _ping(self, connection: duckdb.DuckDBPyConnection) -> None:
