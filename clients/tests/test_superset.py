@@ -6,6 +6,7 @@ import json
 
 import httpx
 import pytest
+from playwright.sync_api import sync_playwright
 from servers.process import free_port, start, stop
 
 from clients.environments import ROOT, python_of
@@ -121,6 +122,85 @@ def test_sql_lab_answers_a_statement_and_refuses_rows(superset, database, servic
     assert refused.status_code >= 400
     assert "rows are never shown" in refused.text or "*" in refused.text
     assert superset.charged() == (0, 0)
+
+
+def _form(viz_type, **form):
+    return {
+        "viz_type": viz_type,
+        "metrics": [USERS],
+        "metric": USERS,
+        "y_axis_format": ",d",
+        "adhoc_filters": [],
+        "row_limit": 1_000,
+        **form,
+    }
+
+
+DAYS = {"x_axis": "day", "time_grain_sqla": "P1D", "granularity_sqla": "day", "time_range": JANUARY}
+DRAWN = {
+    "Readers": _form("big_number_total"),
+    "Readers by country": _form("echarts_timeseries_bar", x_axis="country", groupby=[]),
+    "Articles": _form("table", groupby=["article"], row_limit=10, query_mode="aggregate", server_page_length=10),
+    "Readers each day": _form("echarts_timeseries_line", groupby=[], truncateYAxis=False, **DAYS),
+}
+"""The charts of the dashboard in the documentation: their titles, and what Superset's editor would save."""
+
+
+def _dashboard(superset, dataset):
+    """Return the id of a dashboard with two rows of two charts."""
+    dashboard = superset.post("/api/v1/dashboard/", {"dashboard_title": "Reads", "published": True})["id"]
+    position = {
+        "DASHBOARD_VERSION_KEY": "v2",
+        "ROOT_ID": {"type": "ROOT", "id": "ROOT_ID", "children": ["GRID_ID"]},
+        "GRID_ID": {"type": "GRID", "id": "GRID_ID", "children": ["ROW-0", "ROW-1"], "parents": ["ROOT_ID"]},
+    }
+    for number, (title, form) in enumerate(DRAWN.items()):
+        params = json.dumps({**form, "datasource": f"{dataset}__table"})
+        made = {"slice_name": title, "viz_type": form["viz_type"], "params": params, "dashboards": [dashboard]}
+        chart = superset.post("/api/v1/chart/", {**made, "datasource_id": dataset, "datasource_type": "table"})["id"]
+        row, name = f"ROW-{number // 2}", f"CHART-{number}"
+        parents = ["ROOT_ID", "GRID_ID"]
+        background = {"background": "BACKGROUND_TRANSPARENT"}
+        position.setdefault(row, {"type": "ROW", "id": row, "children": [], "parents": parents, "meta": background})
+        position[row]["children"].append(name)
+        meta = {"chartId": chart, "sliceName": title, "width": 4 if number % 2 == 0 else 8, "height": 36}
+        position[name] = {"type": "CHART", "id": name, "children": [], "parents": [*parents, row], "meta": meta}
+    layout = {"position_json": json.dumps(position)}
+    assert superset.http.put(f"/api/v1/dashboard/{dashboard}", json=layout).status_code == 200
+    return dashboard
+
+
+def test_a_browser_draws_a_dashboard_and_a_reload_is_free(superset, dataset, service):
+    """What the frontend sends beside the charts' queries costs nothing; the picture is that of the documentation."""
+    dashboard = _dashboard(superset, dataset)
+    service.take()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1200, "height": 690})
+        page.set_default_timeout(120_000)
+        page.goto(f"{superset.url}/login/")
+        page.fill("input#username", ADMIN)
+        page.fill("input#password", ADMIN)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/welcome/")
+        page.goto(f"{superset.url}/superset/dashboard/{dashboard}/?standalone=1")
+        _await_charts(page)
+        first = superset.charged()
+        page.reload()
+        _await_charts(page)
+        assert superset.charged() == (0, len(DRAWN))
+        page.screenshot(path=ROOT / "docs/images/connect-superset.png")
+        browser.close()
+    assert sum(first) == len(DRAWN)
+
+
+def _await_charts(page):
+    """Wait until all charts are drawn."""
+    page.wait_for_function(
+        f"document.querySelectorAll('.slice_container:not(.loading)').length == {len(DRAWN)}"
+        " && document.querySelectorAll('.loading').length == 0"
+    )
+    page.wait_for_timeout(1_500)  # the animation of the charts
 
 
 CHARTS = {
