@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _FIRST, _LAST = "'0001-01-01'", "'9999-12-31 23:59:59.999999'"
 
+_WRONG_LABEL = "the domain lists a label that is missing or not of the type of its column"
+
 
 def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
     """Return the head that an engine counted for *request*, once it is proven to be one.
@@ -92,11 +94,27 @@ def typed_domain(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
         InputError: a label is missing, or not a value of its column's type that is written as one; an item is listed
             twice; or a date or moment is outside the years 1 to 9999.
     """
-    with duckdb.connect() as connection:
-        try:
-            return _cast_domain(connection, domain, types)
-        except duckdb.Error:
-            raise InputError("the domain lists labels of another type than their column") from None
+    try:
+        listed = _as_given(domain, types)
+        if listed is None:
+            with duckdb.connect() as connection:
+                listed = _cast_domain(connection, domain, types)
+    except (duckdb.Error, pa.ArrowInvalid):
+        raise InputError("the domain lists labels of another type than their column") from None
+    if len(listed.group_by(listed.column_names).aggregate([])) < len(listed):
+        raise InputError("the domain lists an item twice")
+    return listed
+
+
+def _as_given(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table | None:
+    """Return a domain whose labels have their types already, or None: opening DuckDB would take most of a query."""
+    given = domain.select(list(types))
+    if given.schema.types != list(types.values()) or any(map(pa.types.is_temporal, types.values())):
+        return None
+    given.validate(full=True)
+    if any(column.null_count for column in given.columns):
+        raise InputError(_WRONG_LABEL)
+    return given.rename_columns([f"i{n}" for n in range(len(types))])
 
 
 def _cast_domain(connection: duckdb.DuckDBPyConnection, domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
@@ -115,11 +133,8 @@ def _cast_domain(connection: duckdb.DuckDBPyConnection, domain: pa.Table, types:
         if pa.types.is_temporal(type_):  # what no calendar of Python's holds
             wrong.append(f"{cast} NOT BETWEEN CAST({_FIRST} AS {wanted[column]}) AND CAST({_LAST} AS {wanted[column]})")
     if connection.execute(f"SELECT 1 FROM domain WHERE {' OR '.join(wrong)} LIMIT 1").fetchall():
-        raise InputError("the domain lists a label that is missing or not of the type of its column")
-    listed = connection.sql(f"SELECT {', '.join(casts)} FROM domain").to_arrow_table()
-    if len(listed.group_by(listed.column_names).aggregate([])) < len(listed):
-        raise InputError("the domain lists an item twice")
-    return listed
+        raise InputError(_WRONG_LABEL)
+    return connection.sql(f"SELECT {', '.join(casts)} FROM domain").to_arrow_table()
 
 
 def _column_types(connection: duckdb.DuckDBPyConnection, relation: str) -> list[tuple[str, str]]:
