@@ -14,6 +14,7 @@ from discreet.errors import EngineUnreachable, InputError
 from discreet.question import HeadRequest, Kind
 from discreet.testing.engines import EngineSuite, rows_of
 from servers import clickhouse
+from servers.tests.wire import Wire
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,24 @@ class TestClickHouse(EngineSuite):
         with contextlib.closing(ClickHouseEngine(self.url, table=name)) as engine:
             yield engine
         clickhouse.run(self.url, f"DROP TABLE {clickhouse.DATABASE}.{name}")
+
+    @contextlib.contextmanager
+    def slow(self, timeout_seconds):
+        """See `EngineSuite.slow`; it takes seconds, because chdb runs one statement at a time and cannot cancel it."""
+        clickhouse.run(self.url, "SELECT 1")  # what an earlier test left behind has ended
+        view = "SELECT 1 AS who, 1 + sleepEachRow(1) AS item FROM numbers(5) SETTINGS max_block_size = 1"
+        with contextlib.closing(ClickHouseEngine(self.url, view=view, timeout_seconds=timeout_seconds)) as engine:
+            engine.columns()
+            yield engine
+
+    @contextlib.contextmanager
+    def dead(self):
+        """See `EngineSuite.dead`."""
+        wire = Wire(self.url)
+        with contextlib.closing(ClickHouseEngine(wire.url, view="SELECT 1 AS who, 1 AS item")) as engine:
+            engine.columns()
+            wire.close()
+            yield engine
 
 
 def test_types_that_count_alike_in_clickhouse_count_alike_here(url):

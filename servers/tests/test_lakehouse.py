@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import uuid
 
 import pyarrow as pa
@@ -33,6 +34,9 @@ class _Delta:
     def delete(self, url, who):
         DeltaTable(url.removeprefix("delta://")).delete(f"who = {who}")
 
+    def drop(self, url):
+        shutil.rmtree(url.removeprefix("delta://"))
+
 
 class _Iceberg:
     def __init__(self):
@@ -51,6 +55,9 @@ class _Iceberg:
 
     def delete(self, url, who):
         self.catalog.load_table(url.removeprefix("iceberg://lake/")).delete(f"who == {who}")
+
+    def drop(self, url):
+        self.catalog.drop_table(url.removeprefix("iceberg://lake/"))
 
 
 @pytest.fixture(scope="module", params=["delta", "iceberg"])
@@ -78,6 +85,22 @@ class TestLakehouse(EngineSuite):
     def opened(self, table):
         """See `EngineSuite.opened`."""
         with contextlib.closing(open_engine(self.lake.write(table))) as engine:
+            yield engine
+
+    @contextlib.contextmanager
+    def slow(self, timeout_seconds):
+        """See `EngineSuite.slow`."""
+        url = self.lake.write(pa.table({"none": [0]}))
+        view = "SELECT range AS who, range AS item FROM range(100000000000)"
+        with contextlib.closing(open_engine(url, view=view, timeout_seconds=timeout_seconds)) as engine:
+            yield engine
+
+    @contextlib.contextmanager
+    def dead(self):
+        """See `EngineSuite.dead`."""
+        url = self.lake.write(pa.table({"who": [1], "item": [1]}))
+        with contextlib.closing(open_engine(url)) as engine:
+            self.lake.drop(url)
             yield engine
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.opening import parse_url
-from discreet.errors import EngineError, InputError
+from discreet.errors import EngineUnreachable, InputError
 
 if TYPE_CHECKING:
     import duckdb
@@ -76,7 +76,7 @@ class SnapshotEngine(DuckDBEngine):
             try:
                 newer = self._load(self._loaded)
             except self._failures() as error:
-                raise EngineError(f"{self._url} cannot be read ({type(error).__name__})") from None
+                raise EngineUnreachable(f"{self._url} cannot be read ({type(error).__name__})") from None
             if newer is not None:
                 self._loaded, snapshot = newer
                 self._source = replace(self._source, frame=snapshot, names=tuple(snapshot.column_names))
