@@ -19,7 +19,7 @@ import uvicorn
 from discreet.cli.serve import store_named
 from discreet.service.app import open_service
 from discreet.service.context import utc_now
-from discreet.service.init_project import found
+from discreet.service.init_project import create_project
 from discreet.service.settings import load_settings
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def running(folder: Path) -> Iterator[Recorded]:
     write_reads(folder / "reads.parquet")
     (folder / "catalog.toml").write_text(CATALOG)
     store = store_named("sqlite:budget.db", None)
-    project = found(
+    project = create_project(
         folder / "project",
         catalog=folder / "catalog.toml",
         store=store,

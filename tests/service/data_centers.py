@@ -137,11 +137,11 @@ class Centres:
         """Of all."""
         return [centre.store for centre in self.all]
 
-    def tend(self, times=1):
+    def exchange(self, times=1):
         """Everybody does so; it adds up after each."""
         for _ in range(times):
             for centre in self.all:
-                centre.peers.tend()
+                centre.peers.exchange()
                 self.add_up()
 
     def add_up(self):

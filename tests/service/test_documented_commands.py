@@ -15,7 +15,7 @@ import pytest
 
 from discreet.service.app import open_service
 from discreet.service.context import utc_now
-from discreet.service.init_project import QUESTION, found
+from discreet.service.init_project import QUESTION, create_project
 from discreet.service.settings import Store, load_settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/service/running.md"
@@ -28,7 +28,7 @@ COMMAND = re.compile(
 def project(tmp_path_factory):
     """An initialized project that is open, its keys, and what sends requests to it."""
     folder = tmp_path_factory.mktemp("project")
-    made = found(
+    made = create_project(
         folder,
         catalog=None,
         store=Store(),

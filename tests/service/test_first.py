@@ -17,7 +17,7 @@ from discreet.errors import InputError
 from discreet.service import init_project as first
 from discreet.service import init_project as staging
 from discreet.service.app import open_service
-from discreet.service.init_project import QUESTION, found
+from discreet.service.init_project import QUESTION, create_project
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_store
 from tests.service.deployment import Clock
@@ -34,7 +34,7 @@ def make(tmp_path):
     numbers = itertools.count(1)
 
     def make(folder="service", **more):
-        return found(
+        return create_project(
             tmp_path / folder,
             **{
                 "catalog": None,

@@ -45,10 +45,10 @@ def _spend(centre, name, units):
 def test_what_is_made_in_one_is_shared_with_all_within_a_round():
     """Equal parts, parents first, everywhere the same settings; the round after that nothing moves."""
     with _made(Centres(3)) as centres:
-        centres[0].peers.tend()
+        centres[0].peers.exchange()
         assert (limits(centres.stores, "org"), limits(centres.stores)) == ([8, 8, 8], [4, 4, 4])
         heads = [store.heads() for store in centres.stores]
-        centres.tend(3)
+        centres.exchange(3)
         assert [store.heads() for store in centres.stores] == heads
         moved = [(e["peer"], e["account"], e["step"]) for e in centres[0].events("share_moved")]
         assert moved == [(peer, name, "sent") for peer in ("c1", "c2") for name in ("org", "ann")]
@@ -59,7 +59,7 @@ def test_thousands_of_accounts_are_shared_in_one_go():
     with Centres() as centres:
         for n in range(200):
             centres[0].store.create(account(f"a{n}"), ACT)
-        centres[0].peers.tend()
+        centres[0].peers.exchange()
         assert len(centres[1].store.accounts()) == 200
         assert len([path for _, path, _ in centres.wire.sent if path.endswith("transfers")]) == 4
 
@@ -67,24 +67,24 @@ def test_thousands_of_accounts_are_shared_in_one_go():
 def test_who_is_short_asks_and_gets_half_of_the_difference():
     """From the first that has plenty; the next one is asked for less, and has not so much more."""
     with _made(Centres(3), 24) as centres:
-        centres.tend()
+        centres.exchange()
         _spend(centres[1], "a", 8)
-        centres[1].peers.tend()
+        centres[1].peers.exchange()
         assert limits(centres.stores) == [4, 12, 8]
-        centres.tend(2)
+        centres.exchange(2)
         assert limits(centres.stores) == [4, 12, 8]
 
 
 def test_a_refused_question_is_answered_after_the_next_round():
     """What it needs is given, to the last quantum that there is."""
     with _made(Centres()) as centres:
-        centres.tend()
+        centres.exchange()
         with pytest.raises(BudgetRefused) as refused:
             centres[1].manager.reserve("ann", key_of("q"), UNIT * 10)
-        centres[1].peers.tend()
+        centres[1].peers.exchange()
         assert limits(centres.stores) == [6, 6]
         centres[1].peers.refused(refused.value.refusal)
-        centres[1].peers.tend()
+        centres[1].peers.exchange()
         assert limits(centres.stores) == [2, 10]
         centres[1].manager.reserve("ann", key_of("q"), UNIT * 10)
 
@@ -92,27 +92,27 @@ def test_a_refused_question_is_answered_after_the_next_round():
 def test_two_that_need_what_neither_has_do_not_take_it_from_each_other():
     """Who has refused a question of its own gives half of the difference at most."""
     with _made(Centres()) as centres:
-        centres.tend()
+        centres.exchange()
         for centre in centres.all:
             with pytest.raises(BudgetRefused) as refused:
                 centre.manager.reserve("ann", key_of("q"), UNIT * 10)
             centre.peers.refused(refused.value.refusal)
-        centres.tend(3)
+        centres.exchange(3)
         assert limits(centres.stores) == [6, 6]
 
 
 def test_settings_that_are_changed_at_home_arrive():
     """And the total with them."""
     with _made(Centres()) as centres:
-        centres.tend()
+        centres.exchange()
         set_mode(centres[0].manager.store, "ann", "observe", ACT)
         set_limit(centres[0].manager.store, "ann", UNIT * 20, account("x").delta, ACT)
-        centres.tend()
+        centres.exchange()
         found = centres[1].manager.store.account("ann")
         assert (found.mode, found.whole, found.limit) == ("observe", UNIT * 20, UNIT * 6)
         assert centres[1].manager.get("ann").guarantee is None
         set_mode(centres[0].manager.store, "ann", "enforce", ACT)
-        centres.tend()
+        centres.exchange()
         said = [centre.manager.get("ann").guarantee for centre in centres.all]
         assert said[0] == said[1]  # of the total, not of a share
         for found in (centres[1].manager.store.account("ann"), account("ann", 6)):
@@ -128,7 +128,7 @@ def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
     with Centres() as centres:
         for centre in centres.all:
             centre.manager.store.create(account("ann"), ACT)
-        centres.tend(3)
+        centres.exchange(3)
         assert limits(centres.stores) == [10, 10]
         for centre in centres.all:
             assert sorted(event["step"] for event in centre.events("share_moved")) == ["refused", "refused", "sent"]
@@ -137,12 +137,12 @@ def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
 def test_who_got_nothing_waits_longer_each_time():
     """An account that is spent everywhere is not asked for in every round for ever."""
     with _made(Centres(), 2) as centres:
-        centres.tend()
+        centres.exchange()
         for n, centre in enumerate(centres.all):
             _spend(centre, f"a{n}", 1)
         del centres.wire.sent[:]
         for _ in range(40):
-            centres[0].peers.tend()
+            centres[0].peers.exchange()
         asked = [n for n, (_, _, message) in enumerate(centres.wire.sent) if message["asks"]]
         assert asked == [0, 2, 5, 10, 19, 36]
 
@@ -153,19 +153,19 @@ def test_who_got_nothing_waits_longer_each_time():
 def test_a_data_centre_that_is_cut_off_goes_on_with_its_share():
     """I8: to the last quantum; the others with theirs; it is told once, and what was begun is finished afterwards."""
     with _made(Centres(3)) as centres:
-        centres.tend()
+        centres.exchange()
         centres.wire.cut = [{"c0", "c2"}, {"c1", "c2"}]
         _spend(centres[2], "a", 4)
         with pytest.raises(BudgetRefused):
             centres[2].manager.reserve("ann", key_of("b"), Cost(UNIT.rho / 1000))
-        centres.tend(3)
+        centres.exchange(3)
         assert [e["peer"] for e in centres[2].events("share_moved") if e["step"] == "unreachable"] == ["c0", "c1"]
         assert limits(centres.stores) == [4, 4, 4]
         _spend(centres[0], "c", 4)
-        centres.tend()
+        centres.exchange()
         assert limits(centres.stores) == [6, 2, 4]
         centres.wire.cut = []
-        centres.tend(2)
+        centres.exchange(2)
         assert sum(limits(centres.stores)) == 12
         assert all(holding(store).left.rho > 0 for store in centres.stores)
 
@@ -175,11 +175,11 @@ def test_whichever_answer_is_lost_it_adds_up_and_arrives_later(lost):
     """I8: the other one has done what it was told, and nobody knows; after every step of everybody."""
     with _made(Centres(), 24) as centres:
         centres.wire.lose = {lost}
-        centres.tend(2)
+        centres.exchange(2)
         _spend(centres[1], "a", 10)
-        centres.tend(2)
+        centres.exchange(2)
         _spend(centres[0], "b", 5)
-        centres.tend(2)
+        centres.exchange(2)
         assert len(centres.wire.sent) > lost
         assert all(not one.store.shares.pending(other.store.id, 9) for one in centres.all for other in centres.all)
         assert sum(limits(centres.stores)) == 24
@@ -202,7 +202,7 @@ def test_what_is_no_answer_of_a_data_centre_is_none(answer, monkeypatch):
     with _made(Centres()) as centres:
         monkeypatch.setattr(centres.wire, "carry", lambda *_: answer)
         before = centres[0].store.heads()
-        centres[0].peers.tend()
+        centres[0].peers.exchange()
         assert centres[0].store.heads() == before
         assert [event["step"] for event in centres[0].events("share_moved")] == ["unreachable"]
 
@@ -210,7 +210,7 @@ def test_what_is_no_answer_of_a_data_centre_is_none(answer, monkeypatch):
 def test_a_transfer_that_says_nonsense_is_not_taken():
     """Terms of no account, and amounts below nothing."""
     with _made(Centres()) as centres:
-        centres.tend()
+        centres.exchange()
         terms = json.loads(json.dumps(_transfer(centres)["terms"]))
         for wrong in (
             {"terms": {}},
@@ -240,17 +240,17 @@ def _sent(centres, change):
 def test_a_clock_that_runs_ahead_in_one_stops_nobody():
     """What cannot be given or taken there waits; everything else goes on."""
     with _made(Centres(3), 24) as centres:
-        centres.tend()
+        centres.exchange()
         centres[0].manager.store.create(account("late", 12), ACT)
         centres[0].clock.go(days=1)  # not so far that anybody has to confirm it
-        centres.tend()
+        centres.exchange()
         assert limits(centres.stores, "late") == [4, 0, 0]
         _spend(centres[2], "a", 8)
-        centres.tend()
+        centres.exchange()
         assert limits(centres.stores)[2] > 8
         for centre in centres.all[1:]:
             centre.clock.go(days=1)
-        centres.tend()
+        centres.exchange()
         assert limits(centres.stores, "late") == [4, 4, 4]
 
 
@@ -312,7 +312,7 @@ def test_what_is_no_message_is_refused():
 def test_a_message_speaks_for_its_own_store_only():
     """A transfer or a receipt in the name of a third one is passed over."""
     with _made(Centres(3)) as centres:
-        centres.tend()
+        centres.exchange()
         spoken = {**_sent(centres, {}), "store": centres[2].store.id}
         answer = centres[1].app.post("/v1/peer/transfers", headers=BEARER, json=spoken)
         assert answer.json()["receipts"] == []
@@ -332,7 +332,7 @@ def test_two_data_centres_with_the_same_store_do_not_talk():
         answer = centres[0].app.post("/v1/peer/requests", headers=BEARER, json=message)
         assert (answer.status_code, "one of its own" in answer.json()["detail"]) == (422, True)
         centres.wire.apps["c1"] = centres[0].app
-        centres[0].peers.tend()
+        centres[0].peers.exchange()
         assert [event["step"] for event in centres[0].events("share_moved")] == ["unreachable"]
 
 
@@ -340,7 +340,7 @@ def test_two_data_centres_with_the_same_store_do_not_talk():
 def test_a_store_that_was_restored_stops_when_it_is_told(told_by, service):
     """F12: 503 to the others, a check that fails, and no more rounds."""
     with _made(Centres()) as centres:
-        centres.tend()
+        centres.exchange()
         sent = _sent(centres, {"number": 9})
         receipt = {"account": "ann", "donor": centres[1].store.id, "recipient": centres[0].store.id}
         if told_by == "receipt":
@@ -352,8 +352,8 @@ def test_a_store_that_was_restored_stops_when_it_is_told(told_by, service):
         assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
         assert centres[1].peers.behind
         with pytest.raises(StoreBehind):
-            centres[1].peers.tend()
-        centres[0].peers.tend()
+            centres[1].peers.exchange()
+        centres[0].peers.exchange()
 
 
 def test_rounds_go_on_in_a_thread_whatever_fails(monkeypatch):
@@ -362,13 +362,13 @@ def test_rounds_go_on_in_a_thread_whatever_fails(monkeypatch):
     with _made(Centres()) as centres:
         rounds, failing = threading.Semaphore(0), threading.Event()
 
-        def tend():
+        def exchange():
             rounds.release()
             if not failing.is_set():
                 failing.set()
                 raise ZeroDivisionError
 
-        monkeypatch.setattr(centres[0].peers, "tend", tend)
+        monkeypatch.setattr(centres[0].peers, "exchange", exchange)
         with centres[0].peers.running():
             for _ in range(3):
                 assert rounds.acquire(timeout=30)

@@ -17,7 +17,7 @@ import pytest
 from discreet.cli import main
 from discreet.service.app import open_service
 from discreet.service.context import utc_now
-from discreet.service.init_project import found
+from discreet.service.init_project import create_project
 from discreet.service.server import _configuration
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_ledger
@@ -29,7 +29,7 @@ def template(tmp_path_factory):
     """What `discreet init` makes: the folder and the keys."""
     folder = tmp_path_factory.mktemp("template")
     store = Store.model_validate({"url": "sqlite:budget.db"})
-    made = found(
+    made = create_project(
         folder, catalog=None, store=store, force=False, environment={}, clock=utc_now, random=secrets.token_bytes
     )
     return folder, made.keys
@@ -200,7 +200,7 @@ def test_a_store_that_is_older_than_its_witness_does_not_serve(folder, keys, ref
 def test_a_store_of_another_service_does_not_serve(folder, refused, tmp_path):
     """T25: nor does one that was made anew."""
     store = Store.model_validate({"url": "sqlite:budget.db"})
-    found(
+    create_project(
         tmp_path / "other",
         catalog=None,
         store=store,

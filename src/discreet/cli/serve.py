@@ -82,9 +82,9 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
     discreet serve works. Either everything is written or nothing.
     """
     require_service()
-    from discreet.service.init_project import found
+    from discreet.service.init_project import create_project
 
-    founded = found(
+    project = create_project(
         Path(folder),
         catalog=None if catalog is None else Path(catalog),
         store=store_named(store or "sqlite:budget.db", password_env),
@@ -93,7 +93,7 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
         clock=lambda: datetime.now(UTC),
         random=secrets.token_bytes,
     )
-    click.echo(_told(founded))
+    click.echo(_instructions(project))
 
 
 def store_named(url: str, password_env: str | None) -> Store:
@@ -114,9 +114,9 @@ def store_named(url: str, password_env: str | None) -> Store:
     raise InputError(f"--{wrong.place.replace('url', 'store').replace('_', '-')} {wrong.mistake}")
 
 
-def _told(founded: Project) -> str:
-    question = founded.question or "SELECT ..."
-    keys = founded.keys
+def _instructions(project: Project) -> str:
+    question = project.question or "SELECT ..."
+    keys = project.keys
     return f"""\
 These API keys are shown once and stored nowhere.
   admin    {keys["admin"]}   creates API keys
@@ -124,7 +124,7 @@ These API keys are shown once and stored nowhere.
   analyst  {keys["analyst"]}   queries, as ann@example
 
 Start the service:
-  discreet serve {founded.settings}
+  discreet serve {project.settings}
 
 Query it, in another terminal:
   export DISCREET_URL=http://127.0.0.1:8080 DISCREET_KEY={keys["analyst"]}

@@ -67,7 +67,7 @@ class Project:
     question: str | None
 
 
-def found(
+def create_project(
     folder: Path,
     *,
     catalog: Path | None,
@@ -107,7 +107,7 @@ def found(
             known = load_catalog(stage / "catalog.toml")
         where = "catalog.toml" if catalog is None else str(catalog.absolute())
         (stage / "discreet.toml").write_text(_settings(where, store), "utf-8")
-        keys = _stocked(stage, store, known, environment, clock, random)
+        keys = _create_store(stage, store, known, environment, clock, random)
     return Project(folder / "discreet.toml", keys, QUESTION if catalog is None else None)
 
 
@@ -125,7 +125,7 @@ def _settings(catalog: str, store: Store) -> str:
     return SETTINGS.format(catalog=write_text(catalog), url=write_text(url), password=password)
 
 
-def _stocked(
+def _create_store(
     stage: Path,
     store: Store,
     catalog: Catalog,

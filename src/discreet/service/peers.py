@@ -1,4 +1,13 @@
-"""The HTTP client of other data centres, and the key that all of them share."""
+"""Exchange budget shares with other data centres by the protocol of `discreet.budget.escrow`.
+
+No query waits for it: it runs in a thread of its own every few seconds, and a data centre that reaches no other goes on
+with the shares that it has.
+
+    peers.requests(...)   POST /v1/peer/requests    another one is short: give, and return what is on its way to it
+    peers.transfers(...)  POST /v1/peer/transfers   another one sends shares and receipts: take them, and acknowledge
+    peers.exchange()      request, send and introduce new accounts to all others, once
+    peers.refused(...)    remember what a refused query would have needed
+"""
 
 from __future__ import annotations
 
@@ -219,7 +228,7 @@ class Peers:
             if ask.account not in again:
                 with contextlib.suppress(*_PASSING):
                     given = self._shares.give(message.store, ask, self._asks.need(ask.account))
-                    self._tell("sent", message.centre, given)
+                    self._log_move("sent", message.centre, given)
         pending = self._shares.pending(message.store, ENTRIES_MOST)
         return Requested(store=self._shares.id, transfers=[TransferSent.of(transfer) for transfer in pending])
 
@@ -238,7 +247,7 @@ class Peers:
 
     # ---------------------------------------------------------------------------------------------- asking
 
-    def tend(self) -> None:
+    def exchange(self) -> None:
         """Exchange messages with all others once; the next round tries again those that cannot be reached.
 
         Raises:
@@ -250,7 +259,7 @@ class Peers:
         with self._asks.round() as asking:
             for name, url in self._urls.items():
                 try:
-                    self._talk(name, url, asking)
+                    self._exchange_with(name, url, asking)
                 except (PeerUnreachable, InputError):
                     if name not in self._away:
                         self._log.event(ShareMoved("-", name, "-", "unreachable"))
@@ -262,13 +271,13 @@ class Peers:
     def running(self) -> Iterator[None]:
         """Exchange messages in a thread until the context ends; failures are logged, and the next round tries again."""
 
-        def tend() -> None:
+        def exchange() -> None:
             try:
-                self.tend()
+                self.exchange()
             except Exception as error:  # noqa: BLE001 - a thread that ends tends nothing
                 self._log.event(Failed.of(error, "peers"))
 
-        with repeating(tend, EVERY_SECONDS, "peers"):
+        with repeating(exchange, EVERY_SECONDS, "peers"):
             yield
 
     def close(self) -> None:
@@ -277,7 +286,7 @@ class Peers:
 
     # ---------------------------------------------------------------------------------------------- inside
 
-    def _talk(self, name: str, url: str, asking: Round) -> None:
+    def _exchange_with(self, name: str, url: str, asking: Round) -> None:
         """Request shares of one data centre, and send it what it requested."""
         asks = [AskSent.of(ask) for ask in asking.asks.values()]
         answer = self._client.post(
@@ -306,7 +315,7 @@ class Peers:
         """Send the shares of accounts that are new here."""
         for account in self._shares.unknown(store, ENTRIES_MOST):
             with contextlib.suppress(*_PASSING):
-                self._tell("sent", name, self._shares.introduce(store, account, 1 + len(self._urls)))
+                self._log_move("sent", name, self._shares.introduce(store, account, 1 + len(self._urls)))
 
     def _receive(self, name: str, store: str, transfers: Iterable[Transfer]) -> list[Receipt]:
         """Accept or decline what arrived, and return the receipts."""
@@ -317,7 +326,7 @@ class Peers:
                 with contextlib.suppress(*_PASSING), self._noticing():
                     receipt = self._shares.receive(transfer)
             if receipt is not None:
-                self._tell("received" if receipt.taken else "refused", name, transfer)
+                self._log_move("received" if receipt.taken else "refused", name, transfer)
                 receipts.append(receipt)
         return receipts
 
@@ -351,7 +360,7 @@ class Peers:
         if store == self._shares.id:
             raise InputError("two data centres have the same store; each needs one of its own, made new")
 
-    def _tell(self, step: str, name: str, transfer: Transfer | None) -> None:
+    def _log_move(self, step: str, name: str, transfer: Transfer | None) -> None:
         if transfer is not None:
             label = f"{transfer.recipient if step == 'sent' else transfer.donor}/{transfer.number}"
             self._log.event(ShareMoved(label, name, transfer.terms.id, step))  # type: ignore[arg-type]  # one of its words
