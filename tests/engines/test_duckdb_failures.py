@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
@@ -21,6 +22,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
+from discreet.engines.base import run
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
 from discreet.question import HeadRequest, Kind
@@ -335,3 +337,20 @@ def test_frames_are_checked_when_they_are_opened(engine):
     coarse = pa.table({"user": ["a"], "at": pa.array([0], pa.timestamp("ms", "UTC"))})
     assert engine(coarse).columns()["at"] is Kind.OTHER
     assert engine(pl.from_arrow(coarse)).columns()["at"] is Kind.OTHER
+
+
+class _DoneAtOnce(Future):
+    """Work that is done just after a poll found that it was not."""
+
+    def result(self, timeout=None):
+        """Time out for the first time, and be done from then on."""
+        if not self.done():
+            self.set_result("an answer")
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_work_that_is_done_between_two_looks_is_answered(monkeypatch):
+    """A request whose data was read is not forfeited for the moment at which it ended."""
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", lambda *_: _DoneAtOnce())
+    assert run(lambda: None, lambda: None) == "an answer"

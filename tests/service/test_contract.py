@@ -18,6 +18,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
+    missing_required_header,
+    negative_data_rejection,
     response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
@@ -38,6 +40,8 @@ CHECKS = [
     content_type_conformance,
     response_headers_conformance,
     response_schema_conformance,
+    negative_data_rejection,
+    missing_required_header,
 ]
 OPERATIONS = [
     *((about.method, about.path.replace(":path}", "}")) for about in (*declared(QueryAPI), *declared(AdminAPI))),

@@ -326,8 +326,8 @@ def run(
                 try:
                     return future.result(timeout=left)
                 except Waiting:
-                    if future.done():  # the work itself ran into a time limit
-                        raise
+                    if future.done():  # since then, or the work itself ran into a time limit
+                        return future.result()
                 if end is not None and time.monotonic() >= end:
                     raise EngineTimeout(f"the engine did not answer within {seconds:g} seconds")
                 if progress is not None:
