@@ -1,7 +1,7 @@
 """Generate a reading log of a million rows, release private counts from it, and draw them. Run it with: make demo.
 
 The log is generated, so the true counts may be printed beside the released ones: never do this with real data. The
-noise key below is public for the same reason: every run prints the same numbers and draws the same picture.
+noise key below is public for the same reason: every run in one place prints the same numbers.
 `python demo/demo.py docs/images/demo.png` draws the picture of the documentation again.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROWS = 1_000_000
 READERS = 60_000
 ROOT = Path(__file__).resolve().parent.parent
-LOG = Path("build/demo/reads.parquet")  # from the root: keyed noise depends on the path as it is given
+LOG = Path("build/demo/reads.parquet")  # from the root
 PICTURE = Path("build/demo/counts.png")
 PUBLIC_KEY = discreet.NoiseKey(b"a public key protects nobody: it is for demonstrations only", "demo-1")
 
