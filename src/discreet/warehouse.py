@@ -261,7 +261,10 @@ class Warehouse:
             return Answers(found.table, {})
         if budget is not None:
             budget.void(budget.reserve(sum((plan.worst_cost for plan in plans.values()), Cost())))
-        releases = {leaf.sql: self.query(leaf.select, key=key, **priced) for leaf in asked.values()}  # type: ignore[arg-type]
+        releases: dict[str, Release] = {}
+        for leaf in asked.values():
+            if leaf.sql not in releases:  # two may have become one without their k
+                releases[leaf.sql] = self.query(leaf.select, key=key, **priced)  # type: ignore[arg-type]
         answered = {name: answer_table(releases[leaf.sql]) for name, leaf in asked.items()}
         return Answers(compute_outer(statement.outer, public | answered).table, releases)
 

@@ -139,6 +139,7 @@ def test_looking_costs_nothing(service, client_of):
     ann = client_of(started.url)
     assert {dataset.name for dataset in ann.datasets()} == {"reads", "drafts", "lost"}
     assert [column.name for column in ann.dataset("reads").columns] == ["article"]
+    assert ann.sample("reads", 7).column_names == ["reader", "article"]
     estimate = ann.estimate(TOP, epsilon=4.0)
     assert (estimate.fits, estimate.paid, estimate.mechanism) == (True, False, "unknown-gumbel")
     report = ann.budget()

@@ -168,6 +168,15 @@ def test_an_idempotency_key_gets_the_same_rows_of_data_without_a_version(service
     assert sent(service, sql, headers={"Idempotency-Key": "one"}).status_code == 409
 
 
+def test_queries_that_differ_in_a_limit_above_k_most_are_one(service):
+    """They are charged once, also where the data has no version that would make the second a replay."""
+    each = "SELECT article, COUNT(DISTINCT reader) AS n FROM loose GROUP BY article"
+    both = f"SELECT a.n - b.n FROM ({each}) a JOIN ({each} ORDER BY n DESC LIMIT 101) b USING (article)"
+    found = sent(service, both).json()
+    assert {row[0] for row in found["rows"]} == {0}
+    assert len(found["queries"]) == 1
+
+
 def test_rows_come_as_arrow_and_csv_too(service):
     """By the header Accept."""
     rows = sent(service, SHARES).json()["rows"]

@@ -116,7 +116,7 @@ class Statements:
         """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
 
         Args:
-            answers: of an earlier attempt, by name; new ones are added, so that no attempt pays for a query again.
+            answers: of an earlier attempt, by SQL; new ones are added, so that no attempt pays for a query again.
 
         Raises:
             BudgetShort: an account on the path cannot pay the worst cases together; nothing was charged. If others
@@ -138,8 +138,11 @@ class Statements:
             if query is None:
                 told.append(StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=needed(Cost())))
                 continue
-            if leaf.name not in answers:
-                answers[leaf.name] = self._queries.answer(
+            if any(leaf.sql == query.sql for query in told):  # two may have become one without their k
+                tables[leaf.name] = answer_table(decode(answers[leaf.sql].release.result))
+                continue
+            if leaf.sql not in answers:
+                answers[leaf.sql] = self._queries.answer(
                     account,
                     query,
                     request_id=request_id,
@@ -147,7 +150,7 @@ class Statements:
                     digest=digest,
                     disconnected=disconnected,
                 )
-            answered = answers[leaf.name]
+            answered = answers[leaf.sql]
             tables[leaf.name] = answer_table(decode(answered.release.result))
             charged += answered.charged
             told.append(
