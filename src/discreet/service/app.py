@@ -36,6 +36,7 @@ from discreet.service.observability.logging import CombinedLog, StructuredLog
 from discreet.service.observability.metrics import Metrics
 from discreet.service.observability.traces import open_tracer
 from discreet.service.pages.analyst import AnalystPages
+from discreet.service.pages.officer import OfficerPages
 from discreet.service.pages.sessions import Sessions
 from discreet.service.pages.site import Site
 from discreet.service.peers import open_peers, peer_routes
@@ -165,14 +166,14 @@ def open_service(
             runtime.monotonic,
             runtime.pause,
         )
-        apis = (
-            query_api,
-            AdminAPI(manager, records, api_keys, catalog, settings, log),
-            HealthAPI(catalog, manager.store, maintenance, peers),
-        )
+        admin_api = AdminAPI(manager, records, api_keys, catalog, settings, log)
+        apis = query_api, admin_api, HealthAPI(catalog, manager.store, maintenance, peers)
         documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
         site = Site(gate, Sessions(keys.sessions, clock, runtime.random), has_issuer=issuer is not None)
-        pages = (AnalystPages(site, query_api, settings, runtime),)
+        pages = (
+            AnalystPages(site, query_api, settings, runtime),
+            OfficerPages(site, admin_api, manager, catalog, runtime),
+        )
         routes = [
             *routes_of(gate, *apis, documented),
             *site.routes(*pages),

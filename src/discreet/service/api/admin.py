@@ -142,7 +142,7 @@ class AdminAPI:
         while True:
             before = self._store.account(name)
             try:
-                self._store.alter(_altered(before, asked), call.act(asked.reason), before)
+                self._store.alter(altered(before, asked), call.act(asked.reason), before)
             except AccountChanged:  # by another change meanwhile, of which this one must keep what it leaves out
                 continue
             return self._changed(call, name)
@@ -323,7 +323,7 @@ class AdminAPI:
         self._log.event(AdminChanged(context_of(scope).request_id, call.caller.actor, route, subject))
 
 
-def _altered(account: Account, asked: wire.ChangedAccount) -> Account:
+def altered(account: Account, asked: wire.ChangedAccount) -> Account:
     """Return *account* with what *asked* changes."""
     if asked.limit is not None:
         limit, delta, units = read_limit(asked.limit)

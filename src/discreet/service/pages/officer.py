@@ -1,0 +1,304 @@
+"""Pages of privacy officers: accounts and their limits, grants, the catalog, the ledger, keys."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from starlette.responses import Response, StreamingResponse
+
+from discreet.budget.history import preview, spent_by_day
+from discreet.budget.ledger import entry_of
+from discreet.budget.periods import DAY_US
+from discreet.errors import DiscreetError
+from discreet.service.api.admin import altered
+from discreet.service.auth.api_keys import microseconds
+from discreet.service.pages import text
+from discreet.service.pages.site import HEADERS, Site, Visit, page
+from discreet.service.problems import moment
+from discreet.wire import administration as wire
+from discreet.wire.problems import Malformed, read_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from discreet.budget.ledger import Entry
+    from discreet.budget.manager import BudgetManager
+    from discreet.catalog.model import Catalog
+    from discreet.service.api.admin import AdminAPI
+    from discreet.service.context import Runtime
+    from discreet.wire.problems import Problem
+
+DAYS = 30
+"""How far charts and previews look back."""
+
+LINES_MOST = 50_000
+"""Lines that charts and previews read at the end of each chain of the ledger."""
+
+_PAGE = 1_000
+
+
+class OfficerPages:
+    """Pages of officers; those about keys are for admins.
+
+    Args:
+        site: the frame around all pages.
+        api: the handlers that answer.
+        manager: of the budgets, for charts and previews.
+        catalog: all datasets.
+        runtime: its clock, and what makes idempotency keys.
+    """
+
+    def __init__(self, site: Site, api: AdminAPI, manager: BudgetManager, catalog: Catalog, runtime: Runtime) -> None:
+        self._site, self._api, self._manager, self._catalog = site, api, manager, catalog
+        self._runtime = runtime
+
+    # ---------------------------------------------------------------------------------------------- accounts
+
+    @page("GET", "/officer", role="officer")
+    def accounts(self, visit: Visit) -> Response:
+        """Show the tree of accounts, and what each spent on the last days."""
+        return self._accounts(visit)
+
+    @page("POST", "/officer", role="officer")
+    def create_account(self, visit: Visit) -> Response:
+        """Create an account."""
+        try:
+            asked = {
+                "account": visit.field("account"),
+                "parent": visit.field("parent") or None,
+                "limit": _limit(visit),
+                "period": _period(visit),
+                "mode": visit.field("mode") or "enforce",
+                "reason": visit.field("reason"),
+            }
+            self._api.create_account(visit.call(), _read(wire.NewAccount, asked))
+        except DiscreetError as error:
+            return self._accounts(visit, self._site.problem(visit, error))
+        return self._site.redirect(visit, _address(visit.field("account")))
+
+    def _accounts(self, visit: Visit, problem: Problem | None = None) -> Response:
+        details = {account.id: self._detail(visit, account.id) for account in self._manager.store.accounts()}
+        today = microseconds(self._runtime.clock()) // DAY_US
+        spent = spent_by_day(self._entries(), (today - DAYS + 1) * DAY_US)
+        rows = [
+            {
+                "detail": details[name],
+                "depth": min(depth, 4),
+                "address": _address(name),
+                "bar": text.budget_bar(details[name]),
+                "days": _columns(
+                    [spent[name][day].rho if name in spent else 0 for day in range(today - DAYS + 1, today + 1)]
+                ),
+            }
+            for name, depth in _tree(details)
+        ]
+        return self._show(visit, "officer.html", problem, rows=rows)
+
+    @page("GET", "/officer/accounts/{account:path}", role="officer")
+    def account(self, visit: Visit) -> Response:
+        """Show an account: its balance, its guarantee, its grants, and forms that change them."""
+        return self._account(visit)
+
+    @page("POST", "/officer/accounts/{account:path}", role="officer")
+    def change_account(self, visit: Visit) -> Response:
+        """Carry out the form that was sent: preview or apply settings, lift a suspension, grant or revoke."""
+        name, act = visit.request.path_params["account"], visit.field("act")
+        reason = {"reason": visit.field("reason")}
+        call = visit.call(account=name, dataset=visit.field("dataset"), reason=visit.field("reason"))
+        try:
+            match act:
+                case "preview":
+                    return self._account(
+                        visit, tried=_read(wire.ChangedAccount, self._changes(visit) | {"reason": "-"})
+                    )
+                case "apply":
+                    self._api.change_account(call, _read(wire.ChangedAccount, self._changes(visit) | reason))
+                case "lift":
+                    self._api.lift(call, _read(wire.Act, reason))
+                case "grant":
+                    columns = [part.strip() for part in visit.field("columns").split(",") if part.strip()]
+                    self._api.grant(call, _read(wire.NewGrant, {"columns": columns or None} | reason))
+                case "revoke":
+                    _read(wire.Act, reason)
+                    self._api.revoke_grant(call)
+                case _:
+                    raise Malformed("there is no such form")
+        except DiscreetError as error:
+            return self._account(visit, problem=self._site.problem(visit, error))
+        return self._site.redirect(visit, f"{_address(name)}?done={act}")
+
+    def _account(
+        self, visit: Visit, problem: Problem | None = None, tried: wire.ChangedAccount | None = None
+    ) -> Response:
+        name = visit.request.path_params["account"]
+        detail = self._detail(visit, name)
+        report = self._manager.get(name)
+        found = None
+        if tried is not None:
+            account = altered(report.balance.account, tried)
+            since = microseconds(self._runtime.clock()) - DAYS * DAY_US
+            found = preview(self._entries(), account, since)
+        tight = detail.guarantee
+        return self._show(
+            visit,
+            "account.html",
+            problem,
+            detail=detail,
+            address=_address(name),
+            bar=text.budget_bar(detail),
+            tight=tight,
+            words=None if tight is None else text.guarantee_in_words(tight.epsilon, tight.delta),
+            published=report.published,
+            grants=self._api.grants(visit.call(account=name, after=None, limit=1_000)).grants,
+            datasets=list(self._catalog.datasets),
+            preview=found,
+            first=None if found is None or found.first_us is None else text.when(moment(found.first_us)),
+            days=DAYS,
+            act=visit.field("act"),
+            done=visit.request.query_params.get("done"),
+            values={field: visit.field(field) for field in ("epsilon", "delta", "days", "mode", "reason", "columns")},
+        )
+
+    def _changes(self, visit: Visit) -> dict[str, Any]:
+        """Return what the form changes; fields left empty stay as they are."""
+        changes: dict[str, Any] = {}
+        if visit.field("epsilon") or visit.field("delta"):
+            changes["limit"] = _limit(visit)
+        if visit.field("days"):
+            changes["period"] = _period(visit)
+        if visit.field("mode"):
+            changes["mode"] = visit.field("mode")
+        return changes
+
+    def _detail(self, visit: Visit, name: str) -> wire.AccountDetail:
+        return self._api.account(visit.call(account=name))
+
+    def _entries(self) -> Iterator[Entry]:
+        """Return the entries at the end of the ledger, all chains together in the order of time."""
+        store = self._manager.store
+        chains = [store.lines(head.chain, max(0, head.seq - LINES_MOST)) for head in store.heads()]
+        return heapq.merge(*(map(entry_of, lines) for lines in chains), key=lambda entry: entry.time_us)
+
+    # ---------------------------------------------------------------------------------------------- catalog, ledger
+
+    @page("GET", "/officer/catalog", role="officer")
+    def catalog(self, visit: Visit) -> Response:
+        """Show what analysts may ask, with warnings."""
+        return self._show(visit, "catalog.html", datasets=self._catalog.datasets)
+
+    @page("GET", "/officer/ledger", role="officer")
+    def ledger(self, visit: Visit) -> Response:
+        """Show the latest lines of the ledger."""
+        return self._ledger(visit)
+
+    @page("POST", "/officer/ledger", role="officer")
+    def verify(self, visit: Visit) -> Response:
+        """Verify the whole ledger now."""
+        return self._ledger(visit, self._api.verify(visit.call()))
+
+    def _ledger(self, visit: Visit, verdict: wire.Verdict | None = None) -> Response:
+        lines = [
+            line
+            for head in self._manager.store.heads()
+            for line in self._api.ledger(visit.call(chain=head.chain, after=max(0, head.seq - 50), limit=50)).lines
+        ]
+        latest = sorted(lines, key=lambda line: line.time, reverse=True)[:50]
+        return self._show(visit, "ledger.html", lines=latest, verdict=verdict)
+
+    @page("GET", "/officer/ledger.jsonl", role="officer")
+    def export(self, visit: Visit) -> Response:
+        """Return the whole ledger for an audit, a line of JSON for each of its lines."""
+
+        def lines() -> Iterator[str]:
+            for head in self._manager.store.heads():
+                after: int | None = 0
+                while after is not None:
+                    part = self._api.ledger(visit.call(chain=head.chain, after=after, limit=_PAGE))
+                    yield from (json.dumps({"chain": head.chain} | line.model_dump()) + "\n" for line in part.lines)
+                    after = part.next
+
+        headers = dict(HEADERS) | {"Content-Disposition": 'attachment; filename="ledger.jsonl"'}
+        return StreamingResponse(lines(), headers=headers, media_type="application/jsonl")
+
+    # ---------------------------------------------------------------------------------------------- keys
+
+    @page("GET", "/officer/keys", role="admin")
+    def keys(self, visit: Visit) -> Response:
+        """List API keys."""
+        return self._keys(visit)
+
+    @page("POST", "/officer/keys", role="admin")
+    def change_keys(self, visit: Visit) -> Response:
+        """Create or revoke an API key."""
+        try:
+            if visit.field("act") == "revoke":
+                _read(wire.Act, {"reason": visit.field("reason")})
+                self._api.revoke_key(visit.call(reason=visit.field("reason"), key=visit.field("name")))
+                return self._site.redirect(visit, "/officer/keys")
+            asked = {
+                "account": visit.field("account") or None,
+                "roles": visit.fields("role"),
+                "label": visit.field("label"),
+                "reason": visit.field("reason"),
+            }
+            return self._keys(visit, made=self._api.make_key(visit.call(), _read(wire.NewKey, asked)))
+        except DiscreetError as error:
+            return self._keys(visit, problem=self._site.problem(visit, error))
+
+    def _keys(self, visit: Visit, problem: Problem | None = None, made: wire.MadeKey | None = None) -> Response:
+        found = self._api.keys(visit.call(after=visit.request.query_params.get("after"), limit=100))
+        accounts = [account.id for account in self._manager.store.accounts()]
+        return self._show(visit, "keys.html", problem, keys=found, made=made, accounts=accounts)
+
+    def _show(self, visit: Visit, template: str, problem: Problem | None = None, **values: Any) -> Response:
+        key = self._runtime.random(16).hex()
+        return self._site.render(
+            visit, template, 200 if problem is None else problem.status, problem=problem, key=key, **values
+        )
+
+
+def _read(kind: type[Any], asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a model of that kind
+    return read_body(kind, json.dumps(asked).encode())
+
+
+def _limit(visit: Visit) -> dict[str, Any]:
+    return {"epsilon": _number(visit.field("epsilon"), "epsilon"), "delta": visit.field("delta") or None}
+
+
+def _period(visit: Visit) -> dict[str, Any]:
+    days = visit.field("days")
+    if not days:
+        return {"kind": "forever"}
+    return {"kind": "sliding", "days": int(_number(days, "the number of days"))}
+
+
+def _number(value: str, name: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise Malformed(f"{name} must be a number") from None
+
+
+def _address(account: str) -> str:
+    return f"/officer/accounts/{quote(account, safe='/@')}"
+
+
+def _tree(details: Mapping[str, wire.AccountDetail]) -> Iterator[tuple[str, int]]:
+    """Return all accounts with their depth, each followed by those below it."""
+
+    def below(parent: str | None, depth: int) -> Iterator[tuple[str, int]]:
+        for name in sorted(details):
+            if details[name].parent == parent:
+                yield name, depth
+                yield from below(name, depth + 1)
+
+    return below(None, 0)
+
+
+def _columns(values: list[int]) -> list[tuple[float, float]]:
+    """Return where the columns of a small chart begin and how high they are, in percent."""
+    most = max(1, *values)
+    return [(round(100 * n / len(values), 2), round(100 * value / most, 1)) for n, value in enumerate(values) if value]

@@ -1,0 +1,119 @@
+"""The officers' pages over plain HTTP, and the preview that they show."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+import pytest
+
+from discreet.budget.fixed_point import Amount, Tally
+from discreet.budget.history import preview, spent_by_day
+from discreet.budget.ledger import Entry
+from discreet.budget.model import Account, Forever, Sliding
+from discreet.budget.periods import DAY_US
+from discreet.values import Cost
+
+from .deployment import KNOWN
+from .test_pages import Browser
+
+ANN = "/officer/accounts/ann@sales"
+
+
+@pytest.fixture
+def officer(service):
+    """The browser of a privacy officer."""
+    browser = Browser(service)
+    assert browser.log_in(service.keys["officer"]).status_code == 303
+    return browser
+
+
+@pytest.mark.parametrize("path", ["/officer", ANN, "/officer/catalog", "/officer/ledger", "/officer/keys"])
+def test_pages_need_the_role_of_their_operation(service, path):
+    """No page shows what the API would refuse."""
+    ann = Browser(service)
+    ann.log_in(service.keys["ann"])
+    assert ann.get(path).status_code == 403
+
+
+def test_an_officer_cuts_a_budget_after_a_preview_and_sees_it_refuse(service, officer):
+    """The preview says what the limit would have refused, changes nothing, and what is applied takes effect."""
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
+    limit = service.balance().account.limit
+    officer.get(ANN)
+    shown = officer.post(ANN, act="preview", epsilon="0.5", delta="1e-6")
+    assert "<strong>1 of 1</strong> queries" in shown.text
+    assert service.balance().account.limit == limit
+    assert officer.post(ANN, act="apply", epsilon="0.5", delta="1e-6", reason="a cut").status_code == 303
+    assert service.balance().account.limit.rho < limit.rho
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1.5).status_code == 403
+    assert "a cut" in officer.get("/officer/ledger").text
+
+
+def test_an_officer_creates_an_account_grants_and_revokes(service, officer):
+    """Each form does what the operation of the API does, and needs a reason."""
+    officer.get("/officer")
+    new = {"account": "eve@sales", "parent": "sales", "epsilon": "2", "delta": "1e-7", "days": "30"}
+    assert "reason" in officer.post("/officer", **new).text
+    assert officer.post("/officer", **new, reason="new").headers["location"] == "/officer/accounts/eve@sales"
+    page = "/officer/accounts/eve@sales"
+    officer.get(page)
+    assert officer.post(page, act="grant", dataset="secret", columns="article", reason="r", key="g1").status_code == 303
+    assert "secret" in officer.get(page).text
+    assert officer.post(page, act="revoke", dataset="secret", reason="r", key="g2").status_code == 303
+    assert service.store.record("grant", "eve@sales\tsecret") is None
+    assert "no column" in officer.post(page, act="grant", dataset="reads", columns="x", reason="r", key="g3").text
+
+
+def test_the_ledger_is_verified_and_exported(service, officer):
+    """The export has every line of every chain, with what is hashed."""
+    officer.get("/officer/ledger")
+    assert "<strong>Sound.</strong>" in officer.post("/officer/ledger").text
+    lines = officer.get("/officer/ledger.jsonl").text.splitlines()
+    assert len(lines) == sum(head.seq for head in service.store.heads())
+
+
+def test_an_admin_makes_a_key_that_is_shown_once_and_revokes_it(service):
+    """The new key logs in until it is revoked."""
+    admin = Browser(service)
+    admin.log_in(service.keys["admin"])
+    admin.get("/officer/keys")
+    made = admin.post("/officer/keys", role="analyst", account="ann@sales", reason="new")
+    key = re.search(r"dsc_[0-9a-f]{16}_[0-9a-f]{64}", made.text)[0]
+    assert key not in admin.get("/officer/keys").text
+    ann = Browser(service)
+    assert ann.log_in(key).status_code == 303
+    assert admin.post("/officer/keys", act="revoke", name=key[4:20], reason="gone", key="r").status_code == 303
+    assert ann.get("/ask").status_code == 303
+
+
+def asked(day, name, worst, actual=None):
+    """The lines of a query that held *worst* and cost *actual*."""
+    time = day * DAY_US
+    yield Entry(time, "reserve", name, "{}", [("a", 0, Tally(held=Amount(worst, 0)))])
+    if actual is not None:
+        yield Entry(time + 1, "settle", name, "{}", [("a", 0, Tally(Amount(actual, 0), Amount(-worst, 0)))])
+
+
+def account_of(quanta, period):
+    """An account that may spend so many quanta of rho."""
+    return Account("a", Cost(Fraction(quanta, 10**18)), Fraction(1, 10**6), None, period)
+
+
+def test_a_preview_refuses_by_the_rule_that_refuses_queries():
+    """Worst cases are held, actual costs stay, refused queries cost nothing, and old charges stop counting."""
+    entries = [*asked(0, "q1", 5, 3), *asked(1, "q2", 5, 4), *asked(2, "q3", 3, 3), *asked(40, "q4", 8, 8)]
+    for_ever = preview(entries, account_of(8, Forever()), 0)
+    assert (for_ever.asked, for_ever.refused, for_ever.first_us) == (4, 2, 2 * DAY_US)
+    sliding = preview(entries, account_of(8, Sliding(30)), 0)
+    assert (sliding.asked, sliding.refused) == (4, 1)
+    recent = preview(entries, account_of(8, Forever()), 3 * DAY_US)
+    assert (recent.asked, recent.refused) == (1, 1)
+    assert preview(entries, account_of(100, Forever()), 0).refused == 0
+
+
+def test_what_was_spent_each_day_is_the_sum_of_the_ledger():
+    """Charges and forfeits count; what was only held does not."""
+    entries = [*asked(0, "q1", 5, 3), *asked(1, "q2", 5, 4), *asked(1, "q3", 2)]
+    assert spent_by_day(entries, 0)["a"] == {0: Amount(3), 1: Amount(4)}
+    assert spent_by_day(entries, DAY_US)["a"] == {1: Amount(4)}
