@@ -96,7 +96,7 @@ lock:             ## pin the newest versions the project allows (needs uv)
 	  --no-emit-find-links --no-annotate --group servers --upgrade --quiet --constraints requirements-dev.lock \
 	  --custom-compile-command "make lock" -o requirements-servers.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-annotate --only-group page --upgrade --quiet --constraints requirements-dev.lock \
+	  --no-emit-find-links --no-annotate --group page --upgrade --quiet --constraints requirements-dev.lock \
 	  --custom-compile-command "make lock" -o requirements-page.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --extra pandas --extra plots --group discreet-sql/pyproject.toml:notebook \

@@ -91,6 +91,9 @@ def main(picture: Path = PICTURE) -> None:
     picture.parent.mkdir(parents=True, exist_ok=True)
     release.plot(picture, most=30)
     print(f"picture: {picture}; all in {time.perf_counter() - start:.1f} s")
+    print("\nThe web page, with data of its own:")
+    print("  .venv/bin/discreet init build/service && .venv/bin/discreet serve build/service/discreet.toml")
+    print("then open http://127.0.0.1:8080 and log in with the analyst's key, or the officer's")
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ These API keys are shown once and stored nowhere.
 Start the service:
   discreet serve {project.settings}
 
-Query it, in another terminal:
+Open http://127.0.0.1:8080 in a browser and log in with one of the keys, or query it in another terminal:
   export DISCREET_URL=http://127.0.0.1:8080 DISCREET_KEY={keys["analyst"]}
   discreet query --sql "{question}"
   discreet budget

@@ -1,0 +1,129 @@
+"""A service of its own, a browser, and what every page is checked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+PAGE = Path(__file__).resolve().parent.parent
+AXE = PAGE / "node_modules/axe-core/axe.min.js"
+PICTURES = PAGE.parent / "docs/images"
+
+
+def chromium() -> str:
+    """Return where Chromium is; install Debian's if it is missing and we may."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        if os.geteuid() or shutil.which("apt-get") is None:
+            raise RuntimeError("Chromium is missing; install it: apt-get install chromium")
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (
+            ["update", "-qq"],
+            ["install", "-qq", "--no-install-recommends", "chromium", "fonts-dejavu-core"],
+        ):
+            subprocess.run(["apt-get", *command], env=environment, check=True)
+        return chromium()
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, without a window."""
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Served:
+    """A service as `discreet init` and `discreet serve` make it, with its URL and its first keys."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "discreet"]
+        told = subprocess.run([*command, "init", str(folder)], check=True, capture_output=True, text=True).stdout
+        self.keys = dict(re.findall(r"^  (admin|officer|analyst)\s+(dsc_\w+)", told, re.MULTILINE))
+        arguments = ["serve", str(folder / "discreet.toml"), "--port", "0"]
+        self._log = (folder / "log").open("w")
+        self._process = subprocess.Popen([*command, *arguments], stdout=self._log, stderr=subprocess.PIPE, text=True)
+        line = next(line for line in self._process.stderr if "http://" in line)
+        self.url = re.search(r"http://\S+", line)[0]
+
+    def stop(self) -> None:
+        """Stop it."""
+        self._process.terminate()
+        self._process.wait(30)
+        self._process.stderr.close()
+        self._log.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A service for the tests of a file."""
+    running = Served(tmp_path_factory.mktemp("service"))
+    yield running
+    running.stop()
+
+
+class Visitor:
+    """A page of the browser, whose console must stay silent and which axe checks."""
+
+    def __init__(self, served, browser, **options) -> None:
+        context = browser.new_context(**{"viewport": {"width": 1180, "height": 860}, **options})
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        self.page, self.url, self.errors = context.new_page(), served.url, []
+        self.page.on("console", self._note)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def _note(self, message) -> None:
+        refused = message.text.startswith("Failed to load resource: the server responded with a status of 4")
+        if message.type in {"error", "warning"} and not refused:  # a refusal is an answer, which the page shows
+            self.errors.append(message.text)
+
+    def log_in(self, key, path="/"):
+        """Log in with the keyboard."""
+        self.page.goto(self.url + path)
+        self.page.wait_for_selector("#token")
+        self.page.keyboard.type(key)  # the field has the focus
+        self.page.keyboard.press("Enter")
+        self.page.wait_for_selector("nav")
+        return self.page
+
+    def check(self, picture=None, *, whole=False):
+        """Check the page with axe, and draw it for the documentation."""
+        if "axe" not in self.page.evaluate("Object.keys(window)"):
+            self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+        assert self.errors == []
+        if picture:
+            self.page.evaluate("document.activeElement.blur()")
+            self.page.screenshot(path=PICTURES / f"page-{picture}.png", full_page=whole)
+
+    def close(self) -> None:
+        """Close the window."""
+        self.page.context.close()
+
+
+@pytest.fixture
+def visit(served, browser):
+    """Open windows, which share no cookies, and close them again."""
+    opened = []
+
+    def make(role, path="/", **options):
+        visitor = Visitor(served, browser, **options)
+        opened.append(visitor)
+        if role is not None:
+            visitor.log_in(served.keys[role], path)
+        return visitor
+
+    yield make
+    for visitor in opened:
+        assert visitor.errors == []
+        visitor.close()

@@ -1,0 +1,192 @@
+"""Both journeys through the web page in Chromium, as a newcomer and a privacy officer take them.
+
+The pictures of the documentation are drawn by the same run: docs/images/page-*.png.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import httpx
+
+LINES = "SELECT country, COUNT(DISTINCT reader)\nFROM reads\nGROUP BY country"
+
+
+def test_a_newcomer_gets_from_the_address_to_a_private_top_ten(visit):
+    """Log in, see the price, ask, see the answer with its intervals, ask again for free."""
+    ann = visit("analyst")
+    page = ann.page
+    page.wait_for_selector("text=of what is left, at most")
+    page.wait_for_selector("text=such queries")
+    ann.check("ask")
+    page.click("#go")
+    page.wait_for_url("**/answers/*")
+    assert page.locator("#answer tbody tr").count() == 10
+    ann.check("answer", whole=True)
+
+    page.click("text=Copy the table")
+    page.wait_for_selector("text=Copied")
+    copied = page.evaluate("navigator.clipboard.readText()").split("\n")
+    assert len(copied) == 11
+    assert re.fullmatch(r"article-\d+\t\d+\t-?\d+", copied[1])
+    page.click("thead >> text=article")
+    page.click("thead >> text=article")
+    assert page.locator("#answer tbody th").all_inner_texts() == sorted(
+        page.locator("#answer tbody th").all_inner_texts()
+    )
+    with page.expect_download() as file:
+        page.click("text=Parquet")
+    assert file.value.suggested_filename.endswith(".parquet")
+
+    page.click("text=Change and ask again")
+    page.wait_for_selector("text=You asked this before")
+    ann.check()
+    page.click("#go")
+    page.wait_for_selector("text=nothing was charged")
+    page.click("nav >> text=Answers")
+    ann.check()
+    page.click("text=Users by article, top 10")
+    page.wait_for_url("**/answers/*")
+    page.click("nav >> text=Budget")
+    ann.check("budget")
+
+
+def test_a_query_is_built_typed_completed_and_priced_while_it_changes(visit):
+    """The builder writes the SQL, the SQL fills the builder, and mistakes are shown where they are."""
+    ann = visit("analyst")
+    page = ann.page
+    page.check("text=country")
+    page.uncheck("#item-1")
+    page.fill("#k", "")
+    page.fill("#where", "day >= '2026-01-05'")
+    page.keyboard.press("Tab")
+    page.wait_for_url("**2026-01-05**")
+    assert page.input_value("#sql") == LINES.replace("\nGROUP", "\nWHERE day >= '2026-01-05'\nGROUP")
+    page.wait_for_selector("text=95 % of the counts")
+    page.fill("#sql", "SELECT art")
+    page.click("#names >> text=article")
+    assert page.input_value("#sql") == "SELECT article"
+    page.wait_for_selector("#wrong-sql .problem")
+    ann.check("mistake")
+    page.fill("#sql", LINES)
+    page.wait_for_selector("#wrong-sql .problem", state="detached")
+    page.fill("#epsilon", "many")
+    page.wait_for_selector("#cost >> text=Epsilon must be a number")
+    page.fill("#epsilon", "0.25")
+    page.wait_for_selector("#cost >> text=of what is left")
+    page.reload()
+    assert page.input_value("#sql") == LINES
+    assert page.input_value("#epsilon") == "0.25"
+
+
+def test_the_journey_needs_no_mouse(visit):
+    """From the login to an answer with Tab, Enter and typing only; every stop is visible."""
+    ann = visit("analyst")
+    page = ann.page
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        focused = page.evaluate("document.activeElement.id")
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+        if focused == "epsilon":
+            page.keyboard.press("Control+A")
+            page.keyboard.type("0.3")
+            page.wait_for_url("**epsilon=0.3**")
+            assert page.evaluate("document.activeElement.id") == "epsilon"
+        if focused == "go":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/answers/*")
+
+
+def test_a_phone_and_a_dark_screen_show_everything(visit):
+    """Nothing is cut off at 390 pixels, and axe finds no contrast that is too low in the dark."""
+    ann = visit("analyst", viewport={"width": 390, "height": 844}, color_scheme="dark")
+    for path in ("/ask", "/answers", "/budget"):
+        ann.page.goto(ann.url + path)
+        assert ann.page.evaluate("document.documentElement.scrollWidth") <= 390
+        ann.check()
+    ann.page.goto(ann.url + "/ask")
+    ann.page.click("#go")
+    ann.page.wait_for_url("**/answers/*")
+    assert ann.page.evaluate("document.documentElement.scrollWidth") <= 390
+    ann.check("phone")
+
+
+def test_two_tabs_with_one_form_are_charged_once(visit, served):
+    """Tabs that ask the same at the same time get one answer, which is charged once (I5)."""
+    ann = visit("analyst", "/ask?sql=SELECT+COUNT(DISTINCT+reader)+FROM+reads&epsilon=0.2")
+    other = ann.page.context.new_page()
+    other.goto(ann.page.url)
+    for page in (ann.page, other):
+        page.wait_for_selector("#go")
+    headers = {"Authorization": f"Bearer {served.keys['analyst']}"}
+    for page in (ann.page, other):
+        page.click("#go", no_wait_after=True)
+    for page in (ann.page, other):
+        page.wait_for_url("**/answers/*")
+    history = httpx.get(f"{served.url}/v1/releases", headers=headers).json()["releases"]
+    assert len([each for each in history if not each["question"]["items"]]) == 1
+
+
+def test_a_session_that_is_over_returns_to_what_was_typed(visit):
+    """The cookie is gone, the query is not."""
+    ann = visit("analyst", "/ask")
+    page = ann.page
+    page.fill("#sql", LINES)
+    page.wait_for_url("**country**")
+    page.context.clear_cookies()
+    page.click("#go")
+    page.wait_for_selector("#token")
+    ann.check()
+    page.fill("#token", "wrong")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=This is no valid key")
+    ann.check()
+
+
+def test_the_first_page_is_small_and_quick(visit, served):
+    """HTML and CSS of the first page have less than 60 kB compressed, and it is painted within a second."""
+    ann = visit("analyst", "/ask")
+    html = ann.page.content().encode()
+    style = re.search(rb'href="(/assets/page\.css[^"]*)"', html)[1].decode()
+    loaded = httpx.get(served.url + style)
+    assert loaded.headers["content-encoding"] == "gzip"
+    assert len(gzip.compress(html)) + len(gzip.compress(loaded.content)) < 60_000
+    ann.page.reload()
+    paint = ann.page.evaluate("performance.getEntriesByType('paint').map((each) => each.startTime)")
+    assert max(paint) < 1_000
+
+
+def test_an_officer_cuts_a_budget_and_sees_it_bite(visit):
+    """Preview, apply, refused query, what would still fit, ledger verified, catalog, keys."""
+    officer = visit("officer")
+    page = officer.page
+    officer.check("officer")
+    page.click("text=ann@example")
+    page.fill("#epsilon", "0.5")
+    page.fill("#delta", "1e-7")
+    page.click("text=Preview on")
+    page.wait_for_selector("text=would have been refused")
+    officer.check("preview", whole=True)
+    page.fill("#reason-apply", "too much was asked")
+    page.click("text=Apply")
+    page.wait_for_selector("text=written to the")
+
+    ann = visit("analyst", "/ask?sql=SELECT+SUM(minutes)+FROM+reads&epsilon=3")
+    ann.page.wait_for_selector("text=for what is left")
+    ann.page.click("#go")
+    ann.page.wait_for_selector("#cost .problem")
+    ann.check("refused")
+
+    page.click("nav >> text=Ledger")
+    page.wait_for_selector("text=too much was asked")
+    page.click("text=Verify now")
+    page.wait_for_selector("text=Sound.")
+    officer.check("ledger")
+    page.click("nav >> text=Catalog")
+    page.wait_for_selector("text=are clipped")
+    officer.check()
+    admin = visit("admin")
+    admin.page.wait_for_selector("text=New key")
+    admin.check()
