@@ -17,9 +17,8 @@ from discreet.service.api.admin import altered
 from discreet.service.auth.api_keys import microseconds
 from discreet.service.pages import text
 from discreet.service.pages.site import HEADERS, Site, Visit, page
-from discreet.service.problems import moment
 from discreet.wire import administration as wire
-from discreet.wire.problems import Malformed, read_body
+from discreet.wire.problems import Malformed, moment, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
