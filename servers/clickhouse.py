@@ -89,6 +89,9 @@ class _Handler(BaseHTTPRequestHandler):
         query = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
         with self.lock:
             try:
+                for name in sorted(self.settings.keys() - query.keys()):
+                    self.session.query(f"SET {name} = DEFAULT")
+                    del self.settings[name]
                 for name in sorted(query.keys() - _OURS):
                     if self.settings.get(name) != query[name]:
                         self.session.query(f"SET {name} = '{query[name]}'")

@@ -324,7 +324,7 @@ class ClickHouseClient:
         if answer.status != http.HTTPStatus.OK or code is not None:
             raise self._refused(code or "")
         try:
-            table = pa.ipc.open_stream(body).read_all() if body else pa.table({})
+            table = pa.ipc.open_stream(body).read_all()
         except (pa.ArrowException, OSError):
             raise EngineError(f"what answers at {self._url} is not ClickHouse") from None
         types = [pa.timestamp("us") if pa.types.is_timestamp(type_) else type_ for type_ in table.schema.types]
