@@ -62,7 +62,13 @@ class Source:
         """What keyed noise depends on: the same for all spellings of the same files."""
         if self.database or not self.files:
             return self.name
-        return "\n".join(sorted({str(path.resolve()) for path in self.files}))
+        return "\n".join(sorted({_resolved(path) for path in self.files}))
+
+
+def _resolved(path: Path) -> str:
+    """Return the one spelling of a path: from the working directory if it is below that, so that projects can move."""
+    real, here = path.resolve(), Path.cwd()
+    return str(real.relative_to(here) if real.is_relative_to(here) else real)
 
 
 def open_source(
@@ -405,5 +411,5 @@ def _attached(connection: duckdb.DuckDBPyConnection, path: Path, table: str | No
     files = (path, *(log for log in [path.with_name(f"{path.name}.wal")] if log.exists()))
     if kind != "BASE TABLE":  # what a view shows may change without its file
         files = ()
-    named = f"{path.resolve()}, table {table}"
+    named = f"{_resolved(path)}, table {table}"
     return Source(f"source.{quoted(schema)}.{quoted(name)}", named, files, database=True, setup=_USE)
