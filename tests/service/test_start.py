@@ -25,7 +25,7 @@ from tests.service.process import Running
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory):
+def project(tmp_path_factory):
     """What `discreet init` makes: the folder and the keys."""
     folder = tmp_path_factory.mktemp("template")
     store = Store.model_validate({"url": "sqlite:budget.db"})
@@ -36,16 +36,16 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(template, tmp_path):
+def folder(project, tmp_path):
     """A copy of it."""
-    shutil.copytree(template[0], tmp_path / "service")
+    shutil.copytree(project[0], tmp_path / "service")
     return tmp_path / "service"
 
 
 @pytest.fixture
-def keys(template):
+def keys(project):
     """By role."""
-    return template[1]
+    return project[1]
 
 
 def change(folder, before, after):
@@ -100,9 +100,9 @@ def test_everything_on_standard_output_is_an_event_and_holds_no_key(folder, keys
         service.get("/v1/budget", "analyst")
         service.get("/nothing", "officer")
         service.stop()
-    text = "".join(service.log) + service.err
+    text = "".join(service.lines) + service.err
     assert {"started", "requested", "released", "stopped"} <= {
-        re.search(r'"event": "(\w+)"', line)[1] for line in service.log
+        re.search(r'"event": "(\w+)"', line)[1] for line in service.lines
     }
     for key in keys.values():
         assert key.rpartition("_")[2] not in text
