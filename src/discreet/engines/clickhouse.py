@@ -16,7 +16,7 @@ from discreet.engines.base import SqlEngine, check_names, listing, run
 from discreet.engines.heads import typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
-from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError
+from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.question import Kind
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ SETTINGS = {
     "max_query_size": "1073741824",  # for listed items
 }
 """Sent with every statement; a server that does not know one, or does not let the account set it, refuses it."""
+
+OLDEST = 26
+"""The first version that the suite for engines was run on."""
 
 _BITS = {f"{sign}Int{bits}": bits for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _KINDS = {
@@ -143,6 +146,9 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
             shown = connection.run(f"DESCRIBE TABLE (SELECT * FROM {self._relation})")
         except NotFoundError:
             raise InputError(f"there is no such table; the tables of {self._where} are {self._tables()}") from None
+        version = str(connection.run("SELECT version() AS version").column("version")[0])
+        if int(version.partition(".")[0]) < OLDEST:
+            raise InexactHead(f"ClickHouse {version} is not known to count exactly; versions from {OLDEST} on are")
         names = shown.column("name").to_pylist()
         check_names(names, self._name)
         return dict(zip(names, map(column_of, shown.column("type").to_pylist()), strict=True))
