@@ -61,6 +61,7 @@ def start(folder: Path) -> str:
         "spark.connect.authenticate.token": token,
         "spark.ui.port": str(process.free_port()),
         "spark.log.level": "WARN",
+        "spark.sql.shuffle.partitions": "4",  # of small tables, on two cores
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **UNLIKE,
