@@ -96,12 +96,13 @@ class Answers(Suite):
             assert isinstance(store.reserve(claim("d", release="q")), Reservation)
             assert units(store, "ann") == (0, 3, 0)
 
-    def test_a_key_of_a_free_replay_is_not_remembered(self) -> None:
-        """A client that sends a new key with every request does not let the store grow without paying."""
+    def test_a_key_is_remembered_by_a_free_replay(self) -> None:
+        """I4: it was used, so that another question with it is a conflict."""
         with self.books() as (store, _):
             spend(store, claim("a", release="q"))
             assert isinstance(store.reserve(claim("b", release="q", key="k", digest=b"d")), Replay)
-            assert isinstance(store.reserve(claim("c", release="r", key="k", digest=b"e")), Reservation)
+            with pytest.raises(KeyReused):
+                store.reserve(claim("c", release="r", key="k", digest=b"e"))
 
     def test_a_key_whose_reservation_ended_unsettled_is_used_again(self) -> None:
         """I4: a void frees it, a failure is retried with it, a refusal never took it."""

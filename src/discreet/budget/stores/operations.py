@@ -47,6 +47,7 @@ def reserve(transaction: Transaction, claim: Claim) -> Admission:
         raise UnknownAccount(claim.account)
     asking = facts.path[0]
     if asking.paid:
+        transaction.remember_key(claim)
         return Replay(_stored(facts.release), Cost())
     until_us = asking.suspended_until_us(transaction.clock.now_us)
     if until_us is not None:

@@ -108,7 +108,7 @@ class BudgetStore(ABC):
         3. a reservation of the account with that idempotency key or that release key is HELD or RUNNING: `InFlight`;
         4. the account has paid for the release that the idempotency key came with last, even where that is not the
            claim's: `Replay`, charged nothing;
-        5. the asking account has paid for the release: `Replay`, charged nothing, and the key is not remembered;
+        5. the asking account has paid for the release: `Replay`, charged nothing;
         6. the asking account enforces, and too many of its runs failed lately (`rules.suspended_until_us`):
            `Suspension`, with a ledger line;
         7. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
