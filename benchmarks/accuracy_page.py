@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from papers.experiment import Row
 
 SET_ON = ("movielens-1m", "amazon-beauty", "citeulike", "lastfm-plays", "kjv-verses", "retail")
-"""Half of the real tables: the constants are the best on these (`benchmarks.accuracy_tuning`)."""
+"""Half of the real tables, on which constants are compared with their neighbours (`benchmarks.accuracy_tuning`)."""
 
 MADE_UP = {"linkedin-titles": "light", "linkedin-articles": "mixed", "pcr-movielens/16": "heavy"}
 """Tables that anybody can make, and what is said of their users."""

@@ -1,6 +1,6 @@
 """Why the constants of the default release are what they are: `python -m benchmarks.accuracy_tuning`.
 
-Each constant of `two_round.Tuning` is moved both ways on the tables of `accuracy_page.SET_ON`; nothing is tried on the
+Seven constants of `two_round.Tuning` are moved both ways on the tables of `accuracy_page.SET_ON`, not on the
 others. Then `top` by `auto` and by a race alone, for small k, on the same tables: from which k on is `auto` better?
 """
 
