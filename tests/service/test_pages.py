@@ -158,6 +158,40 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
     assert "Free" in again
 
 
+def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, ann):
+    """Whatever is no single query is a statement: the price is of its queries, and what surrounds them is free."""
+    inner = "SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country"
+    sql = (
+        f"SELECT upper(country) AS name, n, n * 100.0 / SUM(n) OVER () AS percent FROM ({inner}) -- <b>\nORDER BY name"
+    )
+    before = ann.get("/ask", params={"sql": sql, "epsilon": "0.5"}).text
+    assert "1 query is asked" in before
+    assert "of what is left, at most" in before
+    assert service.balance().used.rho == 0
+    shown = ann.post("/ask", sql=sql, epsilon="0.5")
+    used = service.balance().used.rho
+    assert shown.status_code == 200
+    assert used > 0
+    assert re.findall(r"<td>(\w+)</td>", shown.text) == ["IN", "US", "XX"]
+    assert 'class="chart"' not in shown.text
+    assert "<b>" not in shown.text
+    query = re.search(r'"(/answers/\w{64})"', shown.text)[1]
+    assert ann.get(query).status_code == 200
+    assert "Free" in ann.get("/ask", params={"sql": sql, "epsilon": "0.5"}).text
+    assert ann.post("/ask", sql=sql, epsilon="0.5").status_code == 200
+    assert service.balance().used.rho == used
+
+
+def test_the_only_count_of_a_statement_has_bars_if_its_interval_is_selected(ann):
+    """Numbers without an interval are a table: a bar without its error would say too much."""
+    count = "COUNT(DISTINCT reader)"
+    ends = f"LOW({count}), HIGH({count})"
+    for columns, bars in ((count, 0), (f"{count}, {ends}", 3), (f"{count}, {count} / 2 AS half, {ends}", 0)):
+        ann.get("/ask")
+        sql = f"SELECT country, {columns} FROM reads GROUP BY country ORDER BY country"
+        assert ann.post("/ask", sql=sql, epsilon="0.5").text.count('<rect class="bar"') == bars
+
+
 def test_answers_of_others_do_not_exist(service, ann):
     """A link to an answer is no permission."""
     ann.get("/ask")

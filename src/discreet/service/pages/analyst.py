@@ -17,6 +17,8 @@ from discreet.service.pages.site import HEADERS, Site, Visit, page
 from discreet.service.problems import NotFound
 from discreet.service.serializers import MEDIA_TYPES, content_type, represent
 from discreet.wire import document
+from discreet.wire.problems import read_body
+from discreet.wire.questions import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
     from discreet.service.api.query import QueryAPI
@@ -58,6 +60,8 @@ class AnalystPages:
             }
             return RedirectResponse(f"/ask?{urlencode(fields, doseq=True)}", 303)
         try:
+            if not _is_query(visit.field("sql")):
+                return self._show_rows(visit, await self._api.sql(visit.call(), _body_of(visit)))
             answer = await self._api.query(visit.call(), _body_of(visit))
         except DiscreetError as error:
             return await self._form(visit, error)
@@ -85,13 +89,13 @@ class AnalystPages:
         if not sql:
             query = _first_query(detail) if not visit.field("from") else query
             sql = text.sql_of(query or _first_query(detail), detail.user)
-        estimate: Estimate | None = None
+        price: dict[str, Any] | None = None
         try:
-            estimate = await self._api.estimate(visit.call(), _body_of(visit, sql))
+            price = await self._price(visit, sql)
         except DiscreetError as refused:
             error = error or refused
         problem = None if error is None else self._site.problem(visit, error)
-        cost = None if estimate is None or estimate.paid else estimate.worst_cost
+        cost = None if price is None or price["free"] else price["cost"]
         return self._site.render(
             visit,
             "ask.html",
@@ -103,15 +107,69 @@ class AnalystPages:
             where=_where_of(query),
             sql=sql,
             epsilon=visit.field("epsilon") or self._default_epsilon(),
-            estimate=estimate,
-            expected=[] if estimate is None else text.expected_error(estimate),
-            share=None if estimate is None else _share(estimate),
-            left=None if cost is None else text.questions_left(budget, cost),
+            price=price,
             budget=budget,
             bar=text.budget_bar(budget, cost),
             problem=problem,
             place=None if problem is None else text.place_of(problem),
             key=self._runtime.random(16).hex(),
+        )
+
+    async def _price(self, visit: Visit, sql: str) -> dict[str, Any]:
+        """Return what a query, or all queries of a statement, could cost, and what to expect."""
+        body = _body_of(visit, sql)
+        queries: list[tuple[str, Estimate | None]]
+        if _is_query(sql):
+            single = await self._api.estimate(visit.call(), body)
+            queries, cost, fits, left = [("", single)], single.worst_cost, single.fits, single.queries_left
+        else:
+            asked = read_body(StatementRequest, body)
+            whole = await run_in_thread(self._api.estimate_sql, visit.call(), asked)
+            queries = [(query.sql, query.estimate) for query in whole.queries]
+            cost, fits, left = whole.worst_cost, whole.fits, None
+        accounts = next((estimate.accounts for _, estimate in queries if estimate), [])
+        return {
+            "statement": not _is_query(sql),
+            "free": all(estimate is None or estimate.paid for _, estimate in queries),
+            "cost": cost,
+            "share": max((text.used_share(cost, account.left) for account in accounts), default=0.0),
+            "fits": fits,
+            "left": left,
+            "queries": [
+                {
+                    "sql": sql_,
+                    "free": estimate is None or estimate.paid,
+                    "expected": [] if estimate is None else text.expected_error(estimate),
+                    "notes": [] if estimate is None else estimate.notes,
+                }
+                for sql_, estimate in queries
+            ],
+        }
+
+    def _show_rows(self, visit: Visit, response: Response) -> Response:
+        """Show the rows of a statement, which are computed from its answers."""
+        answer = StatementAnswer.model_validate_json(bytes(response.body))
+        sql, url = visit.field("sql").replace("\r\n", "\n"), str(visit.request.base_url).rstrip("/")
+        price = {"epsilon": float(visit.field("epsilon"))} if visit.field("epsilon") else {}
+        rows, places = answer.rows[:_SHOWN_MOST], charts.interval_columns(answer.columns)
+        labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
+        return self._site.render(
+            visit,
+            "statement.html",
+            answer=answer,
+            rows=rows,
+            left_out=len(answer.rows) - _SHOWN_MOST,
+            numeric=[charts.is_number(column) for column in answer.columns],
+            items=[] if places is None else charts.statement_items(rows, places),
+            label=" · ".join(column.name for column in labels) or "total",
+            measured="" if places is None else answer.columns[places[0]].name,
+            charged=response.headers["discreet-charged"],
+            snippets=[
+                ("SQL", sql),
+                ("Python", text.python_of(sql, price, url, "sql")),
+                ("curl", text.curl_of(sql, price, url, "sql")),
+            ],
+            again=f"/ask?{urlencode({'sql': sql, **price})}",
         )
 
     def _default_epsilon(self) -> str:
@@ -138,7 +196,7 @@ class AnalystPages:
             return _file(content, name, form)
         release = document.read(content)
         items, question = charts.items_of(release), release["question"]
-        sql, query = text.sql_of(question), release["query"]
+        sql, price = text.sql_of(question), {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
         return self._site.render(
             visit,
@@ -154,10 +212,12 @@ class AnalystPages:
             notes=[text.chosen_for_you(release), text.fewer_than_asked(release)],
             free=visit.field("free") == "1",
             guarantee=text.guarantee_in_words(release["privacy"]["epsilon"], release["privacy"]["delta"]),
-            sql=sql,
-            python=text.python_of(sql, query["epsilon"], query["delta"], url),
-            curl=text.curl_of(sql, query["epsilon"], query["delta"], url),
-            again=f"/ask?{urlencode({'sql': sql, 'epsilon': query['epsilon']})}",
+            snippets=[
+                ("SQL", sql),
+                ("Python", text.python_of(sql.replace("\n", " "), price, url)),
+                ("curl", text.curl_of(sql.replace("\n", " "), price, url)),
+            ],
+            again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
         )
 
     # ---------------------------------------------------------------------------------------------- budget
@@ -181,6 +241,15 @@ def _body_of(visit: Visit, sql: str | None = None) -> bytes:
         except ValueError:
             raise InputError("epsilon must be a number, such as 0.5") from None
     return json.dumps(body).encode()
+
+
+def _is_query(sql: str) -> bool:
+    """True for a single query; all else is a whole statement."""
+    try:
+        parse_select(sql)
+    except InputError:
+        return False
+    return True
 
 
 def _query_of(visit: Visit, datasets: set[str]) -> dict[str, Any] | None:
@@ -219,11 +288,6 @@ def _first_query(dataset: DatasetDetail) -> dict[str, Any]:
 def _where_of(query: dict[str, Any] | None) -> str:
     where = (query or {}).get("where")
     return where if isinstance(where, str) else text.condition_of(where) if where else ""
-
-
-def _share(estimate: Estimate) -> float:
-    """Return which part of what is left a query would take at most, of the account where that is most."""
-    return max(text.used_share(estimate.worst_cost, account.left) for account in estimate.accounts)
 
 
 def _file(content: bytes, name: str, form: str) -> Response:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 from discreet.service.pages.text import label, number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from discreet.wire.questions import StatementColumn
 
 _TIMES = ("date", "timestamp")
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +70,57 @@ def items_of(release: Mapping[str, Any]) -> list[Item]:
     if not values:
         return [Item(label([item[name] for name in labels])) for item in release["items"]]
     value, _, low, high = values[:4]
-    least = min([0.0, *(float(item[low]) for item in release["items"])])
-    most = max([least + 1e-9, *(float(item[high]) for item in release["items"])])
+    return bars(
+        (label([item[name] for name in labels]), item[value], item[low], item[high]) for item in release["items"]
+    )
+
+
+def interval_columns(columns: Sequence[StatementColumn]) -> tuple[int, int, int] | None:
+    """Return the places of the only number of a statement and of its columns low and high, or None if it has more."""
+    names = [column.name.casefold() for column in columns]
+    numbers = [place for place, column in enumerate(columns) if is_number(column)]
+    ends = [place for place in numbers if names[place] in {"low", "high"}]
+    if len(numbers) != 3 or len(ends) != 2 or names[ends[0]] == names[ends[1]]:
+        return None
+    (value,) = set(numbers) - set(ends)
+    return value, names.index("low"), names.index("high")
+
+
+def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int]) -> list[Item]:
+    """Return the rows of a statement with their bars; none if a number is missing or outside of its interval.
+
+    Args:
+        rows: of the statement.
+        places: of the number and its interval, from `interval_columns`; all other columns are labels.
+    """
+    found = []
+    for row in rows:
+        value, low, high = (row[place] for place in places)
+        if value is None or low is None or high is None or not float(low) <= float(value) <= float(high):
+            return []
+        name = label([each for place, each in enumerate(row) if place not in places])
+        found.append((name or "total", value, low, high))
+    return bars(found)
+
+
+def is_number(column: StatementColumn) -> bool:
+    """True if a column of a statement's answer holds numbers."""
+    return column.type.startswith(_NUMBERS)
+
+
+def bars(items: Iterable[tuple[str, float | str, float | str, float | str]]) -> list[Item]:
+    """Return items with their bars, for their labels, values and the ends of their intervals."""
+    items = list(items)
+    least = min([0.0, *(float(low) for _, _, low, _ in items)])
+    most = max([least + 1e-9, *(float(high) for _, _, _, high in items)])
 
     def place(x: float | str) -> float:
         return round(100 * (min(max(float(x), least), most) - least) / (most - least), 2)
 
     found = []
-    for item in release["items"]:
-        begin_at, end = sorted((place(0), place(item[value])))
-        bar = (begin_at, round(end - begin_at, 2), place(item[low]), place(item[high]))
-        found.append(Item(label([item[name] for name in labels]), item[value], item[low], item[high], bar))
+    for name, value, low, high in items:
+        begin, end = sorted((place(0), place(value)))
+        found.append(Item(name, value, low, high, (begin, round(end - begin, 2), place(low), place(high))))
     return found
 
 

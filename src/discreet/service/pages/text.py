@@ -89,22 +89,22 @@ def _constant(constant: Mapping[str, str]) -> str:
     return value.upper() if kind == "boolean" else "'" + value.replace("'", "''") + "'"
 
 
-def python_of(sql: str, epsilon: float, delta: float, url: str) -> str:
-    """Return the same query for the Python client."""
-    statement = json.dumps(" ".join(sql.split("\n")))
+def python_of(sql: str, price: Mapping[str, float], url: str, method: str = "query") -> str:
+    """Return the same query for the Python client, or the same statement for its method "sql"."""
+    arguments = ", ".join([json.dumps(sql), *(f"{name}={value!r}" for name, value in price.items())])
     return (
         "import discreet\n\n"
         f'with discreet.Client("{url}") as client:  # the key is in DISCREET_KEY\n'
-        f"    release = client.query({statement}, epsilon={epsilon!r}, delta={delta!r})\n"
-        "    print(release)"
+        f"    answer = client.{method}({arguments})\n"
+        "    print(answer)"
     )
 
 
-def curl_of(sql: str, epsilon: float, delta: float, url: str) -> str:
-    """Return the same query for a shell."""
-    body = json.dumps({"sql": " ".join(sql.split("\n")), "epsilon": epsilon, "delta": delta}).replace("'", "'\\''")
+def curl_of(sql: str, price: Mapping[str, float], url: str, method: str = "query") -> str:
+    """Return the same query for a shell, or the same statement for the method "sql"."""
+    body = json.dumps({"sql": sql, **price}).replace("'", "'\\''")
     return (
-        f'curl -s {url}/v1/query -H "Authorization: Bearer $DISCREET_KEY" \\\n'
+        f'curl -s {url}/v1/{method} -H "Authorization: Bearer $DISCREET_KEY" \\\n'
         f"  -H 'Content-Type: application/json' -d '{body}'"
     )
 
@@ -215,15 +215,6 @@ def budget_bar(budget: BudgetReport, cost: Spend | None = None) -> list[tuple[st
             parts.append((name, round(begin, 2), round(max(width, 0.4), 2)))
         begin += width
     return parts
-
-
-def questions_left(budget: BudgetReport, cost: Spend) -> int | None:
-    """Return how many queries of that worst case fit into the budget and those above it; None if nothing is refused."""
-    rooms = [budget.left] if budget.mode == "enforce" else []
-    rooms += [parent.left for parent in budget.parents if parent.mode == "enforce"]
-    pairs = [(getattr(room, part), getattr(cost, part)) for room in rooms for part in ("rho", "delta")]
-    fits = [math.floor(room / price) for room, price in pairs if price]
-    return min(fits, default=None)
 
 
 def _part(cost: float, of: float) -> float:
