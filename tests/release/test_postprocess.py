@@ -25,7 +25,7 @@ ROWS = """
 STATEMENTS = """
 SELECT article a, COUNT(*) n FROM reads GROUP BY a HAVING n > 140 ORDER BY a DESC;
 SELECT upper(article), COUNT(DISTINCT reader) / 2, country IS NULL FROM reads r GROUP BY r.article, country
-    ORDER BY 1, 2;
+    ORDER BY 1, 2, 3;
 SELECT r.country, SUM(minutes) + 1 AS s FROM reads AS r WHERE article <> 'a1' GROUP BY r.country ORDER BY s;
 SELECT country, AVG(minutes) FROM reads GROUP BY 1 ORDER BY country NULLS FIRST OFFSET 1;
 WITH q AS (SELECT article, COUNT(*) n FROM reads GROUP BY 1), t AS (SELECT SUM(n) s FROM q) SELECT article, n,
@@ -48,6 +48,11 @@ SELECT date_trunc('month', day) m, MAX(n) FROM (SELECT day, COUNT(*) n FROM read
 SELECT (SELECT COUNT(*) FROM reads) - (SELECT COUNT(*) FROM reads WHERE minutes > 2) AS rest;
 SELECT article FROM reads WHERE minutes >= 1 GROUP BY article ORDER BY SUM(minutes) DESC, article LIMIT 2;
 SELECT COALESCE(country, '?') c, COUNT(*) FROM reads GROUP BY country ORDER BY c;
+SELECT country, COUNT(*) n, COUNT(DISTINCT reader) AS readers, SUM(minutes) / COUNT(*) FROM reads GROUP BY country
+    HAVING SUM(minutes) > 1 ORDER BY readers DESC, n LIMIT 2;
+SELECT COUNT(*) - COUNT(DISTINCT r.reader), AVG(minutes) + 2 * SUM(minutes), COUNT(*) FROM reads r WHERE minutes > 1;
+SELECT article, country FROM reads GROUP BY 1, 2 QUALIFY RANK() OVER (PARTITION BY country ORDER BY COUNT(*),
+    SUM(minutes), article) = 1 ORDER BY country;
 SELECT 1 + 1, 'x' || 'y'
 """.split(";\n")  # noqa: SIM905
 
@@ -74,6 +79,28 @@ def answered(statement, rows):
     return compute_outer(statement.outer, tables).table
 
 
+def test_answers_of_one_select_are_joined_by_their_labels():
+    """Noise leaves out other items in each; a missing label is a label, and LOW and HIGH are of their own aggregate."""
+    statement = split_statement("SELECT c, COUNT(*), SUM(m), LOW(COUNT(*)), HIGH(SUM(m)) FROM t GROUP BY c ORDER BY c")
+    assert [leaf.select.measure.kind for leaf in statement.leaves] == ["rows", "sum"]
+    tables = {
+        "q1": pa.table({"c": ["a", None], VALUE: [5, 7], LOW: [4, 6], HIGH: [6, 8]}),
+        "q2": pa.table({"c": [None, "b"], VALUE: [1, 2], LOW: [-1, 0], HIGH: [3, 4]}),
+    }
+    found = [tuple(row.values()) for row in compute_outer(statement.outer, tables).table.to_pylist()]
+    assert found == [("a", 5, None, 4, None), ("b", None, 2, None, 4), (None, 7, 1, 6, 3)]
+
+
+def test_limit_is_k_of_a_single_aggregate_only():
+    """The items with the largest of one measure are not those of another."""
+    top = "SELECT c, COUNT(*) AS n{} FROM t GROUP BY c ORDER BY n DESC LIMIT 3"
+    assert [leaf.select.k for leaf in split_statement(top.format("")).leaves] == [3]
+    assert [leaf.select.k for leaf in split_statement(top.format(", SUM(m)")).leaves] == [None, None]
+    sums = "SELECT c, SUM(m){} FROM t GROUP BY c ORDER BY COUNT(DISTINCT u) DESC LIMIT 3"
+    assert [leaf.select.k for leaf in split_statement(sums.format("")).leaves] == [3]
+    assert [leaf.select.k for leaf in split_statement(sums.format(", AVG(m)")).leaves] == [None] * 3
+
+
 @pytest.mark.parametrize("sql", STATEMENTS)
 def test_without_noise_a_statement_is_what_duckdb_computes_from_the_rows(rows, sql):
     """The split changes nothing of the meaning, if every query is read as it is written back."""
@@ -97,11 +124,14 @@ def test_random_statements_are_what_duckdb_computes_from_the_rows(rows):
     chosen = random.Random(1)  # noqa: S311 - a test
     for _ in range(60):
         columns = chosen.sample(["article", "country", "minutes", "day"], chosen.randint(0, 2))
-        aggregate = chosen.choice(["COUNT(*)", "COUNT(DISTINCT reader)", "SUM(minutes)"])
+        aggregate, other = chosen.sample(["COUNT(*)", "COUNT(DISTINCT reader)", "SUM(minutes)", "AVG(minutes)"], 2)
         where = chosen.choice(["", "WHERE article IN ('a1', 'a2')", "WHERE minutes > 1 AND NOT country = 'IN'"])
         group = f"GROUP BY {', '.join(columns)}" if columns else ""
-        having = chosen.choice(["", f"HAVING {aggregate} > 3", f"HAVING {aggregate} % 2 = 0"])
-        selected = [*columns, chosen.choice([f"{aggregate} AS v", f"{aggregate} * 2 AS v", f"-{aggregate} AS v"])]
+        having = chosen.choice(["", f"HAVING {aggregate} > 3", f"HAVING {aggregate} % 2 = 0", f"HAVING {other} > 2"])
+        selected = [
+            *columns,
+            chosen.choice([f"{aggregate} AS v", f"{aggregate} * 2 AS v", f"{aggregate} - {other} AS v"]),
+        ]
         order = ", ".join(map(str, range(1, len(selected) + 1)))
         inner = f"SELECT {', '.join(selected)} FROM reads {where} {group} {having}"
         sql = chosen.choice(
@@ -114,7 +144,7 @@ def test_random_statements_are_what_duckdb_computes_from_the_rows(rows):
             ]
         )
         statement = split_statement(sql)
-        assert len(statement.leaves) == 1
+        assert len(statement.leaves) == 1 + (other in inner)
         found = [tuple(map(float_of, row.values())) for row in answered(statement, rows).to_pylist()]
         assert found == [tuple(map(float_of, row)) for row in rows.execute(sql).fetchall()], sql
 

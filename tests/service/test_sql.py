@@ -177,6 +177,21 @@ def test_queries_that_differ_in_a_limit_above_k_most_are_one(service):
     assert len(found["queries"]) == 1
 
 
+def test_several_aggregates_are_a_query_each(service):
+    """All are estimated and charged; each is the same query as alone, and so a replay then."""
+    sql = "SELECT country, COUNT(DISTINCT reader) AS a, COUNT(*) AS b FROM reads GROUP BY country ORDER BY country"
+    estimate = service.send("POST", "/v1/sql/estimate", json={"sql": sql, "epsilon": 4}).json()
+    worst = [query["estimate"]["worst_cost"]["rho"] for query in estimate["queries"]]
+    assert (len(worst), estimate["worst_cost"]["rho"]) == (2, pytest.approx(sum(worst)))
+    found = sent(service, sql, epsilon=4).json()
+    assert all(query["charged"]["rho"] > 0 for query in found["queries"])
+    assert {row[0] for row in found["rows"]} == {"IN", "US", "XX"}
+    for place, query in enumerate(found["queries"], start=1):
+        alone = sent(service, query["sql"], epsilon=4).json()
+        assert [each["status"] for each in alone["queries"]] == ["replayed"]
+        assert {row[0]: row[1] for row in alone["rows"]} == {row[0]: row[place] for row in found["rows"]}
+
+
 def test_rows_come_as_arrow_and_csv_too(service):
     """By the header Accept."""
     rows = sent(service, SHARES).json()["rows"]

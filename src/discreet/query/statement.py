@@ -1,9 +1,10 @@
 """Whole statements, split into the queries that cost something and what is computed from their answers for free.
 
-Every SELECT directly over a dataset becomes one query in the grammar of `discreet.query.sql`: what it groups by, its
-aggregate, its filter, and k where it is ordered by the aggregate, largest first, with a LIMIT. All the rest (the select
-list around the aggregate, HAVING, other orders, OFFSET, windows, subqueries, joins, UNION) is post-processing: it is
-written back as a statement over the tables `answers.q1`, `answers.q2`, ..., which hold the answers.
+Every SELECT directly over a dataset becomes a query for each of its aggregates, in the grammar of `discreet.query.sql`:
+what it groups by, the aggregate, its filter, and k where it is ordered by its only aggregate, largest first, with a
+LIMIT. All the rest (the select list around the aggregates, HAVING, other orders, OFFSET, windows, subqueries, joins,
+UNION) is post-processing: it is written back as a statement over the tables `answers.q1`, `answers.q2`, ..., which hold
+the answers.
 
     SELECT upper(country), COUNT(DISTINCT reader) / 2 FROM reads GROUP BY country HAVING COUNT(DISTINCT reader) > 9
 
@@ -226,12 +227,14 @@ class _Splitter(TreeReader):
         table, selected = node["from_table"], node["select_list"]
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
         wrapped = _Wrapped(self, ctes)
-        by_users = _by_users(node)
+        parts = {"select_list": wrapped.rewrite(selected)}
+        by_users = _by_users(node) if len(wrapped.aggregates) == 1 else None
         if by_users is not None:
             node = {**node, "modifiers": []}  # the answer has these items, in this order
-        parts = {key: wrapped.rewrite(node[key]) for key in ("select_list", "modifiers", "having", "qualify")}
-        groups = self._groups(node, wrapped.aggregate is None and distinct)
-        if wrapped.aggregate is None and not groups:
+        parts |= {key: wrapped.rewrite(node[key]) for key in ("modifiers", "having", "qualify")}
+        aggregates = list(wrapped.aggregates.values())
+        groups = self._groups(node, not aggregates and distinct)
+        if not aggregates and not groups:
             star = next((each for each in selected if each["type"] == "STAR"), None)
             self.refuse(_RAW if star is None else REFUSED["STAR"], star or selected, node)
         self._check_columns(wrapped.columns, groups, selected)
@@ -244,17 +247,17 @@ class _Splitter(TreeReader):
             **node,
             "modifiers": [],
             "cte_map": {"map": []},
-            "select_list": groups if wrapped.aggregate is None else [*groups, wrapped.aggregate],
+            "select_list": groups,
             "group_expressions": groups,
             "group_sets": [list(range(len(groups)))] if groups else [],
             "having": None,
             "qualify": None,
         }
-        if wrapped.aggregate is None:
+        if not aggregates:
             dataset = reader.table(table)
             items = tuple(reader.column(group) for group in groups)
             leaf |= {"where_clause": None, "group_expressions": [], "group_sets": [], "modifiers": [_DISTINCT]}
-            name = self._leaf(leaf, dataset, items)
+            names = [self._leaf(leaf, dataset, items)]
             parts["where_clause"] = self._part(where, ctes)
         else:
             ranked_by = None
@@ -263,11 +266,13 @@ class _Splitter(TreeReader):
             else:
                 (argument,), limit = by_users
                 leaf["modifiers"], ranked_by = [limit], reader.column(argument["expression"])
-            select = reader.read({"node": leaf, "named_param_map": []})
-            name = self._leaf(leaf, select.dataset, select.items, select, ranked_by)
+            names = []
+            for aggregate in aggregates:
+                tree = {**leaf, "select_list": [*groups, aggregate]}
+                select = reader.read({"node": tree, "named_param_map": []})
+                names.append(self._leaf(tree, select.dataset, select.items, select, ranked_by))
             parts["where_clause"] = parts.pop("having")
-        answers = {"schema_name": "answers", "table_name": name, "qualified_name": {"path": ["answers", name]}}
-        over = {**table, **answers, "alias": table["alias"] or table["table_name"]}
+        over = {**_answers(names, groups), "alias": table["alias"] or table["table_name"]}
         return {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
 
     def _with_periods(self, node: Node) -> Node:
@@ -363,9 +368,10 @@ class _Splitter(TreeReader):
 
     def _top(self, node: Node, wrapped: _Wrapped) -> list[Node]:
         """Return the modifiers of the query: the largest k if that is all that the statement wants, or none."""
+        if len(wrapped.aggregates) != 1 or not node["group_expressions"]:
+            return []  # the items with the largest of one measure are not those with the largest of another
         kinds = [modifier["type"] for modifier in node["modifiers"]]
-        grouped = bool(node["group_expressions"])
-        if kinds != ["ORDER_MODIFIER", "LIMIT_MODIFIER"] or node["having"] or node["qualify"] or not grouped:
+        if kinds != ["ORDER_MODIFIER", "LIMIT_MODIFIER"] or node["having"] or node["qualify"]:
             return []
         order, limit = node["modifiers"]
         number = limit["limit"]
@@ -375,11 +381,10 @@ class _Splitter(TreeReader):
         largest = order["orders"][0]
         if largest["type"] != "DESCENDING" or not wrapped.is_aggregate(largest["expression"], node["select_list"]):
             return []
-        if wrapped.aggregate is None or wrapped.aggregate["function_name"] not in {"count", "count_star"}:
+        (aggregate,) = wrapped.aggregates.values()
+        if aggregate["function_name"] not in {"count", "count_star"} or int(number["literal"]["text"][:9]) == 0:
             return []  # sums are of the items with the most users, and not ordered by the sum
-        if int(number["literal"]["text"][:9]) == 0:
-            return []
-        by = {"type": "DESCENDING", "null_order": "ORDER_DEFAULT", "expression": wrapped.aggregate}
+        by = {"type": "DESCENDING", "null_order": "ORDER_DEFAULT", "expression": aggregate}
         return [{"type": "ORDER_MODIFIER", "orders": [by]}, limit]
 
     # ------------------------------------------------------------------------------------------- over answers
@@ -477,20 +482,20 @@ _NAMES = {"count": "count", "count_star": "count", "sum": "sum", "avg": "average
 
 
 class _Wrapped:
-    """What surrounds the aggregate of a SELECT over a dataset.
+    """What surrounds the aggregates of a SELECT over a dataset.
 
     Attributes:
-        aggregate: the one aggregate, without its name, or None.
+        aggregates: each once, without its name, by its shape.
         columns: all other columns that are used.
     """
 
     def __init__(self, splitter: _Splitter, ctes: frozenset[str]) -> None:
         self._splitter, self._ctes = splitter, ctes
-        self.aggregate: Node | None = None
+        self.aggregates: dict[str, Node] = {}
         self.columns: list[Node] = []
 
     def rewrite(self, part: Json) -> Json:
-        """Return *part* with the columns of the answer in the place of the aggregate and its interval."""
+        """Return *part* with the columns of the answer in the place of the aggregates and their intervals."""
         if isinstance(part, list):
             return [self.rewrite(each) for each in part]
         if not isinstance(part, dict):
@@ -502,7 +507,7 @@ class _Wrapped:
                 name.casefold() in _ENDS
             ):
                 if inner.get("type") != "FUNCTION" or inner.get("function_name") not in _AGGREGATES:
-                    self._splitter.refuse(f"{name.upper()} takes the aggregate", part)
+                    self._splitter.refuse(f"{name.upper()} takes an aggregate", part)
                 return self._column(part, inner, _ENDS[name.casefold()])
             case {"type": "FUNCTION", "function_name": str(name)} if name.casefold() in _OUTER_AGGREGATES:
                 self._splitter.refuse(
@@ -521,7 +526,7 @@ class _Wrapped:
         return {key: self.rewrite(value) for key, value in part.items()}
 
     def is_aggregate(self, expression: Node, selected: list[Node]) -> bool:
-        """Return True if an expression of ORDER BY is the aggregate: itself, its name or its number."""
+        """Return True if an expression of ORDER BY is an aggregate: itself, its name or its number."""
         if expression["type"] == "VALUE_CONSTANT":
             place = str(expression["literal"]["text"])
             return place.isdigit() and 1 <= int(place[:9]) <= len(selected) and self._same(selected[int(place) - 1])
@@ -536,22 +541,53 @@ class _Wrapped:
         return _NAMES.get(name, name.casefold() if name.casefold() in _ENDS else "")
 
     def _column(self, place: Node, aggregate: Node, column: str) -> Node:
-        if self.aggregate is None:
-            self.aggregate = {**aggregate, "alias": ""}
-        elif not self._same(aggregate):
-            self._splitter.refuse(
-                "a SELECT over a dataset has one aggregate; write one SELECT for each and join their answers", place
-            )
+        shape = _shape(aggregate)
+        self.aggregates.setdefault(shape, {**aggregate, "alias": ""})
+        number = list(self.aggregates).index(shape) + 1
         located = {key: place[key] for key in ("query_location", "query_location_length") if key in place}
         return {
             "class": "COLUMN_REF",
             "type": "COLUMN_REF",
             "alias": place["alias"],
-            "column_names": [column],
+            "column_names": [_numbered(column, number)],
         } | located
 
     def _same(self, node: Node) -> bool:
-        return self.aggregate is not None and _shape(node) == _shape(self.aggregate)
+        return _shape(node) in self.aggregates
+
+
+def _answers(names: list[str], groups: list[Node]) -> Node:
+    """Return the answers of one SELECT as one table: a row for each item that any of them has, NULL in the others.
+
+    This is their full outer join, written with GROUP BY because that takes missing labels as equal.
+
+    Args:
+        names: of the tables `answers.<name>`, in the order of the aggregates.
+        groups: columns that are grouped by.
+    """
+    labels = [quoted(group["column_names"][-1]) for group in groups]
+    branches, columns = [], []
+    for number, name in enumerate(names, start=1):
+        numbered = {column: quoted(_numbered(column, number)) for column in (VALUE, LOW, HIGH)}
+        branch = labels + [f"{quoted(column)} AS {alias}" for column, alias in numbered.items()]
+        branches.append(f"SELECT {', '.join(branch)} FROM answers.{name}")  # noqa: S608 - quoted, over answers
+        columns += [f"any_value({alias}) AS {alias}" for alias in numbered.values()]
+    group = f" GROUP BY {', '.join(labels)}" if labels else ""
+    rows = " UNION ALL BY NAME ".join(branches)
+    joined = f"(SELECT {', '.join(labels + columns)} FROM ({rows}){group})"  # noqa: S608
+    text = f"SELECT 1 FROM {joined if len(names) > 1 else 'answers.' + names[0]}"  # noqa: S608
+    table: Node = parse_statement(text)["node"]["from_table"]
+    return table
+
+
+def quoted(name: str) -> str:
+    """Return *name* as SQL writes names of any characters."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _numbered(column: str, number: int) -> str:
+    """Return the name of an answer's column where it is that of the aggregate with this number, from 1."""
+    return column if number == 1 else f"{column} {number}"
 
 
 def _shape(node: Node) -> str:

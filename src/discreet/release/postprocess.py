@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from discreet.errors import InputError, SQLError
-from discreet.query.statement import HIGH, LOW, VALUE
+from discreet.query.statement import HIGH, LOW, VALUE, quoted
 from discreet.question import Kind
 from discreet.values import float_above
 
@@ -71,8 +71,8 @@ def check_outer(outer: str, tables: Mapping[str, Mapping[str, str]]) -> None:
 
     with _database() as database:
         for name, columns in tables.items():
-            declared = ", ".join(f"{_quoted(column)} {type_}" for column, type_ in columns.items())
-            database.execute(f"CREATE TABLE answers.{_quoted(name)} ({declared})")
+            declared = ", ".join(f"{quoted(column)} {type_}" for column, type_ in columns.items())
+            database.execute(f"CREATE TABLE answers.{quoted(name)} ({declared})")
         _lock(database)
         try:
             database.sql(outer)
@@ -96,7 +96,7 @@ def compute_outer(outer: str, tables: Mapping[str, pa.Table]) -> Result:
     expired = threading.Event()
     with _database() as database:
         for name, table in tables.items():
-            database.from_arrow(table).create(f"answers.{_quoted(name)}")
+            database.from_arrow(table).create(f"answers.{quoted(name)}")
         _lock(database)
 
         def stop() -> None:
@@ -289,10 +289,6 @@ def _lock(database: duckdb.DuckDBPyConnection) -> None:
     """Keep statements from reading variables of Python and from changing settings."""
     database.execute("SET python_enable_replacements = false")
     database.execute("SET lock_configuration = true")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _sentence(error: Exception) -> str:
