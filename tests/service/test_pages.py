@@ -149,6 +149,7 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
     path = ann.post("/ask", sql=TOP, epsilon="0.5").headers["location"]
     shown = ann.get(path).text
     assert "article 3" in shown
+    assert '<p class="hint">Answered by unknown-gumbel.</p>' in shown
     for form in ("csv", "parquet", "arrow", "json"):
         assert ann.get(f"{path}.{form}").status_code == 200
     assert ann.get(f"{path}.exe").status_code == 404
@@ -156,6 +157,17 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
     assert "Users by article, top 5" in ann.get("/answers").text
     again = ann.get("/ask", params={"sql": TOP, "epsilon": "0.5"}).text
     assert "Free" in again
+
+
+def test_what_was_chosen_is_told_in_plain_words_and_then_for_experts():
+    """Nobody has to know the name of a mechanism to read an answer."""
+    for chosen in ("unknown-gumbel", "head", "two-round"):
+        release = {"mechanism": "auto", "chosen": chosen, "why": "because", "question": {"k": 10}}
+        words = text.chosen_for_you(release)
+        assert "counted" in words
+        assert chosen not in words
+        assert text.mechanism_of(release) == f"Answered by auto, which chose {chosen}: because."
+    assert text.chosen_for_you(release | {"chosen": None}) is None
 
 
 def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, ann):

@@ -128,7 +128,8 @@ class Auto:
             order, head = self._head(pairs)
             gap, needed = self._gap(self.race, head, bits)
             if gap >= needed:
-                why = f"count {self.race.k} is about {gap:,} above the cut-off; {needed:,} are enough for a race"
+                k = self.race.k
+                why = f"count {k} is about {gap:,} above the cut-off; {needed:,} are enough to release all {k}"
                 return self._from_head(self.race, order, head, bits, why)
         measured = f"about {sizes.users:,.0f} users, and noise of {sizes.scale:,.1f} users per item in the first round"
         if sizes.scale * USERS_PER_NOISE > max(sizes.users, 1):

@@ -209,7 +209,9 @@ class AnalystPages:
             line=charts.line_of(items[:_SHOWN_MOST]) if charts.is_time_series(release) else None,
             label=" · ".join(question["items"]) or "total",
             measured=_MEASURES[question["measure"]["kind"]],
-            notes=[text.chosen_for_you(release), text.fewer_than_asked(release)],
+            chosen=text.chosen_for_you(release),
+            mechanism=text.mechanism_of(release),
+            fewer=text.fewer_than_asked(release),
             free=visit.field("free") == "1",
             guarantee=text.guarantee_in_words(release["privacy"]["epsilon"], release["privacy"]["delta"]),
             snippets=[

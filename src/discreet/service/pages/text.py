@@ -11,6 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from discreet.errors import InputError
+from discreet.mechanisms.select_verify import SelectVerify
+from discreet.mechanisms.two_round import TwoRound
+from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.query.sql import parse_where
 
 if TYPE_CHECKING:
@@ -133,8 +136,22 @@ def fewer_than_asked(release: Mapping[str, Any]) -> str | None:
     )
 
 
-def chosen_for_you(release: Mapping[str, Any]) -> str:
-    """Return in one line what was chosen for a query that left it open."""
+_CHOSEN = {
+    UnknownGumbel.name: "The {k:,} largest counts stand out clearly, so they were counted with little noise.",
+    SelectVerify.name: "There are few people for so many items, so only the largest were counted, and precisely.",
+    TwoRound.name: "There are many people, so all items were counted roughly, and then the larger ones precisely.",
+}
+"""What the branches of the mechanism auto do, for people who know no mechanism."""
+
+
+def chosen_for_you(release: Mapping[str, Any]) -> str | None:
+    """Return in plain words what was chosen after a first noisy look at the data, or None if nothing was."""
+    sentence = _CHOSEN.get(release["chosen"])
+    return None if sentence is None else sentence.format(k=release["question"].get("k") or 0)
+
+
+def mechanism_of(release: Mapping[str, Any]) -> str:
+    """Return by which mechanism a release was made, and why, for experts."""
     how = f"Answered by {release['mechanism']}"
     if release["chosen"]:
         how += f", which chose {release['chosen']}: {release['why']}"
