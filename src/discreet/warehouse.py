@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import os
 import time
 import warnings
@@ -285,12 +286,14 @@ class Warehouse:
         """Return the queries of a statement, and what is computed from their answers.
 
         Args:
-            k_most: where k is above it, or above that of the dataset, LIMIT only cuts the answer.
+            k_most: where k is above it, or above that of the dataset, or all items of a known domain, LIMIT only cuts
+                the answer.
 
         Raises:
             SQLError: something is not allowed.
             WhereError: the same in the filter of a query.
             InputError: there is no such dataset.
+            EngineError: the engine failed when it was asked for the items of a listed domain.
         """
         statement = split_statement(text, self._period)
         leaves = []
@@ -299,8 +302,20 @@ class Warehouse:
             if leaf.ranked_by is not None and leaf.ranked_by.casefold() != about.user.casefold():
                 by = f"ORDER BY COUNT(DISTINCT {about.user})"
                 raise SQLError(f"the items of a sum are those with the most users: {by}")
-            leaves.append(leaf.within(k_most).within(about.k_most))
+            leaf = leaf.within(k_most).within(about.k_most)  # noqa: PLW2901
+            leaves.append(leaf.within(self._domain_size(leaf) - 1))
         return replace(statement, leaves=tuple(leaves))
+
+    def _domain_size(self, leaf: Leaf) -> float:
+        """Return how many items a query with k can have: infinity if its domain is unknown."""
+        select = leaf.select
+        if select is None or select.k is None:
+            return math.inf
+        name = self.catalog.find(leaf.dataset)
+        with contextlib.suppress(InputError):  # which is raised again, and says where, when the query is planned
+            labels = self._open.domain(name, items_of(select, self.catalog.datasets[name]))
+            return math.inf if labels is None else len(labels)
+        return math.inf
 
     def _period(self, dataset: str, column: str, unit: str) -> str | None:
         about = self.catalog.datasets[self.catalog.find(dataset)]

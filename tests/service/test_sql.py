@@ -67,6 +67,16 @@ def test_a_limit_is_k_only_behind_an_order_by_the_aggregate(service):
     assert "LIMIT" not in wide.json()["queries"][0]["sql"]  # above k_most
 
 
+def test_a_limit_of_all_labels_or_more_is_no_k(service):
+    """Another row limit of a chart over a known domain is a replay."""
+    counts = "SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country"
+    first = sent(service, f"{counts} ORDER BY n DESC", epsilon=4).json()
+    for limit in (3, 40, 5000):
+        again = sent(service, f"{counts} ORDER BY n DESC LIMIT {limit}", epsilon=4).json()
+        assert (again["queries"][0]["status"], again["rows"]) == ("replayed", first["rows"])
+    assert sent(service, f"{counts} ORDER BY n DESC LIMIT 2", epsilon=4).json()["queries"][0]["sql"].endswith("LIMIT 2")
+
+
 def test_labels_of_known_domains_and_the_schema_are_free(service):
     """Nothing of the data is in them."""
     found = sent(service, "SELECT DISTINCT country FROM reads ORDER BY country DESC LIMIT 2").json()

@@ -115,7 +115,7 @@ class Leaf:
     select: Select | None
     ranked_by: str | None = None
 
-    def within(self, k_most: int | None) -> Leaf:
+    def within(self, k_most: float | None) -> Leaf:
         """Return the same, without k if it is above *k_most*: LIMIT then only cuts the answer."""
         select = self.select
         if select is None or select.k is None or k_most is None or select.k <= k_most:
