@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import discreet
@@ -232,6 +233,22 @@ def test_a_key_comes_from_a_file_and_a_note_tells_if_others_can_read_it(ask, ans
     assert "note: others can read the key; chmod 600 key" in ran.err
     ran, _ = ask(answered(), "query", "--sql", SQL, "--key-file", "key", "-q")
     assert ran.err == ""
+
+
+def test_a_rehearsal_shows_made_up_rows_and_asks_for_no_answer(ask, tmp_path):
+    """They are asked of the sample alone, which is free; the note says that they are no data."""
+    table = pa.table({"reader": ["r1"], "minutes": [7]})
+    document = write_table(table.replace_schema_metadata({"discreet.queries": "[]"}), "arrow")
+    told = reply(200, document, "application/vnd.apache.arrow.stream")
+    ran, sent = ask(told, "rehearse", "--dataset", "reads", "--rows", "1", "--format", "csv")
+    assert (ran.code, ran.out) == (0, '"reader","minutes"\n"r1",7\n')
+    assert ran.err == "made-up rows: only columns, types and listed labels are those of the dataset\n"
+    assert [each.line.split()[:2] for each in sent] == [["GET", "/v1/datasets/reads/sample?rows=1"]]
+    ran, _ = ask(told, "rehearse", "--dataset", "reads", "--output", "rows.parquet", "--quiet")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert pa.parquet.read_table(tmp_path / "rows.parquet").equals(table)
+    ran, sent = ask(told, "rehearse", "--dataset", "reads", "--rows", "0")
+    assert (ran.code, sent) == (2, [])
 
 
 def test_an_estimate_asks_for_the_price_only(ask):
