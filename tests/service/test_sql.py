@@ -9,7 +9,7 @@ import pytest
 
 from discreet.values import Cost
 
-from .deployment import TOP
+from .deployment import CATALOG, TOP
 
 SHARES = (
     "WITH q AS (SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article) "
@@ -115,6 +115,21 @@ def test_a_chart_over_time_is_a_query_of_the_catalogs_periods(service):
     refused = sent(service, chart.replace("'day'", "'month'"))
     assert refused.status_code == 400
     assert "no column with the month of 'day'" in refused.json()["detail"]
+
+
+def test_date_trunc_is_the_column_that_the_catalog_derives(services):
+    """Weeks of days: in the select list, in GROUP BY and in WHERE."""
+    week = 'columns.week = { type = "date", of = "day", each = "week", group = true, filter = true }'
+    service = services(catalog=CATALOG.replace("columns.hidden =", f"{week}\ncolumns.hidden =", 1), granted=None)
+    sql = (
+        "SELECT date_trunc('week', day) AS w, COUNT(DISTINCT reader) AS n FROM reads "
+        "WHERE date_trunc('week', day) >= DATE '2024-09-30' GROUP BY w ORDER BY w"
+    )
+    found = sent(service, sql, epsilon=8).json()
+    assert [day for day, _ in found["rows"]] == ["2024-09-30", "2024-10-07"]
+    assert [n for _, n in found["rows"]] == pytest.approx([600, 900], abs=60)
+    assert "week" in found["queries"][0]["sql"]
+    assert "date_trunc" not in found["queries"][0]["sql"]
 
 
 REFUSED = {
