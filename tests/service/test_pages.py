@@ -10,7 +10,7 @@ import pytest
 
 from discreet.query.query_json import as_dict, from_dict
 from discreet.query.sql import parse_select
-from discreet.service.pages import text
+from discreet.service.pages import charts, text
 from discreet.service.pages.sessions import IDLE_SECONDS, LIFETIME_SECONDS
 
 from .deployment import ACT
@@ -202,6 +202,20 @@ def test_the_only_count_of_a_statement_has_bars_if_its_interval_is_selected(ann)
         ann.get("/ask")
         sql = f"SELECT country, {columns} FROM reads GROUP BY country ORDER BY country"
         assert ann.post("/ask", sql=sql, epsilon="0.5").text.count('<rect class="bar"') == bars
+
+
+def test_days_are_a_line_whose_points_stand_where_their_time_is(ann):
+    """A day that was not released is a gap, so that the line does not look steeper than it is."""
+    days = [("2025-12-31", 10), ("2026-01-01", 20), ("2026-01-10", 30)]
+    line = charts.line_of([charts.Item(day, n, n - 5, n + 5) for day, n in days])
+    assert line.points == [(0, 75), (10, 50), (100, 25)]
+    assert line.across == [(0, "31 Dec", "2025"), (100, "10 Jan", "2026")]
+    count = "COUNT(DISTINCT reader)"
+    sql = f"SELECT day, {count}, LOW({count}), HIGH({count}) FROM reads GROUP BY day ORDER BY day"
+    ann.get("/ask")
+    shown = ann.post("/ask", sql=sql, epsilon="4").text
+    assert shown.count("<polyline") == 1
+    assert shown.count("<circle") == 3
 
 
 def test_answers_of_others_do_not_exist(service, ann):

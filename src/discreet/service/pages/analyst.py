@@ -153,6 +153,7 @@ class AnalystPages:
         price = {"epsilon": float(visit.field("epsilon"))} if visit.field("epsilon") else {}
         rows, places = answer.rows[:_SHOWN_MOST], charts.interval_columns(answer.columns)
         labels = [column for place, column in enumerate(answer.columns) if place not in (places or ())]
+        items = [] if places is None else charts.statement_items(rows, places)
         return self._site.render(
             visit,
             "statement.html",
@@ -160,7 +161,8 @@ class AnalystPages:
             rows=rows,
             left_out=len(answer.rows) - _SHOWN_MOST,
             numeric=[charts.is_number(column) for column in answer.columns],
-            items=[] if places is None else charts.statement_items(rows, places),
+            items=items,
+            line=charts.line_of(items) if charts.is_time_line(items, labels) else None,
             label=" · ".join(column.name for column in labels) or "total",
             measured="" if places is None else answer.columns[places[0]].name,
             charged=response.headers["discreet-charged"],
@@ -198,6 +200,9 @@ class AnalystPages:
         items, question = charts.items_of(release), release["question"]
         sql, price = text.sql_of(question), {name: release["query"][name] for name in ("epsilon", "delta")}
         url = str(visit.request.base_url).rstrip("/")
+        line = charts.line_of(items[:_SHOWN_MOST]) if charts.is_time_series(release) else None
+        if line is not None:
+            items = sorted(items, key=lambda item: item.label)
         return self._site.render(
             visit,
             "answer.html",
@@ -206,7 +211,7 @@ class AnalystPages:
             condition=None if question["where"] is None else text.condition_of(question["where"]),
             items=items[:_SHOWN_MOST],
             left_out=len(items) - _SHOWN_MOST,
-            line=charts.line_of(items[:_SHOWN_MOST]) if charts.is_time_series(release) else None,
+            line=line,
             label=" · ".join(question["items"]) or "total",
             measured=_MEASURES[question["measure"]["kind"]],
             chosen=text.chosen_for_you(release),

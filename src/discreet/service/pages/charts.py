@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from discreet.service.pages.text import label, number
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from discreet.wire.questions import StatementColumn
 
 _TIMES = ("date", "timestamp")
+_POINTS_MOST = 62
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 
 
@@ -51,13 +53,15 @@ class Line:
     Args:
         line: points as SVG writes them.
         band: the polygon of the intervals.
-        across: ticks of the horizontal axis: where, and what is written there.
+        points: the same points one by one; empty if they are too many to be seen.
+        across: ticks of the horizontal axis: where, and the two lines that are written there.
         up: ticks of the vertical axis.
     """
 
     line: str
     band: str
-    across: list[tuple[float, str]]
+    points: list[tuple[float, float]]
+    across: list[tuple[float, str, str]]
     up: list[tuple[float, str]]
 
 
@@ -84,6 +88,12 @@ def interval_columns(columns: Sequence[StatementColumn]) -> tuple[int, int, int]
         return None
     (value,) = set(numbers) - set(ends)
     return value, names.index("low"), names.index("high")
+
+
+def is_time_line(items: Sequence[Item], labels: Sequence[StatementColumn]) -> bool:
+    """True if the items of a statement have one label each, a date or a time, and no two the same."""
+    dated = [column.type.lower().startswith(_TIMES) for column in labels] == [True]
+    return dated and 2 < len(items) == len({item.label for item in items})
 
 
 def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int]) -> list[Item]:
@@ -132,24 +142,40 @@ def is_time_series(release: Mapping[str, Any]) -> bool:
 
 
 def line_of(items: Sequence[Item]) -> Line:
-    """Return the line of items with values, in the order of their labels."""
+    """Return the line of items with values, whose labels are dates or times."""
     shown = sorted((item for item in items if item.label != "(missing)"), key=lambda item: item.label)
+    times = [datetime.fromisoformat(item.label).replace(tzinfo=None) for item in shown]
     highs, lows = [float(item.high or 0) for item in shown], [float(item.low or 0) for item in shown]
     ticks = nice_ticks(min(0.0, *lows), max(1.0, *highs))
     least, most = ticks[0], ticks[-1]
-
-    def x(n: int) -> float:
-        return round(100 * n / max(len(shown) - 1, 1), 2)
+    seconds = [(time - times[0]).total_seconds() for time in times]
+    xs = [round(100 * second / (seconds[-1] or 1), 2) for second in seconds]
 
     def y(value: float | str | None) -> float:
         return round(100 - 100 * (float(value or 0) - least) / (most - least), 2)
 
-    line = " ".join(f"{x(n)},{y(item.value)}" for n, item in enumerate(shown))
-    above = [f"{x(n)},{y(item.high)}" for n, item in enumerate(shown)]
-    below = [f"{x(n)},{y(item.low)}" for n, item in enumerate(shown)]
-    step = max(1, math.ceil(len(shown) / 5))
-    across = [(x(n), shown[n].label) for n in range(0, len(shown), step)]
-    return Line(line, " ".join([*above, *reversed(below)]), across, [(y(tick), number(tick)) for tick in ticks])
+    points = [(x, y(item.value)) for x, item in zip(xs, shown, strict=True)]
+    above = [f"{x},{y(item.high)}" for x, item in zip(xs, shown, strict=True)]
+    below = [f"{x},{y(item.low)}" for x, item in zip(xs, shown, strict=True)]
+    return Line(
+        " ".join(f"{x},{height}" for x, height in points),
+        " ".join([*above, *reversed(below)]),
+        points if len(points) <= _POINTS_MOST else [],
+        _time_ticks(times, xs),
+        [(y(tick), number(tick)) for tick in ticks],
+    )
+
+
+def _time_ticks(times: Sequence[datetime], xs: Sequence[float]) -> list[tuple[float, str, str]]:
+    """Return about five ticks: where, the day or time, and the year or day where it is another than at the last one."""
+    fine, coarse = ("%H:%M", "%-d %b") if any(time.hour or time.minute for time in times) else ("%-d %b", "%Y")
+    found, before, room = [], "", 0.0
+    for time, x in zip(times, xs, strict=True):
+        if x >= room:
+            above = f"{time:{coarse}}"
+            found.append((x, f"{time:{fine}}", above if above != before else ""))
+            before, room = above, x + 20
+    return found
 
 
 def nice_ticks(least: float, most: float, wanted: int = 4) -> list[float]:
