@@ -165,7 +165,6 @@ class AnalystPages:
             line=charts.line_of(items) if charts.is_time_line(items, labels) else None,
             label=" · ".join(column.name for column in labels) or "total",
             measured="" if places is None else answer.columns[places[0]].name,
-            charged=response.headers["discreet-charged"],
             snippets=[
                 ("SQL", sql),
                 ("Python", text.python_of(sql, price, url, "sql")),

@@ -1,7 +1,7 @@
 // What HTML cannot do: copy, sort, highlight, complete names, show how long a query takes. Everything works without it.
 "use strict";
 
-const KEYWORDS = /^(select|from|where|group|by|order|limit|and|or|not|in|is|null|like|between|desc|asc|count|sum|avg|distinct|as|date|timestamp|true|false|having|with|join|on|case|when|then|else|end)$/i;
+const KEYWORDS = /^(select|from|where|group|by|order|limit|and|or|not|in|is|null|like|between|desc|asc|count|sum|avg|distinct|as|date|timestamp|true|false|having|with|join|on|case|when|then|else|end|over|partition|qualify|offset|union|all|except|intersect|explain)$/i;
 const TOKENS = /('(?:[^']|'')*'?|"(?:[^"]|"")*"?|--[^\n]*|\d[\w.]*|[A-Za-z_]\w*|\s+|.)/g;
 
 function highlight(area) {
