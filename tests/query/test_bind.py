@@ -134,7 +134,7 @@ def test_binding_changes_names_and_nothing_else():
     """Every field of the question is kept; user, items, filter and domain get the table's names."""
     query = _query("USER", ("SIZE", "Day"), k=3, where=parse_where("PRICE > 1"), counts=False, head_limit=7)
     query = Query(
-        **{**{f: getattr(query, f) for f in query.__slots__}, "domain": pa.table({"SIZE": [1], "Day": ["x"]})}
+        **{**{f: getattr(query, f) for f in query.__slots__}, "domain": pa.table({"SIZE": [1, 2, 3], "Day": ["x"] * 3})}
     )
     bound = bind(query, COLUMNS)
     assert (bound.user, bound.items, bound.where) == ("User", ("size", "day"), _bound("price > 1"))

@@ -96,7 +96,6 @@ GRANTED = {"reads": ("article", "country", "minutes", "day"), "daily": None, "lo
 SETTINGS = """
 [service]
 port = 0
-body_most_bytes = 4096
 {service}
 [store]
 url = "{url}"
@@ -208,8 +207,9 @@ class Deployment:
             parts = urlsplit(store)
             self.environment = {"BUDGETS": parts.password}
             url, password = store.replace(f":{parts.password}@", "@"), 'password_env = "BUDGETS"'
-        if "requests_per_minute" not in service:
-            service += "\nrequests_per_minute = 0"
+        for name, value in (("requests_per_minute", 0), ("body_most_bytes", 4096)):
+            if name not in service:
+                service += f"\n{name} = {value}"
         (folder / "discreet.toml").write_text(
             SETTINGS.format(service=service, rest=rest, url=url, password=password, epsilon_most=epsilon_most)
         )
@@ -229,7 +229,7 @@ class Deployment:
     def with_files(self, folder):
         """Return a deployment with the same accounts and keys, and the files of *folder*."""
         other = copy.copy(self)
-        other.folder, other.responses, other.clock = folder, set(), Clock()
+        other.folder, other.responses, other.clock, other.keys = folder, set(), Clock(), dict(self.keys)
         other.settings = load_settings(folder / "discreet.toml")
         return other
 

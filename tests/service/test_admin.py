@@ -236,7 +236,7 @@ def test_a_key_is_shown_once_and_opens_until_it_is_revoked(office):
     assert office.get("/v1/budget", made.key).status_code == 401
     assert remove(office, f"/keys/{made.id}", "admin").status_code == 404
     secret = made.key.rpartition("_")[2]
-    assert secret not in office.lines.getvalue()
+    assert secret not in office.log.getvalue()
     assert all(secret not in line.body for line in office.manager.store.lines())
 
 
@@ -306,7 +306,7 @@ def test_acts_are_logged_with_their_actor_and_subject(office):
     (event,) = office.events("admin_changed")
     assert (event["subject"], event["actor"]) == ("sales", "key:" + office.keys["officer"].split("_")[1])
     assert event["route"] == "PATCH /v1/admin/accounts/{account:path}"
-    assert "private reason" not in office.lines.getvalue()
+    assert "private reason" not in office.log.getvalue()
 
 
 def test_what_was_refused_is_not_logged_as_done(office):

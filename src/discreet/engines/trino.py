@@ -108,7 +108,8 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
         self._schema = ".".join(map(quoted, url.path.split("/")))
         scratch = url.options.get("scratch")
         self._scratch = None if scratch is None else ".".join(map(quoted, scratch.split(".")))
-        self._password = password
+        # An object whose repr shows no password.
+        self._auth = None if password is None else trino.auth.BasicAuthentication(url.user or "", password)
         self._seconds = timeout_seconds
         if view is not None and table is not None:
             raise InputError("name a table or a view, not both")
@@ -122,7 +123,7 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
             return client.run(statement)
 
     def _connect(self) -> TrinoClient:
-        return TrinoClient(self._where, self._password, self._seconds)
+        return TrinoClient(self._where, self._auth, self._seconds)
 
     def _ping(self, connection: TrinoClient) -> None:
         connection.ping()
@@ -386,11 +387,11 @@ class TrinoClient:
 
     Args:
         url: of the coordinator; https=true for TLS; the path is the catalog and the schema of names without theirs.
-        password: sent over TLS only.
+        auth: the user and the password, or None; sent over TLS only.
         seconds: how long a statement may take, here and on the server, or None.
     """
 
-    def __init__(self, url: Url, password: str | None, seconds: float | None) -> None:
+    def __init__(self, url: Url, auth: trino.auth.BasicAuthentication | None, seconds: float | None) -> None:
         self._url = url
         self._seconds = seconds
         catalog, schema = url.path.split("/")
@@ -404,7 +405,7 @@ class TrinoClient:
             user=url.user,
             http_scheme=scheme,
             http_session=self._http,
-            auth=None if password is None else trino.auth.BasicAuthentication(url.user or "", password),
+            auth=auth,
             catalog=catalog,
             schema=schema,
             source="discreet",

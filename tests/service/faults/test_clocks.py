@@ -187,7 +187,9 @@ def test_a_day_of_a_zone_is_as_long_as_it_is(tmp_path, midnight, hours):
         assert slug(ask(service, 3)) == "budget-short"
 
 
-DAILY = CATALOG.replace('data_version = "1"', 'data_version = { schedule = "daily", at = "04:00", zone = "UTC" }', 1)
+DAILY = CATALOG.replace(
+    'data_version = "2026-11"', 'data_version = { schedule = "daily", at = "04:00", zone = "UTC" }', 1
+)
 LAST_SECOND = datetime(2026, 11, 21, 3, 59, 59, tzinfo=UTC)
 
 
