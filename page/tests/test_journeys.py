@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import gzip
 import re
+from urllib.parse import urlencode
 
 import httpx
 
 LINES = "SELECT country, COUNT(DISTINCT reader)\nFROM reads\nGROUP BY country"
+STATEMENT = "SELECT upper(country) AS name, n FROM (SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY 1)"
 
 
 def test_a_newcomer_gets_from_the_address_to_a_private_top_ten(visit):
@@ -78,6 +80,16 @@ def test_a_query_is_built_typed_completed_and_priced_while_it_changes(visit):
     page.reload()
     assert page.input_value("#sql") == LINES
     assert page.input_value("#epsilon") == "0.25"
+
+
+def test_a_whole_statement_is_answered_with_a_table_of_its_own(visit):
+    """What is computed from the answers of its queries, with links to them."""
+    ann = visit("analyst", f"/ask?{urlencode({'sql': STATEMENT, 'epsilon': '0.2'})}")
+    ann.page.wait_for_selector("text=1 query is asked")
+    ann.page.click("#go")
+    ann.page.wait_for_selector("text=What it was computed from")
+    assert ann.page.locator("#answer tbody tr").count() == 5
+    ann.check()
 
 
 def test_the_journey_needs_no_mouse(visit):
@@ -186,6 +198,9 @@ def test_an_officer_cuts_a_budget_and_sees_it_bite(visit):
     officer.check("ledger")
     page.click("nav >> text=Catalog")
     page.wait_for_selector("text=are clipped")
+    officer.check()
+    page.click("nav >> text=Simulator")
+    page.wait_for_selector("text=until the budget is exhausted")
     officer.check()
     admin = visit("admin")
     admin.page.wait_for_selector("text=New key")

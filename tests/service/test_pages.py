@@ -240,6 +240,7 @@ def test_a_price_is_shown_before_the_query_is_asked(service, ann):
     ("fields", "words"),
     [
         ({"sql": "SELECT hidden FROM reads"}, "problem"),
+        ({"sql": "SELECT art"}, 'aria-invalid="true"'),
         ({"sql": TOP, "epsilon": "many"}, "Epsilon must be a number"),
         ({"sql": TOP, "epsilon": "99"}, "Epsilon must be at most"),
         ({"sql": TOP.replace("reads", "secret")}, "secret"),

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
+from discreet.accounting.advice import averaging, differencing
 from discreet.budget.fixed_point import Amount, Tally
 from discreet.budget.history import preview, spent_by_day
 from discreet.budget.ledger import Entry
 from discreet.budget.model import Account, Forever, Sliding
 from discreet.budget.periods import DAY_US
+from discreet.noise import SystemBits
+from discreet.service.pages.simulator import Parameters, simulate
 from discreet.values import Cost
 
 from .deployment import KNOWN
@@ -28,7 +32,9 @@ def officer(service):
     return browser
 
 
-@pytest.mark.parametrize("path", ["/officer", ANN, "/officer/catalog", "/officer/ledger", "/officer/keys"])
+@pytest.mark.parametrize(
+    "path", ["/officer", ANN, "/officer/catalog", "/officer/ledger", "/officer/simulator", "/officer/keys"]
+)
 def test_pages_need_the_role_of_their_operation(service, path):
     """No page shows what the API would refuse."""
     ann = Browser(service)
@@ -48,6 +54,23 @@ def test_an_officer_cuts_a_budget_after_a_preview_and_sees_it_refuse(service, of
     assert service.balance().account.limit.rho < limit.rho
     assert service.ask(KNOWN, mechanism="laplace", epsilon=1.5).status_code == 403
     assert "a cut" in officer.get("/officer/ledger").text
+
+
+def test_the_simulator_agrees_with_the_functions_that_choose_parameters(officer):
+    """Its attacks are those of `discreet.accounting.advice`, and it runs out where k* or l* does."""
+    tried = Parameters(Fraction("0.15"), Fraction("1e-10"), 1_000, 3_000, 100, 10, 30, 10_000)
+    found = simulate(tried, SystemBits)
+    assert found.items == 10
+    assert found.steps == 20
+    assert found.queries == 100
+    assert simulate(replace(tried, information=90), SystemBits).queries == 4
+    assert found.averaging == averaging(0.15, 30, noise="gaussian")
+    assert found.differencing == differencing(0.15, noise="gaussian")
+    shown = officer.get("/officer/simulator").text
+    assert "100 <span>queries until the budget is exhausted" in shown
+    for wrong in ("0", "many", "1e-999999999", "nan", "inf"):
+        assert "epsilon_per must be" in officer.get(f"/officer/simulator?epsilon_per={wrong}").text.lower()
+    assert "k must be" in officer.get("/officer/simulator?k=2000&head_limit=20000").text.lower()
 
 
 def test_an_officer_creates_an_account_grants_and_revokes(service, officer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -13,9 +14,11 @@ from discreet.budget.history import preview, spent_by_day
 from discreet.budget.ledger import entry_of
 from discreet.budget.periods import DAY_US
 from discreet.errors import DiscreetError
+from discreet.noise import SystemBits
 from discreet.service.api.admin import altered
 from discreet.service.auth.api_keys import microseconds
 from discreet.service.pages import text
+from discreet.service.pages.simulator import Parameters, simulate
 from discreet.service.pages.site import HEADERS, Site, Visit, page
 from discreet.wire import administration as wire
 from discreet.wire.problems import Malformed, moment, read_body
@@ -37,6 +40,20 @@ LINES_MOST = 50_000
 """Lines that charts and previews read at the end of each chain of the ledger."""
 
 _PAGE = 1_000
+
+_SIMULATED = (
+    ("epsilon_per", "Epsilon of a step", "0.15"),
+    ("delta_per", "Delta of a call", "1e-10"),
+    ("head_limit", "Items read (d̄)", "1000"),
+    ("information", "Steps in a period (k*)", "3000"),
+    ("calls", "Calls in a period (l*)", "100"),
+    ("k", "Items of a query (k)", "10"),
+    ("days", "Days of a period", "30"),
+    ("largest", "Users of the largest item", "10000"),
+)
+"""Fields of the simulator: parameter, label and a value to begin with."""
+
+_FRACTIONS = ("epsilon_per", "delta_per")
 
 
 class OfficerPages:
@@ -222,6 +239,32 @@ class OfficerPages:
         headers = dict(HEADERS) | {"Content-Disposition": 'attachment; filename="ledger.jsonl"'}
         return StreamingResponse(lines(), headers=headers, media_type="application/jsonl")
 
+    @page("GET", "/officer/simulator", role="officer")
+    def simulator(self, visit: Visit) -> Response:
+        """Show what limits would lead to on made-up counts."""
+        values = {name: visit.field(name) or default for name, _, default in _SIMULATED}
+        found, problem = None, None
+        try:
+            found = simulate(
+                Parameters(
+                    _fraction(values["epsilon_per"], "epsilon_per"),
+                    _fraction(values["delta_per"], "delta_per"),
+                    **{name: _whole(value, name) for name, value in values.items() if name not in _FRACTIONS},
+                ),
+                SystemBits,
+            )
+        except DiscreetError as error:
+            problem = self._site.problem(visit, error)
+        return self._show(
+            visit,
+            "simulator.html",
+            problem,
+            fields=[(name, label) for name, label, _ in _SIMULATED],
+            values=values,
+            found=found,
+            words="" if found is None else text.guarantee_in_words(found.guarantee.epsilon, found.guarantee.delta),
+        )
+
     # ---------------------------------------------------------------------------------------------- keys
 
     @page("GET", "/officer/keys", role="admin")
@@ -279,6 +322,19 @@ def _number(value: str, name: str) -> float:
         return float(value)
     except ValueError:
         raise Malformed(f"{name} must be a number") from None
+
+
+def _fraction(value: str, name: str) -> Fraction:
+    try:
+        return Fraction(str(float(value)))  # a text such as 1e-999999999 would be slow
+    except ValueError:
+        raise Malformed(f"{name} must be a number, such as 0.15 or 1e-10") from None
+
+
+def _whole(value: str, name: str) -> int:
+    if not value.isdecimal() or len(value) > 12:
+        raise Malformed(f"{name} must be a whole number")
+    return int(value)
 
 
 def _address(account: str) -> str:

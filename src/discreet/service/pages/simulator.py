@@ -1,0 +1,119 @@
+"""Try parameters on made-up counts, before they are chosen: never on counts of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from discreet.accounting.advice import Differencing, averaging, differencing
+from discreet.accounting.bounds import demand
+from discreet.accounting.convert import Guarantee, cost_of_units, guarantee_of
+from discreet.mechanisms.unknown_gumbel import UnknownGumbel
+from discreet.values import ExactHead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+
+    from discreet.noise import Bits
+
+ANSWERS = 20
+"""Made-up answers of a simulation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What is tried.
+
+    Args:
+        epsilon_per: of one step: an item, a count or a cut-off.
+        delta_per: of one call.
+        head_limit: dbar, items that are read from the engine.
+        information: k*, steps in a period.
+        calls: l*, calls in a period.
+        k: items that each query asks for.
+        days: of a period in which the data does not change.
+        largest: users of the largest item; item number r has a part 1/r of them (Zipf).
+    """
+
+    epsilon_per: Fraction
+    delta_per: Fraction
+    head_limit: int
+    information: int
+    calls: int
+    k: int
+    days: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What the parameters lead to.
+
+    Args:
+        items: returned on average.
+        std_error: of a count.
+        smallest_count: that is more likely shown than not.
+        steps: that an answer costs on average.
+        queries: until the budget is exhausted.
+        averaging: chance that the mean of one answer a day reveals a count.
+        differencing: what two answers with a single user between them give away.
+        shown: bound on the chance that a period shows an item of a single user.
+        guarantee: of all answers of a period.
+    """
+
+    items: float
+    std_error: float
+    smallest_count: int
+    steps: float
+    queries: int
+    averaging: float
+    differencing: Differencing
+    shown: float
+    guarantee: Guarantee
+
+
+def simulate(tried: Parameters, bits: Callable[[], Bits]) -> Simulation:
+    """Answer top-k queries over made-up counts by `UnknownGumbel` with Gaussian counts, and attack them.
+
+    Args:
+        tried: the parameters.
+        bits: returns the randomness of an answer.
+
+    Raises:
+        InputError: a parameter is outside of its range.
+    """
+    demand(1e-6 <= tried.epsilon_per <= 10, "epsilon_per", "from 1e-6 to 10", float(tried.epsilon_per))
+    demand(1e-30 <= tried.delta_per < 1, "delta_per", "from 1e-30 and below 1", float(tried.delta_per))
+    for name, most in (
+        ("head_limit", 20_000),
+        ("information", 10**9),
+        ("calls", 10**6),
+        ("k", 1_000),
+        ("largest", 10**9),
+    ):
+        value = getattr(tried, name)
+        demand(1 <= value <= most, name, f"from 1 to {most:,}", value)
+    per = float(tried.epsilon_per)
+    likely = averaging(per, tried.days, noise="gaussian")
+    mechanism = UnknownGumbel(tried.k, tried.head_limit, tried.epsilon_per, tried.delta_per)
+    head = ExactHead(tried.largest // np.arange(1, tried.head_limit + 2, dtype=np.int64), tried.head_limit)
+    outcomes = [mechanism.release(head, bits()) for _ in range(ANSWERS)]
+    steps = float(sum(outcome.cost.rho for outcome in outcomes) / ANSWERS / (tried.epsilon_per**2 / 8))
+    lost = tried.calls * tried.delta_per
+    demand(2 * lost < 1, "delta_per", "so small that twice its sum over all calls is below 1", float(tried.delta_per))
+    cost = cost_of_units(tried.information, tried.calls, tried.epsilon_per, tried.delta_per)
+    expected = mechanism.expectation()
+    return Simulation(
+        items=sum(len(outcome.positions) for outcome in outcomes) / ANSWERS,
+        std_error=expected.std_error_most or 0.0,
+        smallest_count=expected.smallest_count or 0,
+        steps=steps,
+        queries=min(int(tried.information / steps), tried.calls),
+        averaging=likely,
+        differencing=differencing(per, noise="gaussian"),
+        shown=float(lost),
+        guarantee=guarantee_of(cost, 2 * lost),
+    )
