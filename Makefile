@@ -99,7 +99,7 @@ lock:             ## pin the newest versions the project allows (needs uv)
 	  --no-emit-find-links --no-annotate --group page --upgrade --quiet --constraints requirements-dev.lock \
 	  --custom-compile-command "make lock" -o requirements-page.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-annotate --extra pandas --extra plots --group discreet-sql/pyproject.toml:notebook \
+	  --no-emit-find-links --no-annotate --extra client --extra pandas --extra plots --group discreet-sql/pyproject.toml:notebook \
 	  --upgrade --quiet --custom-compile-command "make lock" -o requirements-notebook.lock pyproject.toml
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --group discreet-sql/pyproject.toml:superset \

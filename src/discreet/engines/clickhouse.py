@@ -227,8 +227,8 @@ class ClickHouseStatement(HeadStatement):
         match self.columns[column].kind:
             case Kind.TEXT:
                 return self._text(column)
-            case Kind.FLOAT:  # NaN equals nothing here, so that nullif would keep it
-                return f"if(isNaN({self.value(column)}), NULL, {self.value(column)})"
+            case Kind.FLOAT:  # NaN equals nothing here, so that nullif would keep it; IN tells -0.0 from 0.0
+                return f"if(isNaN({self.value(column)}), NULL, {self.value(column)} + 0.0)"
         return super().compared(column, kind)
 
     def size(self, text: str) -> str:
