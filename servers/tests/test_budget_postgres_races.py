@@ -71,7 +71,7 @@ def test_a_process_whose_connection_was_lost_says_again_that_it_lives(open_store
     """A restart of the server is no death of the service."""
     store, other = open_store(), open_store()
     store.reserve(claim("a"))
-    store._alive.close()
+    store._alive[0].close()
     until(lambda: other.read(lambda db: db.ask((statements.LOST, ()))))
     store.heartbeat()
     assert other.recover() == 0

@@ -216,7 +216,7 @@ def test_java_is_missed_in_one_sentence(alone, tmp_path):
 def test_a_master_that_does_not_answer_is_told_at_once(alone):
     """Spark itself would try for a minute."""
     stdout, stderr = alone(f"spark://127.0.0.1:{process.free_port()}")
-    assert stdout.startswith("EngineError no Spark answers at spark://127.0.0.1")
+    assert stdout.startswith("EngineUnreachable no Spark answers at spark://127.0.0.1")
     assert stderr == ""
 
 

@@ -56,7 +56,8 @@ _PINNED = {
 _REFUSED = ("spark.files.ignoreCorruptFiles", "spark.files.ignoreMissingFiles")
 """Settings of the whole of Spark that leave rows of Hive's tables out, and cannot be set for a session."""
 
-_CANCEL_SECONDS = 0.2
+_CANCEL_SECONDS = 1.0
+"""An interrupt that reaches Spark while it plans a statement misses the job that follows, so the first one waits."""
 _CONNECT_SECONDS = 10
 _MASTER_PORT, _CONNECT_PORT = 7077, 15002
 _DRIVER_MEMORY = "2g"
@@ -312,6 +313,8 @@ def _driver(url: Url) -> SparkContext:
         running = SparkContext._active_spark_context
         if running is not None and _has_ended(SparkContext):
             # Spark's Java process was killed. PySpark would go on talking to it.
+            gateway: Any = SparkContext._gateway
+            gateway._gateway_client.is_connected = False  # or py4j logs that it cannot delete objects there
             running._jsc = None  # type: ignore[assignment, unused-ignore]
             SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = running = None
         if running is None:

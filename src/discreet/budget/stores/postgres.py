@@ -6,6 +6,7 @@ import contextlib
 import functools
 import secrets
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -139,7 +140,8 @@ class PostgresStore(BudgetStore):
                 raise StoreUnavailable("the database of the budget store does not keep text as UTF8")
             self._id = _prepare(db)
         self._url, self._session = url, secrets.randbits(31)
-        self._alive: psycopg.Connection[Any] | None = None
+        self._alive: list[psycopg.Connection[Any]] = []
+        weakref.finalize(self, _close_all, self._alive)
         self._hold_session()
         self._pool = ConnectionPool(
             url, kwargs=_CONNECTION, configure=self._configure, min_size=1, max_size=CONNECTIONS_MOST, open=True
@@ -161,19 +163,18 @@ class PostgresStore(BudgetStore):
 
     def close(self) -> None:
         self._pool.close()
-        if self._alive is not None:
-            self._alive.close()
+        _close_all(self._alive)
 
     def _hold_session(self) -> None:
         """Take the lock that says that this process lives, unless its connection still has it."""
-        if self._alive is not None:
+        for held in self._alive:
             with contextlib.suppress(psycopg.Error):
-                self._alive.execute("SELECT 1")
+                held.execute("SELECT 1")
                 return
-            self._alive.close()
+        _close_all(self._alive)
         with _explained():
-            self._alive = psycopg.connect(self._url, **_CONNECTION)
-            self._alive.execute("SELECT pg_advisory_lock(%s, %s)", (_SESSION_LOCK, self._session))
+            self._alive.append(psycopg.connect(self._url, **_CONNECTION))
+            self._alive[0].execute("SELECT pg_advisory_lock(%s, %s)", (_SESSION_LOCK, self._session))
 
     def _configure(self, db: psycopg.Connection[Any]) -> None:
         """Make answers durable whatever the server's defaults are."""
@@ -275,6 +276,11 @@ def _prepare(db: psycopg.Connection[Any]) -> str:
     if version != statements.VERSION:
         raise StoreUnavailable(statements.other_version(version))
     return str(store)
+
+
+def _close_all(connections: list[psycopg.Connection[Any]]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 def _undo(db: psycopg.Connection[Any]) -> None:
