@@ -47,8 +47,8 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         command = [sys.executable, "-m", "discreet"]
-        told = subprocess.run([*command, "init", str(folder)], check=True, capture_output=True, text=True).stdout
-        self.keys = dict(re.findall(r"^  (admin|officer|analyst)\s+(dsc_\w+)", told, re.MULTILINE))
+        output = subprocess.run([*command, "init", str(folder)], check=True, capture_output=True, text=True).stdout
+        self.keys = dict(re.findall(r"^  (admin|officer|analyst)\s+(dsc_\w+)", output, re.MULTILINE))
         arguments = ["serve", str(folder / "discreet.toml"), "--port", "0"]
         self._log = (folder / "log").open("w")
         self._process = subprocess.Popen([*command, *arguments], stdout=self._log, stderr=subprocess.PIPE, text=True)

@@ -307,8 +307,8 @@ class Peers:
                 transfers=[TransferSent.of(transfer) for transfer in pending],
                 receipts=[ReceiptSent.of(receipt) for receipt in receipts],
             )
-            told, receipts = self._client.post(f"{url}/v1/peer/transfers", message, Transferred), []
-            if not self._hear(name, store, [sent.receipt for sent in told.receipts]):
+            reply, receipts = self._client.post(f"{url}/v1/peer/transfers", message, Transferred), []
+            if not self._hear(name, store, [sent.receipt for sent in reply.receipts]):
                 break  # nothing was decided: the rest will have to wait, too
 
     def _introduce(self, name: str, store: str) -> None:

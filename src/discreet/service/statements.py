@@ -132,14 +132,12 @@ class Statements:
             refusal = self._refusal(account, _total(unpaid))
             if refusal is not None:
                 raise BudgetShort(refusal, None)
-        tables, told, charged = dict(planned.public), [], Cost()
+        tables, queries, charged = dict(planned.public), [], Cost()
         for leaf in statement.leaves:
             query = planned.queries.get(leaf.name)
             if query is None:
-                told.append(StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=needed(Cost())))
-                continue
-            if any(leaf.sql == query.sql for query in told):  # two may have become one without their k
-                tables[leaf.name] = answer_table(decode(answers[leaf.sql].release.result))
+                public = StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=needed(Cost()))
+                queries.append(public)
                 continue
             if leaf.sql not in answers:
                 answers[leaf.sql] = self._queries.answer(
@@ -152,8 +150,10 @@ class Statements:
                 )
             answered = answers[leaf.sql]
             tables[leaf.name] = answer_table(decode(answered.release.result))
+            if any(leaf.sql == listed.sql for listed in queries):
+                continue  # two leaves may have become one query without their k
             charged += answered.charged
-            told.append(
+            queries.append(
                 StatementQuery(
                     sql=leaf.sql,
                     dataset=query.dataset,
@@ -166,7 +166,7 @@ class Statements:
             result = compute_outer(statement.outer, tables)
         except InputError as error:
             raise InputError(f"{error}; its queries were answered, so they stay charged") from None
-        return AnsweredStatement(result, told, charged)
+        return AnsweredStatement(result, queries, charged)
 
     def estimate(self, account: str, planned: PlannedStatement) -> StatementEstimate:
         """Return what a statement could cost *account*, and whether all of it fits; nothing is held."""

@@ -119,7 +119,8 @@ class AnalystPages:
         """Return what a query, or all queries of a statement, could cost, and what to expect."""
         body = _body_of(visit, sql)
         queries: list[tuple[str, Estimate | None]]
-        if _is_query(sql):
+        single_query = _is_query(sql)
+        if single_query:
             single = await self._api.estimate(visit.call(), body)
             queries, cost, fits, left = [("", single)], single.worst_cost, single.fits, single.queries_left
         else:
@@ -129,7 +130,7 @@ class AnalystPages:
             cost, fits, left = whole.worst_cost, whole.fits, None
         accounts = next((estimate.accounts for _, estimate in queries if estimate), [])
         return {
-            "statement": not _is_query(sql),
+            "statement": not single_query,
             "free": all(estimate is None or estimate.paid for _, estimate in queries),
             "cost": cost,
             "share": max((text.used_share(cost, account.left) for account in accounts), default=0.0),
