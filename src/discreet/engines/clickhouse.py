@@ -116,9 +116,7 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
         if not url.host or not url.path or "/" in url.path or url.options.get("https", "true") not in {"true", "false"}:
             raise InputError("a ClickHouse URL looks like clickhouse://reader@host:8123/database?table=name&https=true")
         table = table or url.options.get("table") or None
-        password = url.password if password is None else password
-        if password is not None and url.options.get("https") != "true":
-            raise InputError("a password is sent to ClickHouse over TLS only; add https=true to the URL")
+        password = url.password_over_tls(password, "ClickHouse")
         self._where, self._password, self._seconds = url, password, timeout_seconds
         super().__init__(f"{url}, a view" if table is None else f"{url}, table {table}")
         if view is not None and table is not None:

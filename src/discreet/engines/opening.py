@@ -140,6 +140,17 @@ class Url:
                     f"a {self.scheme} URL takes no option {name!r}; the options are {', '.join(known) or 'none'}"
                 )
 
+    def password_over_tls(self, given: str | None, engine: str) -> str | None:
+        """Return the password *given*, or that of the URL, for an engine whose URLs take https=true.
+
+        Raises:
+            InputError: there is one, but it would be sent without TLS.
+        """
+        password = self.password if given is None else given
+        if password is not None and self.options.get("https") != "true":
+            raise InputError(f"a password is sent to {engine} over TLS only; add https=true to the URL")
+        return password
+
     def __str__(self) -> str:
         """Return the URL without its password and options."""
         user = f"{self.user}@" if self.user else ""

@@ -100,9 +100,7 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
     ) -> None:
         url = _parse(source_url)
         table = table or url.options.get("table") or None
-        password = url.password if password is None else password
-        if password is not None and url.options.get("https") != "true":
-            raise InputError("a password is sent to Trino over TLS only; add https=true to the URL")
+        password = url.password_over_tls(password, "Trino")
         self._where = url
         self._view = view
         self._schema = ".".join(map(quoted, url.path.split("/")))
