@@ -5,30 +5,10 @@ from __future__ import annotations
 import pytest
 
 from discreet.budget.errors import UnknownAccount
-from discreet.catalog.model import Catalog
 from discreet.service.auth.grants import GRANT, Grants, RecordCache, grant_name, grant_text
 from tests.service.deployment import Clock
+from tests.service.memory_budget import CATALOG
 from tests.service.memory_records import MemoryRecords
-
-CATALOG = Catalog.model_validate(
-    {
-        "datasets": {
-            "reads": {
-                "source": "reads.parquet",
-                "user": "reader",
-                "columns": {
-                    "article": {"type": "text", "group": True},
-                    "country": {"type": "text", "group": True, "filter": True},
-                },
-            },
-            "visits": {
-                "source": "visits.parquet",
-                "user": "guest",
-                "columns": {"place": {"type": "text", "group": True}},
-            },
-        }
-    }
-)
 
 
 @pytest.fixture
