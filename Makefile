@@ -39,9 +39,9 @@ $(VENV)/.servers: requirements-servers.lock $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-servers.lock
 	@touch $@
 
-test-page: $(VENV)/.page assets  ## both journeys through the web page, in Chromium; draws its pictures again
+test-page: $(VENV)/.page  ## both journeys through the web page, in Chromium; draws its pictures again
 	@$(BIN)/python -m pytest page/tests
-$(VENV)/.page: requirements-page.lock $(READY) page/package-lock.json
+$(VENV)/.page: requirements-page.lock $(READY) $(ASSETS)/htmx.min.js
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-page.lock
 	@cd page && npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
