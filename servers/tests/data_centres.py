@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import httpx
-from tests.budget.share_suite.world import holding
+from tests.budget.share_suite.base import holding
 
 from discreet.budget.escrow import check_whole
 from discreet.budget.stores.postgres import PostgresStore

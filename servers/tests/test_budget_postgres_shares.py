@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.budget.share_suite import ShareStoreSuite
-from tests.budget.share_suite.world import ONE, PLENTY, add_up, carry, holding, introduce, limits
-from tests.budget.suite.world import ACT, UNIT, account, claim, units
+from tests.budget.share_suite.base import ONE, PLENTY, add_up, carry, holding, introduce, limits
+from tests.budget.suite.base import ACT, UNIT, account, claim, units
 from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 
 from discreet.budget.errors import LedgerBroken

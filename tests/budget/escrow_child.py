@@ -17,7 +17,7 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 from tests.budget.crash_child import Dies
 
-# as in tests.budget.suite.world, which brings pytest along: a child should start fast
+# as in tests.budget.suite.base, which brings pytest along: a child should start fast
 ACT, UNIT, NOON_US = AdminAction("child", "a test"), Cost(Fraction(1, 1000), Fraction(1, 10**9)), 10**15
 
 STEPS = ("begin", "accounts", "ledger", "shares", "commit", "committed")

@@ -18,7 +18,7 @@ from discreet.budget.ledger_replay import Transfers, check_holdings
 from discreet.budget.model import Account, Calendar, Share, Sliding
 from discreet.budget.periods import DAY_US, bucket_end, counts
 from discreet.errors import InputError, InvariantViolated
-from tests.budget.escrow_world import HOUR_US, PERIODS, World, world_of
+from tests.budget.escrow_simulation import HOUR_US, PERIODS, Simulation, simulation_of
 
 ONE = Amount(1_000, 2_000)
 TOTAL = Amount(10_000, 20_000)
@@ -387,26 +387,26 @@ def test_no_window_of_the_ledgers_times_holds_more_than_the_total(rule):
 @pytest.mark.parametrize("seed", range(12))
 def test_once_they_hear_each_other_again_nothing_stays_on_its_way(seed):
     """Whatever happened before: what was lost is sent again, and what came early is taken in its time."""
-    world = world_of(seed).run(1_500)
-    world.heal()
-    for centre in world.centres:
+    simulation = simulation_of(seed).run(1_500)
+    simulation.heal()
+    for centre in simulation.centres:
         centre.ahead_us = 0
     for _ in range(200):
-        world.true_us += HOUR_US
-        for centre in world.centres:
-            centre.look(world.true_us)
+        simulation.true_us += HOUR_US
+        for centre in simulation.centres:
+            centre.look(simulation.true_us)
             for peer, out in centre.outgoing.items():
                 if out.pending is not None:
-                    world.post(centre, world.by_id[peer], world.transfer(centre, peer, out))
-        while world.network:
-            sender, recipient, message = world.network.pop()
+                    simulation.post(centre, simulation.by_id[peer], simulation.transfer(centre, peer, out))
+        while simulation.network:
+            sender, recipient, message = simulation.network.pop()
             if not isinstance(message, Ask):
-                world.arrive(sender, recipient, message)
-        world.check()
-    assert all(out.pending is None for centre in world.centres for out in centre.outgoing.values())
+                simulation.arrive(sender, recipient, message)
+        simulation.check()
+    assert all(out.pending is None for centre in simulation.centres for out in centre.outgoing.values())
 
 
-class _NeverHeals(World):
+class _NeverHeals(Simulation):
     """What is cut off stays so."""
 
     def heal(self):
@@ -415,19 +415,19 @@ class _NeverHeals(World):
 
 def test_a_data_centre_that_is_cut_off_spends_its_share_and_no_more():
     """I8: and the others theirs."""
-    world = _NeverHeals(3, centres=3, period=PERIODS[0])
-    home, cut = world.centres[0], world.centres[2]
-    for peer in world.centres[1:]:
-        amount = escrow.first_gift(home.limit, world.total, 3)
-        world.give(home, peer, Outgoing(), amount)
-    for centre in world.centres[1:]:
+    simulation = _NeverHeals(3, centres=3, period=PERIODS[0])
+    home, cut = simulation.centres[0], simulation.centres[2]
+    for peer in simulation.centres[1:]:
+        amount = escrow.first_gift(home.limit, simulation.total, 3)
+        simulation.give(home, peer, Outgoing(), amount)
+    for centre in simulation.centres[1:]:
         out = home.outgoing[centre.id]
-        world.arrive(home, centre, world.transfer(home, centre.id, out))
+        simulation.arrive(home, centre, simulation.transfer(home, centre.id, out))
     share = cut.limit
-    world.network.clear()
-    world.cut = {(one.id, cut.id) for one in world.centres} | {(cut.id, one.id) for one in world.centres}
-    world.run(6_000)
+    simulation.network.clear()
+    simulation.cut = {(one.id, cut.id) for one in simulation.centres} | {(cut.id, one.id) for one in simulation.centres}
+    simulation.run(6_000)
     assert cut.limit == share
     crumb = Amount(TOTAL.rho * 10**17 >> 6, TOTAL.delta * 10**17 >> 6)
-    assert any((centre.limit - centre.spent).rho < crumb.rho for centre in world.centres[:2])
+    assert any((centre.limit - centre.spent).rho < crumb.rho for centre in simulation.centres[:2])
     assert (cut.limit - cut.spent).rho < crumb.rho

@@ -16,8 +16,8 @@ from discreet.budget.escrow import Ask, check_whole, in_flight
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.escrow_child import STEPS, opened, prepare, talk
-from tests.budget.share_suite.world import add_up, asks, carry, introduce, limits
-from tests.budget.suite.world import ACT, UNIT, FakeClock, account
+from tests.budget.share_suite.base import add_up, asks, carry, introduce, limits
+from tests.budget.suite.base import ACT, UNIT, FakeClock, account
 from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 
 ROOT = Path(__file__).resolve().parent.parent.parent

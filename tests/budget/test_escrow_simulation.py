@@ -11,7 +11,7 @@ from discreet.budget import escrow
 from discreet.budget.escrow import Incoming, Outgoing, Verdict
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.errors import DiscreetError
-from tests.budget.escrow_world import TOTAL, World, world_of
+from tests.budget.escrow_simulation import TOTAL, Simulation, simulation_of
 
 SEEDS = 96
 STEPS = 4_000
@@ -21,16 +21,16 @@ STEPS = 4_000
 def test_shares_add_up_after_every_step_of_anything(first):
     """I8: nothing is made or lost; nobody spends more than a share, no window or period more than the total."""
     for seed in range(first, first + 24):
-        world_of(seed).run(STEPS)
+        simulation_of(seed).run(STEPS)
 
 
 def test_the_simulation_reaches_everything():
     """Otherwise the test above would test less than it says."""
-    worlds = [world_of(seed).run(STEPS) for seed in range(24)]
-    reached = {each for world in worlds for each in world.reached}
-    assert reached >= {*Verdict, *(action.__name__ for _, action in worlds[0].actions)}
-    assert sum(len(world.charges) for world in worlds) > 15_000
-    assert sum(world.strict for world in worlds) > 12
+    simulations = [simulation_of(seed).run(STEPS) for seed in range(24)]
+    reached = {each for simulation in simulations for each in simulation.reached}
+    assert reached >= {*Verdict, *(action.__name__ for _, action in simulations[0].actions)}
+    assert sum(len(simulation.charges) for simulation in simulations) > 15_000
+    assert sum(simulation.strict for simulation in simulations) > 12
 
 
 def _rules(**defects):
@@ -75,7 +75,7 @@ def _keeps_what_it_gives(outgoing, amount, left, now_us):
     return escrow.sent(outgoing, NOTHING, left, now_us) if amount else escrow.sent(outgoing, amount, left, now_us)
 
 
-class _GivesItsShare(World):
+class _GivesItsShare(Simulation):
     """The donor divides its limit, not what is left of it."""
 
     def asked(self, centre, peer, _):
@@ -85,7 +85,7 @@ class _GivesItsShare(World):
             self.give(centre, peer, out, Amount(centre.limit.rho // 2, centre.limit.delta // 2))
 
 
-class _TakesBackWhatIsLate(World):
+class _TakesBackWhatIsLate(Simulation):
     """What was not acknowledged for a while is taken for lost."""
 
     def tend(self):
@@ -97,7 +97,7 @@ class _TakesBackWhatIsLate(World):
                 centre.outgoing[peer] = replace(out, pending=None)
 
 
-class _NumbersAnew(World):
+class _NumbersAnew(Simulation):
     """Each time that a transfer is sent it has another number."""
 
     def tend(self):
@@ -109,7 +109,7 @@ class _NumbersAnew(World):
                 self.post(centre, self.by_id[peer], self.transfer(centre, peer, again))
 
 
-class _LowersWithoutLooking(World):
+class _LowersWithoutLooking(Simulation):
     """An officer lowers the total below what is spent at home."""
 
     def alter(self):
@@ -134,10 +134,10 @@ _DEFECTS = {
 
 
 def _fails(**rest):
-    """True if some world notices."""
+    """True if some simulation notices."""
     for seed in range(SEEDS):
         try:
-            world_of(seed, **rest).run(STEPS)
+            simulation_of(seed, **rest).run(STEPS)
         except (AssertionError, DiscreetError, ValueError):
             return True
     return False
@@ -145,7 +145,7 @@ def _fails(**rest):
 
 @pytest.mark.parametrize("name", _DEFECTS)
 def test_a_defective_rule_is_noticed(name):
-    """Each planted defect makes or loses budget in some world."""
+    """Each planted defect makes or loses budget in some simulation."""
     assert _fails(rules=_rules(**_DEFECTS[name]))
 
 

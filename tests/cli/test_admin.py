@@ -8,7 +8,7 @@ import pytest
 
 from discreet.cli import main
 from discreet.service.context import utc_now
-from tests.client.running import running
+from tests.client.running_service import running
 from tests.service.deployment import CATALOG, Deployment
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from discreet.cli.query import bar, budget_as_text
 from discreet.wire.questions import BudgetReport
-from tests.client.scripted import Scripted, problem, reply
+from tests.client.scripted_server import ScriptedServer, problem, reply
 
 KEY = "dsc_0123456789abcdef_" + "5ec2e7" * 10 + "abcd"
 REPORT = {
@@ -60,7 +60,7 @@ def ask(run, monkeypatch):
     servers = []
 
     def ask(answer, *arguments):
-        servers.append(Scripted([answer]))
+        servers.append(ScriptedServer([answer]))
         return run("budget", "--url", servers[-1].url, *arguments)
 
     yield ask

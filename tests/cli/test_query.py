@@ -13,7 +13,7 @@ import pytest
 
 import discreet
 from discreet.wire.document import encode, question_of, write_table
-from tests.client.scripted import Scripted, problem, reply
+from tests.client.scripted_server import ScriptedServer, problem, reply
 
 KEY = "dsc_0123456789abcdef_" + "5ec2e7" * 10 + "abcd"
 SQL = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 3"
@@ -70,7 +70,7 @@ def ask(run, tmp_path, monkeypatch):
     servers = []
 
     def ask(answer, *arguments):
-        servers.append(Scripted([answer]))
+        servers.append(ScriptedServer([answer]))
         ran = run(*arguments, "--url", servers[-1].url, "--timeout", 20)
         return ran, servers[-1].sent
 
@@ -215,7 +215,7 @@ def test_what_cannot_be_asked_is_refused_with_a_sentence(run, monkeypatch, argum
 
 def test_url_and_key_come_from_the_environment(answered, run, monkeypatch):
     """So that nobody has to write them each time."""
-    server = Scripted([answered()])
+    server = ScriptedServer([answered()])
     monkeypatch.setenv("DISCREET_URL", server.url)
     monkeypatch.setenv("DISCREET_KEY", KEY)
     ran = run("query", "--sql", SQL)
@@ -291,7 +291,7 @@ def test_an_estimate_comes_as_json_too(ask):
 
 def test_the_key_is_not_printed(answered, tmp_path):
     """T9: not by a whole process either, which gets it where other users do not see it."""
-    server = Scripted([answered()])
+    server = ScriptedServer([answered()])
     command = [sys.executable, "-m", "discreet", "query", "--url", server.url, "--sql", SQL]
     done = subprocess.run(
         command, env={**os.environ, "DISCREET_KEY": KEY}, capture_output=True, text=True, cwd=tmp_path, check=True

@@ -1,4 +1,4 @@
-"""Clients of servers that do as they are told."""
+"""Clients of a scripted server."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import pytest
 from discreet.client import Client
 from discreet.client.retries import Runtime
 
-from .scripted import Scripted, World
+from .scripted_server import FakeRuntime, ScriptedServer
 
 KEY = "dsc_0123456789abcdef_" + "5ec2e7" * 10 + "abcd"
 
 
 @pytest.fixture
-def scripted():
-    """To make a client of a script, with its server and its world."""
+def make_client():
+    """Return a function that makes a client of a scripted server, with both and the fake runtime."""
     with contextlib.ExitStack() as stack:
 
         def make(script, **settings):
-            server = Scripted(script)
+            server = ScriptedServer(script)
             stack.callback(server.close)
-            world = World()
-            runtime = Runtime(world.clock, world.sleep, world.chance, world.ids)
+            fake = FakeRuntime()
+            runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
             client = stack.enter_context(Client(server.url, KEY, runtime=runtime, **settings))
-            return client, server, world
+            return client, server, fake
 
         yield make

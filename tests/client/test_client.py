@@ -15,7 +15,7 @@ from discreet.values import Cost
 from discreet.wire.document import encode, question_of
 
 from .conftest import KEY
-from .scripted import Scripted, problem, reply
+from .scripted_server import ScriptedServer, problem, reply
 
 SQL = "SELECT a, COUNT(DISTINCT u) FROM t GROUP BY a LIMIT 2"
 SELECT = {"dataset": "t", "items": ["a"], "measure": {"kind": "users", "column": "u"}, "where": None, "k": 2}
@@ -64,19 +64,19 @@ def test_what_is_said_beside_it_is_sent_exactly():
         ({"a": {1, 2}}, {}, "a question can hold text"),
     ],
 )
-def test_what_is_no_question_is_refused_before_it_is_sent(scripted, question, options, sentence):
+def test_what_is_no_question_is_refused_before_it_is_sent(make_client, question, options, sentence):
     """In the words of the service, which reads it the same way."""
-    client, server, _ = scripted([b""])
+    client, server, _ = make_client([b""])
     with pytest.raises(InputError) as caught:
         client.query(question, **options)
     assert sentence in str(caught.value)
     assert server.sent == []
 
 
-def test_an_answer_says_what_it_cost_this_time(scripted, document):
+def test_an_answer_says_what_it_cost_this_time(make_client, document):
     """The release is the library's own class, timed; the rest is in headers."""
     headers = {"Discreet_Release": "ab" * 32, "Discreet_Charged": "rho=0.125, delta=2.5e-09"}
-    client, _, _ = scripted([reply(200, document, Discreet_Replayed="?0", Discreet_Mode="observe", **headers)])
+    client, _, _ = make_client([reply(200, document, Discreet_Replayed="?0", Discreet_Mode="observe", **headers)])
     answer = client.ask(SQL)
     assert isinstance(answer.release, discreet.Release)
     assert (answer.id, answer.replayed, answer.mode) == ("ab" * 32, False, "observe")
@@ -85,17 +85,17 @@ def test_an_answer_says_what_it_cost_this_time(scripted, document):
     assert sorted(answer.release.labels["a"].to_pylist()) == ["x", "y"]
 
 
-def test_an_answer_without_headers_is_one(scripted, document):
+def test_an_answer_without_headers_is_one(make_client, document):
     """Something between may have taken them."""
-    client, _, _ = scripted([reply(200, document)])
+    client, _, _ = make_client([reply(200, document)])
     answer = client.ask(SQL)
     assert (answer.id, answer.charged, answer.replayed, answer.mode) == ("", Cost(), False, "enforce")
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"id":1,"columns":[],"items":[],"query":{}}', b"\xff"])
-def test_an_answer_that_is_no_release_is_not_taken_for_one(scripted, body):
+def test_an_answer_that_is_no_release_is_not_taken_for_one(make_client, body):
     """Nobody is told half of it."""
-    client, _, _ = scripted([reply(200, body)])
+    client, _, _ = make_client([reply(200, body)])
     with pytest.raises(ServiceError, match="is not a Discreet service, or one of another version"):
         client.query(SQL)
 
@@ -119,9 +119,9 @@ def page(numbers, more):
     return reply(body=json.dumps({"releases": [entry(n) for n in numbers], "next": more}).encode())
 
 
-def test_history_is_read_page_by_page(scripted):
+def test_history_is_read_page_by_page(make_client):
     """From the newest on, as many as are wanted, and no request more than needed."""
-    client, server, _ = scripted([page(range(250, 150, -1), 151), page(range(150, 100, -1), 101)])
+    client, server, _ = make_client([page(range(250, 150, -1), 151), page(range(150, 100, -1), 101)])
     found = client.history(150)
     assert [int(one.id, 16) for one in found] == list(range(250, 100, -1))
     assert [sent.line.split()[1] for sent in server.sent] == [
@@ -130,21 +130,21 @@ def test_history_is_read_page_by_page(scripted):
     ]
 
 
-def test_history_ends_where_it_ends(scripted):
+def test_history_ends_where_it_ends(make_client):
     """Fewer than were wanted; also if a service says that there is more and has none."""
-    client, server, _ = scripted([page(range(5), None)])
+    client, server, _ = make_client([page(range(5), None)])
     assert len(client.history()) == 5
     assert len(server.sent) == 1
-    client, server, _ = scripted([page([], 7), problem(403, "forbidden")])
+    client, server, _ = make_client([page([], 7), problem(403, "forbidden")])
     assert client.history() == []
     with pytest.raises(InputError, match="at least 1"):
         client.history(0)
 
 
 @pytest.mark.parametrize("name", ["a/b", "../budget", "a?b=c#d", "ä b", "%2e%2e"])
-def test_a_name_stays_one_part_of_the_path(scripted, name):
+def test_a_name_stays_one_part_of_the_path(make_client, name):
     """Whatever is in it; nothing else is asked for."""
-    client, server, _ = scripted([b""], retries=0)
+    client, server, _ = make_client([b""], retries=0)
     with pytest.raises(ServiceError):
         client.dataset(name)
     path = server.sent[0].line.split()[1]
@@ -154,9 +154,9 @@ def test_a_name_stays_one_part_of_the_path(scripted, name):
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_what_would_be_another_path_is_refused(scripted, name):
+def test_what_would_be_another_path_is_refused(make_client, name):
     """Servers and proxies take dots for folders."""
-    client, server, _ = scripted([b""])
+    client, server, _ = make_client([b""])
     with pytest.raises(InputError, match="a dataset needs a name"):
         client.dataset(name)
     with pytest.raises(InputError, match="an answer needs a name"):
@@ -166,7 +166,7 @@ def test_what_would_be_another_path_is_refused(scripted, name):
 
 def test_a_client_says_where_it_is_and_no_more():
     """T9: not its key."""
-    server = Scripted([b""])
+    server = ScriptedServer([b""])
     with Client(server.url + "/", KEY) as client:
         assert repr(client) == f"Client({server.url!r})"
     server.close()

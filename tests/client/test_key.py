@@ -71,9 +71,9 @@ def test_a_key_that_others_can_read_is_warned_of(file):
         find_key(None, file, {})
 
 
-def test_the_key_is_shown_nowhere(scripted):
+def test_the_key_is_shown_nowhere(make_client):
     """T9: not by the client, not by what it holds, not in an error or its traceback."""
-    client, _, _ = scripted([b""], retries=0)
+    client, _, _ = make_client([b""], retries=0)
     with pytest.raises(Exception, match="broke") as caught:
         client.budget()
     shown = [repr(client), str(client), repr(vars(client)), repr(vars(client._transport))]

@@ -26,9 +26,9 @@ from discreet.values import Cost, float_above
 from discreet.wire.document import decode, encode, question_of
 from tests.service.deployment import Deployment
 
-from .faulty import Faulty
-from .running import running
-from .scripted import World
+from .faulty_proxy import FaultyProxy
+from .running_service import running
+from .scripted_server import FakeRuntime
 
 READERS = {"bees": 900, "tides": 700, "moss": 500, "owls": 2}
 TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 3"
@@ -92,8 +92,8 @@ def client_of(service):
     clients = []
 
     def client_of(url, name="ann", **settings):
-        world = World()
-        runtime = Runtime(world.clock, world.sleep, world.chance, Runtime().ids)
+        fake = FakeRuntime()
+        runtime = Runtime(fake.clock, fake.sleep, fake.random, Runtime().ids)
         clients.append(Client(url, keys[name], runtime=runtime, **settings))
         return clients[-1]
 
@@ -165,7 +165,7 @@ def test_looking_costs_nothing(service, client_of):
 def test_whatever_becomes_of_replies_a_question_is_charged_once(service, client_of, faults, statement):
     """I4, F6: also for data whose version nobody names, where only the idempotency key tells that it is the same."""
     started, _ = service
-    proxy = Faulty(started.url, list(faults))
+    proxy = FaultyProxy(started.url, list(faults))
     answer = client_of(proxy.url).ask(statement, epsilon=4.0)
     proxy.close()
     used, forfeited, held = started.spent("ann@sales")
@@ -204,7 +204,7 @@ def test_the_same_request_fifty_times_at_once_is_one_answer(service):
 def test_a_question_that_is_still_under_way_is_waited_for(service):
     """The connection broke, the run goes on behind the proxy: the same key waits for its answer."""
     started, keys = service
-    proxy, world, pauses = Faulty(started.url, ["leave"]), World(), []
+    proxy, fake, pauses = FaultyProxy(started.url, ["leave"]), FakeRuntime(), []
     started.gate.open.clear()
 
     def sleep(_):
@@ -212,7 +212,7 @@ def test_a_question_that_is_still_under_way_is_waited_for(service):
         pauses.append(started.gate.arrived.acquire(timeout=60))
         started.gate.open.set()
 
-    runtime = Runtime(world.clock, sleep, world.chance, world.ids)
+    runtime = Runtime(fake.clock, sleep, fake.random, fake.ids)
     with Client(proxy.url, keys["ann"], timeout=60, runtime=runtime) as client:
         answer = client.ask(TOP, epsilon=4.0)
     proxy.close()

@@ -18,7 +18,7 @@ from discreet.client.retries import Runtime
 from discreet.errors import EngineError, InputError
 
 from .conftest import KEY
-from .scripted import DROP, World, problem, reply
+from .scripted_server import DROP, FakeRuntime, problem, reply
 
 BUDGET = (
     b'{"account":"ann","mode":"enforce","period":{"kind":"forever","days":null,"unit":null,"zone":null},'
@@ -34,17 +34,17 @@ SQL = "SELECT a, COUNT(DISTINCT u) FROM t GROUP BY a LIMIT 3"
 @pytest.mark.parametrize(
     "failure", [DROP, CUT, GOOD[:20], reply(502, b"", "text/html"), problem(503, "store-unavailable")]
 )
-def test_what_fails_on_the_way_is_asked_again(scripted, failure):
+def test_what_fails_on_the_way_is_asked_again(make_client, failure):
     """A dropped reply, one cut in its body or its headers, a proxy's error, a store that is away."""
-    client, server, world = scripted([failure, failure, GOOD])
+    client, server, fake = make_client([failure, failure, GOOD])
     assert client.budget().account == "ann"
     assert len(server.sent) == 3
-    assert world.slept == [0.1875, 0.375]
+    assert fake.slept == [0.1875, 0.375]
 
 
-def test_a_question_is_sent_again_with_the_same_key_and_body(scripted):
+def test_a_question_is_sent_again_with_the_same_key_and_body(make_client):
     """I4: so that it is answered once and charged once."""
-    client, server, _ = scripted([DROP, CUT, problem(409, "in-flight"), problem(403, "forbidden")])
+    client, server, _ = make_client([DROP, CUT, problem(409, "in-flight"), problem(403, "forbidden")])
     with pytest.raises(InputError):
         client.query(SQL, epsilon=0.5, delta="1e-8")
     assert len(server.sent) == 4
@@ -52,9 +52,9 @@ def test_a_question_is_sent_again_with_the_same_key_and_body(scripted):
     assert server.sent[0].line == "POST /v1/query HTTP/1.1"
 
 
-def test_every_question_has_a_key_of_its_own(scripted):
+def test_every_question_has_a_key_of_its_own(make_client):
     """Asked twice on purpose is twice."""
-    client, server, _ = scripted([problem(403, "forbidden")])
+    client, server, _ = make_client([problem(403, "forbidden")])
     for _ in range(2):
         with pytest.raises(InputError):
             client.query(SQL)
@@ -77,54 +77,54 @@ def test_every_question_has_a_key_of_its_own(scripted):
         reply(500, b"", "text/html"),
     ],
 )
-def test_what_is_refused_or_paid_for_is_not_asked_again(scripted, refusal):
+def test_what_is_refused_or_paid_for_is_not_asked_again(make_client, refusal):
     """A refusal stays one, and a failed run is a forfeit; redirects would carry the key elsewhere."""
-    client, server, world = scripted([refusal, GOOD])
+    client, server, fake = make_client([refusal, GOOD])
     with pytest.raises((InputError, ServiceError, EngineError, Exception)):
         client.budget()
     assert len(server.sent) == 1
-    assert world.slept == []
+    assert fake.slept == []
 
 
-def test_failures_are_forgiven_so_many_times(scripted):
+def test_failures_are_forgiven_so_many_times(make_client):
     """Then the last one is told, without what the library below says."""
-    client, server, _ = scripted([DROP], retries=2)
+    client, server, _ = make_client([DROP], retries=2)
     with pytest.raises(ServiceError, match=r"^the connection to http://127.0.0.1:\d+ broke before a reply came$"):
         client.budget()
     assert len(server.sent) == 3
 
 
-def test_patience_ends_at_the_deadline(scripted):
+def test_patience_ends_at_the_deadline(make_client):
     """A question under way is waited for, and no longer; how long to wait yet is told."""
-    client, server, world = scripted([problem(409, "in-flight", retry_after=10)], timeout=35, retries=0)
+    client, server, fake = make_client([problem(409, "in-flight", retry_after=10)], timeout=35, retries=0)
     with pytest.raises(Busy) as caught:
         client.query(SQL)
     assert caught.value.retry_after == 10
     assert len(server.sent) == 4
-    assert sum(world.slept) < 35
-    assert all(slept >= 10 for slept in world.slept)
+    assert sum(fake.slept) < 35
+    assert all(slept >= 10 for slept in fake.slept)
 
 
-def test_a_service_that_asks_to_wait_beyond_the_deadline_is_not_waited_for(scripted):
+def test_a_service_that_asks_to_wait_beyond_the_deadline_is_not_waited_for(make_client):
     """At once, not after a sleep that cannot help."""
-    client, _, world = scripted([problem(429, "too-many-requests", retry_after=3600)], timeout=60)
+    client, _, fake = make_client([problem(429, "too-many-requests", retry_after=3600)], timeout=60)
     with pytest.raises(Busy):
         client.budget()
-    assert world.slept == []
+    assert fake.slept == []
 
 
-def test_the_deadline_counts_all_attempts(scripted):
+def test_the_deadline_counts_all_attempts(make_client):
     """Failures that come slowly are not forgiven as often."""
-    client, server, world = scripted([DROP], timeout=10, retries=100)
+    client, server, fake = make_client([DROP], timeout=10, retries=100)
     with pytest.raises(ServiceError):
         client.budget()
     assert 3 < len(server.sent) < 10
-    assert world.now < 1010
+    assert fake.now < 1010
 
 
 def test_an_answer_that_drips_is_given_up_at_the_deadline():
     """Each part in time, all of them not: the deadline counts the whole, however good it would have been."""
-    world, arrived = World(), threading.Event()
+    fake, arrived = FakeRuntime(), threading.Event()
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve():
@@ -143,7 +143,7 @@ def test_an_answer_that_drips_is_given_up_at_the_deadline():
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     with (
-        Client(url, KEY, timeout=60, runtime=Runtime(clock, world.sleep, world.chance, world.ids)) as client,
+        Client(url, KEY, timeout=60, runtime=Runtime(clock, fake.sleep, fake.random, fake.ids)) as client,
         pytest.raises(ServiceError, match=r"no reply came from .* within 60 seconds"),
     ):
         client.budget()
@@ -151,16 +151,16 @@ def test_an_answer_that_drips_is_given_up_at_the_deadline():
     listening.close()
 
 
-def test_a_service_that_is_not_there_is_told_so(scripted):
+def test_a_service_that_is_not_there_is_told_so(make_client):
     """After as many attempts."""
-    _, server, world = scripted([GOOD])
+    _, server, fake = make_client([GOOD])
     server.close()
-    runtime = Runtime(world.clock, world.sleep, world.chance, world.ids)
+    runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
     with Client(server.url, KEY, runtime=runtime) as client, pytest.raises(ServiceError) as caught:
         client.budget()
     assert str(caught.value) == f"{server.url} cannot be reached"
     assert caught.value.status is None
-    assert len(world.slept) == 3
+    assert len(fake.slept) == 3
 
 
 @pytest.mark.parametrize(
@@ -173,18 +173,18 @@ def test_a_service_that_is_not_there_is_told_so(scripted):
         (reply(204, b""), "replied with HTTP status 204"),
     ],
 )
-def test_what_is_no_service_is_told_so(scripted, answer, sentence):
+def test_what_is_no_service_is_told_so(make_client, answer, sentence):
     """Such as a portal that wants a password first; none of its words are shown."""
-    client, _, _ = scripted([answer])
+    client, _, _ = make_client([answer])
     with pytest.raises(ServiceError) as caught:
         client.budget()
     assert sentence in str(caught.value)
     assert "html" not in str(caught.value)
 
 
-def test_what_is_sent_with_every_request(scripted):
+def test_what_is_sent_with_every_request(make_client):
     """The key, who asks, and what is wanted."""
-    client, server, _ = scripted([GOOD])
+    client, server, _ = make_client([GOOD])
     client.budget()
     (sent,) = server.sent
     assert sent.headers["authorization"] == f"Bearer {KEY}"
@@ -193,9 +193,9 @@ def test_what_is_sent_with_every_request(scripted):
     assert sent.headers["accept"] == "application/json"
 
 
-def test_a_service_below_a_path_is_asked_there(scripted):
+def test_a_service_below_a_path_is_asked_there(make_client):
     """Behind a proxy that serves others too."""
-    _, server, _ = scripted([GOOD])
+    _, server, _ = make_client([GOOD])
     with Client(server.url + "/counts/", KEY) as below:
         below.budget()
     assert server.sent[-1].line == "GET /counts/v1/budget HTTP/1.1"
@@ -257,13 +257,13 @@ def secure(certificate):
 
 def test_a_certificate_that_nobody_signed_is_refused_and_the_key_not_sent(secure):
     """T20: verification is on, and there is no way to turn it off; asking again cannot help."""
-    (url, heard), world = secure, World()
-    runtime = Runtime(world.clock, world.sleep, world.chance, world.ids)
+    (url, heard), fake = secure, FakeRuntime()
+    runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
     with Client(url, KEY, runtime=runtime) as client, pytest.raises(ServiceError) as caught:
         client.budget()
     assert str(caught.value) == f"the certificate of {url} is not trusted on this machine"
     assert heard in ([], [b""])
-    assert world.slept == []
+    assert fake.slept == []
 
 
 def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate, monkeypatch):
@@ -275,12 +275,12 @@ def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate, monkeypat
     assert len(heard) == 1
 
 
-def test_the_environment_sends_a_key_in_clear_to_no_proxy(scripted, monkeypatch):
+def test_the_environment_sends_a_key_in_clear_to_no_proxy(make_client, monkeypatch):
     """Plain http is for this machine; a proxy that the environment names would read it."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
-    client, server, _ = scripted([GOOD])
+    client, server, _ = make_client([GOOD])
     client.budget()
     assert len(server.sent) == 1
 

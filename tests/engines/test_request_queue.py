@@ -16,7 +16,7 @@ from discreet.query.planning import make_plan
 from discreet.query.query import Query
 from discreet.release import answer
 from discreet.values import Cost
-from tests.release.made import TinyEngine
+from tests.release.builders import TinyEngine
 
 
 class Gone(Exception):

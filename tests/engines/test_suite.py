@@ -13,7 +13,7 @@ from discreet.engines.duckdb import DuckDBEngine, DuckDBStatement
 from discreet.errors import DiscreetError
 from discreet.testing.engines import EngineSuite
 
-from . import plain, test_duckdb
+from . import reference_engine, test_duckdb
 
 
 class TestPlainEngine(EngineSuite):
@@ -22,7 +22,7 @@ class TestPlainEngine(EngineSuite):
     @contextlib.contextmanager
     def opened(self, table):
         """See `EngineSuite.opened`."""
-        yield plain.PlainEngine(table)
+        yield reference_engine.PlainEngine(table)
 
     # These would hold plain counting against itself.
     test_random_questions_get_the_head_that_plain_counting_gives = None
@@ -37,25 +37,25 @@ class TestPlainEngine(EngineSuite):
 
 
 DEFECTS = [
-    (plain.RowsAsUsers, "test_duplicated_rows_count_once", ()),
-    (plain.UnclippedAtTwo, "test_duplicated_rows_count_once", ()),
-    (plain.TiesByAppearance, "test_the_item_below_the_cut_is_returned_too", ()),
-    (plain.Utf16Ties, "test_the_item_below_the_cut_is_returned_too", ()),
-    (plain.NothingBelowTheCut, "test_the_item_below_the_cut_is_returned_too", ()),
-    (plain.UnknownUsers, "test_rows_without_a_user_or_a_label_are_left_out", ()),
-    (plain.TwoValuedNot, "test_every_operator_compares_every_kind", ("=",)),
-    (plain.OneTooMany, "test_each_user_keeps_exactly_the_bound_or_all_she_has", ()),
-    (plain.FirstItems, "test_what_users_keep_is_uniform", (1,)),
-    (plain.CommonOrder, "test_what_users_keep_is_uniform", (3,)),
-    (plain.FirstItems, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
-    (plain.DeafToTheSeed, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
-    (plain.CrowdDependent, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
-    (plain.OnlyStored, "test_an_empty_table_has_an_empty_head", ()),
+    (reference_engine.RowsAsUsers, "test_duplicated_rows_count_once", ()),
+    (reference_engine.UnclippedAtTwo, "test_duplicated_rows_count_once", ()),
+    (reference_engine.TiesByAppearance, "test_the_item_below_the_cut_is_returned_too", ()),
+    (reference_engine.Utf16Ties, "test_the_item_below_the_cut_is_returned_too", ()),
+    (reference_engine.NothingBelowTheCut, "test_the_item_below_the_cut_is_returned_too", ()),
+    (reference_engine.UnknownUsers, "test_rows_without_a_user_or_a_label_are_left_out", ()),
+    (reference_engine.TwoValuedNot, "test_every_operator_compares_every_kind", ("=",)),
+    (reference_engine.OneTooMany, "test_each_user_keeps_exactly_the_bound_or_all_she_has", ()),
+    (reference_engine.FirstItems, "test_what_users_keep_is_uniform", (1,)),
+    (reference_engine.CommonOrder, "test_what_users_keep_is_uniform", (3,)),
+    (reference_engine.FirstItems, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
+    (reference_engine.DeafToTheSeed, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
+    (reference_engine.CrowdDependent, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
+    (reference_engine.OnlyStored, "test_an_empty_table_has_an_empty_head", ()),
     *(
         (engine, "test_pair_queries_return_the_integers_that_numpy_gives", (("word",), {}))
-        for engine in (plain.WeightsRoundedToNearest, plain.PairsByAppearance)
+        for engine in (reference_engine.WeightsRoundedToNearest, reference_engine.PairsByAppearance)
     ),
-    (plain.CutLabels, "test_very_long_labels_stay_apart", ()),
+    (reference_engine.CutLabels, "test_very_long_labels_stay_apart", ()),
 ]
 
 
@@ -78,7 +78,7 @@ def test_the_suite_rejects_listed_labels_that_are_changed():
     class Suite(EngineSuite):
         @contextlib.contextmanager
         def opened(self, table):
-            yield plain.LossyDomain(table)
+            yield reference_engine.LossyDomain(table)
 
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         Suite().test_a_domain_with_labels_that_cannot_be_meant_is_refused(pa.int64(), [1.5])

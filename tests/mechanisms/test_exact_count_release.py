@@ -10,8 +10,8 @@ import pytest
 
 from discreet.testing.audit import divergence
 
+from .neighbours import named, pairs, shapes, worst
 from .pcr_reference import Pcr, transcripts
-from .worlds import named, pairs, shapes, worst
 
 pytestmark = pytest.mark.exact
 

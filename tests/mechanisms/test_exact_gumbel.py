@@ -13,7 +13,7 @@ from discreet.mechanisms import KnownGumbel, UnknownGumbel
 from discreet.noise import DiscreteLaplace, Race, Rival
 from discreet.testing.audit import head_of, pmf, race_distribution, radius, renyi
 
-from .worlds import LEEWAY, capped, delta_of, distributions, named, neighbours, pairs, shapes, worst
+from .neighbours import LEEWAY, capped, delta_of, distributions, named, neighbours, pairs, shapes, worst
 
 pytestmark = pytest.mark.exact
 

@@ -22,7 +22,7 @@ from discreet.mechanisms.select_verify import SelectVerify
 from discreet.testing.audit import head_of, sample
 from discreet.values import Cost
 
-from .worlds import fit, named, neighbours, shapes
+from .neighbours import fit, named, neighbours, shapes
 
 REACH = 11
 """Rounded noise farther out is left out; its standard deviations are below 2.2 half counts."""

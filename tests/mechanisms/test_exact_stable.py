@@ -9,7 +9,7 @@ import pytest
 from discreet.mechanisms import TopStable
 from discreet.testing.audit import divergence
 
-from .worlds import LEEWAY, delta_of, distributions, histograms, pairs
+from .neighbours import LEEWAY, delta_of, distributions, histograms, pairs
 
 pytestmark = pytest.mark.exact
 

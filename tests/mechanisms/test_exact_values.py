@@ -13,7 +13,7 @@ from discreet.mechanisms import KnownLaplace, UnknownLaplace
 from discreet.mechanisms.base import noise_of
 from discreet.testing.audit import pmf, radius, renyi
 
-from .worlds import LEEWAY, histograms, pairs, shapes, values_delta_of
+from .neighbours import LEEWAY, histograms, pairs, shapes, values_delta_of
 
 pytestmark = pytest.mark.exact
 

@@ -16,7 +16,7 @@ from discreet.noise import Race, Rival
 from discreet.testing.audit import distribution, divergence, head_of, race_distribution, renyi
 from discreet.values import Cost
 
-from .worlds import LEEWAY, delta_of, distributions, named, pairs, shapes
+from .neighbours import LEEWAY, delta_of, distributions, named, pairs, shapes
 
 pytestmark = pytest.mark.exact
 

@@ -14,8 +14,8 @@ from discreet.mechanisms.base import noise_of
 from discreet.testing.audit import distribution, head_of, pmf, radius, sample, statistical_audit
 from discreet.values import Cost
 
+from .neighbours import fit
 from .pcr_reference import Pcr, found_by, transcripts
-from .worlds import fit
 
 pytestmark = pytest.mark.statistical
 

@@ -23,7 +23,7 @@ from discreet.noise import DiscreteGaussian, DiscreteLaplace
 from discreet.testing.audit import distribution, divergence, head_of, moved_noise, pmf, radius, together
 from discreet.testing.sums import sums_divergence
 
-from .worlds import LEEWAY, capped, histograms, named, shapes, sums_delta_of, users
+from .neighbours import LEEWAY, capped, histograms, named, shapes, sums_delta_of, users
 
 pytestmark = pytest.mark.exact
 

@@ -16,7 +16,7 @@ from discreet.noise import KeyedBits
 from discreet.testing.audit import distribution, head_of, pmf, radius, sample, statistical_audit
 from discreet.values import ExactHead
 
-from .worlds import fit
+from .neighbours import fit
 
 pytestmark = pytest.mark.statistical
 

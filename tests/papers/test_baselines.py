@@ -15,7 +15,7 @@ from discreet.mechanisms import CountRelease
 from discreet.noise import KeyedBits
 from discreet.values import Cost, ExactHead
 from papers import baselines
-from tests.papers.chance import FAR, far_from
+from tests.papers.checks import FAR, far_from
 
 
 def table(*of_users):

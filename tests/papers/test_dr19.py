@@ -14,7 +14,7 @@ from papers.tables import Tables
 
 from discreet.accounting.bounds import bounded_range
 from discreet.accounting.convert import limit_for
-from tests.papers.smoke import page_of
+from tests.papers.checks import page_of
 
 # ratios at k = 25, 50, 100 by an independent script; None where it was not computed
 RATIOS = {

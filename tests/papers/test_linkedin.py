@@ -17,7 +17,7 @@ from papers.experiments import (
 )
 from papers.tables import Tables
 
-from tests.papers.smoke import page_of
+from tests.papers.checks import page_of
 
 MODULES = (linkedin_figure_3, linkedin_figure_4, linkedin_figure_5, linkedin_section_8_3, linkedin_table_2)
 

@@ -15,7 +15,7 @@ from papers.experiments import (
 from papers.tables import Tables
 from papers.user_items import UserItems
 
-from tests.papers.smoke import page_of
+from tests.papers.checks import page_of
 
 FIGURES = pcr_figures.FIGURES
 

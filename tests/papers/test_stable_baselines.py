@@ -15,7 +15,7 @@ from discreet.mechanisms import TopStable, UnknownGumbel
 from discreet.testing.audit import distribution, head_of, race_distribution
 from discreet.values import ExactHead
 from papers import stable_baselines
-from tests.papers.chance import far_from
+from tests.papers.checks import far_from
 
 
 class TestTopStable:

@@ -11,7 +11,7 @@ from papers.experiments import ts_figure_1, ts_table_1, ts_tables_2_3, ts_trials
 from papers.tables import Tables
 from papers.user_items import UserItems
 
-from tests.papers.smoke import page_of
+from tests.papers.checks import page_of
 
 EXPERIMENTS = [m.EXPERIMENT for m in (ts_table_1, ts_tables_2_3, ts_figure_1)]
 

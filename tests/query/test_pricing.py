@@ -27,7 +27,7 @@ from discreet.query.query import Query
 from discreet.question import Summed
 from discreet.testing.audit import head_of, moved_noise, renyi
 from discreet.values import Sensitivity
-from tests.mechanisms.worlds import (
+from tests.mechanisms.neighbours import (
     LEEWAY,
     delta_of,
     distributions,

@@ -31,7 +31,7 @@ from discreet.release.keys import RecordedPairs
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import Cost, Sensitivity
 
-from .made import TinyEngine
+from .builders import TinyEngine
 
 
 def _bits(context="answer"):

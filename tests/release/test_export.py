@@ -19,7 +19,7 @@ import pytest
 
 from discreet.errors import InputError
 
-from .made import GUARANTEE, release_of
+from .builders import GUARANTEE, release_of
 
 _ZONE = datetime.UTC
 TYPES = {
@@ -249,7 +249,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 import pyarrow as pa
-from tests.release.made import release_of
+from tests.release.builders import release_of
 release = release_of(pa.table({"item": pa.array([1_000_000_001], pa.timestamp("ns"))}))
 for shown in (str(release), release.to_json(), release.to_csv(), release._repr_html_()):
     assert "01.000000001" in shown

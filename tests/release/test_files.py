@@ -10,7 +10,7 @@ import pytest
 from discreet.errors import InputError
 from discreet.release.result import write_whole
 
-from .made import release_of
+from .builders import release_of
 
 WRITES = {
     "json": lambda release, path: release.to_json(path),

@@ -33,7 +33,7 @@ from discreet.release import NoiseKey, answer, keys
 from discreet.release.keys import release_context
 from discreet.values import Cost, Sensitivity
 
-from .made import TinyEngine
+from .builders import TinyEngine
 
 SECRET = bytes(range(32))
 DOMAIN = pa.table({"item": [1, 2, 3, 4]})

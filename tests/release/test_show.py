@@ -19,7 +19,7 @@ from discreet.question import Summed
 from discreet.release.plot import svg_bars
 from discreet.values import Sensitivity
 
-from .made import release_of
+from .builders import release_of
 
 
 def _columns_of(text):

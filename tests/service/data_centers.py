@@ -17,7 +17,7 @@ from discreet.service.context import Runtime
 from discreet.service.observability.logging import StructuredLog
 from discreet.service.observability.traces import NullTracer
 from discreet.service.peers import PeerKeys, Peers, peer_routes
-from tests.budget.suite.world import FakeClock
+from tests.budget.suite.base import FakeClock
 
 from .deployment import Clock
 

@@ -22,7 +22,7 @@ from discreet.errors import EngineError
 from discreet.service.auth.grants import GRANT, grant_name
 from discreet.service.context import utc_now
 from discreet.service.observability.traces import OpenTelemetryTracer
-from tests.client.running import running
+from tests.client.running_service import running
 
 from . import deployment
 from .canaries import (

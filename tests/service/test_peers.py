@@ -19,9 +19,9 @@ from discreet.service.problems import Unauthorized
 from discreet.service.serializers import account_detail, account_summary
 from discreet.service.settings import DataCentre, load_settings
 from discreet.values import Cost
-from tests.budget.share_suite.world import ONE, holding, limits
+from tests.budget.share_suite.base import ONE, holding, limits
 from tests.budget.suite import set_limit, set_mode
-from tests.budget.suite.world import ACT, UNIT, account, claim, key_of, spend
+from tests.budget.suite.base import ACT, UNIT, account, claim, key_of, spend
 
 from .data_centers import KEY, Centres
 

@@ -8,13 +8,13 @@ class TestMyShares(ShareStoreSuite):
         store.close()
 """
 
-from tests.budget.share_suite.anything import AnythingSuite
-from tests.budget.share_suite.moving import MovingSuite
-from tests.budget.share_suite.officers import OfficersSuite
-from tests.budget.share_suite.periods import PeriodsSuite
+from tests.budget.share_suite.officers import OfficerTests
+from tests.budget.share_suite.periods import PeriodTests
+from tests.budget.share_suite.random_steps import RandomSteps
+from tests.budget.share_suite.transfers import TransferTests
 
 __all__ = ["ShareStoreSuite"]
 
 
-class ShareStoreSuite(MovingSuite, PeriodsSuite, OfficersSuite, AnythingSuite):
+class ShareStoreSuite(TransferTests, PeriodTests, OfficerTests, RandomSteps):
     """Tests every store has to pass; a subclass says how one is opened. Each ends with shares that add up."""

@@ -13,7 +13,7 @@ from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Share, Sliding
 from discreet.errors import InputError
 from discreet.values import RHO_QUANTUM, Cost
-from tests.budget.share_suite.world import (
+from tests.budget.share_suite.base import (
     ONE,
     PLENTY,
     ShareSuite,
@@ -24,7 +24,7 @@ from tests.budget.share_suite.world import (
     limits,
     moved,
 )
-from tests.budget.suite.world import ACT, TOTAL, UNIT, account, claim, spend, units
+from tests.budget.suite.base import ACT, TOTAL, UNIT, account, claim, spend, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
 
 
-class OfficersSuite(ShareSuite):
+class OfficerTests(ShareSuite):
     """I8: nothing that people do makes budget."""
 
     def test_settings_are_changed_at_home_and_adopted_by_the_others(self) -> None:

@@ -8,15 +8,15 @@ from discreet.budget.errors import ClockError
 from discreet.budget.escrow import Ask
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Calendar, Sliding
-from tests.budget.share_suite.world import (
+from tests.budget.share_suite.base import (
     ONE,
     ShareSuite,
     introduce,
 )
-from tests.budget.suite.world import ACT, UNIT, claim, spend
+from tests.budget.suite.base import ACT, UNIT, claim, spend
 
 
-class PeriodsSuite(ShareSuite):
+class PeriodTests(ShareSuite):
     """I6, I8: no clock makes budget, be there one or several."""
 
     def test_a_share_is_not_taken_before_it_was_sent(self) -> None:

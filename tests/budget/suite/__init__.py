@@ -9,13 +9,7 @@ class TestMyStore(BudgetStoreSuite):
 """
 
 from tests.budget.suite.answers import Answers
-from tests.budget.suite.claims import Claims
-from tests.budget.suite.failures import Failures
-from tests.budget.suite.officers import Officers
-from tests.budget.suite.periods import Periods
-from tests.budget.suite.records import Records
-from tests.budget.suite.together import Together
-from tests.budget.suite.world import (
+from tests.budget.suite.base import (
     ACT,
     NOON_US,
     TOTAL,
@@ -30,10 +24,16 @@ from tests.budget.suite.world import (
     spend,
     units,
 )
+from tests.budget.suite.claims import Claims
+from tests.budget.suite.concurrency import Concurrency
+from tests.budget.suite.failures import Failures
+from tests.budget.suite.officers import Officers
+from tests.budget.suite.periods import Periods
+from tests.budget.suite.records import Records
 
 __all__ = ["ACT", "NOON_US", "TOTAL", "UNIT", "BudgetStoreSuite", "FakeClock", "account", "claim"]
 __all__ += ["key_of", "set_limit", "set_mode", "set_period", "spend", "units"]
 
 
-class BudgetStoreSuite(Claims, Failures, Answers, Periods, Officers, Records, Together):
+class BudgetStoreSuite(Claims, Failures, Answers, Periods, Officers, Records, Concurrency):
     """Tests every store has to pass; a subclass says how one is opened. Each ends with a verified ledger."""

@@ -10,7 +10,7 @@ import pytest
 from discreet.budget.errors import KeyReused
 from discreet.budget.model import InFlight, Refusal, Replay, Reservation
 from discreet.values import Cost
-from tests.budget.suite.world import ACT, UNIT, Suite, claim, key_of, spend, units
+from tests.budget.suite.base import ACT, UNIT, Suite, claim, key_of, spend, units
 
 
 class Answers(Suite):
@@ -20,7 +20,7 @@ class Answers(Suite):
 
     def test_the_same_question_is_free_for_her_who_paid(self) -> None:
         """I7: the exact bytes, no charge, even with nothing left."""
-        with self.books(limit=3) as (store, _):
+        with self.accounts(limit=3) as (store, _):
             spend(store, claim("a", release="q"), UNIT * 3, b"\x00bytes\xff")
             assert store.balance("ann").remaining == Cost()
             again = store.reserve(claim("b", release="q"))
@@ -31,7 +31,7 @@ class Answers(Suite):
 
     def test_another_analyst_pays_for_the_same_bytes_and_shared_accounts_do_not(self) -> None:
         """I7: her own account in full, what it cost; organisation and dataset have paid."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             spend(store, claim("a", release="q"), UNIT * 2, b"bytes")
             shared = store.reserve(claim("b", "bob", "q"))
             assert isinstance(shared, Replay)
@@ -41,7 +41,7 @@ class Answers(Suite):
 
     def test_a_refusal_tells_nothing_about_a_release_not_paid_for(self) -> None:
         """I9: the worst case has to fit, whether the release is stored or not."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             spend(store, claim("a", release="q"))
             store.alter(dataclasses.replace(store.path("bob")[0], limit=UNIT * 2), ACT)
             answers = [store.reserve(claim(name, "bob", name)) for name in ("q", "r")]
@@ -50,7 +50,7 @@ class Answers(Suite):
 
     def test_of_two_first_requests_the_faster_one_is_answered_to_both(self) -> None:
         """I7: first writer wins; each analyst pays once, the shared accounts once together."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             for name, who in (("a", "ann"), ("b", "bob")):
                 store.reserve(claim(name, who, "q"))
                 store.start(name)
@@ -65,7 +65,7 @@ class Answers(Suite):
 
     def test_an_idempotency_key_is_one_charge_and_one_answer(self) -> None:
         """I4: in flight, then replayed; another question with it is a conflict; it is the account's own."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
             assert isinstance(store.reserve(claim("a", release="q", **keyed)), Reservation)
             waiting = store.reserve(claim("b", release="q", **keyed))
@@ -84,7 +84,7 @@ class Answers(Suite):
 
     def test_the_same_request_at_once_is_in_flight_without_a_key_too(self) -> None:
         """I4: in whichever process it runs, it is held and charged once, and what it forfeits pays for the retry."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.reserve(claim("a", release="q", key="k"))
             for key in (None, "other"):
                 waiting = store.reserve(claim(f"b{key}", release="q", key=key))
@@ -98,7 +98,7 @@ class Answers(Suite):
 
     def test_a_key_is_remembered_by_a_free_replay(self) -> None:
         """I4: it was used, so that another question with it is a conflict."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             spend(store, claim("a", release="q"))
             assert isinstance(store.reserve(claim("b", release="q", key="k", digest=b"d")), Replay)
             with pytest.raises(KeyReused):
@@ -106,7 +106,7 @@ class Answers(Suite):
 
     def test_a_key_whose_reservation_ended_unsettled_is_used_again(self) -> None:
         """I4: a void frees it, a failure is retried with it, a refusal never took it."""
-        with self.books(limit=3) as (store, _):
+        with self.accounts(limit=3) as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d", "release": "q"}
             assert isinstance(store.reserve(claim("z", worst=UNIT * 4, key="k", digest=b"d")), Refusal)
             store.reserve(claim("a", **keyed))
@@ -119,7 +119,7 @@ class Answers(Suite):
 
     def test_a_key_whose_words_mean_another_question_now_gives_the_answer_that_it_gave(self) -> None:
         """I4: as when the reply was lost just before the data got its next version; without the key it is new."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
             spend(store, claim("a", release="yesterday", **keyed))
             again = store.reserve(claim("b", release="today", **keyed))
@@ -130,7 +130,7 @@ class Answers(Suite):
 
     def test_a_key_whose_run_failed_is_for_the_question_that_is_meant_now(self) -> None:
         """Nothing was answered, so that nothing can be given again."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
             store.reserve(claim("a", release="yesterday", **keyed))
             store.start("a")

@@ -11,7 +11,7 @@ from discreet.budget.errors import LeaseLost
 from discreet.budget.model import Account, Refusal, Replay, Reservation, State
 from discreet.errors import InvariantViolated
 from discreet.values import DELTA_QUANTUM, RHO_QUANTUM, Cost
-from tests.budget.suite.world import ACT, UNIT, FakeClock, Suite, claim, key_of, spend, units
+from tests.budget.suite.base import ACT, UNIT, FakeClock, Suite, claim, key_of, spend, units
 
 
 class Claims(Suite):
@@ -21,7 +21,7 @@ class Claims(Suite):
 
     def test_the_worst_case_is_held_and_the_actual_cost_is_charged_on_the_whole_path(self) -> None:
         """Pay what you get, analyst, organisation and dataset alike."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             admitted = store.reserve(claim("a"))
             assert isinstance(admitted, Reservation)
             assert admitted.state is State.HELD
@@ -35,7 +35,7 @@ class Claims(Suite):
     @pytest.mark.parametrize("short", ["ann", "org", "data"])
     def test_a_refusal_names_who_falls_short_and_holds_nothing_anywhere(self, short: str) -> None:
         """I1: all or nothing on the path."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.alter(dataclasses.replace(store.path(short)[0], limit=UNIT * 2), ACT)
             refused = store.reserve(claim("a"))
             assert isinstance(refused, Refusal)
@@ -45,7 +45,7 @@ class Claims(Suite):
 
     def test_all_of_a_limit_can_be_spent_and_not_a_quantum_more(self) -> None:
         """I1, in rho and in delta; what is held counts as what is spent."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             spend(store, claim("a", worst=UNIT * 7), UNIT * 7)
             assert isinstance(store.reserve(claim("b", worst=UNIT * 3)), Reservation)
             for n, crumb in enumerate((Cost(RHO_QUANTUM), Cost(Fraction(0), DELTA_QUANTUM))):
@@ -64,7 +64,7 @@ class Claims(Suite):
 
     def test_an_answer_that_costs_more_than_its_worst_case_is_refused(self) -> None:
         """A bug of the caller's: nothing changes, nothing is stored."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.reserve(claim("a"))
             store.start("a")
             for cost in (UNIT * 4, UNIT * 3 + Cost(RHO_QUANTUM), UNIT * 3 + Cost(Fraction(0), DELTA_QUANTUM)):
@@ -75,7 +75,7 @@ class Claims(Suite):
 
     def test_only_what_the_table_allows_happens(self) -> None:
         """HELD cannot be settled or forfeited, RUNNING cannot be voided; what has ended is lost to its caller."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.reserve(claim("a"))
             with pytest.raises(InvariantViolated):
                 store.settle("a", UNIT, b"x")
@@ -95,7 +95,7 @@ class Claims(Suite):
 
     def test_what_is_repeated_changes_nothing(self) -> None:
         """Whoever did not hear the answer asks again: claims and events are known by name and state."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             for _ in range(3):
                 assert isinstance(store.reserve(claim("a")), Reservation)
             assert {store.start("a").state for _ in range(3)} == {State.RUNNING}
@@ -118,7 +118,7 @@ class Claims(Suite):
 
     def test_a_void_is_free_and_a_failure_is_charged(self) -> None:
         """I3: no data was asked; data was asked."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.reserve(claim("a"))
             store.void("a")
             assert units(store, "ann") == (0, 0, 0)
@@ -130,7 +130,7 @@ class Claims(Suite):
 
     def test_a_forfeit_pays_for_a_retry_of_the_same_release_and_nothing_else(self) -> None:
         """I3: the user pays once in the end, and only once she has her answer."""
-        with self.books(limit=3) as (store, _):
+        with self.accounts(limit=3) as (store, _):
             store.reserve(claim("a", release="q"))
             store.start("a")
             store.forfeit("a")
@@ -143,7 +143,7 @@ class Claims(Suite):
 
     def test_a_voided_retry_refunds_no_failure(self) -> None:
         """I3: what came out of a forfeit goes back to it, however often."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.reserve(claim("a", release="q"))
             store.start("a")
             store.forfeit("a")
@@ -156,7 +156,7 @@ class Claims(Suite):
 
     def test_two_failures_of_one_release_are_both_charged(self) -> None:
         """Two analysts ran it at the same time; a retry takes one of them out of what they share."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             for name, who in (("a", "ann"), ("b", "bob")):
                 store.reserve(claim(name, who, "q"))
                 store.start(name)
@@ -168,7 +168,7 @@ class Claims(Suite):
 
     def test_a_dead_reservation_is_voided_if_held_and_forfeited_if_running(self) -> None:
         """I3, when its lease is over and not before."""
-        with self.books() as (store, clock):
+        with self.accounts() as (store, clock):
             store.reserve(claim("a", lease_ms=1_000))
             store.reserve(claim("b", lease_ms=1_000))
             store.start("b")
@@ -183,7 +183,7 @@ class Claims(Suite):
 
     def test_a_zombie_gets_no_row_and_its_answer_is_dropped(self) -> None:
         """I3: a worker that wakes up after its lease was taken settles nothing, even if a retry is under way."""
-        with self.books() as (store, clock):
+        with self.accounts() as (store, clock):
             store.reserve(claim("a", release="q", lease_ms=1))
             store.start("a")
             clock.go(seconds=1)

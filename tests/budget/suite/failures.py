@@ -12,7 +12,7 @@ from discreet.budget.model import Fingerprint, Replay, Reservation, State, Suspe
 from discreet.budget.periods import DAY_US
 from discreet.errors import InvariantViolated
 from discreet.values import Cost
-from tests.budget.suite.world import ACT, UNIT, Suite, claim, key_of, spend, units
+from tests.budget.suite.base import ACT, UNIT, Suite, claim, key_of, spend, units
 
 if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
@@ -33,7 +33,7 @@ class Failures(Suite):
 
     def test_five_failures_within_a_day_suspend_who_asked(self) -> None:
         """Failing tells about the data, so that nobody may fail as often as she can pay for; others go on."""
-        with self.books(limit=50) as (store, clock):
+        with self.accounts(limit=50) as (store, clock):
             first_us = clock()
             for n in range(4):
                 _fail(store, f"f{n}")
@@ -52,7 +52,7 @@ class Failures(Suite):
 
     def test_a_suspension_ends_when_the_oldest_failure_is_a_day_old(self) -> None:
         """To the microsecond; the next failure after that suspends again, by those that still count."""
-        with self.books(limit=50) as (store, clock):
+        with self.accounts(limit=50) as (store, clock):
             for n in range(5):
                 _fail(store, f"f{n}")
                 clock.go(seconds=60)
@@ -66,7 +66,7 @@ class Failures(Suite):
 
     def test_failures_of_different_days_suspend_nobody(self) -> None:
         """Five, one every seven hours."""
-        with self.books(limit=50) as (store, clock):
+        with self.accounts(limit=50) as (store, clock):
             for n in range(8):
                 _fail(store, f"f{n}")
                 clock.go(days=7 / 24)
@@ -74,7 +74,7 @@ class Failures(Suite):
 
     def test_an_officer_lifts_a_suspension(self) -> None:
         """What failed before counts no more; the charges stay."""
-        with self.books(limit=50) as (store, _):
+        with self.accounts(limit=50) as (store, _):
             for n in range(5):
                 _fail(store, f"f{n}")
             store.lift("ann", ACT)
@@ -89,7 +89,7 @@ class Failures(Suite):
 
     def test_only_runs_that_failed_suspend(self) -> None:
         """Runs that were voided, lost or expired do not: a crash or a client that goes is not decided by the data."""
-        with self.books(limit=50) as (store, clock):
+        with self.accounts(limit=50) as (store, clock):
             for n in range(5):
                 store.reserve(claim(f"v{n}"))
                 store.void(f"v{n}")
@@ -111,7 +111,7 @@ class Failures(Suite):
 
     def test_who_is_suspended_is_still_answered_what_she_paid_for(self) -> None:
         """And what runs already may settle; an answer that others paid for is refused as one that is not there."""
-        with self.books(limit=50) as (store, _):
+        with self.accounts(limit=50) as (store, _):
             spend(store, claim("a", release="mine"))
             spend(store, claim("b", "bob", "his"))
             store.reserve(claim("runs"))
@@ -126,7 +126,7 @@ class Failures(Suite):
 
     def test_who_only_observes_is_never_suspended(self) -> None:
         """Observed accounts refuse nothing; when she enforces, what failed counts."""
-        with self.books(limit=50) as (store, _):
+        with self.accounts(limit=50) as (store, _):
             store.alter(dataclasses.replace(store.path("ann")[0], mode="observe"), ACT)
             for n in range(6):
                 _fail(store, f"f{n}")
@@ -139,7 +139,7 @@ class Failures(Suite):
 
     def test_data_that_changes_under_one_version_is_noticed(self) -> None:
         """The same head gave something else before: nothing is settled, and the failure is paid for."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             for name in ("a", "b", "c"):
                 store.reserve(claim(name))
                 store.start(name)
@@ -158,7 +158,7 @@ class Failures(Suite):
 
     def test_another_head_may_give_something_else(self) -> None:
         """Another question, or another version of the data; and without a fingerprint nothing is compared."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             for n, fingerprint in enumerate((Fingerprint(_HEAD, _SAME), Fingerprint(_SAME, _OTHER), None)):
                 store.reserve(claim(f"a{n}"))
                 store.start(f"a{n}")
@@ -167,7 +167,7 @@ class Failures(Suite):
 
     def test_only_what_was_settled_is_compared_with(self) -> None:
         """A settlement that is refused leaves no fingerprint; one that is repeated is compared with none."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.reserve(claim("a"))
             with pytest.raises(InvariantViolated):
                 store.settle("a", UNIT, b"x", Fingerprint(_HEAD, _OTHER))
@@ -181,7 +181,7 @@ class Failures(Suite):
 
     def test_who_is_slower_is_compared_too(self) -> None:
         """Her answer is dropped anyway, but what she saw is not what was answered."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             for name, who in (("a", "ann"), ("b", "bob")):
                 store.reserve(claim(name, who, "q"))
                 store.start(name)
@@ -192,7 +192,7 @@ class Failures(Suite):
 
     def test_a_fingerprint_is_shown_to_nobody(self) -> None:
         """Not in the ledger, which officers read."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.reserve(claim("a"))
             store.start("a")
             store.settle("a", UNIT, b"x", Fingerprint(_HEAD, _SAME))

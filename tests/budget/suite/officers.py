@@ -11,7 +11,7 @@ from discreet.budget.errors import AccountChanged, UnknownAccount
 from discreet.budget.model import Calendar, Forever, Refusal, Replay, Reservation, Sliding
 from discreet.errors import DiscreetError, InputError
 from discreet.values import RHO_QUANTUM, Cost
-from tests.budget.suite.world import ACT, UNIT, Suite, account, claim, spend, units
+from tests.budget.suite.base import ACT, UNIT, Suite, account, claim, spend, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ class Officers(Suite):
 
     def test_an_account_that_somebody_else_changed_is_not_changed_back(self) -> None:
         """What an officer read before may be old when it is written."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             before = store.path("ann")[0]
             store.alter(dataclasses.replace(before, limit=UNIT), ACT, before)
             with pytest.raises(AccountChanged):
@@ -36,7 +36,7 @@ class Officers(Suite):
 
     def test_a_limit_may_be_lowered_below_what_is_used(self) -> None:
         """Nothing is left then, and nothing is taken from what is held; what costs nothing more still goes on."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             spend(store, claim("a", release="q"), UNIT * 3)
             store.reserve(claim("b"))
             store.alter(dataclasses.replace(store.path("ann")[0], limit=UNIT), ACT)
@@ -49,7 +49,7 @@ class Officers(Suite):
 
     def test_an_observed_account_charges_and_never_refuses(self) -> None:
         """The phased launch: the same charges, no refusal."""
-        with self.books(limit=3) as (store, _):
+        with self.accounts(limit=3) as (store, _):
             store.alter(dataclasses.replace(store.path("ann")[0], mode="observe"), ACT)
             for n in range(2):
                 spend(store, claim(f"a{n}"), UNIT * 3)
@@ -62,7 +62,7 @@ class Officers(Suite):
     )
     def test_another_period_forgets_no_charge_that_it_counts(self, before: Period, after: Period) -> None:
         """I6: charges of buckets that had stopped counting count again."""
-        with self.books(before, limit=3) as (store, clock):
+        with self.accounts(before, limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             for _ in range(4):
                 clock.go(days=1)
@@ -80,7 +80,7 @@ class Officers(Suite):
 
     def test_refunds_are_capped_and_charges_by_hand_are_not(self) -> None:
         """A tenth of the limit in all, and never more than is used; a charge may pass the limit."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             with pytest.raises(InputError):
                 store.refund("ann", UNIT, ACT)
             spend(store, claim("a"), UNIT * 3)
@@ -94,7 +94,7 @@ class Officers(Suite):
 
     def test_a_refund_makes_room_no_longer_than_the_charge_took_it(self) -> None:
         """It comes out of the oldest bucket, so that what is left of the newest counts to its end."""
-        with self.books(Sliding(3), limit=10) as (store, clock):
+        with self.accounts(Sliding(3), limit=10) as (store, clock):
             spend(store, claim("a"), UNIT)
             clock.go(days=1)
             spend(store, claim("b"), UNIT)
@@ -107,7 +107,7 @@ class Officers(Suite):
 
     def test_accounts_are_checked_when_they_are_made(self) -> None:
         """One of a name, parents that exist and stay, names that exist, zones that exist."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             for wrong in (
                 account("ann"),
                 account("eve", parent="none"),
@@ -128,7 +128,7 @@ class Officers(Suite):
 
     def test_every_change_is_a_line_and_the_lines_add_up(self) -> None:
         """I5: the ledger alone gives every balance; lines are read from anywhere."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             spend(store, claim("a"))
             store.reserve(claim("b"))
             store.void("b")
@@ -150,7 +150,7 @@ class Officers(Suite):
 
     def test_what_is_refused_with_an_error_leaves_no_line(self) -> None:
         """A method that raises has changed nothing."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.reserve(claim("a", key="k", digest=b"d"))
             before = store.heads()
             asks: list[Callable[[], object]] = [

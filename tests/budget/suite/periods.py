@@ -7,7 +7,7 @@ import pytest
 from discreet.budget.errors import ClockError
 from discreet.budget.model import Calendar, Refusal, Replay, Reservation, Sliding
 from discreet.budget.periods import SECOND_US
-from tests.budget.suite.world import ACT, UNIT, Suite, claim, spend, units
+from tests.budget.suite.base import ACT, UNIT, Suite, claim, spend, units
 
 
 class Periods(Suite):
@@ -17,7 +17,7 @@ class Periods(Suite):
 
     def test_a_sliding_window_holds_the_limit_wherever_it_begins(self) -> None:
         """I6: a charge counts until it is as old as the window, and its whole day with it."""
-        with self.books(Sliding(30), limit=3) as (store, clock):
+        with self.accounts(Sliding(30), limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             for n in range(30):
                 clock.go(days=1)
@@ -28,7 +28,7 @@ class Periods(Suite):
 
     def test_a_calendar_period_begins_anew_at_its_boundary(self) -> None:
         """The paper's way: two limits within a minute, at midnight of the zone."""
-        with self.books(Calendar("month", "Europe/Berlin"), limit=3) as (store, clock):
+        with self.accounts(Calendar("month", "Europe/Berlin"), limit=3) as (store, clock):
             clock.now_us = 1_761_951_599 * SECOND_US  # 2025-10-31 22:59:59 UTC: a second before November in Berlin
             store.confirm_clock(ACT)
             spend(store, claim("a"), UNIT * 3)
@@ -45,7 +45,7 @@ class Periods(Suite):
 
     def test_a_charge_belongs_to_the_period_of_its_reservation(self) -> None:
         """I6: refreshed while it runs, it is settled where it was held."""
-        with self.books(Calendar("day"), limit=3) as (store, clock):
+        with self.accounts(Calendar("day"), limit=3) as (store, clock):
             store.reserve(claim("a", lease_ms=86_400_000))
             store.start("a")
             clock.go(days=0.6)
@@ -57,7 +57,7 @@ class Periods(Suite):
 
     def test_a_sliding_charge_settled_on_another_day_still_counts(self) -> None:
         """I6: in the bucket of its reservation, which is among those that count."""
-        with self.books(Sliding(7), limit=3) as (store, clock):
+        with self.accounts(Sliding(7), limit=3) as (store, clock):
             store.reserve(claim("a", lease_ms=86_400_000))
             store.start("a")
             clock.go(days=0.9)
@@ -70,7 +70,7 @@ class Periods(Suite):
 
     def test_a_forfeit_that_counts_no_more_pays_for_nothing(self) -> None:
         """Its period is over: the retry is charged in the new one, in full."""
-        with self.books(Calendar("day"), limit=4) as (store, clock):
+        with self.accounts(Calendar("day"), limit=4) as (store, clock):
             store.reserve(claim("a", release="q"))
             store.start("a")
             store.forfeit("a")
@@ -80,7 +80,7 @@ class Periods(Suite):
 
     def test_time_that_goes_back_makes_no_budget(self) -> None:
         """I6: it is taken as the latest seen; the past period does not open again."""
-        with self.books(Calendar("day"), limit=3) as (store, clock):
+        with self.accounts(Calendar("day"), limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             clock.go(days=1)
             spend(store, claim("b"), UNIT * 3)
@@ -94,7 +94,7 @@ class Periods(Suite):
 
     def test_a_clock_that_runs_ahead_makes_no_budget_until_an_officer_confirms_it(self) -> None:
         """I6: beyond two days nothing is refreshed and no lease ends, but what was paid for is still answered."""
-        with self.books(Sliding(30), limit=3) as (store, clock):
+        with self.accounts(Sliding(30), limit=3) as (store, clock):
             spend(store, claim("a", release="q"), UNIT * 2)
             store.reserve(claim("r", worst=UNIT))
             clock.go(days=40)
@@ -113,7 +113,7 @@ class Periods(Suite):
 
     def test_heartbeats_carry_the_clock_forward(self) -> None:
         """Forty days with a heartbeat a day need no officer."""
-        with self.books(Sliding(30), limit=3) as (store, clock):
+        with self.accounts(Sliding(30), limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             for _ in range(40):
                 clock.go(days=1)

@@ -13,7 +13,7 @@ from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import AdminAction, Reservation
 from discreet.errors import InputError
 from discreet.values import Cost
-from tests.budget.suite.world import ACT, UNIT, Suite, account, claim, key_of, spend, units
+from tests.budget.suite.base import ACT, UNIT, Suite, account, claim, key_of, spend, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ class Records(Suite):
 
     def test_a_record_is_kept_replaced_and_removed(self) -> None:
         """The last one counts, kinds do not meet, and every change can be noticed."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             assert (store.records("key"), store.record("key", "a"), store.records_version()) == ([], None, 0)
             for kind, name, text in (("key", "b", "1"), ("key", "a", "2"), ("grant", "a", "3"), ("key", "b", "4")):
                 store.put_record(kind, name, text, ACT)
@@ -51,7 +51,7 @@ class Records(Suite):
 
     def test_a_record_comes_back_as_it_was_put(self) -> None:
         """Any name that prints, with tabs; any text, also a long one; in the order of code points."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             names = ["Z", "a", "a\tb c", "aa", "\u00e9", "\U0001f511", "x" * 2_000]
             for name in names:
                 store.put_record("grant", name, f'{{"{name}":"\u00e9\\n\t\U0001f511"}}', ACT)
@@ -64,7 +64,7 @@ class Records(Suite):
 
     def test_the_ledger_has_the_hash_of_a_record_and_never_its_text(self) -> None:
         """Who put what where, without any secret."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.put_record("key", "a", "s3cret", ACT)
             store.put_record("key", "a", None, ACT)
             first, second = [body for body in _lines(store) if '"record"' in body]
@@ -88,14 +88,14 @@ class Records(Suite):
     )
     def test_what_no_store_can_keep_is_refused(self, kind: str, name: str, text: str) -> None:
         """Before anything is written."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             with pytest.raises(InputError):
                 store.put_record(kind, name, text, ACT)
             assert store.records_version() == 0
 
     def test_a_note_cannot_pass_for_a_record_or_an_act(self) -> None:
         """What it says is text, whatever it is called; something else is refused."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             store.note(ACT, {"record": '{"kind":"key"}', "act": "a1"})
             with pytest.raises(InputError):
                 store.note(ACT, {"record": {"kind": "key", "name": "a", "sha256": None}})  # type: ignore[dict-item]
@@ -106,7 +106,7 @@ class Records(Suite):
 
     def test_an_act_with_an_id_is_done_once(self) -> None:
         """I4: whoever did not hear the answer sends it again; nothing changes, there is one line."""
-        with self.books(limit=20) as (store, _):
+        with self.accounts(limit=20) as (store, _):
             spend(store, claim("a"), UNIT * 3)
             larger = dataclasses.replace(store.path("ann")[0], limit=UNIT * 30)
             acts: list[Callable[[AdminAction], None]] = [
@@ -133,7 +133,7 @@ class Records(Suite):
 
     def test_the_id_of_an_act_is_not_for_another_one(self) -> None:
         """Another verb, another amount, another account, another reason: refused, and nothing changes."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             act = AdminAction("officer", "once", "a1")
             store.charge("ann", UNIT, act)
             before = store.heads()
@@ -154,7 +154,7 @@ class Records(Suite):
 
     def test_an_act_that_was_refused_has_not_used_its_id(self) -> None:
         """What raises has changed nothing: a later try is another try."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             act = AdminAction("officer", "give back", "a1")
             with pytest.raises(InputError):
                 store.refund("ann", UNIT, act)
@@ -167,7 +167,7 @@ class Records(Suite):
 
     def test_a_history_has_what_was_paid_for_newest_first(self) -> None:
         """Each account its own, with the exact bytes; replays that cost as well, those that are free once."""
-        with self.books(limit=20) as (store, clock):
+        with self.accounts(limit=20) as (store, clock):
             for n in range(3):
                 clock.go(seconds=1)
                 spend(store, claim(f"a{n}", release=f"q{n}"), UNIT * n, b"%d" % n)
@@ -186,7 +186,7 @@ class Records(Suite):
 
     def test_a_history_is_paged_without_gaps(self) -> None:
         """Whatever is paid for between two pages."""
-        with self.books(limit=100) as (store, _):
+        with self.accounts(limit=100) as (store, _):
             for n in range(7):
                 spend(store, claim(f"a{n}"), Cost(), b"%d" % n)
             pages = store.history("ann", None, 3)
@@ -199,7 +199,7 @@ class Records(Suite):
 
     def test_a_history_is_asked_of_an_account_that_exists(self) -> None:
         """And for as much as a page may hold."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             assert store.history("ann") == []
             with pytest.raises(UnknownAccount):
                 store.history("nobody")

@@ -1,6 +1,6 @@
-"""Data centres, clocks and a bad network in one thread: any number of steps of anything, checked after each.
+"""Simulation of data centres with wrong clocks and a lossy network in one thread, checked after each step.
 
-python -m tests.budget.escrow_world SEEDS STEPS     # a longer run; prints the steps per second
+python -m tests.budget.escrow_simulation SEEDS STEPS     # a longer run; prints the steps per second
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Centre:
             self.end_us = bucket_end(account.period, self.now_us)
 
 
-class World:
+class Simulation:
     """N data centres with one account, made in the first.
 
     Args:
@@ -359,8 +359,8 @@ class World:
             assert end_us == NEVER_US or not isinstance(period, Forever)
 
 
-def world_of(seed, kind=World, **rest):
-    """The world of a seed: every kind of world in turn."""
+def simulation_of(seed, kind=Simulation, **rest):
+    """Return the simulation of a seed; seeds go through all kinds in turn."""
     alters = ("nothing", "total", "nothing", "period")[seed // 3 % 4]
     return kind(seed, 2 + seed % 4, PERIODS[seed % 3], alters, seed % 5 == 4, **rest)
 
@@ -370,12 +370,12 @@ def _account(period):
 
 
 def main():
-    """Many seeds."""
+    """Run many seeds."""
     seeds, steps = int(sys.argv[1]), int(sys.argv[2])
     began = time.perf_counter()
     for seed in range(seeds):
         try:
-            world_of(seed).run(steps)
+            simulation_of(seed).run(steps)
         except BaseException:
             sys.stderr.write(f"seed {seed}\n")
             raise

@@ -1,4 +1,4 @@
-"""A service on a free port of this machine, in a thread."""
+"""A service on a free local port, in a thread."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """Engines that count only when they may, so that a test decides what happens while they do.
+    """Holds queries inside the engines, so that a test decides what happens meanwhile.
 
-    While it is shut, an engine that counts has arrived, and asks again and again whether anybody waits for it. Failing,
-    it raises that when it may go on.
+    Attributes:
+        open: while it is not set, queries wait and report progress.
+        arrived: released when a query starts to wait.
+        left: released when a query has ended.
+        failing: raised by the next queries instead of counting.
     """
 
     def __init__(self, warehouse):
@@ -36,7 +39,7 @@ class Gate:
         self.failing: Exception | None = None
 
     def steady(self, dataset, version):
-        """The engine behind the gate."""
+        """Return the engine, held by the gate."""
         return _Gated(self._steady(dataset, version), self)
 
 
@@ -65,9 +68,9 @@ class Running:
     """A service that runs.
 
     Args:
-        url: where.
+        url: its base URL.
         opened: the service.
-        gate: that its engines stand behind.
+        gate: holds its queries.
         stream: its log.
     """
 
@@ -77,12 +80,12 @@ class Running:
     stream: io.StringIO
 
     def events(self, name):
-        """The events of that name in the log."""
+        """Return the logged events of that name."""
         lines = map(json.loads, self.stream.getvalue().splitlines())
         return [line for line in lines if line["event"] == name]
 
     def spent(self, account):
-        """What the account has paid: settled, and forfeited."""
+        """Return the rho an account has used, forfeited and holds."""
         balance = self.opened.manager.get(account).balance
         return balance.used.rho, balance.forfeited.rho, balance.held.rho
 
@@ -93,7 +96,7 @@ def running(folder: Path, tracer: Tracer | None = None):
 
     Args:
         folder: of a `tests.service.deployment.Deployment`.
-        tracer: where spans go, instead of where the settings say.
+        tracer: receives the spans, instead of the one in the settings.
     """
     stream = io.StringIO()
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Small worlds: all histograms over a few labels, all neighbours of each, and the worst pair of them."""
+"""All histograms over a few labels, all neighbours of each, and the pair with the largest divergence."""
 
 from __future__ import annotations
 

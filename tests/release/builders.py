@@ -1,4 +1,4 @@
-"""Releases and engines made by hand."""
+"""Releases and an engine with given contents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUARANTEE = Guarantee(1.0, 1e-8, 0.0165)
 
 
 def release_of(labels, *, counts=True, ordered=True, k=3, **parts):
-    """A release of *labels*, an Arrow table or a list for the column item, with the counts 1000, 999, ..."""
+    """Return a release of *labels*, an Arrow table or a list for the column item, with the counts 1000, 999, ..."""
     table = labels if isinstance(labels, pa.Table) else pa.table({"item": labels})
     m = table.num_rows
     made = np.arange(1000, 1000 - m, -1, dtype=np.int64) if counts else None
@@ -41,7 +41,7 @@ def release_of(labels, *, counts=True, ordered=True, k=3, **parts):
 
 
 class TinyEngine:
-    """A head that is known already, or an error instead; notes what it is asked.
+    """Returns given counts or raises an error, and records the requests.
 
     Args:
         counts: descending.

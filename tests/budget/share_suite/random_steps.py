@@ -1,4 +1,4 @@
-"""Anything at any time, and all at once."""
+"""Random steps of stores that share budgets, and concurrent ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from discreet.budget.escrow import Ask, Receipt, check_whole
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Calendar, Forever, Reservation, Sliding
-from tests.budget.share_suite.world import (
+from tests.budget.share_suite.base import (
     ONE,
     PLENTY,
     ShareSuite,
@@ -20,13 +20,13 @@ from tests.budget.share_suite.world import (
     carry,
     introduce,
 )
-from tests.budget.suite.world import ACT, TOTAL, UNIT, claim, units
+from tests.budget.suite.base import ACT, TOTAL, UNIT, claim, units
 
 if TYPE_CHECKING:
     from discreet.budget.escrow import Transfer
     from discreet.budget.model import Period
     from discreet.budget.stores.store import BudgetStore
-    from tests.budget.suite.world import FakeClock
+    from tests.budget.suite.base import FakeClock
 
 
 class _Walk:
@@ -78,7 +78,7 @@ class _Walk:
             self.post(recipient, sender, recipient.shares.receive(message))
 
 
-class AnythingSuite(ShareSuite):
+class RandomSteps(ShareSuite):
     """I1, I8: in any order, and by threads that race."""
 
     @pytest.mark.parametrize("period", [Forever(), Sliding(2), Calendar("day")])

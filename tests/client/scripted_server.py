@@ -1,4 +1,4 @@
-"""A server that does as it is told, one connection after the other, and keeps what it was sent."""
+"""A server that sends prepared responses, one a connection, and records the requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Sent:
-    """A request as it arrived."""
+    """A request as it was received."""
 
     line: str
     headers: dict[str, str]
@@ -18,15 +18,15 @@ class Sent:
 
 
 def reply(status=200, body=b"{}", content_type="application/json", **headers):
-    """The bytes of an answer; names of headers with underscores for hyphens."""
-    told = {"Content-Type": content_type, "Content-Length": str(len(body)), "Connection": "close"}
-    told |= {name.replace("_", "-"): str(value) for name, value in headers.items()}
-    lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+    """Return the bytes of a response; underscores in names of headers stand for hyphens."""
+    fields = {"Content-Type": content_type, "Content-Length": str(len(body)), "Connection": "close"}
+    fields |= {name.replace("_", "-"): str(value) for name, value in headers.items()}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode() + body
 
 
 def problem(status, slug, detail="A sentence.", more="", **headers):
-    """The bytes of a problem."""
+    """Return the bytes of a problem document."""
     body = (
         f'{{"type":"/problems/{slug}","title":"T","status":{status},"detail":"{detail}","request_id":"req7"{more}}}'
     ).encode()
@@ -34,14 +34,14 @@ def problem(status, slug, detail="A sentence.", more="", **headers):
 
 
 DROP = b""
-"""The connection is closed without a word."""
+"""The connection is closed without a response."""
 
 
 @dataclass
-class Scripted:
-    """Answers the nth connection with the nth part of the script; the last part counts for all that follow.
+class ScriptedServer:
+    """Sends the nth part of the script to the nth connection, and the last part to all that follow.
 
-    An answer is cut off by giving fewer bytes than it announces.
+    A response is truncated by a part with fewer bytes than its Content-Length.
     """
 
     script: list[bytes]
@@ -64,7 +64,7 @@ class Scripted:
                 connection.sendall(self.script[min(len(self.sent), len(self.script)) - 1])
 
     def close(self):
-        """Stop."""
+        """Stop the server."""
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -74,41 +74,41 @@ class Scripted:
 def _read(connection):
     data = b""
     while b"\r\n\r\n" not in data:
-        data += connection.recv(65536) or _gone()
+        data += connection.recv(65536) or _disconnect()
     head, _, body = data.partition(b"\r\n\r\n")
     line, *rest = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (part.partition(":") for part in rest)}
     while len(body) < int(headers.get("content-length", 0)):
-        body += connection.recv(65536) or _gone()
+        body += connection.recv(65536) or _disconnect()
     return Sent(line, headers, body)
 
 
-def _gone():
+def _disconnect():
     raise ConnectionError
 
 
 @dataclass
-class World:
-    """Time that passes only when somebody sleeps, and a chance that is always the same."""
+class FakeRuntime:
+    """A clock that only `sleep` advances, a constant random number and numbered ids."""
 
     now: float = 1000.0
     slept: list[float] = field(default_factory=list)
     made: int = 0
 
     def clock(self):
-        """Seconds."""
+        """Return the time in seconds."""
         return self.now
 
     def sleep(self, seconds):
-        """Let them pass."""
+        """Advance the clock."""
         self.slept.append(seconds)
         self.now += seconds
 
-    def chance(self):
-        """In the middle."""
+    def random(self):
+        """Return the random number."""
         return 0.5
 
     def ids(self):
-        """Names."""
+        """Return a new id."""
         self.made += 1
         return f"key-{self.made}"

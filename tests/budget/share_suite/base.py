@@ -1,4 +1,4 @@
-"""A small world for tests of split budgets: stores that tell each other, and whether it adds up."""
+"""Transfers between the stores of a split budget, and the check that the shares add up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from discreet.budget.escrow import Ask, check_whole
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Forever
 from discreet.values import Cost
-from tests.budget.suite.world import ACT, UNIT, FakeClock, account
+from tests.budget.suite.base import ACT, UNIT, FakeClock, account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from discreet.budget.stores.store import BudgetStore
 
 ONE = Amount.of(UNIT)
-"""Shares are multiples of it."""
+"""The amount of which all shares are multiples."""
 
 PLENTY = 1_000
 
 
 def carry(donor: BudgetStore, recipient: BudgetStore) -> list[Receipt]:
-    """Deliver all that is pending, and the receipts."""
+    """Deliver the pending transfers and their receipts, and return the receipts."""
     receipts = []
     for transfer in donor.shares.pending(recipient.id, PLENTY):
         receipt = recipient.shares.receive(transfer)
@@ -38,7 +38,7 @@ def carry(donor: BudgetStore, recipient: BudgetStore) -> list[Receipt]:
 
 
 def introduce(home: BudgetStore, *others: BudgetStore) -> None:
-    """Tell the others of all accounts that were made at home, or of what is new about them."""
+    """Send the accounts made at home, and changes to them, to the other stores."""
     for other in others:
         for name in home.shares.unknown(other.id, PLENTY):
             home.shares.introduce(other.id, name, 1 + len(others))
@@ -46,30 +46,30 @@ def introduce(home: BudgetStore, *others: BudgetStore) -> None:
 
 
 def asks(store: BudgetStore, name: str = "ann", need: Amount = NOTHING) -> Ask:
-    """What the store would ask for."""
+    """Return the request the store would send."""
     return Ask(name, holding(store, name).left, need)
 
 
 def moved(donor: BudgetStore, recipient: BudgetStore, name: str = "ann") -> Transfer:
-    """A transfer for the asking, on its way."""
+    """Return a transfer that was requested and is not delivered yet."""
     transfer = donor.shares.give(recipient.id, asks(recipient, name), NOTHING)
     assert transfer is not None
     return transfer
 
 
 def holding(store: BudgetStore, name: str = "ann") -> Holding:
-    """An account, with all that was given and taken."""
+    """Return an account with the amounts it sent and received."""
     return next(each for each in store.shares.holdings() if each.account.id == name)
 
 
 def limits(stores: Sequence[BudgetStore], name: str = "ann") -> list[Fraction | int]:
-    """An account's share in each store, in units of `UNIT`; nothing where there is none."""
+    """Return the account's share in each store, in units of `UNIT`; 0 where it has none."""
     found = [[a.limit for a in store.accounts() if a.id == name] or [Cost()] for store in stores]
     return [limit.rho / UNIT.rho for (limit,) in found]
 
 
 def add_up(stores: Sequence[BudgetStore]) -> None:
-    """I8: the shares of every account are its total, and nobody has spent more than a share."""
+    """Check I8: the shares of every account sum to its total, and no store has spent more than its share."""
     whole = {store.id: store.shares.holdings() for store in stores}
     check_whole(whole)
     for holdings in whole.values():
@@ -80,10 +80,10 @@ def add_up(stores: Sequence[BudgetStore]) -> None:
 
 
 class ShareSuite:
-    """Where tests of a suite get their stores."""
+    """Base of the suites; a subclass opens the stores."""
 
     def opened(self, clock: FakeClock) -> AbstractContextManager[BudgetStore]:
-        """A new, empty store that reads *clock*, and closes at the end; several are open at a time."""
+        """Open an empty store that reads *clock*, and close it at the end; several are open at a time."""
         raise NotImplementedError
 
     @contextlib.contextmanager
@@ -92,7 +92,7 @@ class ShareSuite:
         number: int = 2,
         period: Period = Forever(),  # noqa: B008
     ) -> Iterator[tuple[list[BudgetStore], list[FakeClock]]]:
-        """Some stores; the first has ann of an organisation, with 12 units for her and 24 for that."""
+        """Open stores; the first has the accounts ann with 12 units and her organisation with 24."""
         clocks = [FakeClock() for _ in range(number)]
         with contextlib.ExitStack() as stack:
             stores = [stack.enter_context(self.opened(clock)) for clock in clocks]

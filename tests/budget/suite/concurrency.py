@@ -1,4 +1,4 @@
-"""Many at once."""
+"""Concurrent use of one store."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ import pytest
 
 from discreet.budget.model import AdminAction, InFlight, Replay, Reservation
 from discreet.values import Cost
-from tests.budget.suite.world import UNIT, Suite, claim, units
+from tests.budget.suite.base import UNIT, Suite, claim, units
 
 if TYPE_CHECKING:
     from discreet.budget.model import Admission
 
 
-class Together(Suite):
+class Concurrency(Suite):
     """Tests with threads."""
-
-    # ---------------------------------------------------------------------------------------------- many at once
 
     @pytest.mark.parametrize("threads", [8, 32])
     def test_threads_that_race_for_the_last_unit_overspend_nothing(self, threads: int) -> None:
         """I1: exactly as many are admitted as fit, with no spurious refusal, and the shared account adds up."""
-        with self.books(limit=20) as (store, _):
+        with self.accounts(limit=20) as (store, _):
             barrier = threading.Barrier(threads)
 
             def ask(n: int) -> int:
@@ -40,7 +38,7 @@ class Together(Suite):
 
     def test_fifty_requests_with_one_key_are_one_charge(self) -> None:
         """I4: one is admitted, the others wait for it and get its bytes."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             barrier = threading.Barrier(50)
 
             def ask(n: int) -> Admission:
@@ -61,7 +59,7 @@ class Together(Suite):
 
     def test_an_act_that_many_send_at_once_is_done_once(self) -> None:
         """I4: an officer's client that does not wait for the answer; one line, one charge."""
-        with self.books() as (store, _):
+        with self.accounts() as (store, _):
             barrier = threading.Barrier(8)
 
             def ask(_: int) -> None:

@@ -1,4 +1,4 @@
-"""A proxy that does to a connection what networks do, one fault after the other."""
+"""A proxy that injects network faults, one a connection."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from .scripted import reply
+from .scripted_server import reply
 
 Fault: TypeAlias = Literal["none", "leave", "drop", "cut", "away", "refuse"]
-"""leave: the request is handed on, and the connection closed at once. drop: the service answers, and the connection is
-closed instead of the answer being handed on. cut: half of its answer is. away: 503 with Retry-After, the service hears
-nothing. refuse: closed at once, the service hears nothing."""
+"""leave: the request is forwarded and the client's connection closed at once. drop: the connection is closed instead of
+forwarding the response. cut: half of the response is forwarded. away: 503 with Retry-After, nothing is forwarded.
+refuse: the connection is closed, nothing is forwarded."""
 
 
 @dataclass
-class Faulty:
-    """Hands requests on to a service, each over connections of its own; the nth one suffers the nth fault.
+class FaultyProxy:
+    """Forwards each request to a service over a new connection; the nth suffers the nth fault.
 
     Args:
         target: the URL of the service.
-        faults: one after the other; what follows suffers none.
+        faults: of the first requests; later ones suffer none.
+
+    Attributes:
+        forwarded: the responses of the service.
     """
 
     target: str
     faults: list[Fault] = field(default_factory=list)
-    handed_on: list[bytes] = field(default_factory=list)
+    forwarded: list[bytes] = field(default_factory=list)
 
     def __post_init__(self):
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -56,9 +59,9 @@ class Faulty:
             if fault == "away":
                 connection.sendall(reply(503, b"later", "text/plain", retry_after=0))
             elif fault != "refuse":
-                self._hand_on(connection, request, fault)
+                self._forward(connection, request, fault)
 
-    def _hand_on(self, connection, request, fault):
+    def _forward(self, connection, request, fault):
         place = urlsplit(self.target)
         head, _, body = request.partition(b"\r\n\r\n")
         with socket.create_connection((place.hostname, place.port)) as service:
@@ -67,14 +70,14 @@ class Faulty:
             service.sendall(head + b"\r\nConnection: close\r\n\r\n" + body)
             answer = b"".join(iter(lambda: service.recv(65536), b""))
         with self._lock:
-            self.handed_on.append(answer)
+            self.forwarded.append(answer)
         if fault == "none":
             connection.sendall(answer)
         elif fault == "cut":
             connection.sendall(answer[: -len(answer.partition(b"\r\n\r\n")[2]) // 2])
 
     def close(self):
-        """Stop."""
+        """Stop the proxy."""
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -84,17 +87,17 @@ class Faulty:
 
 
 def _whole(connection):
-    """A request, without its header Connection."""
+    """Read a request; its header Connection is left out."""
     data = b""
     while b"\r\n\r\n" not in data:
-        data += connection.recv(65536) or _gone()
+        data += connection.recv(65536) or _disconnect()
     head, _, body = data.partition(b"\r\n\r\n")
     lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
     lengths = [int(line.partition(b":")[2]) for line in lines if line.lower().startswith(b"content-length:")]
     while len(body) < sum(lengths):
-        body += connection.recv(65536) or _gone()
+        body += connection.recv(65536) or _disconnect()
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-def _gone():
+def _disconnect():
     raise ConnectionError

@@ -9,7 +9,7 @@ from discreet.budget.escrow import Ask, Receipt
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.model import Refusal, Reservation, Share, Sliding
 from discreet.values import RHO_QUANTUM, Cost
-from tests.budget.share_suite.world import (
+from tests.budget.share_suite.base import (
     ONE,
     PLENTY,
     ShareSuite,
@@ -20,10 +20,10 @@ from tests.budget.share_suite.world import (
     limits,
     moved,
 )
-from tests.budget.suite.world import ACT, TOTAL, UNIT, account, claim, spend, units
+from tests.budget.suite.base import ACT, TOTAL, UNIT, account, claim, spend, units
 
 
-class MovingSuite(ShareSuite):
+class TransferTests(ShareSuite):
     """I8: what one data centre gives another one gets, once."""
 
     def test_the_others_get_equal_parts_of_what_was_made_in_one(self) -> None:
