@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from discreet.catalog.domains import listed
+from discreet.engines.base import RequestQueue
 from discreet.engines.opening import open_engine
-from discreet.engines.request_queue import RequestQueue
 from discreet.errors import InputError
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.planning import bind, make_plan

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from discreet.budget import Budget
-    from discreet.engines.base import Engine
-    from discreet.engines.request_queue import RequestQueue
+    from discreet.engines.base import Engine, RequestQueue
     from discreet.mechanisms import NoiseName
     from discreet.noise import Bits
     from discreet.query.planning import Plan

@@ -11,7 +11,7 @@ import pytest
 
 from discreet.accounting.convert import epsilon_tight
 from discreet.budget.errors import BudgetRefused, DataChanged, Suspended
-from discreet.budget.manager import BudgetManager
+from discreet.budget.manager import BudgetManager, guarantee, published
 from discreet.budget.model import (
     LINKEDIN,
     Account,
@@ -23,7 +23,6 @@ from discreet.budget.model import (
     Units,
 )
 from discreet.budget.periods import DAY_US
-from discreet.budget.report import guarantee, published
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.errors import BudgetExceeded
 from discreet.values import Cost

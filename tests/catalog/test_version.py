@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discreet.catalog.engine_pool import check_zone, current_version, queried_version, scheduled_version
 from discreet.catalog.model import Schedule
-from discreet.catalog.versions import check_zone, current_version, queried_version, scheduled_version
 from discreet.errors import InputError, InvariantViolated
 from tests.catalog.fakes import FakeEngine, dataset
 

@@ -9,8 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from discreet.engines.base import typed_domain
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.engines.heads import typed_domain
 from discreet.errors import InputError
 from discreet.question import HeadRequest
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from discreet.budget import Budget
-from discreet.engines import request_queue
-from discreet.engines.request_queue import RequestQueue
+from discreet.engines import base
+from discreet.engines.base import RequestQueue
 from discreet.errors import EngineBusy
 from discreet.noise import SystemBits
 from discreet.query.planning import make_plan
@@ -30,7 +30,7 @@ def leave(_):
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch):
-    monkeypatch.setattr(request_queue, "_POLL_SECONDS", 1e-3)
+    monkeypatch.setattr(base, "_POLL_SECONDS", 1e-3)
 
 
 def test_slots_are_given_in_the_order_of_arrival():

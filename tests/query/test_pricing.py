@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from discreet.accounting.bounds import linkedin_system
 from discreet.accounting.convert import delta_tight, epsilon_simple, guarantee_of
 from discreet.accounting.odometer import PrivacyFilter
+from discreet.budget.manager import guarantee, published
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Account, Sliding
-from discreet.budget.report import guarantee, published
 from discreet.errors import InputError
 from discreet.mechanisms import UnknownGumbel
 from discreet.mechanisms.base import noise_of

@@ -11,11 +11,11 @@ from urllib.parse import quote, unquote
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
+from discreet.catalog.engine_pool import check_zone
 from discreet.catalog.fields import LoadContext
 from discreet.catalog.model import Catalog
 from discreet.catalog.toml import read_toml
 from discreet.catalog.validation_errors import Finding, validation_errors
-from discreet.catalog.versions import check_zone
 from discreet.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The interface of engines, and what the engines that speak SQL have in common."""
+"""The interface of engines, the base of those that speak SQL, and the queue in front of each."""
 
 from __future__ import annotations
 
@@ -6,26 +6,32 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Waiting
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from discreet.engines.heads import exact_head
-from discreet.engines.pairs import check_pairs
-from discreet.engines.sql import check_sum
-from discreet.errors import EngineTimeout, InputError
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from discreet.engines.sql import check_sum, quoted
+from discreet.errors import EngineBusy, EngineTimeout, InexactHead, InputError
+from discreet.question import TOTAL
+from discreet.values import ExactHead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
     from discreet.engines.pairs import SqlPairs
     from discreet.engines.sql import Column, HeadStatement
     from discreet.question import HeadRequest, Kind
-    from discreet.values import ExactHead, UserItemPairs
+    from discreet.values import UserItemPairs
 
 _Result = TypeVar("_Result")
 _Statement = TypeVar("_Statement", bound="HeadStatement")
@@ -211,7 +217,7 @@ class SqlEngine(ABC, Generic[_Connection, _Statement]):
 
     @contextmanager
     def pairs(self, request: HeadRequest, *, progress: Callable[[float], None] | None = None) -> Iterator[SqlPairs]:
-        check_pairs(request)
+        _check_pairs(request)
         with self._connection() as connection:
             statement = self._statement(connection, request, self._described(connection), _ANY_SEED)
             with self._open_pairs(connection, statement, progress) as pairs:
@@ -275,6 +281,15 @@ class SqlEngine(ABC, Generic[_Connection, _Statement]):
         """Write the pairs of the rows of *statement*, and delete in the end whatever was written."""
 
 
+def _check_pairs(request: HeadRequest) -> None:
+    if request.groups_per_user is not None or request.rows_per_group != 1:
+        raise InputError("the pair queries count distinct users with all their items: bound neither rows nor items")
+    if request.domain is not None or request.summed is not None:
+        raise InputError("the pair queries take neither listed items nor a sum")
+    if not request.items:
+        raise InputError("the pair queries need an item column")
+
+
 def _close_all(connections: list[Any]) -> None:
     while connections:
         connections.pop().close()
@@ -335,3 +350,183 @@ def run(
         finally:
             if not future.done():
                 cancel()
+
+
+_FIRST, _LAST = "'0001-01-01'", "'9999-12-31 23:59:59.999999'"
+
+_WRONG_LABEL = "the domain lists a label that is missing or not of the type of its column"
+
+
+def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
+    """Return the head that an engine counted for *request*, once it is proven to be one.
+
+    Args:
+        table: labels in columns i0, i1, ..., counts in n (and sums in t, where wanted).
+        request: what was sent.
+
+    Raises:
+        InexactHead: what came back cannot be the head: too long, out of order, a label twice, a count below 1.
+    """
+    labels = table.select([f"i{n}" for n in range(len(request.items))]).rename_columns(list(request.items))
+    counts = int64_array(table.column("n"))
+    sums = None if request.summed is None else int64_array(table.column("t"))
+    if not request.items:
+        labels = pa.table({TOTAL: ["all"]})
+    if len(counts) != len(labels) or len(counts) > request.limit + 1:
+        raise InexactHead("the engine answered with more rows than it was asked for")
+    if request.items:
+        _check_order(table, request)
+    return ExactHead(counts, request.limit, labels, sums)
+
+
+def _check_order(table: pa.Table, request: HeadRequest) -> None:
+    names = [f"i{n}" for n in range(len(request.items))]
+    ranked, keys = table, [("n", "descending")]
+    for name in names:
+        if table.column(name).null_count:  # missing labels come first: not present sorts before present
+            ranked = ranked.append_column(f"{name} present", table.column(name).is_valid())
+            keys.append((f"{name} present", "ascending"))
+        keys.append((name, "ascending"))
+    order = pc.sort_indices(ranked, sort_keys=keys)
+    if not np.array_equal(np.from_dlpack(order), np.arange(len(table))):
+        raise InexactHead("the engine answered in another order than it was asked for")
+    if len(table) and table.column("n")[-1].as_py() < (1 if request.domain is None else 0):
+        raise InexactHead("the engine answered with items that have no users")
+    if len(table.group_by(names).aggregate([])) < len(table):
+        raise InexactHead("the engine answered with an item twice")
+
+
+def int64_array(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return a column of numbers as an array.
+
+    Raises:
+        InexactHead: one is missing.
+    """
+    if column.null_count:
+        raise InexactHead("the engine answered with an item without a count")
+    # Not to_numpy(), which imports pandas where it is installed: a quarter of a second.
+    return np.array(np.from_dlpack(column.cast(pa.int64()).combine_chunks()), dtype=np.int64)
+
+
+def typed_domain(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return the items of a listed domain in the types of the labels.
+
+    DuckDB casts them, in memory, so that a label means the same whatever the engine that counts.
+
+    Args:
+        domain: as it was given, with the item columns; its labels may be text that reads as the type.
+        types: of the labels, for each item column in the order of the request: string, int64, decimal128, bool,
+            date32 or timestamp[us].
+
+    Returns:
+        the same rows, with columns i0, i1, ... of those types.
+
+    Raises:
+        InputError: a label is missing, or not a value of its column's type that is written as one; an item is listed
+            twice; or a date or moment is outside the years 1 to 9999.
+    """
+    try:
+        listed = _as_given(domain, types)
+        if listed is None:
+            with duckdb.connect() as connection:
+                listed = _cast_domain(connection, domain, types)
+    except (duckdb.Error, pa.ArrowInvalid):
+        raise InputError("the domain lists labels of another type than their column") from None
+    if len(listed.group_by(listed.column_names).aggregate([])) < len(listed):
+        raise InputError("the domain lists an item twice")
+    return listed
+
+
+def _as_given(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table | None:
+    """Return a domain whose labels have their types already, or None: opening DuckDB would take most of a query."""
+    given = domain.select(list(types))
+    if given.schema.types != list(types.values()) or any(map(pa.types.is_temporal, types.values())):
+        return None
+    given.validate(full=True)
+    if any(column.null_count for column in given.columns):
+        raise InputError(_WRONG_LABEL)
+    return given.rename_columns([f"i{n}" for n in range(len(types))])
+
+
+def _cast_domain(connection: duckdb.DuckDBPyConnection, domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    connection.execute("SET TimeZone = 'UTC'")
+    labels = pa.schema(list(types.items())).empty_table()
+    connection.register("domain", domain)
+    connection.register("labels", labels)
+    given, wanted = (dict(_column_types(connection, name)) for name in ("domain", "labels"))
+    casts, wrong = [], []
+    for n, (column, type_) in enumerate(types.items()):
+        cast = f"TRY_CAST({quoted(column)} AS {wanted[column]})"
+        casts.append(f"{cast} AS i{n}")
+        wrong.append(f"{cast} IS NULL")
+        # A label that changes on the way there and back (1.5 as a whole number, '07') is not of that type.
+        wrong.append(f"TRY_CAST({cast} AS {given[column]}) IS DISTINCT FROM {quoted(column)}")
+        if pa.types.is_temporal(type_):  # what no calendar of Python's holds
+            wrong.append(f"{cast} NOT BETWEEN CAST({_FIRST} AS {wanted[column]}) AND CAST({_LAST} AS {wanted[column]})")
+    if connection.execute(f"SELECT 1 FROM domain WHERE {' OR '.join(wrong)} LIMIT 1").fetchall():
+        raise InputError(_WRONG_LABEL)
+    return connection.sql(f"SELECT {', '.join(casts)} FROM domain").to_arrow_table()
+
+
+def _column_types(connection: duckdb.DuckDBPyConnection, relation: str) -> list[tuple[str, str]]:
+    return [(name, type_) for name, type_, *_ in connection.execute(f"DESCRIBE {relation}").fetchall()]
+
+
+_WAITING_PER_CONNECTION = 4
+
+
+class RequestQueue:
+    """Slots of one engine, given out in the order of arrival. Usable from several threads.
+
+    Args:
+        connections: slots; four times as many requests may wait.
+        seconds: how long a request may wait, or None.
+    """
+
+    def __init__(self, connections: int = 4, seconds: float | None = None) -> None:
+        self._free = connections
+        self._waiting_most = _WAITING_PER_CONNECTION * connections
+        self._seconds = seconds
+        self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+
+    @contextmanager
+    def slot(self, progress: Callable[[float], None] | None = None) -> Iterator[None]:
+        """Wait for a slot, and occupy it until the context ends.
+
+        Args:
+            progress: called with 0 about ten times a second; whatever it raises ends the wait.
+
+        Raises:
+            EngineBusy: too many requests wait already, or this one waited too long.
+        """
+        self._wait(progress)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += 1
+                self._changed.notify_all()
+
+    def _wait(self, progress: Callable[[float], None] | None) -> None:
+        end = None if self._seconds is None else time.monotonic() + self._seconds
+        ticket = object()
+        with self._changed:
+            if not self._free and len(self._waiting) >= self._waiting_most:
+                raise EngineBusy(f"{self._waiting_most} queries wait for this engine already; try again later")
+            self._waiting.append(ticket)
+        try:
+            while True:
+                with self._changed:
+                    if self._free and self._waiting[0] is ticket:
+                        self._free -= 1
+                        return
+                    self._changed.wait(_POLL_SECONDS)
+                if end is not None and time.monotonic() >= end:
+                    raise EngineBusy(f"the engine was busy for {self._seconds:g} seconds; try again later")
+                if progress is not None:
+                    progress(0.0)
+        finally:
+            with self._changed:
+                self._waiting.remove(ticket)
+                self._changed.notify_all()

@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 
-from discreet.engines.base import SqlEngine, check_names, listing, run
-from discreet.engines.heads import typed_domain
+from discreet.engines.base import SqlEngine, check_names, listing, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError

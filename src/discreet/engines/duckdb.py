@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import duckdb
 import pyarrow as pa
 
-from discreet.engines.base import SqlEngine, check_names, run
+from discreet.engines.base import SqlEngine, check_names, run, typed_domain
 from discreet.engines.duckdb_source import (
     Source,
     files_version,
@@ -20,7 +20,6 @@ from discreet.engines.duckdb_source import (
     original_names,
     prepare,
 )
-from discreet.engines.heads import typed_domain
 from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData

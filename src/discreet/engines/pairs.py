@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from discreet.engines.heads import int64_array
-from discreet.errors import InexactHead, InputError
+from discreet.engines.base import int64_array
+from discreet.errors import InexactHead
 from discreet.values import LARGEST_BASKET, WEIGHT_UNIT
 
 if TYPE_CHECKING:
@@ -24,23 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.engines.sql import HeadStatement
-    from discreet.question import HeadRequest
 
 _EARLY_SCALES = 4
-
-
-def check_pairs(request: HeadRequest) -> None:
-    """Raise unless pairs can be made for a request.
-
-    Raises:
-        InputError: it bounds a user's rows or items, lists its items, sums a column, or names no item column.
-    """
-    if request.groups_per_user is not None or request.rows_per_group != 1:
-        raise InputError("the pair queries count distinct users with all their items: bound neither rows nor items")
-    if request.domain is not None or request.summed is not None:
-        raise InputError("the pair queries take neither listed items nor a sum")
-    if not request.items:
-        raise InputError("the pair queries need an item column")
 
 
 class SqlPairs(ABC):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from discreet.engines.heads import exact_head, typed_domain
+from discreet.engines.base import exact_head, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pinot_cluster import PinotClient, attested, check_url, column_of, segments_of
 from discreet.engines.pinot_statement import PinotStatement

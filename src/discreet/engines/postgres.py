@@ -14,8 +14,7 @@ import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping, TransactionStatus
 
-from discreet.engines.base import NAMES_SHOWN, SqlEngine, listing, run
-from discreet.engines.heads import typed_domain
+from discreet.engines.base import NAMES_SHOWN, SqlEngine, listing, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, HeadStatement, check_sum, decimal_type, integer_type, quoted

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-from discreet.engines.base import SqlEngine, check_names, listing
-from discreet.engines.heads import typed_domain
+from discreet.engines.base import SqlEngine, check_names, listing, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.spark_session import FAILURES, condition_of, open_session

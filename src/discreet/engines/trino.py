@@ -15,8 +15,7 @@ import trino.auth
 import trino.dbapi
 import trino.exceptions
 
-from discreet.engines.base import SqlEngine, check_names, listing, run
-from discreet.engines.heads import typed_domain
+from discreet.engines.base import SqlEngine, check_names, listing, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type, quoted, text_literal

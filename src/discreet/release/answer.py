@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from discreet.budget.model import Fingerprint
-    from discreet.engines.base import Engine
-    from discreet.engines.request_queue import RequestQueue
+    from discreet.engines.base import Engine, RequestQueue
     from discreet.noise import Bits
     from discreet.query.planning import Plan
     from discreet.values import Cost, Outcome

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from discreet.catalog.engine_pool import scheduled_version
 from discreet.catalog.model import Schedule
-from discreet.catalog.versions import scheduled_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from discreet.accounting.convert import Guarantee
     from discreet.budget.ledger import Line
+    from discreet.budget.manager import Report
     from discreet.budget.model import Account, Balance, Paid
     from discreet.budget.model import Period as AccountPeriod
     from discreet.budget.model import Units as AccountUnits
-    from discreet.budget.report import Report
     from discreet.catalog.model import Column, Dataset, Label
     from discreet.query.planning import Plan
     from discreet.service.settings import Limits

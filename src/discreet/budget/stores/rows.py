@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget import rules
+from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.fixed_point import Amount, Tally
 from discreet.budget.ledger import Head, account_of
 from discreet.budget.model import Hold, Reservation, State, StoredRelease
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from discreet.budget.model import Account, Period
     from discreet.values import Cost
+
+LAST = 2**63 - 1
+"""Above every number of a row."""
 
 _FIELDS_OF_A_HOLD = 6
 
@@ -248,3 +252,15 @@ class ForfeitRow:
     number: int
     bucket: int
     amount: Amount
+
+
+def outgoing_of(columns: Sequence[Any]) -> Outgoing:
+    """Return number, given, pending, sent_us and version of a row of shares."""
+    number, given, pending, sent_us, version = columns
+    return Outgoing(number, amount_of(given), None if pending is None else amount_of(pending), sent_us, version)
+
+
+def incoming_of(columns: Sequence[Any]) -> Incoming:
+    """Return taken_number, taken and received of a row of shares."""
+    number, taken, received = columns
+    return Incoming(number, bool(taken), amount_of(received))

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from discreet.budget.errors import StoreInUse, StoreUnavailable
-from discreet.budget.ledger import Head
+from discreet.budget.ledger import Head, Line
 from discreet.budget.periods import GUARD_US
-from discreet.budget.stores import reads, statements
-from discreet.budget.stores.reads import verify
+from discreet.budget.stores import statements
+from discreet.budget.stores.rows import LAST
 from discreet.budget.stores.statements import for_sqlite
 from discreet.budget.stores.store import BudgetStore, no_step
 from discreet.budget.stores.transaction import Transaction
+from discreet.budget.stores.verify import verify
 from discreet.errors import DiscreetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from discreet.budget.ledger import Line
     from discreet.budget.ledger_replay import Verified
     from discreet.budget.stores.transaction import Connection
 
@@ -335,7 +335,8 @@ class LedgerFile:
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
         """Return as `BudgetStore.lines`."""
-        return iter(reads.lines(self._connection, chain, after, reads.LAST if most is None else most))
+        (rows,) = self._connection.ask((statements.LINES, (chain, after, LAST if most is None else most)))
+        return iter([Line(*row) for row in rows])
 
     def verify(self) -> Verified:
         """Check as `BudgetStore.verify`."""

@@ -7,37 +7,42 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from discreet.budget.fixed_point import Amount
-from discreet.budget.ledger import Head
-from discreet.budget.model import check_record
-from discreet.budget.periods import GUARD_US
+from discreet.budget.errors import ClockError, UnknownAccount
+from discreet.budget.fixed_point import EMPTY, Amount
+from discreet.budget.ledger import Head, Line
+from discreet.budget.model import Balance, Paid, check_record
+from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, counts
 from discreet.budget.rules import Event
-from discreet.budget.stores import operations, reads, statements
-from discreet.budget.stores.reads import verify
-from discreet.budget.stores.rows import release_row, reservation_row, terms_of
+from discreet.budget.stores import operations, statements
+from discreet.budget.stores.rows import LAST, Bucket, account_row, release_row, reservation_row, tally_of, terms_of
 from discreet.budget.stores.transfers import ShareStore
+from discreet.budget.stores.verify import verify
+from discreet.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from discreet.budget.ledger import Line
     from discreet.budget.ledger_replay import Verified
     from discreet.budget.model import (
         Account,
         AdminAction,
         Admission,
-        Balance,
         Claim,
         Fingerprint,
-        Paid,
         Reservation,
         Settled,
         StoredRelease,
     )
+    from discreet.budget.stores.rows import AccountRow
     from discreet.budget.stores.transaction import Connection, Transaction
     from discreet.values import Cost
 
 Answer = TypeVar("Answer")
+
+HISTORY_PAGE_MOST = 1_000
+"""Releases on a page of a history."""
+
+LINES_AT_ONCE = 10_000
 
 
 def no_step(name: str) -> None:
@@ -312,7 +317,10 @@ class BudgetStore(ABC):
 
     def path(self, account: str) -> tuple[Account, ...]:
         """Return the account and its parents, that account first."""
-        return self.read(lambda db: reads.path(db, account))
+        rows = self._rows(statements.PATH, (account,))
+        if not rows:
+            raise UnknownAccount(account)
+        return tuple(terms_of(settings).account for (settings,) in rows)
 
     def account(self, name: str) -> Account:
         """Return the account of that name."""
@@ -324,7 +332,25 @@ class BudgetStore(ABC):
 
     def balance(self, account: str) -> Balance:
         """Return the balance at the time of the database; nothing is written."""
-        return self.read(lambda db: reads.balance(db, account, self._seen_us, self._guard_us))
+        rows = self._rows(statements.BALANCE, (account,))
+        if not rows:
+            raise UnknownAccount(account)
+        raw_us, recorded_us, seq, _ = rows[0][:4]
+        row = account_row(rows[0][4:14])
+        closed = [Bucket(each[14], each[15], True, tally_of(each[16])) for each in rows if each[14] is not None]
+        clock = Clock(raw_us, max(recorded_us, self._seen_us), self._guard_us)
+        _turn(row, closed, clock)
+        total = row.tally + row.older
+        return Balance(
+            row.terms.account,
+            total.used.cost,
+            total.held.cost,
+            total.forfeited.cost,
+            row.resets_us(closed, clock.now_us),
+            clock.now_us,
+            row.head.seq if row.head else seq,
+            row.suspended_until_us(clock.now_us),
+        )
 
     def reservation(self, reservation: str) -> Reservation | None:
         """Return a reservation, or None."""
@@ -351,7 +377,16 @@ class BudgetStore(ABC):
         Raises:
             InputError: *most* is outside its range.
         """
-        return self.read(lambda db: reads.history(db, account, before, most))
+        if not 1 <= most <= HISTORY_PAGE_MOST:
+            raise InputError(f"a page of a history has from 1 to {HISTORY_PAGE_MOST:,} releases, not {most}")
+        values = (account, LAST if before is None else before, most)
+        rows, known = self.read(lambda db: db.ask((statements.HISTORY, values), (statements.HAS_ACCOUNT, (account,))))
+        if not known:
+            raise UnknownAccount(account)
+        found = ((number, time_us, release_row(columns)) for number, time_us, *columns in rows)
+        return [
+            Paid(number, release, release.cost, time_us) for number, time_us, release in found if release is not None
+        ]
 
     # ---------------------------------------------------------------------------------------------- the ledger
 
@@ -361,11 +396,11 @@ class BudgetStore(ABC):
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
         """Yield the lines of a chain in order, from the one after *after*, at most *most*."""
-        left = reads.LAST if most is None else most
+        left = LAST if most is None else most
         while left > 0:
-            page = self.read(partial(reads.lines, chain=chain, after=after, most=min(left, reads.LINES_AT_ONCE)))
+            page = [Line(*row) for row in self._rows(statements.LINES, (chain, after, min(left, LINES_AT_ONCE)))]
             yield from page
-            if len(page) < reads.LINES_AT_ONCE:
+            if len(page) < LINES_AT_ONCE:
                 return
             after, left = page[-1].seq, left - len(page)
 
@@ -386,3 +421,21 @@ class BudgetStore(ABC):
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         return self.read(lambda db: db.ask((statement, values)))[0]
+
+
+def _turn(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:
+    """Change *row* and *closed* as the next transaction will, if the next bucket is due to open."""
+    if row.end_us == NEVER_US:
+        return
+    try:
+        due = clock.opening(row.end_us)
+    except ClockError:
+        return
+    if not due:
+        return
+    period, now_us = row.terms.period, clock.now_us
+    closed.append(Bucket(row.bucket, row.end_us, True, row.tally))
+    closed[:] = [bucket for bucket in closed if counts(period, bucket.end_us, now_us)]
+    row.bucket, row.end_us, row.tally, row.older = row.bucket + 1, bucket_end(period, now_us), EMPTY, EMPTY
+    for bucket in closed:
+        row.older += bucket.tally

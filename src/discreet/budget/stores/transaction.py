@@ -29,6 +29,8 @@ from discreet.budget.stores.rows import (
     amount_of,
     amount_text,
     holds_text,
+    incoming_of,
+    outgoing_of,
     release_row,
     reservation_row,
     tally_of,
@@ -464,18 +466,6 @@ def buckets_detail(account: AccountRow, detail: dict[str, Any]) -> str:
     """Return the detail of a line that creates or alters an account or opens its bucket."""
     own = {"account": json.loads(account.settings), "bucket": account.bucket, "end_us": account.end_us}
     return canonical(detail | own)
-
-
-def outgoing_of(columns: Sequence[Any]) -> Outgoing:
-    """Return number, given, pending, sent_us and version of a row of shares."""
-    number, given, pending, sent_us, version = columns
-    return Outgoing(number, amount_of(given), None if pending is None else amount_of(pending), sent_us, version)
-
-
-def incoming_of(columns: Sequence[Any]) -> Incoming:
-    """Return taken_number, taken and received of a row of shares."""
-    number, taken, received = columns
-    return Incoming(number, bool(taken), amount_of(received))
 
 
 def _split(row: Sequence[Any], *lengths: int) -> list[Sequence[Any]]:

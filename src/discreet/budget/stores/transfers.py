@@ -10,10 +10,11 @@ from discreet.budget.errors import UnknownAccount
 from discreet.budget.escrow import Receipt, Transfer, Verdict, first_gift, gift
 from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.ledger import canonical, settings_text, transfer_detail
-from discreet.budget.stores import reads, statements
+from discreet.budget.stores import statements
 from discreet.budget.stores.operations import add_account, change_settings
-from discreet.budget.stores.rows import terms_of
-from discreet.budget.stores.transaction import buckets_detail, outgoing_of
+from discreet.budget.stores.rows import outgoing_of, terms_of
+from discreet.budget.stores.transaction import buckets_detail
+from discreet.budget.stores.verify import holdings
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class ShareStore:
 
     def holdings(self, after: str = "", most: int | None = None) -> list[Holding]:
         """Return all accounts by name, from the one after *after*, at most *most*."""
-        return self._store.read(lambda db: reads.holdings(db, after, most))
+        return self._store.read(lambda db: holdings(db, after, most))
 
     def _write(self, work: Callable[[Transaction], Answer]) -> Answer:
         return self._store.write(work, repeat=True)

@@ -51,9 +51,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from discreet.budget.manager import BudgetManager
+    from discreet.budget.manager import BudgetManager, Report
     from discreet.budget.model import Settled
-    from discreet.budget.report import Report
     from discreet.catalog.model import Catalog
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import Grants
