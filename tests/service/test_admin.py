@@ -45,6 +45,8 @@ OFFICERS = [
     ("POST", "/accounts/sales/charge", {"rho": "0.001", "delta": 0, **WHY}),
     ("POST", "/accounts/sales/refund", {"rho": 0, "delta": 0, **WHY}),
     ("POST", "/accounts/sales/lift", WHY),
+    ("POST", "/accounts/sales/preview", {"mode": "enforce"}),
+    ("GET", "/spending", None),
     ("GET", "/grants", None),
     ("PUT", "/grants/sales/secret", {"columns": None, **WHY}),
     ("GET", "/ledger", None),
@@ -164,7 +166,11 @@ def test_parameters_that_are_none_are_refused(office, path, parameters):
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
-    [request for request in OFFICERS + ADMINS if request[2] is not None and request[1] != "/ledger/verify"],
+    [
+        request
+        for request in OFFICERS + ADMINS
+        if request[2] is not None and not request[1].endswith(("/verify", "/preview"))
+    ],
     ids=lambda part: str(part)[:30],
 )
 def test_nothing_is_done_without_a_reason(office, method, path, body):

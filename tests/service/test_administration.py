@@ -38,7 +38,7 @@ class Office:
     """The operations of officers, called without HTTP."""
 
     def __init__(self, manager, settings):
-        self._api = AdminAPI(manager, RecordCache(manager.store, Clock()), None, CATALOG, settings, NullLog())
+        self._api = AdminAPI(manager, RecordCache(manager.store, Clock()), None, CATALOG, settings, NullLog(), Clock())
 
     def create(self, asked, act):
         return self._api.create_account(_call(act), asked)

@@ -10,7 +10,7 @@ import pytest
 
 from discreet.accounting.advice import averaging, differencing
 from discreet.budget.fixed_point import Amount, Tally
-from discreet.budget.history import preview, spent_by_day
+from discreet.budget.history import days_until, preview, spent_by_day
 from discreet.budget.ledger import Entry
 from discreet.budget.model import Account, Forever, Sliding
 from discreet.budget.periods import DAY_US
@@ -140,3 +140,25 @@ def test_what_was_spent_each_day_is_the_sum_of_the_ledger():
     entries = [*asked(0, "q1", 5, 3), *asked(1, "q2", 5, 4), *asked(1, "q3", 2)]
     assert spent_by_day(entries, 0)["a"] == {0: Amount(3), 1: Amount(4)}
     assert spent_by_day(entries, DAY_US)["a"] == {1: Amount(4)}
+
+
+def test_a_part_of_a_limit_is_reached_by_rho_or_delta_counted_from_the_first_charge():
+    """Figure 5 of Rogers et al. (2021): analysts begin on different days."""
+    spent = {2: Amount(), 3: Amount(20), 5: Amount(30, 5), 9: Amount(30, 5)}
+    limit = Amount(100, 20)
+    assert [days_until(spent, limit, percent) for percent in (20, 25, 50, 80, 81)] == [0, 2, 2, 6, None]
+    assert days_until({4: Amount(0, 10)}, limit, 50) == 0
+    assert days_until({4: Amount(10)}, Amount(100), 25) is None
+
+
+def test_spending_counts_analysts_and_not_the_accounts_above_them(service, officer):
+    """What the page draws is what the API says."""
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
+    found = service.send("GET", "/v1/admin/spending?days=7", "officer").json()
+    assert len(found["days"]) == 7
+    assert {each["account"] for each in found["accounts"]} == {"ann@sales", "sales"}
+    assert found["analysts"] == 1
+    assert all(each["rho"][-1] > 0 and not any(each["rho"][:-1]) for each in found["accounts"])
+    shown = officer.get("/officer").text
+    assert "Of 1 analyst that" in shown
+    assert shown.count("<polyline") == len(found["reached"]) == 4

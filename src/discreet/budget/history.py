@@ -1,4 +1,4 @@
-"""What the ledger says of the past: what accounts spent each day, and what another limit would have refused. Pure."""
+"""What the ledger says of the past: what accounts spent, and what another limit would have refused. Pure."""
 
 from __future__ import annotations
 
@@ -72,6 +72,22 @@ def spent_by_day(entries: Iterable[Entry], since_us: int) -> Mapping[str, Mappin
         for account, _, tally in entry.changes:
             found[account][entry.time_us // DAY_US] += tally.used + tally.forfeited
     return found
+
+
+def days_until(spent: Mapping[int, Amount], limit: Amount, percent: int) -> int | None:
+    """Return how many days after its first charge an account had used a part of its limit, or None if it has not.
+
+    Args:
+        spent: by day.
+        percent: of the limit, by rho or delta, whichever is used up first.
+    """
+    total, days = NOTHING, sorted(day for day, amount in spent.items() if amount != NOTHING)
+    for day in days:
+        total += spent[day]
+        parts = ((total.rho, limit.rho), (total.delta, limit.delta))
+        if any(used and 100 * used >= percent * most for used, most in parts):
+            return day - days[0]
+    return None
 
 
 def _change(entry: Entry, account: str) -> Amount | None:

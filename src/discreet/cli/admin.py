@@ -75,6 +75,25 @@ def limit(account: str, epsilon: float, delta: str, **options: Any) -> None:
 
 
 @admin.command()
+@click.argument("account")
+@_limited
+@click.option("--days", type=int, default=30, show_default=True, help="How far to look back.")
+@_connected
+def preview(account: str, epsilon: float, delta: str, days: int, **options: Any) -> None:
+    """Try a limit of ACCOUNT on its queries of the last days; nothing is changed."""
+    limit = {"epsilon": epsilon, "delta": delta}
+    _send(options, "POST", f"accounts/{_segment(account)}/preview?days={days}", {"limit": limit})
+
+
+@admin.command()
+@click.option("--days", type=int, default=30, show_default=True, help="How far to look back.")
+@_connected
+def spending(days: int, **options: Any) -> None:
+    """Show what accounts spent on each day, and how soon analysts use up their limits."""
+    _send(options, "GET", f"spending?days={days}")
+
+
+@admin.command()
 @_connected
 def grants(**options: Any) -> None:
     """List grants."""

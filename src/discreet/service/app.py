@@ -166,7 +166,7 @@ def open_service(
             runtime.monotonic,
             runtime.pause,
         )
-        admin_api = AdminAPI(manager, records, api_keys, catalog, settings, log)
+        admin_api = AdminAPI(manager, records, api_keys, catalog, settings, log, clock)
         apis = query_api, admin_api, HealthAPI(catalog, manager.store, maintenance, peers)
         documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
         site = Site(gate, Sessions(keys.sessions, clock, runtime.random), has_issuer=issuer is not None)

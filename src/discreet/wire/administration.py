@@ -87,7 +87,7 @@ class NewAccount(Reasoned):
     mode: Mode = Field(default="enforce", description="observe charges and never refuses, and guarantees nothing.")
 
 
-class ChangedAccount(Reasoned):
+class AccountChanges(Request):
     """Changes of an account; what is left out stays."""
 
     limit: Limit | None = Field(default=None, description="If it is below what is spent, nothing is left.")
@@ -99,6 +99,10 @@ class ChangedAccount(Reasoned):
         if self.limit is None and self.period is None and self.mode is None:
             raise mistake("a change needs a limit, a period or a mode")
         return self
+
+
+class ChangedAccount(AccountChanges, Reasoned):
+    """Changes of an account, with their reason."""
 
 
 class Payment(Reasoned):
@@ -147,6 +151,42 @@ class AccountPage(Reply):
 
     accounts: list[AccountSummary]
     next: str | None = Field(description="The value of after for the next page; null on the last.")
+
+
+class Preview(Reply):
+    """What changes of an account would have done to its queries of the last days."""
+
+    since: str = Field(description="When the time looked at began: later than asked if the ledger is too long.")
+    asked: int = Field(description="Queries of the account since then.")
+    refused: int = Field(description="How many of them would have been refused, if it enforced its limit.")
+    first: str | None = Field(description="When the first of these was asked.")
+
+
+class AccountSpending(Reply):
+    """What an account spent on each day, from the first."""
+
+    account: str
+    rho: list[float]
+    delta: list[float]
+
+
+class Reached(Reply):
+    """How soon analysts use up a part of their limits."""
+
+    percent: int = Field(description="Of the limit, by rho or delta, whichever is used up first.")
+    analysts: list[float] = Field(
+        description="The part of the analysts that had used it so many days after their first charge, from 0."
+    )
+
+
+class Spending(Reply):
+    """What all accounts spent on the last days, failed queries included, and how far that goes."""
+
+    since: str = Field(description="When the time looked at began: later than asked if the ledger is too long.")
+    days: list[str] = Field(description="Days of UTC, the last one today.")
+    accounts: list[AccountSpending] = Field(description="Those with charges, by name.")
+    analysts: int = Field(description="Accounts with charges and without accounts below them.")
+    reached: list[Reached]
 
 
 # ------------------------------------------------------------------------------------------------------ keys

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from discreet._version import __version__
 from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
+from discreet.budget.fixed_point import DELTA_UNITS, RHO_UNITS, Amount
+from discreet.budget.history import days_until, preview, spent_by_day
+from discreet.budget.ledger import entry_of
 from discreet.budget.model import Account
+from discreet.budget.periods import DAY_US
 from discreet.errors import InputError
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
+from discreet.service.auth.api_keys import microseconds
 from discreet.service.auth.grants import GRANT, columns_in, grant_name, grant_text, named_in
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import AdminChanged
@@ -25,8 +32,12 @@ from discreet.service.serializers import (
 )
 from discreet.values import Cost
 from discreet.wire import administration as wire
+from discreet.wire.problems import moment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from discreet.budget.ledger import Entry
     from discreet.budget.manager import BudgetManager
     from discreet.catalog.model import Catalog
     from discreet.service.auth.api_keys import ApiKeys
@@ -42,6 +53,13 @@ _AFTER = text("after", "The `next` of the previous page.")
 _REASON = Parameter(
     "reason", "query", {"type": "string", "minLength": 1, "maxLength": 2_000}, "Why; it is kept in the ledger.", True
 )
+
+_DAYS = integer("days", "How far to look back.", least=1, most=366, default=30)
+
+LINES_MOST = 50_000
+"""Lines that previews and charts read at the end of each chain of the ledger."""
+
+REACHED_PERCENT = (25, 50, 75, 90)
 
 _ACCOUNTS, _ONE_ACCOUNT = "/v1/admin/accounts", "/v1/admin/accounts/{account:path}"
 _GRANTS, _ONE_GRANT = "/v1/admin/grants", "/v1/admin/grants/{account:path}/{dataset}"
@@ -61,6 +79,7 @@ class AdminAPI:
     Args:
         records: the cache of grants, invalidated by changes.
         log: gets an event for every change.
+        clock: the time.
     """
 
     def __init__(
@@ -71,9 +90,10 @@ class AdminAPI:
         catalog: Catalog,
         settings: Settings,
         log: Log,
+        clock: Callable[[], datetime],
     ) -> None:
         self._manager, self._store, self._records, self._keys = manager, manager.store, records, keys
-        self._catalog, self._settings, self._log = catalog, settings, log
+        self._catalog, self._settings, self._log, self._clock = catalog, settings, log, clock
 
     # ---------------------------------------------------------------------------------------------- accounts
 
@@ -126,6 +146,59 @@ class AdminAPI:
         """
         self._store.lift(call.parameters["account"], call.act(asked.reason))
         return self._changed(call, call.parameters["account"])
+
+    @_officer(
+        "POST",
+        f"{_ONE_ACCOUNT}/preview",
+        body=wire.AccountChanges,
+        answer=wire.Preview,
+        parameters=(_ACCOUNT, _DAYS),
+    )
+    def preview(self, call: Call, asked: wire.AccountChanges) -> wire.Preview:
+        """Try changes of an account on its queries of the last days.
+
+        By the rule that refuses queries. Nothing is changed; accounts above and below it are left out.
+        """
+        account = altered(self._store.account(call.parameters["account"]), asked)
+        since_us, entries = self._entries(call.parameters["days"])
+        found = preview(entries, account, since_us)
+        first = None if found.first_us is None else moment(found.first_us)
+        return wire.Preview(since=moment(since_us), asked=found.asked, refused=found.refused, first=first)
+
+    @_officer("GET", "/v1/admin/spending", answer=wire.Spending, parameters=(_DAYS,))
+    def spending(self, call: Call) -> wire.Spending:
+        """Return what all accounts spent on each of the last days.
+
+        With the part of the analysts that used up a part of their limits, by days since their first charge (Figure 5 of
+        Rogers et al. 2021).
+        """
+        since_us, entries = self._entries(call.parameters["days"])
+        by_account = {name: spent for name, spent in spent_by_day(entries, since_us).items() if any(spent.values())}
+        last = microseconds(self._clock()) // DAY_US
+        days = range(last - call.parameters["days"] + 1, last + 1)
+        accounts = self._store.accounts()
+        parents = {account.parent for account in accounts}
+        limits = {account.id: Amount.of(account.limit) for account in accounts}
+        analysts = [name for name in by_account if name not in parents]
+        reached = []
+        for percent in REACHED_PERCENT:
+            after = [days_until(by_account[name], limits[name], percent) for name in analysts]
+            counts = [sum(day is not None and day <= most for day in after) for most in range(len(days))]
+            reached.append(wire.Reached(percent=percent, analysts=[n / max(len(after), 1) for n in counts]))
+        return wire.Spending(
+            since=moment(since_us),
+            days=[f"{datetime.fromtimestamp(0, UTC) + timedelta(days=day):%Y-%m-%d}" for day in days],
+            accounts=[
+                wire.AccountSpending(
+                    account=name,
+                    rho=[spent[day].rho / RHO_UNITS if day in spent else 0.0 for day in days],
+                    delta=[spent[day].delta / DELTA_UNITS if day in spent else 0.0 for day in days],
+                )
+                for name, spent in sorted(by_account.items())
+            ],
+            analysts=len(analysts),
+            reached=reached,
+        )
 
     @_officer("GET", _ONE_ACCOUNT, answer=wire.AccountDetail, parameters=(_ACCOUNT,))
     def account(self, call: Call) -> wire.AccountDetail:
@@ -310,6 +383,17 @@ class AdminAPI:
 
     # ---------------------------------------------------------------------------------------------- shared
 
+    def _entries(self, days: int) -> tuple[int, Iterator[Entry]]:
+        """Return the start of the last *days* days, or later, and entries from there on or before, ordered by time."""
+        since_us = (microseconds(self._clock()) // DAY_US - days + 1) * DAY_US
+        chains = []
+        for head in self._store.heads():
+            after = max(0, head.seq - LINES_MOST)
+            if after:
+                since_us = max(since_us, *(entry_of(line).time_us for line in self._store.lines(head.chain, after, 1)))
+            chains.append(map(entry_of, self._store.lines(head.chain, after)))
+        return since_us, heapq.merge(*chains, key=lambda entry: entry.time_us)
+
     def _detail(self, name: str) -> wire.AccountDetail:
         return account_detail([self._manager.get(member.id) for member in self._store.path(name)])
 
@@ -323,7 +407,7 @@ class AdminAPI:
         self._log.event(AdminChanged(context_of(scope).request_id, call.caller.actor, route, subject))
 
 
-def altered(account: Account, asked: wire.ChangedAccount) -> Account:
+def altered(account: Account, asked: wire.AccountChanges) -> Account:
     """Return *account* with what *asked* changes."""
     if asked.limit is not None:
         limit, delta, units = read_limit(asked.limit)

@@ -178,6 +178,18 @@ def _time_ticks(times: Sequence[datetime], xs: Sequence[float]) -> list[tuple[fl
     return found
 
 
+def columns(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Return where the columns of a small chart begin and how high they are, in percent."""
+    most = max([0.0, *values])
+    return [(round(100 * n / len(values), 2), round(100 * x / most, 1)) for n, x in enumerate(values) if x > 0]
+
+
+def steps(shares: Sequence[float]) -> str:
+    """Return a line that climbs from day to day, as SVG writes it, in an area of 100 by 100."""
+    ends = [(100 * end / len(shares), share) for day, share in enumerate(shares) for end in (day, day + 1)]
+    return " ".join(f"{x:.2f},{100 - 100 * share:.2f}" for x, share in ends)
+
+
 def nice_ticks(least: float, most: float, wanted: int = 4) -> list[float]:
     """Return round numbers from at or below *least* to at or above *most*, about *wanted* steps apart."""
     raw = max(most - least, 1e-9) / wanted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -10,23 +9,17 @@ from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
-from discreet.budget.history import preview, spent_by_day
-from discreet.budget.ledger import entry_of
-from discreet.budget.periods import DAY_US
 from discreet.errors import DiscreetError
 from discreet.noise import SystemBits
-from discreet.service.api.admin import altered
-from discreet.service.auth.api_keys import microseconds
-from discreet.service.pages import text
+from discreet.service.pages import charts, text
 from discreet.service.pages.simulator import Parameters, simulate
 from discreet.service.pages.site import HEADERS, Site, Visit, page
 from discreet.wire import administration as wire
-from discreet.wire.problems import Malformed, moment, read_body
+from discreet.wire.problems import Malformed, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from discreet.budget.ledger import Entry
     from discreet.budget.manager import BudgetManager
     from discreet.catalog.model import Catalog
     from discreet.service.api.admin import AdminAPI
@@ -35,9 +28,6 @@ if TYPE_CHECKING:
 
 DAYS = 30
 """How far charts and previews look back."""
-
-LINES_MOST = 50_000
-"""Lines that charts and previews read at the end of each chain of the ledger."""
 
 _PAGE = 1_000
 
@@ -62,7 +52,7 @@ class OfficerPages:
     Args:
         site: the frame around all pages.
         api: the handlers that answer.
-        manager: of the budgets, for charts and previews.
+        manager: of the budgets.
         catalog: all datasets.
         runtime: its clock, and what makes idempotency keys.
     """
@@ -97,21 +87,19 @@ class OfficerPages:
 
     def _accounts(self, visit: Visit, problem: Problem | None = None) -> Response:
         details = {account.id: self._detail(visit, account.id) for account in self._manager.store.accounts()}
-        today = microseconds(self._runtime.clock()) // DAY_US
-        spent = spent_by_day(self._entries(), (today - DAYS + 1) * DAY_US)
+        spending = self._api.spending(visit.call(days=DAYS))
+        spent = {each.account: each.rho for each in spending.accounts}
         rows = [
             {
                 "detail": details[name],
                 "depth": min(depth, 4),
                 "address": _address(name),
                 "bar": text.budget_bar(details[name]),
-                "days": _columns(
-                    [spent[name][day].rho if name in spent else 0 for day in range(today - DAYS + 1, today + 1)]
-                ),
+                "days": charts.columns(spent.get(name, [])),
             }
             for name, depth in _tree(details)
         ]
-        return self._show(visit, "officer.html", problem, rows=rows)
+        return self._show(visit, "officer.html", problem, rows=rows, spending=spending, days=DAYS)
 
     @page("GET", "/officer/accounts/{account:path}", role="officer")
     def account(self, visit: Visit) -> Response:
@@ -127,9 +115,8 @@ class OfficerPages:
         try:
             match act:
                 case "preview":
-                    return self._account(
-                        visit, tried=_read(wire.ChangedAccount, self._changes(visit) | {"reason": "-"})
-                    )
+                    tried = _read(wire.AccountChanges, self._changes(visit))
+                    return self._account(visit, preview=self._api.preview(visit.call(account=name, days=DAYS), tried))
                 case "apply":
                     self._api.change_account(call, _read(wire.ChangedAccount, self._changes(visit) | reason))
                 case "lift":
@@ -146,17 +133,9 @@ class OfficerPages:
             return self._account(visit, problem=self._site.problem(visit, error))
         return self._site.redirect(visit, f"{_address(name)}?done={act}")
 
-    def _account(
-        self, visit: Visit, problem: Problem | None = None, tried: wire.ChangedAccount | None = None
-    ) -> Response:
+    def _account(self, visit: Visit, problem: Problem | None = None, preview: wire.Preview | None = None) -> Response:
         name = visit.request.path_params["account"]
         detail = self._detail(visit, name)
-        report = self._manager.get(name)
-        found = None
-        if tried is not None:
-            account = altered(report.balance.account, tried)
-            since = microseconds(self._runtime.clock()) - DAYS * DAY_US
-            found = preview(self._entries(), account, since)
         tight = detail.guarantee
         return self._show(
             visit,
@@ -167,11 +146,10 @@ class OfficerPages:
             bar=text.budget_bar(detail),
             tight=tight,
             words=None if tight is None else text.guarantee_in_words(tight.epsilon, tight.delta),
-            published=report.published,
+            published=self._manager.get(name).published,
             grants=self._api.grants(visit.call(account=name, after=None, limit=1_000)).grants,
             datasets=list(self._catalog.datasets),
-            preview=found,
-            first=None if found is None or found.first_us is None else text.when(moment(found.first_us)),
+            preview=preview,
             days=DAYS,
             act=visit.field("act"),
             done=visit.request.query_params.get("done"),
@@ -191,12 +169,6 @@ class OfficerPages:
 
     def _detail(self, visit: Visit, name: str) -> wire.AccountDetail:
         return self._api.account(visit.call(account=name))
-
-    def _entries(self) -> Iterator[Entry]:
-        """Return the entries at the end of the ledger, all chains together in the order of time."""
-        store = self._manager.store
-        chains = [store.lines(head.chain, max(0, head.seq - LINES_MOST)) for head in store.heads()]
-        return heapq.merge(*(map(entry_of, lines) for lines in chains), key=lambda entry: entry.time_us)
 
     # ---------------------------------------------------------------------------------------------- catalog, ledger
 
@@ -351,9 +323,3 @@ def _tree(details: Mapping[str, wire.AccountDetail]) -> Iterator[tuple[str, int]
                 yield from below(name, depth + 1)
 
     return below(None, 0)
-
-
-def _columns(values: list[int]) -> list[tuple[float, float]]:
-    """Return where the columns of a small chart begin and how high they are, in percent."""
-    most = max(1, *values)
-    return [(round(100 * n / len(values), 2), round(100 * value / most, 1)) for n, value in enumerate(values) if value]

@@ -23,7 +23,7 @@ from discreet.errors import DiscreetError, InputError
 from discreet.service.api.operation import Call
 from discreet.service.auth.gate import Identity, read_bytes, run_in_thread
 from discreet.service.middleware import context_of, problem_of_request
-from discreet.service.pages import text
+from discreet.service.pages import charts, text
 from discreet.service.pages.sessions import COOKIE, Session, Sessions
 from discreet.service.problems import Unauthorized
 
@@ -126,7 +126,7 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(text.FILTERS)
+        self._templates.filters.update({**text.FILTERS, "steps": charts.steps})
         self._templates.globals["asset"] = self._asset_url
 
     def routes(self, *pages: object) -> list[Route]:
