@@ -11,7 +11,6 @@ from benchmarks import (
     accuracy,
     budget,
     budget_postgres,
-    crowd,
     data_centres,
     engines,
     mechanisms,
@@ -33,11 +32,10 @@ BENCHMARKS = {
     "service": service.run,
     "memory": service.memory,
     "engines": engines.run,
-    "crowd": crowd.run,
     "growth": engines.growth,
     "fuzz": outcomes.run,
 }
-WHEN_NAMED = {"budget-postgres", "crowd", "engines", "fuzz", "growth", "memory"}
+WHEN_NAMED = {"budget-postgres", "engines", "fuzz", "growth", "memory"}
 """They take long, or need `make test-engines` to have installed what they start."""
 
 

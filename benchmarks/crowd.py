@@ -1,94 +1,68 @@
-"""Many analysts at once on one engine."""
+"""Many analysts at once on one engine, and a short query beside a long one."""
 
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import statistics
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.engines import MECHANISM, SQL, loaded, opened
-from benchmarks.timing import in_turns, table
+from benchmarks.timing import in_turns
 from discreet.errors import DiscreetError
 from discreet.question import HeadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from discreet.warehouse import Warehouse
 
 ANALYSTS = 16
 CONNECTIONS = 4
-_SHORT = SQL.replace("seniority >= 2", "seniority >= 9")
 _LONG = HeadRequest("member_id", ("article", "title", "seniority"), 100_000)
-_TIMES = 30
+_ROUNDS = 3
+_MOST_QUERIES, _MOST_SECONDS = 100, 20.0
 
 
-def run() -> list[str]:
-    """16 analysts with distinct queries, in turns with the same heads by hand; a short query beside a long one."""
-    rows = []
-    with tempfile.TemporaryDirectory() as name:
-        for engine in ("duckdb", "postgres", "spark", "trino"):
-            folder = Path(name) / engine
-            with loaded(engine, folder) as url, opened(url, folder) as warehouse:
-                ours, by_hand = in_turns([lambda: _ask(warehouse), lambda: _by_hand(warehouse)], 5)
-                alone = _slowest(warehouse)
-                with _busy(warehouse):
-                    beside = _slowest(warehouse)
-                rows.append(
-                    [
-                        engine,
-                        f"{ANALYSTS / ours:.2f} /s",
-                        f"{ANALYSTS / by_hand:.2f} /s",
-                        f"{by_hand / ours:.2f}x",
-                        f"{1e3 * alone:.0f} ms",
-                        f"{1e3 * beside:.0f} ms",
-                        f"{beside / alone:.1f}x",
-                    ]
-                )
-    headings = ["engine", "16 analysts", "by hand", "ratio", f"slowest short query of {_TIMES}", "beside a long one"]
-    return table([*headings, "ratio"], rows)
+def throughput(queries: Sequence[Callable[[], object]], heads: Sequence[Callable[[], object]]) -> tuple[float, float]:
+    """Return the queries a second of all analysts at once, and the heads a second of as many connections, by hand."""
+
+    def together(works: Sequence[Callable[[], object]], threads: int) -> None:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda work: work(), works))
+
+    ours, by_hand = in_turns([lambda: together(queries, ANALYSTS), lambda: together(heads, CONNECTIONS)], _ROUNDS)
+    return len(queries) / ours, len(heads) / by_hand
 
 
-def _distinct(number: int) -> str:
-    return SQL.replace("seniority >= 2", f"seniority >= 2 AND country <> 'x{number}'")
+def beside_long(warehouse: Warehouse, short: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds that one of a hundred short queries takes longer than, alone and beside a long one."""
+    alone = _p99(short)
+    with _counting(warehouse):
+        return alone, _p99(short)
 
 
-def _ask(warehouse: Warehouse) -> None:
-    with ThreadPoolExecutor(ANALYSTS) as analysts:
-        list(analysts.map(lambda n: warehouse.query(_distinct(n), mechanism=MECHANISM), range(ANALYSTS)))
-
-
-def _by_hand(warehouse: Warehouse) -> None:
-    heads = [
-        _distinct(number).replace("LIMIT 100", "LIMIT 1001").replace("n DESC", "n DESC, article")
-        for number in range(ANALYSTS)
-    ]
-    with ThreadPoolExecutor(CONNECTIONS) as connections:
-        list(connections.map(warehouse.engine("engagements").fetch, heads))
-
-
-def _slowest(warehouse: Warehouse) -> float:
-    taken = []
-    for _ in range(_TIMES):
+def _p99(query: Callable[[], object]) -> float:
+    """Return the 99th percentile of the seconds of a query; of fewer than a hundred, if they take too long."""
+    taken: list[float] = []
+    while len(taken) < _MOST_QUERIES and sum(taken) < _MOST_SECONDS:
         start = time.perf_counter()
-        warehouse.query(_SHORT, mechanism=MECHANISM)
+        query()
         taken.append(time.perf_counter() - start)
-    return max(taken)
+    return statistics.quantiles(taken, n=100, method="inclusive")[98]
 
 
 @contextlib.contextmanager
-def _busy(warehouse: Warehouse) -> Iterator[None]:
-    """Count one long head after the other."""
-    ended = threading.Event()
+def _counting(warehouse: Warehouse) -> Iterator[None]:
+    """Count one long head after the other, from before the context begins."""
+    begun, ended = threading.Event(), threading.Event()
 
     class Ended(Exception):
         pass
 
     def stop(_: float) -> None:
+        begun.set()
         if ended.is_set():
             raise Ended
 
@@ -100,7 +74,11 @@ def _busy(warehouse: Warehouse) -> Iterator[None]:
     thread = threading.Thread(target=count)
     thread.start()
     try:
+        if not begun.wait(60):
+            raise RuntimeError("the long query does not run")
         yield
+        if not thread.is_alive():
+            raise RuntimeError("the long query failed")
     finally:
         ended.set()
         thread.join()

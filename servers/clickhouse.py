@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DATABASE = "library"
 _OURS = {"wait_end_of_query", "database", "default_format", "cancel_http_readonly_queries_on_client_close"}
+_OURS |= {"session_id", "session_timeout", "session_check"}  # chdb has one session
 
 
 def start(folder: Path) -> str:
@@ -42,7 +43,7 @@ def start(folder: Path) -> str:
 
     env = {"PYTHONPATH": ":".join(part for part in [str(Path(__file__).parents[1]), *sys.path] if part)}
     process.start(folder, "clickhouse", command, ready, env=env)
-    return f"clickhouse://default@127.0.0.1:{port}/{DATABASE}"
+    return f"clickhouse://default@127.0.0.1:{port}/{DATABASE}?temporary=true"
 
 
 def stop(folder: Path) -> None:

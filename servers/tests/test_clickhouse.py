@@ -37,6 +37,7 @@ class TestClickHouse(EngineSuite):
         name = clickhouse.load(self.url, table)
         with contextlib.closing(ClickHouseEngine(self.url, table=name)) as engine:
             yield engine
+        assert b"discreet_" not in clickhouse.run(self.url, "SHOW TEMPORARY TABLES")
         clickhouse.run(self.url, f"DROP TABLE {clickhouse.DATABASE}.{name}")
 
     @contextlib.contextmanager
@@ -83,6 +84,14 @@ def test_what_the_account_may_have_set_does_not_cut_the_answer(url):
         clickhouse.run(url, f"SET {setting} = '{value}'")
     with contextlib.closing(open_engine(url, table=name)) as engine:
         assert len(rows_of(engine, HeadRequest("who", ("item",), 5000))) == 3000
+
+
+def test_pair_queries_need_to_be_allowed_in_the_url(url):
+    """Without temporary=true nothing is created, and the plan knows it without a connection."""
+    with contextlib.closing(open_engine(url.partition("?")[0], view="SELECT 1 AS who, 1 AS item")) as engine:
+        assert not engine.has_pairs
+        with pytest.raises(InputError, match="temporary=true"), engine.pairs(HeadRequest("who", ("item",), 1)):
+            pass
 
 
 def test_a_server_that_is_not_there_is_told_before_anything_is_asked():

@@ -6,24 +6,27 @@ import http.client
 import re
 import socket
 import ssl
-from contextlib import suppress
+import uuid
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlencode
 
+import numpy as np
 import pyarrow as pa
 
 from discreet.engines.base import SqlEngine, check_names, listing, run, typed_domain
 from discreet.engines.opening import parse_url
+from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
-from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
+from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.question import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     from discreet.engines.opening import Url
-    from discreet.engines.pairs import SqlPairs
     from discreet.question import HeadRequest
 
 SETTINGS = {
@@ -84,13 +87,15 @@ _TIMEOUT_CODE = "159"
 _REFUSED_CODES = {"192", "193", "194", "497", "516"}
 _SETTING_CODES = {"115", "164", "452"}
 _CONNECT_SECONDS = 10
+_SESSION_SECONDS = 60  # between two statements; then temporary tables that could not be dropped are deleted
 
 
 class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
     """An engine for a table of ClickHouse.
 
     Args:
-        source_url: clickhouse://reader@host:8123/database?table=name, and https=true for TLS.
+        source_url: clickhouse://reader@host:8123/database?table=name; with https=true over TLS, and with
+            temporary=true for pair queries, which make temporary tables.
         table: which table of the database; or the URL names it.
         view: or a SELECT of the data owner's, used instead of a table.
         password: of the account; sent over TLS only.
@@ -111,9 +116,12 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
         timeout_seconds: float | None = None,
     ) -> None:
         url = parse_url(source_url)
-        url.check_options({"table", "https"})
-        if not url.host or not url.path or "/" in url.path or url.options.get("https", "true") not in {"true", "false"}:
-            raise InputError("a ClickHouse URL looks like clickhouse://reader@host:8123/database?table=name&https=true")
+        url.check_options({"table", "https", "temporary"})
+        truths = all(url.options.get(name, "true") in {"true", "false"} for name in ("https", "temporary"))
+        if not url.host or not url.path or "/" in url.path or not truths:
+            raise InputError(
+                "a ClickHouse URL looks like clickhouse://reader@host:8123/database?table=name&https=true&temporary=true"
+            )
         table = table or url.options.get("table") or None
         password = url.password_over_tls(password, "ClickHouse")
         self._where, self._password, self._seconds = url, password, timeout_seconds
@@ -130,7 +138,7 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
 
     @property
     def has_pairs(self) -> bool:
-        return False
+        return self._where.options.get("temporary") == "true"
 
     def _connect(self) -> ClickHouseClient:
         return ClickHouseClient(self._where, self._password, self._seconds)
@@ -164,14 +172,25 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
     ) -> pa.Table:
         return connection.run(statement.write(), progress)
 
+    @contextmanager
     def _open_pairs(
         self,
         connection: ClickHouseClient,
         statement: ClickHouseStatement,
         progress: Callable[[float], None] | None,
-    ) -> AbstractContextManager[SqlPairs]:
-        del connection, statement, progress
-        raise InputError("there are no pair queries of ClickHouse yet; release from the head of the counts")
+    ) -> Iterator[ClickHousePairs]:
+        if not self.has_pairs:
+            raise InputError(
+                "pair queries make temporary tables: the URL needs temporary=true, and the account the right to "
+                "CREATE TEMPORARY TABLE"
+            )
+        with connection.session() as prefix:
+            pairs = ClickHousePairs(statement, prefix, connection, progress)
+            try:
+                pairs.create()
+                yield pairs
+            finally:
+                pairs.drop()
 
     def _tables(self) -> str:
         with self._connection() as client:
@@ -250,6 +269,51 @@ class ClickHouseStatement(HeadStatement):
         return f"SELECT {', '.join(labels)} FROM (SELECT arrayJoin(arrayZip({', '.join(arrays)})) AS v)"
 
 
+class ClickHousePairs(SqlPairs):
+    """Pairs in temporary tables of a session, in the memory of the server.
+
+    Args:
+        prefix: of the tables' names.
+        progress: called during each query.
+    """
+
+    def __init__(
+        self,
+        words: ClickHouseStatement,
+        prefix: str,
+        client: ClickHouseClient,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        super().__init__(words, prefix)
+        self._client = client
+        self._progress = progress
+
+    def create(self) -> None:
+        """Write the relations, one after the other."""
+        for name, select in self._definitions.items():
+            self._client.execute(f"CREATE TEMPORARY TABLE {name} ENGINE = Memory AS {select}", self._progress)
+        self._client.execute(f"DROP TEMPORARY TABLE {self._distinct}")
+
+    def drop(self) -> None:
+        """Drop what was written; what ClickHouse does not drop now ends with the session."""
+        with suppress(DiscreetError):
+            for name in self._definitions:
+                self._client.execute(f"DROP TEMPORARY TABLE IF EXISTS {name}")
+
+    def _select(self, statement: str, *, labels: bool = False) -> pa.Table:
+        del labels  # the types of the columns are those of the labels already
+        return self._client.run(statement, self._progress)
+
+    def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
+        arrays = ", ".join(f"CAST({values.tolist()} AS Array(Int64))" for values in columns.values())
+        names = ", ".join(f"v.{n} AS {name}" for n, name in enumerate(columns, 1))
+        return f"(SELECT {names} FROM (SELECT arrayJoin(arrayZip({arrays})) AS v)) AS chosen"
+
+    def _double(self, value: float) -> str:
+        # By its bits: how exactly ClickHouse reads the text of a float is a setting.
+        return f"reinterpretAsFloat64(toUInt64({np.float64(value).view(np.uint64)}))"
+
+
 class NotFoundError(InputError):
     """The statement names a table or database that is not there, or that the account may not see."""
 
@@ -286,6 +350,16 @@ class ClickHouseClient:
             NotFoundError: it names a table that is not there.
             EngineError: the server cannot be reached, refused it, failed, or took too long.
         """
+        body = self.execute(statement, progress)
+        try:
+            table = pa.ipc.open_stream(body).read_all()
+        except (pa.ArrowException, OSError):
+            raise EngineError(f"what answers at {self._url} is not ClickHouse") from None
+        types = [pa.timestamp("us") if pa.types.is_timestamp(type_) else type_ for type_ in table.schema.types]
+        return table.cast(pa.schema(list(zip(table.column_names, types, strict=True))))
+
+    def execute(self, statement: str, progress: Callable[[float], None] | None = None) -> bytes:
+        """Return what ClickHouse answers to *statement*; raises as `run` does."""
         return run(lambda: self._answer(statement), self._cut, seconds=self._seconds, progress=progress)
 
     def ping(self) -> None:
@@ -304,6 +378,21 @@ class ClickHouseClient:
             self._http.close()
         raise EngineUnreachable(f"no ClickHouse answers at {self._url}")
 
+    @contextmanager
+    def session(self) -> Iterator[str]:
+        """Make one session of all that runs inside, and return a prefix for its temporary tables.
+
+        Behind a load balancer, another server has no such session, and refuses.
+        """
+        name, before = f"discreet_{uuid.uuid4().hex}", self._query
+        self._query = before | {"session_id": name, "session_timeout": str(_SESSION_SECONDS)}
+        try:
+            self.execute("SELECT 1")
+            self._query["session_check"] = "1"
+            yield f"{name}_"
+        finally:
+            self._query = before
+
     def close(self) -> None:
         """Close the socket."""
         self._http.close()
@@ -314,7 +403,7 @@ class ClickHouseClient:
             if self._http.sock is not None:
                 self._http.sock.shutdown(socket.SHUT_RDWR)
 
-    def _answer(self, statement: str) -> pa.Table:
+    def _answer(self, statement: str) -> bytes:
         try:
             if self._http.sock is None:
                 self._http.connect()
@@ -323,15 +412,11 @@ class ClickHouseClient:
             answer = self._http.getresponse()
             body, code = answer.read(), answer.getheader("X-ClickHouse-Exception-Code")
         except (OSError, http.client.HTTPException):
+            self._http.close()
             raise EngineError(f"ClickHouse cannot be reached at {self._url}") from None
         if answer.status != http.HTTPStatus.OK or code is not None:
             raise self._refused(code or "")
-        try:
-            table = pa.ipc.open_stream(body).read_all()
-        except (pa.ArrowException, OSError):
-            raise EngineError(f"what answers at {self._url} is not ClickHouse") from None
-        types = [pa.timestamp("us") if pa.types.is_timestamp(type_) else type_ for type_ in table.schema.types]
-        return table.cast(pa.schema(list(zip(table.column_names, types, strict=True))))
+        return body
 
     def _refused(self, code: str) -> EngineError | InputError:
         """Return the error for ClickHouse's number of it; its message may hold data."""
