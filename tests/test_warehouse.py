@@ -460,3 +460,50 @@ def test_the_column_of_a_period_is_found_by_either_column(visits):
     assert [dataset.period("AT", each) for each in ("hour", "day", "week")] == ["hour", "day", None]
     assert [dataset.period("Day", each) for each in ("day", "hour")] == ["day", "hour"]
     assert dataset.period("age", "day") is None
+
+
+def test_a_quantile_is_computed_from_the_histogram_of_its_column(visits):
+    """Its price is the histogram's, whatever else is computed from it; two of one column are one query."""
+    key, histogram = b"k" * 32, "SELECT age, COUNT(DISTINCT reader) AS n FROM visits GROUP BY age"
+    both = "SELECT MEDIAN(age) AS median, LOW(MEDIAN(age)) AS low, QUANTILE(age, 0.9) AS p90 FROM visits"
+    found = visits.sql(both, epsilon=5, key=key)
+    assert found.table.to_pylist() == [{"median": 0, "low": 0, "p90": 20}]
+    (release,) = found.releases.values()
+    assert list(shown(release, "age", "count")) == list(
+        shown(visits.query(histogram, epsilon=5, key=key), "age", "count")
+    )
+    p80 = "PERCENTILE_CONT(0.8) WITHIN GROUP (ORDER BY age) AS p"
+    days = f"SELECT day, {p80} FROM visits GROUP BY day HAVING MEDIAN(age) < 9 ORDER BY day"
+    rows = visits.sql(days, epsilon=50, key=key).table.to_pylist()
+    assert {"day": datetime.date(2026, 3, 2), "p": 20} in rows
+
+
+@pytest.mark.parametrize(
+    ("selected", "said"),
+    [
+        ("QUANTILE(age, 1.5)", "above 0 and below 1"),
+        ("QUANTILE(age + 1, 0.5)", "a quantile takes a column"),
+        ("MEDIAN(DISTINCT age)", "a quantile takes a column"),
+        ("MEDIAN(hour)", "the labels of column 'hour' are not listed"),
+        ("MEDIAN(reader)", "reader"),
+        ("MEDIAN(years)", "years"),
+    ],
+)
+def test_a_quantile_needs_a_column_with_listed_labels(visits, selected, said):
+    """Of unknown labels, those with small counts would be missing on one side or the other."""
+    with pytest.raises(InputError, match=said):
+        visits.sql(f"SELECT {selected} FROM visits", epsilon=5)
+
+
+def test_a_user_with_few_labels_of_a_column_needs_less_noise(visits):
+    """One age of each user: the noise of one count, where all bins would need three times the budget."""
+    catalog = visits.catalog
+    column = catalog.datasets["visits"].columns["age"].model_copy(update={"groups_per_user": 1})
+    columns = {**catalog.datasets["visits"].columns, "age": column}
+    dataset = catalog.datasets["visits"].model_copy(update={"columns": columns})
+    bounded = connect(catalog.model_copy(update={"datasets": {"visits": dataset}}))
+    histogram = "SELECT age, COUNT(DISTINCT reader) AS n FROM visits GROUP BY age"
+    errors = [each.plan(histogram, epsilon=1, shared=True).expectation.std_error_most for each in (bounded, visits)]
+    assert errors[1] / errors[0] == pytest.approx(3**0.5, rel=0.05)
+    total = "SELECT COUNT(DISTINCT reader) FROM visits"
+    assert bounded.plan(total).worst_cost == visits.plan(total).worst_cost

@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from discreet.catalog.engine_pool import EnginePool, VersionedEngine
 from discreet.catalog.loader import load_catalog
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from discreet.query.planning import Plan
     from discreet.query.query import MechanismChoice, Query
     from discreet.query.statement import Leaf, Statement
-    from discreet.question import Period
 
 
 SAMPLE_MOST = 10_000
@@ -294,13 +293,16 @@ class Warehouse:
             InputError: there is no such dataset.
             EngineError: the engine failed when it was asked for the items of a listed domain.
         """
-        statement = split_statement(text, self._period)
+        statement = split_statement(text, self.catalog)
         leaves = []
         for leaf in statement.leaves:
             about = self.catalog.datasets[self.catalog.find(leaf.dataset)]
             if leaf.ranked_by is not None and leaf.ranked_by.casefold() != about.user.casefold():
                 by = f"ORDER BY COUNT(DISTINCT {about.user})"
                 raise SQLError(f"the items of a sum are those with the most users: {by}")
+            if leaf.complete:
+                with naming(leaf, statement):
+                    self._labels(leaf, "quantiles are computed from all of them")
             leaf = leaf.within(k_most).within(about.k_most)  # noqa: PLW2901
             leaves.append(leaf.within(self._domain_size(leaf) - 1))
         return replace(statement, leaves=tuple(leaves))
@@ -316,10 +318,6 @@ class Warehouse:
             return math.inf if labels is None else len(labels)
         return math.inf
 
-    def _period(self, dataset: str, column: str, unit: str) -> str | None:
-        about = self.catalog.datasets[self.catalog.find(dataset)]
-        return about.period(column, cast("Period", unit))
-
     def public_tables(self, statement: Statement) -> dict[str, pa.Table]:
         """Return the tables of a statement that cost nothing: labels of known domains, and information_schema.
 
@@ -332,20 +330,19 @@ class Warehouse:
         for leaf in statement.leaves:
             if leaf.select is None:
                 with naming(leaf, statement):
-                    tables[leaf.name] = self._labels(leaf)
+                    user = self.catalog.datasets[self.catalog.find(leaf.dataset)].user
+                    hint = f"select an aggregate beside it, such as COUNT(DISTINCT {user})"
+                    tables[leaf.name] = self._labels(leaf, hint)
         return tables
 
-    def _labels(self, leaf: Leaf) -> pa.Table:
+    def _labels(self, leaf: Leaf, hint: str) -> pa.Table:
         name = self.catalog.find(leaf.dataset)
         dataset = self.catalog.datasets[name]
         items = columns_named(leaf.items, dataset)
         labels = self._open.domain(name, items)
         if labels is None:
             unknown = next((item for item in items if dataset.columns[item].domain is None), items[0])
-            raise InputError(
-                f"the labels of column {unknown!r} are not listed in the catalog; "
-                f"select an aggregate beside it, such as COUNT(DISTINCT {dataset.user})"
-            )
+            raise InputError(f"the labels of column {unknown!r} are not listed in the catalog; {hint}")
         return labels
 
     def context(self, dataset: str) -> tuple[str | None, str]:

@@ -17,7 +17,6 @@ from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Clip, LabelFile, Schedule
 from discreet.errors import InputError
 from discreet.question import Kind, Summed
-from discreet.values import Sensitivity
 
 FULL = """
 [engines.warehouse]
@@ -107,18 +106,28 @@ def test_columns_are_told_by_what_may_be_done_with_them(load):
 
 
 @pytest.mark.parametrize(
-    ("settings", "sensitivity"),
+    ("dataset", "column", "groups"),
     [
-        ("", Sensitivity(None, 1)),
-        ("groups_per_user = 50", Sensitivity(50, 1)),
-        ("rows_per_group = 5", Sensitivity(None, 5)),
-        ("groups_per_user = 2147483648\nrows_per_group = 2147483648", Sensitivity(2**31, 2**31)),
+        ("", "", (None, None, None, None)),
+        ("groups_per_user = 5", "", (5, 5, 5, 5)),
+        ("", ", groups_per_user = 1", (None, 1, None, 3)),
+        ("groups_per_user = 2", ", groups_per_user = 1", (2, 1, 2, 2)),
+        ("groups_per_user = 2147483648", ", groups_per_user = 2147483648", (2**31, 2**31, 2**31, 2**31)),
     ],
 )
-def test_the_sensitivity_is_what_is_declared(load, settings, sensitivity):
-    """Without a bound on rows, one user adds 1: distinct users are counted."""
-    text = f'[datasets.d]\nsource = "t"\nuser = "u"\ncolumns.a = {{ type = "text", group = true }}\n{settings}'
-    assert load(text).datasets["d"].sensitivity == sensitivity
+def test_groups_of_a_user_are_bounded_by_the_dataset_and_by_all_of_the_columns(load, dataset, column, groups):
+    """A user with one age and at most three countries is in at most three groups of both."""
+    text = f"""[datasets.d]
+source = "t"
+user = "u"
+columns.age = {{ type = "integer", group = true{column} }}
+columns.country = {{ type = "text", group = true, groups_per_user = 3 }}
+columns.article = {{ type = "text", group = true }}
+{dataset}"""
+    if not dataset and not column:
+        text = text.replace(", groups_per_user = 3", "")
+    found = load(text).datasets["d"]
+    assert tuple(map(found.groups_of, [(), ("age",), ("age", "article"), ("age", "country")])) == groups
 
 
 def test_a_sum_has_the_bounds_as_they_are_written(load):

@@ -193,6 +193,18 @@ def test_an_idempotency_key_gets_the_same_rows_of_data_without_a_version(service
     assert sent(service, sql, headers={"Idempotency-Key": "one"}).status_code == 409
 
 
+def test_a_statement_that_was_paid_for_is_repeated_under_its_key_when_the_budget_is_spent(service):
+    """I7: a retry is a replay also of data without a version, where only the key names the answers."""
+    both = " UNION ALL ".join(["SELECT COUNT(DISTINCT reader) FROM loose", "SELECT COUNT(*) FROM reads"])
+    first = sent(service, both, headers={"Idempotency-Key": "one"}, epsilon=4)
+    while sent(service, "SELECT COUNT(DISTINCT reader) FROM loose", epsilon=4).status_code == 200:
+        pass
+    assert sent(service, both, epsilon=4).status_code == 403
+    again = sent(service, both, headers={"Idempotency-Key": "one"}, epsilon=4)
+    assert again.json()["rows"] == first.json()["rows"]
+    assert {query["status"] for query in again.json()["queries"]} == {"replayed"}
+
+
 def test_queries_that_differ_in_a_limit_above_k_most_are_one(service):
     """They are charged once, also where the data has no version that would make the second a replay."""
     each = "SELECT article, COUNT(DISTINCT reader) AS n FROM loose GROUP BY article"

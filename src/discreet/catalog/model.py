@@ -6,6 +6,7 @@ No data and no files are read here; `discreet.catalog.loader` reads a `Catalog` 
 import datetime
 import difflib
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
@@ -38,7 +39,6 @@ from discreet.catalog.fields import (
 )
 from discreet.errors import InputError
 from discreet.question import LARGEST_BINNED, Derived, Kind, Period, Summed
-from discreet.values import Sensitivity
 
 
 class Schedule(Table):
@@ -229,6 +229,12 @@ class Column(Table):
         default=None, description="Allows SUM and AVG: each user's sum for an item is clipped to these bounds."
     )
     domain: Domain | None = Field(default=None, description="All possible items, if they are known in advance.")
+    groups_per_user: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**31,
+        description="The most labels of one user that are counted where only such columns are grouped by.",
+    )
 
     @field_validator("each")
     @classmethod
@@ -277,6 +283,13 @@ class Column(Table):
         if type_ == "decimal":  # Arrow needs one type
             return tuple(Decimal(label) if isinstance(label, int) else label for label in domain)
         return domain
+
+    @field_validator("groups_per_user")
+    @classmethod
+    def _check_groups_per_user(cls, groups: int | None, info: ValidationInfo) -> int | None:
+        if groups is not None and info.data.get("group") is False:
+            raise invalid("is for columns that may be grouped: set group = true")
+        return groups
 
     @model_validator(mode="after")
     def _check_use(self) -> "Column":
@@ -421,10 +434,11 @@ class Dataset(Table):
                 return column
         return None
 
-    @property
-    def sensitivity(self) -> Sensitivity:
-        """The sensitivity of COUNT(*), or of counts of distinct users where COUNT(*) is not allowed."""
-        return Sensitivity(self.groups_per_user, self.rows_per_group or 1)
+    def groups_of(self, items: tuple[str, ...]) -> int | None:
+        """Return how many groups of one user are counted where *items* are grouped by; None if nothing bounds it."""
+        each = [self.columns[item].groups_per_user for item in items]
+        bounds = [self.groups_per_user, None if None in each or not each else math.prod(filter(None, each))]
+        return min((bound for bound in bounds if bound is not None), default=None)
 
     @property
     def groupable(self) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ def resolve(
         delta,
         k=_k(select.k, domain),
         where=where,
-        sensitivity=_sensitivity(select.measure, dataset),
+        sensitivity=_sensitivity(select.measure, items, dataset),
         head_limit=_head_limit(select.k, head_limit, dataset),
         counts=counts if summed is None else select.measure.kind == "average",
         noise=noise,
@@ -169,15 +169,15 @@ def _where(where: Predicate | None, dataset: Dataset) -> tuple[Predicate | None,
     return None if where is None else canonical(bind_where(where, kinds), kinds), kinds
 
 
-def _sensitivity(measure: Measure, dataset: Dataset) -> Sensitivity:
-    declared = dataset.sensitivity
+def _sensitivity(measure: Measure, items: tuple[str, ...], dataset: Dataset) -> Sensitivity:
+    groups = dataset.groups_of(items)
     if measure.kind == "users" and (measure.column or "").casefold() != dataset.user.casefold():
         raise InputError(f"users are counted, as COUNT(DISTINCT {dataset.user}); nothing else can be counted so")
     if measure.kind != "rows":
-        return Sensitivity(declared.groups_per_user)
+        return Sensitivity(groups)
     if dataset.rows_per_group is None:
         raise InputError(f"rows of this dataset are not counted; count users, as COUNT(DISTINCT {dataset.user})")
-    return declared
+    return Sensitivity(groups, dataset.rows_per_group)
 
 
 def _summed(measure: Measure, dataset: Dataset, scales: Mapping[str, int]) -> Summed | None:

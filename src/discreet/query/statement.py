@@ -2,9 +2,9 @@
 
 Every SELECT directly over a dataset becomes a query for each of its aggregates, in the grammar of `discreet.query.sql`:
 what it groups by, the aggregate, its filter, and k where it is ordered by its only aggregate, largest first, with a
-LIMIT. All the rest (the select list around the aggregates, HAVING, other orders, OFFSET, windows, subqueries, joins,
-UNION) is post-processing: it is written back as a statement over the tables `answers.q1`, `answers.q2`, ..., which hold
-the answers.
+LIMIT. A quantile is a query for the histogram of its column. All the rest (the select list around the aggregates,
+HAVING, other orders, OFFSET, windows, subqueries, joins, UNION) is post-processing: it is written back as a statement
+over the tables `answers.q1`, `answers.q2`, ..., which hold the answers.
 
     SELECT upper(country), COUNT(DISTINCT reader) / 2 FROM reads GROUP BY country HAVING COUNT(DISTINCT reader) > 9
 
@@ -20,19 +20,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, cast
 
 from discreet.errors import SQLError
 from discreet.query.parse_tree import REFUSED, TOO_DEEP, TreeReader, parse_statement, write_statement
+from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
 from discreet.query.sql import SelectReader
+from discreet.question import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from discreet.catalog.model import Catalog, Dataset
     from discreet.query.parse_tree import Json, Node
     from discreet.query.query import Select
-
-Period: TypeAlias = "Callable[[str, str, str], str | None]"
+    from discreet.question import Period
 
 QUERIES_MOST = 20
 """Queries in one statement."""
@@ -47,6 +47,7 @@ SCHEMAS = ("tables", "columns")
 """Tables of information_schema."""
 
 _AGGREGATES = frozenset({"count", "count_star", "sum", "avg"})
+_MEASURED = _AGGREGATES | QUANTILES
 _ENDS = {"low": LOW, "high": HIGH}
 _COMMENT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?P<comment>--[^\n]*|/\*.*?\*/)""", re.DOTALL)
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
@@ -106,6 +107,7 @@ class Leaf:
         items: columns that are grouped by, as they were written.
         select: the query; None for the labels of columns whose labels are all known, which are public.
         ranked_by: the column in ORDER BY COUNT(DISTINCT column), beside a sum or an average; it has to be the user.
+        complete: True if quantiles are computed from the answer, so that it has to have all labels.
     """
 
     name: str
@@ -114,6 +116,7 @@ class Leaf:
     items: tuple[str, ...]
     select: Select | None
     ranked_by: str | None = None
+    complete: bool = False
 
     def within(self, k_most: float | None) -> Leaf:
         """Return the same, without k if it is above *k_most*: LIMIT then only cuts the answer."""
@@ -142,17 +145,18 @@ class Statement:
     explain: bool
 
 
-def split_statement(text: str, period: Period = lambda *_: None) -> Statement:
+def split_statement(text: str, catalog: Catalog | None = None) -> Statement:
     """Split a statement into queries and post-processing.
 
     Args:
         text: one SELECT, or EXPLAIN and a SELECT, of at most 20,000 characters.
-        period: returns the column of a dataset that holds `date_trunc(unit, column)`, or None, for a dataset, a column
-            and a unit as they were written.
+        catalog: says which column holds `date_trunc(unit, column)`, and whose quantiles are asked for; without one,
+            neither is allowed.
 
     Raises:
         SQLError: anything that is not allowed, with its position.
         WhereError: the same in the filter of a query.
+        InputError: *catalog* has no such dataset; only for statements that need it.
     """
     found = None
     if isinstance(text, str):
@@ -161,7 +165,7 @@ def split_statement(text: str, period: Period = lambda *_: None) -> Statement:
     if found:
         text = " " * found.end() + text[found.end() :]
     tree = parse_statement(text, arithmetic=True)
-    splitter = _Splitter(text, period)
+    splitter = _Splitter(text, catalog)
     try:
         outer = splitter.statement(tree)
         written = write_statement(outer)
@@ -173,9 +177,9 @@ def split_statement(text: str, period: Period = lambda *_: None) -> Statement:
 class _Splitter(TreeReader):
     """Rewrites the tree of a statement, and collects its queries."""
 
-    def __init__(self, text: str, period: Period) -> None:
+    def __init__(self, text: str, catalog: Catalog | None) -> None:
         super().__init__(text, SQLError)
-        self._period = period
+        self._catalog = catalog
         self.leaves: dict[object, Leaf] = {}
         self.schemas: set[str] = set()
         self._selects = 0
@@ -257,7 +261,7 @@ class _Splitter(TreeReader):
             dataset = reader.table(table)
             items = tuple(reader.column(group) for group in groups)
             leaf |= {"where_clause": None, "group_expressions": [], "group_sets": [], "modifiers": [_DISTINCT]}
-            names = [self._leaf(leaf, dataset, items)]
+            answers = [f"answers.{self._leaf(leaf, dataset, items)}"]
             parts["where_clause"] = self._part(where, ctes)
         else:
             ranked_by = None
@@ -266,13 +270,17 @@ class _Splitter(TreeReader):
             else:
                 (argument,), limit = by_users
                 leaf["modifiers"], ranked_by = [limit], reader.column(argument["expression"])
-            names = []
+            answers = []
             for aggregate in aggregates:
+                if aggregate["function_name"] in QUANTILES:
+                    answers.append(self._quantile(aggregate, leaf, groups))
+                    continue
                 tree = {**leaf, "select_list": [*groups, aggregate]}
                 select = reader.read({"node": tree, "named_param_map": []})
-                names.append(self._leaf(tree, select.dataset, select.items, select, ranked_by))
+                name = self._leaf(tree, select.dataset, select.items, select, ranked_by)
+                answers.append(f"answers.{name}")
             parts["where_clause"] = parts.pop("having")
-        over = {**_answers(names, groups), "alias": table["alias"] or table["table_name"]}
+        over = {**_answers(answers, groups), "alias": table["alias"] or table["table_name"]}
         return {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
 
     def _with_periods(self, node: Node) -> Node:
@@ -303,11 +311,36 @@ class _Splitter(TreeReader):
         return {**node, **rewritten, "where_clause": where, "from_table": table}
 
     def _column_of(self, dataset: str, unit: str, column: Node, place: Node) -> Node:
-        found = self._period(dataset, column["column_names"][-1], unit)
+        name, about = column["column_names"][-1], self._dataset(dataset)
+        found = None if about is None else about.period(name, cast("Period", unit))
         if found is None:
-            name = column["column_names"][-1]
             self.refuse(f"the catalog declares no column with the {unit} of {name!r}, so it cannot be used here", place)
         return {**column, "column_names": [*column["column_names"][:-1], found], "alias": ""}
+
+    def _dataset(self, name: str) -> Dataset | None:
+        return None if self._catalog is None else self._catalog.datasets[self._catalog.find(name)]
+
+    def _quantile(self, aggregate: Node, leaf: Node, groups: list[Node]) -> str:
+        """Return the table, as SQL, that holds a quantile: computed from a histogram of users, which becomes a leaf."""
+        reader, found = SelectReader(self._text), read_quantile(aggregate)
+        if found is None:
+            self.refuse("a quantile takes a column and a number above 0 and below 1: QUANTILE(column, 0.9)", aggregate)
+        about = self._dataset(reader.table(leaf["from_table"]))
+        if about is None:
+            self.refuse("quantiles need a catalog, which lists the bins", aggregate)
+        users = parse_statement(f"SELECT count(DISTINCT {quoted(about.user)})")["node"]["select_list"]
+        columns = [*groups, found.column]
+        tree = {**leaf, "modifiers": [], "select_list": columns + users, "group_expressions": columns}
+        tree["group_sets"] = [list(range(len(columns)))]
+        select = reader.read({"node": tree, "named_param_map": []})
+        unordered = {name.casefold() for name, its in about.columns.items() if its.kind in {Kind.TEXT, Kind.BOOLEAN}}
+        if select.items[-1].casefold() in unordered:
+            self.refuse("quantiles are of numbers, dates and timestamps", aggregate)
+        name = self._leaf(tree, select.dataset, select.items, select, complete=True)
+        labels = [quoted(group["column_names"][-1]) for group in groups]
+        bins = quoted(found.column["column_names"][-1])
+        counts = [quoted(count) for count in (VALUE, LOW, HIGH)]
+        return f"({quantile_sql(f'answers.{name}', labels, bins, found.share, counts)})"
 
     def _leaf(
         self,
@@ -316,6 +349,8 @@ class _Splitter(TreeReader):
         items: tuple[str, ...],
         select: Select | None = None,
         ranked_by: str | None = None,
+        *,
+        complete: bool = False,
     ) -> str:
         """Return the name of the table with the answer; a query that is written twice has one."""
         query = (dataset, items, select, ranked_by)
@@ -324,6 +359,8 @@ class _Splitter(TreeReader):
                 self.refuse(f"a statement has at most {QUERIES_MOST} queries", tree)
             sql = write_statement({"node": tree, "named_param_map": []})
             self.leaves[query] = Leaf(f"q{len(self.leaves) + 1}", sql, *query)
+        if complete:
+            self.leaves[query] = replace(self.leaves[query], complete=True)
         return self.leaves[query].name
 
     def _groups(self, node: Node, distinct: bool) -> list[Node]:
@@ -501,18 +538,18 @@ class _Wrapped:
         if not isinstance(part, dict):
             return part
         match part:
-            case {"type": "FUNCTION", "function_name": str(name)} if name in _AGGREGATES:
+            case {"type": "FUNCTION", "function_name": str(name)} if name in _MEASURED:
                 return self._column(part, part, VALUE)
             case {"type": "FUNCTION", "function_name": str(name), "arguments": [{"expression": inner}]} if (
                 name.casefold() in _ENDS
             ):
-                if inner.get("type") != "FUNCTION" or inner.get("function_name") not in _AGGREGATES:
+                if inner.get("type") != "FUNCTION" or inner.get("function_name") not in _MEASURED:
                     self._splitter.refuse(f"{name.upper()} takes an aggregate", part)
                 return self._column(part, inner, _ENDS[name.casefold()])
             case {"type": "FUNCTION", "function_name": str(name)} if name.casefold() in _OUTER_AGGREGATES:
                 self._splitter.refuse(
                     f"{name.upper()} of rows is not allowed; the aggregates of a dataset are COUNT(DISTINCT column), "
-                    "COUNT(*), SUM(column) and AVG(column)",
+                    "COUNT(*), SUM(column), AVG(column) and QUANTILE(column, number)",
                     part,
                 )
             case {"type": "COLUMN_REF"}:
@@ -538,7 +575,7 @@ class _Wrapped:
     def name_of(self, selected: Node) -> str:
         """Return how a result calls the aggregate or an end of its interval where the statement gives no name."""
         name = selected.get("function_name", "")
-        return _NAMES.get(name, name.casefold() if name.casefold() in _ENDS else "")
+        return _NAMES.get(name, name.casefold() if name.casefold() in {*_ENDS, *QUANTILES} else "")
 
     def _column(self, place: Node, aggregate: Node, column: str) -> Node:
         shape = _shape(aggregate)
@@ -556,27 +593,27 @@ class _Wrapped:
         return _shape(node) in self.aggregates
 
 
-def _answers(names: list[str], groups: list[Node]) -> Node:
+def _answers(answers: list[str], groups: list[Node]) -> Node:
     """Return the answers of one SELECT as one table: a row for each item that any of them has, NULL in the others.
 
     This is their full outer join, written with GROUP BY because that takes missing labels as equal.
 
     Args:
-        names: of the tables `answers.<name>`, in the order of the aggregates.
+        answers: tables, as SQL writes them in FROM, in the order of the aggregates.
         groups: columns that are grouped by.
     """
     labels = [quoted(group["column_names"][-1]) for group in groups]
     branches, columns = [], []
-    for number, name in enumerate(names, start=1):
+    for number, answer in enumerate(answers, start=1):
         numbered = {column: quoted(_numbered(column, number)) for column in (VALUE, LOW, HIGH)}
         branch = labels + [f"{quoted(column)} AS {alias}" for column, alias in numbered.items()]
-        branches.append(f"SELECT {', '.join(branch)} FROM answers.{name}")  # noqa: S608 - quoted, over answers
+        branches.append(f"SELECT {', '.join(branch)} FROM {answer}")  # noqa: S608 - quoted, over answers
         columns += [f"any_value({alias}) AS {alias}" for alias in numbered.values()]
     group = f" GROUP BY {', '.join(labels)}" if labels else ""
     rows = " UNION ALL BY NAME ".join(branches)
     joined = f"(SELECT {', '.join(labels + columns)} FROM ({rows}){group})"  # noqa: S608
-    text = f"SELECT 1 FROM {joined if len(names) > 1 else 'answers.' + names[0]}"  # noqa: S608
-    table: Node = parse_statement(text)["node"]["from_table"]
+    text = f"SELECT 1 FROM {joined if len(answers) > 1 else answers[0]}"  # noqa: S608
+    table: Node = parse_statement(text, arithmetic=True)["node"]["from_table"]
     return table
 
 

@@ -188,10 +188,16 @@ class Queries:
         )
         return answered
 
+    def paid(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> bool:
+        """Return True if *account* has paid for the answer to *planned*; without a data version, under *key* only."""
+        name = planned.release_key
+        if name is None and key is not None:
+            name = self._keys.release_key_once(account, key, digest)
+        return name is not None and self._manager.store.entitled(account, name)
+
     def estimate(self, account: str, planned: PlannedQuery) -> Estimate:
         """Return what *planned* could cost *account*, and whether that fits; no data is read, nothing is held."""
-        key = planned.release_key
-        paid = key is not None and self._manager.store.entitled(account, key)
+        paid = self.paid(account, planned)
         path = [self._manager.get(member.id) for member in self._manager.store.path(account)]
         return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
 

@@ -286,6 +286,7 @@ def _column(name: str, column: Column) -> ColumnDetail:
         filter=column.filter,
         sum=None if column.sum is None else SumBounds(low=float(column.sum.low), high=float(column.sum.high)),
         known_domain=column.domain is not None,
+        groups_per_user=column.groups_per_user,
         labels=_labels(column),
     )
 

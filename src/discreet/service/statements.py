@@ -127,7 +127,7 @@ class Statements:
         if statement.explain:
             plans = {name: of.plan for name, of in planned.queries.items()}
             return AnsweredStatement(explain(statement, plans), [], Cost())
-        unpaid = [] if answers else self._unpaid(account, planned)
+        unpaid = [] if answers else self._unpaid(account, planned, key, digest)
         if len(unpaid) > 1:  # one alone is compared with the budget when it is reserved
             refusal = self._refusal(account, _total(unpaid))
             if refusal is not None:
@@ -144,7 +144,7 @@ class Statements:
                     account,
                     query,
                     request_id=request_id,
-                    key=None if key is None else hashlib.sha256(f"{key} {leaf.name}".encode()).hexdigest(),
+                    key=_key_of(key, leaf.name),
                     digest=digest,
                     disconnected=disconnected,
                 )
@@ -186,13 +186,15 @@ class Statements:
                 return Refusal(member.id, total, balance.remaining, balance.resets_at_us)
         return None
 
-    def _unpaid(self, account: str, planned: PlannedStatement) -> list[PlannedQuery]:
-        """Return the queries that *account* has not paid for, each once."""
-        found = {query.release_key or name: query for name, query in planned.queries.items()}
+    def _unpaid(
+        self, account: str, planned: PlannedStatement, key: str | None = None, digest: bytes = b""
+    ) -> list[PlannedQuery]:
+        """Return the queries that *account* has not paid for, each once; arguments as in `answer`."""
+        found = {query.release_key or name: (name, query) for name, query in planned.queries.items()}
         return [
             query
-            for query in found.values()
-            if query.release_key is None or not self._manager.store.entitled(account, query.release_key)
+            for name, query in found.values()
+            if not self._queries.paid(account, query, _key_of(key, name), digest)
         ]
 
 
@@ -209,6 +211,11 @@ def represent_result(answered: AnsweredStatement, form: Form) -> bytes:
     values = [map(_json_value, python_values(column)) for column in table.columns]
     rows = [list(row) for row in zip(*values, strict=True)]
     return StatementAnswer(columns=columns, rows=rows, queries=answered.queries).model_dump_json().encode()
+
+
+def _key_of(key: str | None, name: str) -> str | None:
+    """Return the idempotency key of the query with this name in a statement with *key*."""
+    return None if key is None else hashlib.sha256(f"{key} {name}".encode()).hexdigest()
 
 
 def _json_value(value: object) -> object:

@@ -335,6 +335,9 @@ class ColumnDetail(Reply):
     sum: SumBounds | None = Field(description="It may be summed and averaged, clipped to these bounds.")
     known_domain: bool = Field(description="True if all its labels are known in advance.")
     labels: list[str | int | bool] | None = Field(description="These labels, if the catalog lists at most 1,000.")
+    groups_per_user: int | None = Field(
+        default=None, description="The most labels of one user that are counted; null if nothing bounds them."
+    )
 
 
 class DatasetDetail(Reply):

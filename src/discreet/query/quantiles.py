@@ -1,0 +1,94 @@
+"""Quantiles of a column whose labels are listed: computed from its noisy histogram, so they cost what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from discreet.query.parse_tree import Node
+
+QUANTILES = frozenset({"median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile"})
+"""Functions, as DuckDB's parser names them: PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x) is quantile_cont."""
+
+_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """A quantile of a column.
+
+    Args:
+        column: a node of the tree.
+        share: of what is counted that lies at or below the quantile, above 0 and below 1.
+    """
+
+    column: Node
+    share: Fraction
+
+
+def read_quantile(node: Node) -> Quantile | None:
+    """Return the quantile that a call of one of `QUANTILES` asks for, or None if it is not one of a single column."""
+    arguments = [argument["expression"] for argument in node["arguments"]]
+    orders = node["order_bys"]["orders"]
+    if len(orders) == 1 and orders[0]["type"] in {"ORDER_DEFAULT", "ASCENDING"}:  # WITHIN GROUP (ORDER BY column)
+        arguments.insert(0, orders[0]["expression"])
+    elif orders:
+        return None
+    if node["function_name"] == "median" and len(arguments) == 1:
+        share = Fraction(1, 2)
+    elif node["function_name"] != "median" and len(arguments) == 2 and (found := _share(arguments[1])) is not None:
+        share = found
+    else:
+        return None
+    if arguments[0]["type"] != "COLUMN_REF" or node["distinct"] or node["filter"] is not None:
+        return None
+    return Quantile({**arguments[0], "alias": ""}, share)
+
+
+def _share(node: Node) -> Fraction | None:
+    text = str(node["literal"]["text"]) if node["type"] == "VALUE_CONSTANT" else ""
+    if len(text) > _DIGITS or not text.replace(".", "", 1).isdecimal():
+        return None
+    share = Fraction(text)
+    return share if 0 < share < 1 else None
+
+
+def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Fraction, columns: Sequence[str]) -> str:
+    """Return the SELECT that computes a quantile, and the ends of its 95 % interval, from a histogram.
+
+    Let S_b be (1 - share) times what is counted up to bin b, minus share times what is counted after it: the quantile
+    is the bin with S_(b-1) < 0 <= S_b. Of noisy counts, the bin that is nearest to that is returned. Its interval goes
+    from the first to the last bin for which neither S_(b-1) < 0 nor S_b >= 0 is rejected at 2.5 %: both hold for the
+    true bin, so it is among them with a probability of at least 95 % (Woodruff 1952 inverts the same test). All are
+    NULL where the total is not above 0.
+
+    Args:
+        histogram: a table with all bins, whose noise has one size.
+        labels: columns that are grouped by, quoted.
+        column: the bins, quoted.
+        columns: of the histogram, quoted: the count, and the ends of its 95 % interval; the result has the same.
+    """
+    count, low, high = columns
+    part, whole = share.numerator, share.denominator
+    by = f"PARTITION BY {', '.join(labels)}" if labels else ""
+    every, up_to = f"OVER ({by})", f"OVER ({by} ORDER BY {column})"
+    # Ends of intervals are at least 0, so below that they are further from the count than the noise is wide.
+    counted = f"""SELECT *, min({high} - {count}) OVER () AS "$miss", sum({count}) {every} AS "$total",
+        {whole} * sum({count}) {up_to} - {part} * sum({count}) {every} AS "$to",
+        1e0 * count(*) {every} AS "$bins", 1e0 * count(*) {up_to} AS "$place"
+        FROM {histogram}"""  # noqa: S608 - quoted names and numbers, over answers
+    left, right = (whole - part) ** 2, part**2
+    tested = f"""SELECT *, "$to" - {whole} * {count} AS "$before",
+        "$miss" * sqrt({left} * "$place" + {right} * ("$bins" - "$place")) AS "$miss_to",
+        "$miss" * sqrt({left} * ("$place" - 1) + {right} * ("$bins" - "$place" + 1)) AS "$miss_before"
+        FROM ({counted})"""  # noqa: S608
+    among = 'FILTER (WHERE "$total" > 0 AND "$before" < "$miss_before" AND "$to" >= -"$miss_to")'
+    group = f" GROUP BY {', '.join(labels)}" if labels else ""
+    return f"""SELECT {"".join(f"{label}, " for label in labels)}
+        arg_min({column}, greatest("$before", -"$to") ORDER BY {column}) FILTER (WHERE "$total" > 0) AS {count},
+        min({column}) {among} AS {low}, max({column}) {among} AS {high}
+        FROM ({tested}){group}"""  # noqa: S608
