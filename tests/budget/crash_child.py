@@ -1,18 +1,21 @@
 """Run as a process of its own: it does one round of questions and kills itself at a step of a transaction.
 
-python -m tests.budget.crash_child FOLDER STEP NTH
+python -m tests.budget.crash_child FOLDER STEP NTH [prune]
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import sys
 from fractions import Fraction
 from pathlib import Path
 
+from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Claim, Fingerprint, Replay, Sliding
+from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 
@@ -28,6 +31,20 @@ STEPS = (
     "begin", "locked", "decided", "reservations", "accounts", "releases", "fingerprints", "entitlements", "forfeits",
     "actions", "records", "ledger", "meta", "commit", "committed",
 )  # fmt: skip
+
+PRUNE_STEPS = (
+    "begin",
+    "locked",
+    "archive",
+    "decided",
+    "base",
+    "ledger",
+    "keys",
+    "reservations",
+    "meta",
+    "commit",
+    "committed",
+)
 
 PUT = ("key", "k", "a text", AdminAction("child", "a record", "put-1"))
 """A record that is put; whoever did not hear of it puts it again."""
@@ -57,9 +74,9 @@ class Dies:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def opened(folder, step=lambda _: None):
+def opened(folder, step=lambda _: None, now_us=NOON_US):
     """The store in *folder*, with its accounts."""
-    store = SQLiteStore(folder / "budget.db", lambda: NOON_US, step)
+    store = SQLiteStore(folder / "budget.db", lambda: now_us, step)
     if not store.accounts():
         for name, parent in (("data", None), ("org", "data"), ("ann", "org"), ("bob", "org")):
             store.create(Account(name, UNIT * 30, TOTAL, parent, Sliding(30)), ACT)
@@ -93,13 +110,31 @@ def do_round(store, folder):
     store.put_record("key", "k", None, ACT)
 
 
+def do_prune(store, folder, step=lambda _: None):
+    """Move the lines of a round to a file."""
+
+    def archive(lines):
+        with (folder / "archive").open("w") as out:
+            for line in lines:
+                step("archive")
+                out.write(json.dumps([line.chain, line.seq, line.body, line.hash.hex()]) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+
+    return BudgetManager(store, str).prune(NOON_US + DAY_US, ACT, archive)
+
+
 def main():
-    """A round, up to the step."""
-    folder = Path(sys.argv[1])
+    """A round, up to the step; or a round and the pruning of its lines, up to the step of that."""
+    folder, dies = Path(sys.argv[1]), Dies(sys.argv[2], int(sys.argv[3]))
     opened(folder).close()
-    store = opened(folder, Dies(sys.argv[2], int(sys.argv[3])))
+    store = opened(folder) if sys.argv[4:] else opened(folder, dies)
     do_round(store, folder)
     store.close()
+    if sys.argv[4:]:
+        store = opened(folder, dies, NOON_US + 2 * DAY_US)
+        do_prune(store, folder, dies)
+        store.close()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import shutil
 import signal
 import subprocess
@@ -16,22 +17,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.budget.checkpoints import Checkpoint, Checkpointer, CheckpointFile
 from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
-from discreet.budget.ledger import Head
+from discreet.budget.ledger import Head, Line
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction, Fingerprint, Replay, State, Suspension
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
-from tests.budget.crash_child import PUT, STEPS, do_round, opened
+from tests.budget.crash_child import PRUNE_STEPS, PUT, STEPS, do_prune, do_round, opened
 from tests.budget.suite import ACT, NOON_US, UNIT, FakeClock, account, claim, key_of, spend, units
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def _crash(folder, step, nth):
+def _crash(folder, step, nth, *rest):
     """True if the child reached the step and died there."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "tests.budget.crash_child", str(folder), step, str(nth)]
+    command = [sys.executable, "-m", "tests.budget.crash_child", str(folder), step, str(nth), *rest]
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     assert code in {0, -signal.SIGKILL}
     return code != 0
@@ -87,6 +88,44 @@ def test_a_round_without_a_crash_reaches_every_step(tmp_path):
     do_round(store, tmp_path)
     store.close()
     assert set(reached) == set(STEPS)
+
+
+@pytest.mark.parametrize("step", PRUNE_STEPS)
+def test_a_crash_at_any_step_of_pruning_loses_no_line(step, tmp_path):
+    """I5: each line is in the store or in the archive, and pruning again removes the rest."""
+    nth = 2 if step in {"begin", "locked", "commit", "committed"} else 1  # the first is that of the note before
+    assert _crash(tmp_path, step, nth, "prune")
+    after = opened(tmp_path, now_us=NOON_US + 2 * DAY_US)
+    archived = [Line(chain, seq, body, bytes.fromhex(digest)) for chain, seq, body, digest in _archive(tmp_path)]
+    removed = after.verify().base is not None
+    assert removed == (step == "committed")
+    last = sum(head.seq for head in after.heads())
+    assert after.verify([archived] if removed else []).lines == last
+    if not removed:
+        archived = do_prune(after, tmp_path) and [
+            Line(*line[:3], bytes.fromhex(line[3])) for line in _archive(tmp_path)
+        ]
+        assert after.verify([archived]).lines == last + 2
+    assert after.verify().lines < len(archived)
+    after.close()
+
+
+def _archive(folder):
+    """Return the complete lines of the archive, if there is one."""
+    path = folder / "archive"
+    return [json.loads(line) for line in (path.read_text().split("\n")[:-1] if path.exists() else [])]
+
+
+def test_pruning_without_a_crash_reaches_every_step(tmp_path):
+    """Otherwise the test above would test nothing."""
+    reached = []
+    store = opened(tmp_path)
+    do_round(store, tmp_path)
+    store.close()
+    store = opened(tmp_path, reached.append, NOON_US + 2 * DAY_US)
+    do_prune(store, tmp_path, reached.append)
+    store.close()
+    assert set(reached) == set(PRUNE_STEPS)
 
 
 def test_what_was_answered_before_a_crash_is_replayed_after_it(tmp_path):
@@ -346,6 +385,27 @@ def test_a_restored_backup_is_behind_its_witness(tmp_path):
         spend(restored, claim("c"))  # it grows another tail: as long, and not the one that was witnessed
         with pytest.raises(LedgerBroken):
             BudgetManager(restored, lambda: "x", checkpointer=checkpointer)
+
+
+def test_pruning_keeps_the_lines_of_the_last_checkpoint(tmp_path):
+    """F12: the witness still knows the store, and one that was not pruned, or was pruned otherwise, is another."""
+    checkpointer = _checkpointer(tmp_path)
+    store = _small(tmp_path)
+    spend(store, claim("a"))
+    store.close()
+    shutil.copy(tmp_path / "budget.db", tmp_path / "backup")
+    with SQLiteStoreAgain(tmp_path, NOON_US + 2 * DAY_US) as again:
+        manager = BudgetManager(again, str, checkpointer=checkpointer)
+        assert manager.prune(NOON_US + DAY_US, ACT, list) > 0
+        manager.verify()  # the checkpoint is from before the removal
+        manager.maintain()
+        manager.verify()
+    shutil.copy(tmp_path / "backup", tmp_path / "budget.db")
+    with SQLiteStoreAgain(tmp_path, NOON_US + 2 * DAY_US) as restored:
+        BudgetManager(restored, str).prune(NOON_US + DAY_US, AdminAction("eve", "another past"), list)
+        restored.verify()
+        with pytest.raises((StoreBehind, LedgerBroken)):
+            checkpointer.check(restored)
 
 
 def test_a_new_store_cannot_take_the_place_of_a_witnessed_one(tmp_path):

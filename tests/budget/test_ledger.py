@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import re
+import shutil
 
+import apsw
 import pytest
 
 from discreet.budget.errors import LedgerBroken
 from discreet.budget.fixed_point import Amount, Tally
 from discreet.budget.ledger import Entry, Head, Line, account_of, entry_of, head_of, next_line, settings_text
+from discreet.budget.ledger_base import chunks_of, digest_of, reader_of
 from discreet.budget.ledger_replay import replay
+from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction, Calendar, Sliding, Units
+from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.suite import ACT, UNIT, FakeClock, account, claim, key_of, spend
 from tests.budget.tampering import CHANGES, prepare
@@ -193,6 +199,48 @@ def test_a_change_of_any_table_is_found(change, tmp_path):
     with pytest.raises(LedgerBroken):
         store.verify()
     store.close()
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory):
+    """A store that `prepare` filled and that was pruned since, and the SHA-256 of its base."""
+    path = tmp_path_factory.mktemp("pruned") / "budget.db"
+    store = SQLiteStore(path, FakeClock())
+    prepare(store)
+    store._clock.go(days=2)
+    BudgetManager(store, str).prune(store._clock() - DAY_US, ACT, list)
+    base = store.verify().base
+    store.close()
+    return path, base
+
+
+_OF_REMOVED_LINES = {"a line's text", "a line's account", "a line's hash"}
+_CHANGES_OF_A_BASE = {
+    "the base": "DELETE FROM budget_base",
+    "a sum in the base": "UPDATE budget_base SET text = replace(text, '3000000000000000', '4000000000000000')",
+    "who was answered": "UPDATE budget_base SET text = text || char(10) || '[\"records\", 1]'",
+    "a base that cannot be read": "UPDATE budget_base SET text = '[]'",
+}
+
+
+@pytest.mark.parametrize("change", [*(name for name in CHANGES if name not in _OF_REMOVED_LINES), *_CHANGES_OF_A_BASE])
+def test_a_change_of_any_table_is_found_in_a_pruned_store(change, pruned, tmp_path):
+    """I5: what the base says is as hard to change as the lines that it stands for."""
+    shutil.copy(pruned[0], tmp_path)
+    store = SQLiteStore(tmp_path / "budget.db", FakeClock())
+    store.verify()
+    store._db.execute((CHANGES | _CHANGES_OF_A_BASE)[change])
+    assert store._db.changes() > 0
+    with pytest.raises(LedgerBroken):
+        store.verify()
+    store.close()
+
+
+def test_a_base_is_read_back_as_it_was_written(pruned):
+    """Its digest is over the text, so there is one text only."""
+    with contextlib.closing(apsw.Connection(str(pruned[0]))) as db:
+        chunks = [chunk for (chunk,) in db.execute("SELECT text FROM budget_base ORDER BY place")]
+    assert digest_of(chunks) == digest_of(chunks_of(reader_of(chunks))) == pruned[1]
 
 
 def test_a_change_of_a_bucket_that_is_over_is_found():

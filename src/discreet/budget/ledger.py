@@ -42,12 +42,13 @@ RESIZING_KINDS = frozenset({"send", "take", "return"})
 ACCOUNT_KINDS = RESIZING_KINDS | {"create", "alter", "refresh"}
 """Lines whose detail says which bucket of an account is open: {"account": settings, "bucket": n, "end_us": ...}."""
 
-ACTION_KINDS = frozenset({"create", "alter", "charge", "refund", "lift", "clock", "note"})
+ACTION_KINDS = frozenset({"create", "alter", "charge", "refund", "lift", "clock", "note", "prune"})
 """Lines of administrative actions.
 
 Their detail has actor and reason, and {"action": {"id": ..., "sha256": ...}} if the action has an id.
 
 That of a note can have {"record": {"kind": ..., "name": ..., "sha256": of its text, or null}}; all else is text.
+That of a prune has {"base": SHA-256 in hexadecimal of what stands for the removed lines (`ledger_base`)}.
 """
 
 KINDS = ACCOUNT_KINDS | ACTION_KINDS | MOVE_KINDS | {"reserve", "replay", "refuse"} | {event.value for event in Event}

@@ -150,6 +150,8 @@ class Verified:
         records: the SHA-256 of each record's text, by kind and name.
         records_version: how often records were put or removed.
         transfers: transfers of shares to and from other data centres.
+        lines: how many were read.
+        base: the SHA-256 of the stored base in hexadecimal, if lines were removed (`ledger_base`).
     """
 
     heads: tuple[Head, ...] = ()
@@ -164,6 +166,7 @@ class Verified:
     records: dict[tuple[str, str], str] = field(default_factory=dict)
     records_version: int = 0
     transfers: Transfers = field(default_factory=Transfers)
+    base: str | None = None
 
     def in_force(self, account: str) -> Tally:
         """Return the sum over the buckets of an account that count."""
@@ -195,10 +198,18 @@ def _alone(name: str) -> frozenset[str]:
     return frozenset((name,))
 
 
-class _Reader:
-    """Adds up lines. The loop in `read` runs ten million times, so it is written for speed."""
+class LedgerReader:
+    """Adds up lines. The loop in `read` runs ten million times, so it is written for speed.
+
+    Attributes:
+        heads: of each chain after the lines that were read, by number.
+        sums: rho and delta in quanta of each part of each bucket, by account, bucket and part.
+        said: what else the lines add up to; `replay` adds heads and tallies.
+        every_closed: number and end of all buckets of an account that were ever closed.
+    """
 
     def __init__(self) -> None:
+        self.heads: dict[int, Head] = {}
         self.sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
         self.said = Verified()
         self.every_closed: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -210,10 +221,15 @@ class _Reader:
             **dict.fromkeys(ACTION_KINDS | ACCOUNT_KINDS | MOVE_KINDS, self._act),
         }
 
-    def read(self, head: Head, lines: Iterable[Line]) -> Head:
-        """Add up *lines*, which follow *head*, and return the head after them."""
+    def read(self, chain: int, lines: Iterable[Line]) -> None:
+        """Add up *lines*, which follow those of the chain that were read before.
+
+        Raises:
+            LedgerBroken: a line was changed, moved, removed or added.
+        """
         sha256, sums, special = hashlib.sha256, self.sums, self.special
-        chain, seq, last = head.chain, head.seq, head.hash
+        head = self.heads.get(chain) or Head.empty(chain)
+        seq, last = head.seq, head.hash
         for line in lines:
             seq += 1
             body = line.body
@@ -242,7 +258,7 @@ class _Reader:
             except (ValueError, KeyError, IndexError, TypeError, AttributeError):
                 raise LedgerBroken("a line cannot be read", chain, seq) from None
         self.said.lines += seq - head.seq
-        return Head(chain, seq, last)
+        self.heads[chain] = Head(chain, seq, last)
 
     def _after(self, kind: str, name: str) -> State | None:
         """Return the state of a reservation after a line, if the line changes it."""
@@ -323,24 +339,28 @@ class _Reader:
                 said.records[record["kind"], record["name"]] = record["sha256"]
         if kind in MOVE_KINDS:
             said.transfers.read(kind, int(fields[2]), detail)
+        if kind == "prune":
+            said.base = detail["base"]
         if kind == "lift":
             said.failures.pop(detail["account"], None)
         if kind in ACCOUNT_KINDS:
             follow(said.accounts, self.every_closed[detail["account"]["id"]], kind, int(fields[2]), detail)
 
 
-def replay(chains: Iterable[tuple[int, Iterable[Line]]]) -> Verified:
+def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | None = None) -> Verified:
     """Add up all lines of all chains.
 
     Args:
         chains: number and lines of each, from its first line.
+        reader: has read the lines before those; None if there are none.
 
     Raises:
         LedgerBroken: a line was changed, moved, removed or added. Lines that are missing at the end
             are found by checkpoints, and by comparison with the balances.
     """
-    reader = _Reader()
-    heads = [reader.read(Head.empty(chain), lines) for chain, lines in chains]
+    reader = reader or LedgerReader()
+    for chain, lines in chains:
+        reader.read(chain, lines)
     parts: dict[tuple[str, int], list[Amount]] = defaultdict(lambda: [Amount()] * 4)
     for (account, bucket, part), (rho, delta) in reader.sums.items():
         if rho < 0 or delta < 0:
@@ -352,7 +372,7 @@ def replay(chains: Iterable[tuple[int, Iterable[Line]]]) -> Verified:
     if any(times < 0 for owed in said.forfeits.values() for times in owed.values()):
         raise LedgerBroken("more pays for retries than was forfeited")
     said.tallies = {where: Tally(*amounts) for where, amounts in parts.items() if any(amounts)}
-    said.heads = tuple(head for head in heads if head.seq)
+    said.heads = tuple(head for _, head in sorted(reader.heads.items()) if head.seq)
     return said
 
 

@@ -27,11 +27,12 @@ from discreet.budget.periods import doubled
 from discreet.values import Cost, float_above, float_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from discreet.budget.checkpoints import Checkpointer
+    from discreet.budget.ledger import Line
     from discreet.budget.ledger_replay import Verified
-    from discreet.budget.model import Account, Balance, Fingerprint, Reservation
+    from discreet.budget.model import Account, AdminAction, Balance, Fingerprint, Reservation
     from discreet.budget.stores.store import BudgetStore
 
 
@@ -163,6 +164,32 @@ class BudgetManager:
         if self._checkpointer is not None:
             self._checkpointer.check(self.store)
         return verified
+
+    def prune(self, before_us: int, action: AdminAction, archive: Callable[[Iterable[Line]], object]) -> int:
+        """Verify the ledger, write its lines before *before_us* to *archive*, and remove them.
+
+        Balances and all else that they add up to stay in the store, and `verify` starts from there. The last checkpoint
+        stays verifiable. Idempotency keys and ended reservations that are as old are removed, too. A crash leaves all
+        lines in place, or none of them.
+
+        Args:
+            before_us: at least 24 hours ago.
+            archive: writes the lines durably before it returns; it is called again if the connection was lost.
+
+        Returns:
+            how many lines were removed.
+
+        Raises:
+            InputError: *before_us* is later, or lines were removed meanwhile.
+            LedgerBroken, StoreBehind: as `verify`; nothing was removed.
+        """
+        self.store.note(action, {"what": "prune the ledger"})  # after all that is removed, also of chain 0
+        cut = self.store.cut(before_us, self.store.heads(), archive)
+        if self._checkpointer is not None:
+            self._checkpointer.write(self.store)  # so that no line of the last checkpoint is removed
+        if cut.lines:
+            self.store.prune(cut, action)
+        return cut.lines
 
     def _check_not_behind(self) -> None:
         if self._behind:

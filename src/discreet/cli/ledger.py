@@ -7,6 +7,8 @@ import csv
 import io
 import json
 import os
+import secrets
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -17,9 +19,10 @@ from discreet.cli.serve import require_service, store_named
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from discreet.budget.checkpoints import Checkpointer
+    from discreet.budget.ledger import Line
     from discreet.budget.stores.store import BudgetStore
     from discreet.service.stores import Ledger
     from discreet.wire.administration import LedgerLine
@@ -51,14 +54,16 @@ def ledger() -> None:
 
 @ledger.command()
 @_where
-def verify(**where: str | None) -> None:
+@click.option("--archive", "archives", multiple=True, metavar="FILE", help="Lines that prune removed; give every file.")
+def verify(archives: Sequence[str], **where: str | None) -> None:
     """Verify every line, every balance and the end.
 
     Reads the whole ledger, computes every balance from it, and compares its end with the signed checkpoint. Exit code 3
-    if something was changed.
+    if something was changed. Lines that were removed are read from their archives, or, without archives, not at all:
+    the check then starts from the sums that stand for them.
     """
     with _opened(**where) as (store, checkpointer):
-        verified = store.verify()
+        verified = store.verify([_archived(Path(file)) for file in archives])
         if checkpointer is not None:
             checkpointer.check(cast("BudgetStore", store))
     vouched = (
@@ -66,7 +71,9 @@ def verify(**where: str | None) -> None:
         if checkpointer is None
         else "its end is that of the last checkpoint"
     )
-    click.echo(f"sound: {verified.lines:,} lines, {len(verified.accounts):,} accounts; {vouched}")
+    removed = sum(head.seq for head in verified.heads) - verified.lines
+    after = f" after {removed:,} that were removed" if removed else ""
+    click.echo(f"sound: {verified.lines:,} lines{after}, {len(verified.accounts):,} accounts; {vouched}")
 
 
 @ledger.command()
@@ -103,9 +110,42 @@ def export(form: str, output: str | None, *, force: bool, **where: str | None) -
             for part in parts:
                 click.echo(part, nl=False)
             return
-        from discreet.release.result import write_whole
+        _write_durably(Path(output), parts)
 
-        write_whole(output, lambda path: _write(path, parts))
+
+@ledger.command()
+@click.option("--config", default="discreet.toml", show_default=True, metavar="FILE", help="Settings of the service.")
+@click.option("--before", type=click.DateTime(["%Y-%m-%d"]), required=True, help="Remove lines before this day, UTC.")
+@click.option("--archive", required=True, metavar="FILE", help="Write the lines to FILE first, as JSON lines.")
+@click.option("--reason", required=True, help="Recorded in the ledger.")
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+def prune(config: str, before: datetime, archive: str, reason: str, *, force: bool) -> None:
+    """Move old lines to a file.
+
+    Verifies the ledger first. Balances, stored releases and what was paid for stay; idempotency keys and ended
+    reservations that are as old are removed. Stop a service with an SQLite store before.
+    """
+    require_service()
+    from discreet.budget.manager import BudgetManager
+    from discreet.budget.model import AdminAction
+    from discreet.service.context import utc_now
+    from discreet.service.settings import load_settings
+    from discreet.service.stores import checkpointer_of, open_store
+
+    before = before.replace(tzinfo=UTC)
+    if before > datetime.now(UTC) - timedelta(days=1):
+        raise InputError("--before must be at least 24 hours ago")
+    check_writable(Path(archive), force=force)
+    settings = load_settings(config)
+    with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
+        manager = BudgetManager(store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.witness))
+        removed = manager.prune(
+            int(before.timestamp()) * 1_000_000,
+            AdminAction("discreet", reason),
+            lambda lines: _write_durably(Path(archive), _as_json(map(_described, lines))),
+        )
+        manager.maintain()
+    click.echo(f"{removed:,} lines are in {archive}, and no longer in the store")
 
 
 @contextlib.contextmanager
@@ -129,11 +169,29 @@ def _opened(
 
 
 def _lines(store: Ledger) -> Iterator[tuple[int, LedgerLine]]:
+    for head in store.heads():
+        yield from map(_described, store.lines(head.chain, 0, head.seq))
+
+
+def _described(line: Line) -> tuple[int, LedgerLine]:
     from discreet.service.serializers import ledger_line_of
 
-    for head in store.heads():
-        for line in store.lines(head.chain, 0, head.seq):
-            yield head.chain, ledger_line_of(line)
+    return line.chain, ledger_line_of(line)
+
+
+def _archived(file: Path) -> Iterator[Line]:
+    """Yield the lines that `_as_json` wrote."""
+    from discreet.budget.ledger import Line
+
+    try:
+        with file.open(encoding="utf-8") as texts:
+            for text in texts:
+                read = json.loads(text)
+                yield Line(read["chain"], read["seq"], read["body"], bytes.fromhex(read["hash"]))
+    except OSError as error:
+        raise InputError(f"{str(file)!r} cannot be read: {(error.strerror or 'no access').lower()}") from None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{str(file)!r} is no archive of ledger lines") from None
 
 
 def _names(line: LedgerLine, account: str) -> bool:
@@ -190,3 +248,17 @@ def _write(path: Path, parts: Iterable[str]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         for part in parts:
             file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_durably(path: Path, parts: Iterable[str]) -> None:
+    """Write a file that survives a power cut."""
+    from discreet.release.result import write_whole
+
+    write_whole(path, lambda part: _write(part, parts))
+    folder = os.open(path.resolve().parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -11,7 +11,7 @@ from discreet.service.auth.api_keys import microseconds
 from discreet.service.secrets import signing_key, store_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -37,8 +37,8 @@ class Ledger(Protocol):
         """Yield up to *most* lines of a chain behind the line *after*."""
         ...
 
-    def verify(self) -> Verified:
-        """Verify the ledger."""
+    def verify(self, archived: Sequence[Iterable[Line]] = ()) -> Verified:
+        """Verify the ledger, with lines that were removed from it."""
         ...
 
     def close(self) -> None:

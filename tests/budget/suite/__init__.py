@@ -29,11 +29,12 @@ from tests.budget.suite.concurrency import Concurrency
 from tests.budget.suite.failures import Failures
 from tests.budget.suite.officers import Officers
 from tests.budget.suite.periods import Periods
+from tests.budget.suite.pruning import Pruning
 from tests.budget.suite.records import Records
 
 __all__ = ["ACT", "NOON_US", "TOTAL", "UNIT", "BudgetStoreSuite", "FakeClock", "account", "claim"]
 __all__ += ["key_of", "set_limit", "set_mode", "set_period", "spend", "units"]
 
 
-class BudgetStoreSuite(Claims, Failures, Answers, Periods, Officers, Records, Concurrency):
+class BudgetStoreSuite(Claims, Failures, Answers, Periods, Officers, Pruning, Records, Concurrency):
     """Tests every store has to pass; a subclass says how one is opened. Each ends with a verified ledger."""

@@ -338,9 +338,9 @@ class LedgerFile:
         (rows,) = self._connection.ask((statements.LINES, (chain, after, LAST if most is None else most)))
         return iter([Line(*row) for row in rows])
 
-    def verify(self) -> Verified:
+    def verify(self, archived: Sequence[Iterable[Line]] = ()) -> Verified:
         """Check as `BudgetStore.verify`."""
-        return verify(self._connection)
+        return verify(self._connection, archived)
 
     def close(self) -> None:
         """Close the file."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 
-VERSION = 6
+VERSION = 7
 """Of the tables below. A store with another version is refused."""
 
 CREATE = """
@@ -58,10 +58,10 @@ CREATE TABLE budget_reservations (
 CREATE INDEX budget_leases ON budget_reservations (lease_until_us) WHERE state IN ('held', 'running');
 CREATE UNIQUE INDEX budget_open ON budget_reservations (account, release_key) WHERE state IN ('held', 'running');
 
--- idempotency keys; reservation, release_key: of the last claim that came with the key
+-- idempotency keys; reservation, release_key, time_us: of the last claim that came with the key
 CREATE TABLE budget_keys (
     account {text} NOT NULL, key {text} NOT NULL, digest {bytes} NOT NULL, reservation {text} NOT NULL,
-    release_key {bytes} NOT NULL, PRIMARY KEY (account, key)
+    release_key {bytes} NOT NULL, time_us bigint NOT NULL, PRIMARY KEY (account, key)
 ) {by_key};
 
 CREATE TABLE budget_releases (
@@ -85,6 +85,9 @@ CREATE INDEX budget_forfeits_of ON budget_forfeits (account, release_key);
 CREATE TABLE budget_ledger (
     chain bigint NOT NULL, seq bigint NOT NULL, body text NOT NULL, hash {bytes} NOT NULL, PRIMARY KEY (chain, seq)
 ) {by_key};
+
+-- what stands for lines that were removed, see ledger_base; empty if none were
+CREATE TABLE budget_base (place bigint PRIMARY KEY, text text NOT NULL);
 
 CREATE TABLE budget_records (
     kind {text} NOT NULL, name {text} NOT NULL, text text NOT NULL, PRIMARY KEY (kind, name)
@@ -137,6 +140,7 @@ SQLITE = {
     "session_ended": "true",  # one process has the file, so that open reservations are another's that ended
     "greatest": "max",
     "settings_json": "a.settings",
+    "without_timeout": "NULL",
 }
 
 POSTGRES = {
@@ -167,6 +171,7 @@ CREATE SEQUENCE budget_paid;
     )""",
     "greatest": "greatest",
     "settings_json": "a.settings::json",
+    "without_timeout": "set_config('statement_timeout', '0', true)",
 }
 
 
@@ -321,8 +326,9 @@ UPDATE budget_reservations SET state = ?, lease_until_us = coalesce(CAST(? AS bi
 WHERE id = ?"""
 
 SAVE_KEY = """
-INSERT INTO budget_keys (account, key, digest, reservation, release_key) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (account, key) DO UPDATE SET reservation = excluded.reservation, release_key = excluded.release_key"""
+INSERT INTO budget_keys (account, key, digest, reservation, release_key, time_us) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (account, key) DO UPDATE SET
+    reservation = excluded.reservation, release_key = excluded.release_key, time_us = excluded.time_us"""
 
 ADD_RELEASE = "INSERT INTO budget_releases (release_key, result, cost, time_us) VALUES (?, ?, ?, ?)"
 
@@ -386,6 +392,26 @@ ORDER BY l.chain"""
 """The last line of each chain, as it stands in the ledger."""
 
 LINES = "SELECT chain, seq, body, hash FROM budget_ledger WHERE chain = ? AND seq > ? ORDER BY seq LIMIT ?"
+
+# ------------------------------------------------------------------------------------------------------ pruning
+
+BASE = "SELECT text FROM budget_base ORDER BY place"
+
+BASE_BEGIN = "SELECT text FROM budget_base WHERE place = 0"
+
+WITHOUT_TIMEOUT = "SELECT {without_timeout}"
+"""Let the statements of this transaction take as long as they need."""
+
+DROP_BASE = "DELETE FROM budget_base"
+
+ADD_BASE = "INSERT INTO budget_base (place, text) VALUES (?, ?)"
+
+DROP_LINES = "DELETE FROM budget_ledger WHERE chain = ? AND seq <= ?"
+
+DROP_KEYS = "DELETE FROM budget_keys WHERE time_us < ?"
+
+DROP_ENDED = """
+DELETE FROM budget_reservations WHERE state NOT IN ('held', 'running') AND lease_until_us < ?"""
 
 # ------------------------------------------------------------------------------------------------------ verification
 

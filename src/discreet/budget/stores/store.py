@@ -13,14 +13,14 @@ from discreet.budget.ledger import Head, Line
 from discreet.budget.model import Balance, Paid, check_record
 from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, counts
 from discreet.budget.rules import Event
-from discreet.budget.stores import operations, statements
+from discreet.budget.stores import operations, pruning, statements
 from discreet.budget.stores.rows import LAST, Bucket, account_row, release_row, reservation_row, tally_of, terms_of
 from discreet.budget.stores.transfers import ShareStore
 from discreet.budget.stores.verify import verify
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from discreet.budget.ledger_replay import Verified
     from discreet.budget.model import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Settled,
         StoredRelease,
     )
+    from discreet.budget.stores.pruning import Cut
     from discreet.budget.stores.rows import AccountRow
     from discreet.budget.stores.transaction import Connection, Transaction
     from discreet.values import Cost
@@ -404,14 +405,39 @@ class BudgetStore(ABC):
                 return
             after, left = page[-1].seq, left - len(page)
 
-    def verify(self) -> Verified:
+    def verify(self, archived: Sequence[Iterable[Line]] = ()) -> Verified:
         """Check the whole ledger and all tables against it, in one snapshot.
+
+        Args:
+            archived: the lines that were removed, each by chain and number. With all of them the ledger is checked from
+                its first line; without, from the base that stands for them.
 
         Raises:
             LedgerBroken: a line was changed, moved, removed or added, or a balance, a reservation, a stored release,
                 who paid for it, a forfeit, a suspension, a record or the id of an action is not as the lines say.
         """
-        return self._snapshot(verify)
+        return self._snapshot(partial(verify, archived=archived))
+
+    def cut(self, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:
+        """Verify the ledger, and give its lines before *before_us* to *archive*, see `BudgetManager.prune`.
+
+        Args:
+            heads: of a checkpoint; its lines stay, and that of chain 0 is not older than *before_us*.
+            archive: writes the lines durably before it returns; it is called again if the connection was lost.
+
+        Raises:
+            InputError: *before_us* is in the last 24 hours.
+            LedgerBroken: as `verify`.
+        """
+        return self._snapshot(partial(pruning.cut, before_us=before_us, heads=heads, archive=archive))
+
+    def prune(self, cut: Cut, action: AdminAction) -> None:
+        """Remove the lines of a cut, the idempotency keys and the ended reservations that are as old, with a line.
+
+        Raises:
+            InputError: lines were removed since the cut.
+        """
+        self.write(lambda transaction: pruning.prune(transaction, cut, action), repeat=False)
 
     # ---------------------------------------------------------------------------------------------- inside
 

@@ -345,7 +345,7 @@ class Transaction:
         """Remember the claim's idempotency key, if it has one."""
         if claim.key is not None:
             values = (claim.account, claim.key, claim.digest, claim.reservation, claim.release_key)
-            self._writes.append((statements.SAVE_KEY, values))
+            self._writes.append((statements.SAVE_KEY, (*values, self.clock.now_us)))
 
     def add_release(self, release: StoredRelease) -> None:
         """Write an answer."""

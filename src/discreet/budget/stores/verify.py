@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ from discreet.budget.errors import LedgerBroken
 from discreet.budget.escrow import Holding
 from discreet.budget.fixed_point import EMPTY, Amount, Tally
 from discreet.budget.ledger import Head, Line
-from discreet.budget.ledger_replay import Verified, check_holdings, replay
+from discreet.budget.ledger_base import digest_of, reader_of
+from discreet.budget.ledger_replay import LedgerReader, Verified, check_holdings, replay
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (
     LAST,
@@ -25,6 +27,8 @@ from discreet.budget.stores.rows import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from discreet.budget.stores.transaction import Connection
 
 
@@ -44,17 +48,25 @@ def holdings(db: Connection, after: str = "", most: int | None = None) -> list[H
     return list(found.values())
 
 
-def verify(db: Connection) -> Verified:
+def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> Verified:
     """Check the ledger, and all tables against it.
 
     Args:
         db: a connection that sees one state of all tables.
+        archived: lines that were removed, by chain and number; with all of them, the base that stands for them is not
+            used. Otherwise the ledger is read from that base.
 
     Raises:
         LedgerBroken: something is not as the lines say.
     """
-    lines = itertools.starmap(Line, db.stream(statements.ALL_LINES))
-    ledger = replay(itertools.groupby(lines, lambda line: line.chain))
+    chunks = [chunk for (chunk,) in db.stream(statements.BASE)]
+    lines: Iterable[Line] = itertools.starmap(Line, db.stream(statements.ALL_LINES))
+    if archived:
+        lines = heapq.merge(*archived, lines, key=lambda line: (line.chain, line.seq))
+    reader = LedgerReader() if archived else reader_of(chunks)
+    ledger = replay(itertools.groupby(lines, lambda line: line.chain), reader)
+    if ledger.base != digest_of(chunks):
+        raise LedgerBroken("what stands for removed lines is not what was recorded when they were removed")
     (heads,) = db.ask((statements.NEXT_HEADS, ()))
     if ledger.heads != tuple(itertools.starmap(Head, heads)):
         raise LedgerBroken("a chain does not end where its account says")

@@ -1,0 +1,115 @@
+"""Pruning: old lines of the ledger are written to an archive, and removed once a base stands for them.
+
+The base (`ledger_base`), its digest in a line of the ledger, and the removal are one transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from discreet.budget.ledger import Head, Line, canonical
+from discreet.budget.ledger_base import chunks_of, reader_of
+from discreet.budget.periods import DAY_US
+from discreet.budget.stores import statements
+from discreet.budget.stores.verify import verify
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from discreet.budget.ledger_replay import LedgerReader
+    from discreet.budget.model import AdminAction
+    from discreet.budget.stores.transaction import Connection, Transaction
+
+KEPT_US = DAY_US
+"""Lines and idempotency keys younger than this stay, so that a request can be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Lines that can be removed.
+
+    Args:
+        before_us: they are older than this.
+        reader: has read them, and those that were removed before.
+        replaces: the first chunk of the base before; None if there is none.
+    """
+
+    before_us: int
+    reader: LedgerReader
+    replaces: str | None
+
+    @property
+    def lines(self) -> int:
+        """How many can be removed."""
+        return self.reader.said.lines
+
+
+def cut(db: Connection, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:
+    """Verify the ledger, give its lines before *before_us* to *archive*, and return what they add up to.
+
+    Args:
+        db: a connection that sees one state of all tables.
+        before_us: at least `KEPT_US` ago.
+        heads: the lines of a checkpoint, which stay. That of chain 0 is not older than *before_us*, because lines of
+            chain 0 about transfers come before those of other chains.
+        archive: writes the lines durably before it returns.
+
+    Raises:
+        InputError: *before_us* is later.
+        LedgerBroken: the ledger is not sound.
+    """
+    ((now,),) = db.ask((statements.NOW, ()))
+    if before_us > now[0] - KEPT_US:
+        raise InputError("lines of the last 24 hours cannot be removed from the ledger; give an earlier date")
+    verify(db)
+    chunks = [chunk for (chunk,) in db.stream(statements.BASE)]
+    reader = reader_of(chunks)
+
+    def read() -> Iterator[Line]:
+        lines = itertools.starmap(Line, db.stream(statements.ALL_LINES))
+        for line in _removable(lines, before_us, heads):
+            reader.read(line.chain, (line,))
+            yield line
+
+    archive(read())
+    return Cut(before_us, reader, chunks[0] if chunks else None)
+
+
+def prune(transaction: Transaction, removed: Cut, action: AdminAction) -> None:
+    """Remove the lines of a cut, and the idempotency keys and ended reservations that are as old.
+
+    Rows are written at once, because they may be many. Two transactions cannot both add the first chunk: the second
+    one fails, is repeated, and finds another base than that of its cut.
+
+    Raises:
+        InputError: lines were removed since the cut.
+    """
+    db, digest = transaction.db, hashlib.sha256()
+    found, _ = db.ask((statements.BASE_BEGIN, ()), (statements.WITHOUT_TIMEOUT, ()))
+    if (found[0][0] if found else None) != removed.replaces:
+        raise InputError("lines were removed from the ledger meanwhile; try again")
+    db.write([(statements.DROP_BASE, ())])
+    for place, chunk in enumerate(chunks_of(removed.reader)):
+        digest.update(f"{chunk}\n".encode())
+        db.write([(statements.ADD_BASE, (place, chunk))])
+    for head in removed.reader.heads.values():
+        db.write([(statements.DROP_LINES, (head.chain, head.seq))])
+    db.write([(statements.DROP_KEYS, (removed.before_us,)), (statements.DROP_ENDED, (removed.before_us,))])
+    transaction.begin_store()
+    detail = {"actor": action.actor, "reason": action.reason, "base": digest.hexdigest()}
+    transaction.append(None, "prune", detail=canonical(detail))
+
+
+def _removable(lines: Iterable[Line], before_us: int, heads: Sequence[Head]) -> Iterator[Line]:
+    """Yield the lines of each chain up to the first that stays."""
+    kept = {head.chain: head.seq for head in heads}
+    for chain, group in itertools.groupby(lines, lambda line: line.chain):
+        for line in group:
+            _, _, time_us, _ = line.body.split("\t", 3)
+            if line.seq >= kept.get(chain, 0) or int(time_us) >= before_us:
+                break
+            yield line
