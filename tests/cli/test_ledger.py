@@ -7,6 +7,8 @@ import hashlib
 import io
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import apsw
 import pytest
@@ -133,6 +135,35 @@ def test_exported_lines_can_be_checked_by_anybody(run):
     for line in lines:
         last = hashlib.sha256(last + line["body"].encode()).digest()
         assert line["hash"] == last.hex()
+
+
+@pytest.mark.usefixtures("folder")
+def test_pruned_lines_are_in_the_archive_and_verify_with_it(run, monkeypatch):
+    """I5: without the archive from the sums, with it from the first line; the witness knows both."""
+    later = datetime.now(UTC) + timedelta(days=3)
+    monkeypatch.setattr("discreet.service.context.utc_now", lambda: later)
+    before = ["--before", f"{later - timedelta(days=1):%Y-%m-%d}", "--reason", "a year is enough"]
+    assert run("ledger", "prune", *before, "--archive", "old.jsonl").out == (
+        "7 lines are in old.jsonl, and no longer in the store\n"
+    )
+    vouched = "3 accounts; its end is that of the last checkpoint\n"
+    assert run("ledger", "verify").out == f"sound: 2 lines after 7 that were removed, {vouched}"
+    assert run("ledger", "verify", "--archive", "old.jsonl").out == f"sound: 9 lines, {vouched}"
+    again = run("ledger", "prune", *before, "--archive", "old.jsonl")
+    assert (again.code, "--force" in again.err) == (2, True)
+    Path("old.jsonl").write_text(Path("old.jsonl").read_text().replace("discreet init", "discreet unit"))
+    assert run("ledger", "verify", "--archive", "old.jsonl").code == 3
+    Path("old.jsonl").write_text("no line")
+    assert run("ledger", "verify", "--archive", "old.jsonl").code == 2
+    assert "24 hours" in run("ledger", "prune", "--before", "2999-01-01", *before[2:], "--archive", "new.jsonl").err
+
+
+@pytest.mark.usefixtures("served")
+def test_a_service_with_an_sqlite_store_has_to_be_stopped_for_pruning(run):
+    """One process writes the file."""
+    ran = run("ledger", "prune", "--before", "2020-01-01", "--archive", "old.jsonl", "--reason", "old")
+    assert (ran.code, "another process" in ran.err) == (3, True)
+    assert not Path("old.jsonl").exists()
 
 
 @pytest.mark.usefixtures("served")

@@ -133,7 +133,7 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
     from discreet.service.stores import checkpointer_of, open_store
 
     before = before.replace(tzinfo=UTC)
-    if before > datetime.now(UTC) - timedelta(days=1):
+    if before > utc_now() - timedelta(days=1):
         raise InputError("--before must be at least 24 hours ago")
     check_writable(Path(archive), force=force)
     settings = load_settings(config)

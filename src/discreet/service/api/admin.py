@@ -389,8 +389,9 @@ class AdminAPI:
         chains = []
         for head in self._store.heads():
             after = max(0, head.seq - LINES_MOST)
-            if after:
-                since_us = max(since_us, *(entry_of(line).time_us for line in self._store.lines(head.chain, after, 1)))
+            (first,) = self._store.lines(head.chain, after, 1)
+            if first.seq > 1:  # earlier lines are too many, or were removed
+                since_us = max(since_us, entry_of(first).time_us)
             chains.append(map(entry_of, self._store.lines(head.chain, after)))
         return since_us, heapq.merge(*chains, key=lambda entry: entry.time_us)
 
