@@ -180,7 +180,8 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
     assert "1 query is asked" in before
     assert "of what is left, at most" in before
     assert service.balance().used.rho == 0
-    shown = ann.post("/ask", sql=sql, epsilon="0.5")
+    link = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]
+    shown = ann.get(link)
     used = service.balance().used.rho
     assert shown.status_code == 200
     assert used > 0
@@ -190,8 +191,24 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
     query = re.search(r'"(/answers/\w{64})"', shown.text)[1]
     assert ann.get(query).status_code == 200
     assert "Free" in ann.get("/ask", params={"sql": sql, "epsilon": "0.5"}).text
-    assert ann.post("/ask", sql=sql, epsilon="0.5").status_code == 200
+    assert ann.post("/ask", sql=sql, epsilon="0.5").headers["location"] == f"{link}&free=1"
     assert service.balance().used.rho == used
+
+
+def test_a_statement_has_a_link_that_its_account_alone_can_open(service, ann):
+    """The link names the releases it is computed from: nobody else has paid for them, and nothing else is computed."""
+    sql = "SELECT upper(country) AS name, n FROM (SELECT country, COUNT(*) AS n FROM reads GROUP BY country)"
+    ann.get("/ask")
+    link = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]
+    used = service.balance().used.rho
+    assert ann.get(f"{link}&as=csv").text.startswith('"name","n"')
+    assert ann.get(f"{link}&as=parquet").content[:4] == b"PAR1"
+    assert service.balance().used.rho == used
+    bob = Browser(service)
+    bob.log_in(service.keys["bob"])
+    assert bob.get(link).status_code == 404
+    assert ann.get(link.partition("&release=")[0]).status_code == 404
+    assert ann.get(link.replace("COUNT", "SUM")).status_code == 400
 
 
 def test_the_only_count_of_a_statement_has_bars_if_its_interval_is_selected(ann):
@@ -201,7 +218,8 @@ def test_the_only_count_of_a_statement_has_bars_if_its_interval_is_selected(ann)
     for columns, bars in ((count, 0), (f"{count}, {ends}", 3), (f"{count}, {count} / 2 AS half, {ends}", 0)):
         ann.get("/ask")
         sql = f"SELECT country, {columns} FROM reads GROUP BY country ORDER BY country"
-        assert ann.post("/ask", sql=sql, epsilon="0.5").text.count('<rect class="bar"') == bars
+        link = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]
+        assert ann.get(link).text.count('<rect class="bar"') == bars
 
 
 def test_days_are_a_line_whose_points_stand_where_their_time_is(ann):
@@ -213,7 +231,7 @@ def test_days_are_a_line_whose_points_stand_where_their_time_is(ann):
     count = "COUNT(DISTINCT reader)"
     sql = f"SELECT day, {count}, LOW({count}), HIGH({count}) FROM reads GROUP BY day ORDER BY day"
     ann.get("/ask")
-    shown = ann.post("/ask", sql=sql, epsilon="4").text
+    shown = ann.get(ann.post("/ask", sql=sql, epsilon="4").headers["location"]).text
     assert shown.count("<polyline") == 1
     assert shown.count("<circle") == 3
 

@@ -15,19 +15,20 @@ from discreet.release.result import plain_value, python_values
 from discreet.service.problems import BudgetShort, NotFound
 from discreet.values import Cost
 from discreet.warehouse import naming, statement_types
+from discreet.wire import document
 from discreet.wire.document import decode, write_table
-from discreet.wire.problems import Malformed, needed
+from discreet.wire.problems import Malformed, Spend, needed
 from discreet.wire.questions import QueryEstimate, StatementAnswer, StatementColumn, StatementEstimate, StatementQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import Settled
     from discreet.catalog.model import Catalog
-    from discreet.query.statement import Statement
+    from discreet.query.statement import Leaf, Statement
     from discreet.release.postprocess import Result
     from discreet.service.queries import PlannedQuery, Queries
     from discreet.service.serializers import Form
@@ -79,22 +80,12 @@ class Statements:
         Raises:
             Malformed: the statement is outside of what is allowed, or does not fit its answers.
         """
-        viewed = self._warehouse.viewed(catalog)
-        try:
-            statement = viewed.split(asked.sql, self._limits.k_most)
-        except (SQLError, WhereError) as error:
-            raise Malformed(str(error), error.position) from None
-        except InputError as error:
-            raise NotFound(str(error)) from None
+        statement, public = self._split(asked.sql, catalog)
         planned = {}
         for leaf in statement.leaves:
             if leaf.select is not None:
                 with naming(leaf, statement):
                     planned[leaf.name] = self._queries.plan(leaf.select, asked, account, catalog, request_id)
-        try:
-            public = viewed.public_tables(statement)
-        except InputError as error:
-            raise NotFound(str(error)) from None
         types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
         try:
             check_outer(statement.outer, types)
@@ -136,8 +127,7 @@ class Statements:
         for leaf in statement.leaves:
             query = planned.queries.get(leaf.name)
             if query is None:
-                public = StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=needed(Cost()))
-                queries.append(public)
+                queries.append(_public_query(leaf))
                 continue
             if leaf.sql not in answers:
                 answers[leaf.sql] = self._queries.answer(
@@ -168,6 +158,36 @@ class Statements:
             raise InputError(f"{error}; its queries were answered, so they stay charged") from None
         return AnsweredStatement(result, queries, charged)
 
+    def recompute(self, sql: str, account: str, catalog: Catalog, ids: Sequence[str]) -> AnsweredStatement:
+        """Compute the rows of a statement from releases that *account* has paid for; no data is queried.
+
+        Args:
+            ids: of the releases of its queries, in their order.
+
+        Raises:
+            Malformed: the statement is outside of what is allowed.
+            NotFound: a dataset or a release does not exist for the account.
+            InputError: the rows cannot be computed from these releases.
+        """
+        statement, tables = self._split(sql, catalog)
+        releases = dict(zip(dict.fromkeys(leaf.sql for leaf in statement.leaves if leaf.select), ids, strict=False))
+        queries = []
+        for leaf in statement.leaves:
+            if leaf.select is None:
+                queries.append(_public_query(leaf))
+                continue
+            id_ = releases.get(leaf.sql, "")
+            key = release_key_of(id_)
+            stored = self._manager.store.release(key) if self._manager.store.entitled(account, key) else None
+            if stored is None:
+                raise NotFound
+            tables[leaf.name] = answer_table(decode(stored.result))
+            charged = Spend.model_validate(document.read(stored.result)["charged"])
+            query = StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="replayed", charged=charged, id=id_)
+            if query not in queries:
+                queries.append(query)
+        return AnsweredStatement(compute_outer(statement.outer, tables), queries, Cost())
+
     def estimate(self, account: str, planned: PlannedStatement) -> StatementEstimate:
         """Return what a statement could cost *account*, and whether all of it fits; nothing is held."""
         queries = []
@@ -177,6 +197,17 @@ class Statements:
             queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
         total = _total(self._unpaid(account, planned))
         return StatementEstimate(queries=queries, worst_cost=needed(total), fits=self._refusal(account, total) is None)
+
+    def _split(self, sql: str, catalog: Catalog) -> tuple[Statement, dict[str, pa.Table]]:
+        """Return a statement as split, and its tables that cost nothing."""
+        viewed = self._warehouse.viewed(catalog)
+        try:
+            statement = viewed.split(sql, self._limits.k_most)
+            return statement, viewed.public_tables(statement)
+        except (SQLError, WhereError) as error:
+            raise Malformed(str(error), error.position) from None
+        except InputError as error:
+            raise NotFound(str(error)) from None
 
     def _refusal(self, account: str, total: Cost) -> Refusal | None:
         """Return why *total* does not fit the account or one of its parents now, or None."""
@@ -198,6 +229,15 @@ class Statements:
         ]
 
 
+def release_key_of(id_: str) -> bytes:
+    """Return the release key of an id, or one that no release has."""
+    try:
+        key = bytes.fromhex(id_)
+    except ValueError:
+        key = b""
+    return key if len(key) == 32 and key.hex() == id_ else bytes(32)
+
+
 def represent_result(answered: AnsweredStatement, form: Form) -> bytes:
     """Return the rows of a statement in *form*."""
     table, types = answered.result.table, answered.result.types
@@ -216,6 +256,10 @@ def represent_result(answered: AnsweredStatement, form: Form) -> bytes:
 def _key_of(key: str | None, name: str) -> str | None:
     """Return the idempotency key of the query with this name in a statement with *key*."""
     return None if key is None else hashlib.sha256(f"{key} {name}".encode()).hexdigest()
+
+
+def _public_query(leaf: Leaf) -> StatementQuery:
+    return StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=needed(Cost()))
 
 
 def _json_value(value: object) -> object:

@@ -28,7 +28,7 @@ from discreet.service.serializers import (
     negotiate,
     represent,
 )
-from discreet.service.statements import AnsweredStatement, represent_result
+from discreet.service.statements import AnsweredStatement, release_key_of, represent_result
 from discreet.values import Cost
 from discreet.warehouse import SAMPLE_MOST
 from discreet.wire.problems import read_body
@@ -47,7 +47,7 @@ from discreet.wire.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -335,6 +335,12 @@ class QueryAPI:
             planned = self._statements.plan(asked, account, self._grants.catalog_for(account), request_id)
             return self._statements.estimate(account, planned)
 
+    def recompute(self, call: Call, sql: str, ids: Sequence[str], form: Form) -> bytes:
+        """Return the rows of a statement in *form*, computed from releases that the account has paid for."""
+        with self._gate.slots.slot(call.account):
+            catalog = self._grants.catalog_for(call.account)
+            return represent_result(self._statements.recompute(sql, call.account, catalog, ids), form)
+
     # ---------------------------------------------------------------------------------------------- reading
 
     @Operation("GET", "/v1/budget", role="analyst", answer=BudgetReport)
@@ -441,7 +447,7 @@ class QueryAPI:
         The stored bytes, free of charge.
         """
         form, id_ = negotiate(call.request.headers.get("accept")), call.parameters["id"]
-        key = _release_key(id_)
+        key = release_key_of(id_)
         stored = self._manager.store.release(key) if self._manager.store.entitled(call.account, key) else None
         if stored is None:
             raise NotFound
@@ -457,12 +463,3 @@ def _release_headers(form: Form, release_key: bytes, charged: Cost, *, replayed:
         "Discreet-Charged": charged_header(charged),
         "Discreet-Replayed": "?1" if replayed else "?0",
     }
-
-
-def _release_key(id_: str) -> bytes:
-    """Return the release key of an id, or one that no release has."""
-    try:
-        key = bytes.fromhex(id_)
-    except ValueError:
-        key = b""
-    return key if len(key) == 32 and key.hex() == id_ else bytes(32)

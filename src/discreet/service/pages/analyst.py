@@ -23,10 +23,14 @@ from discreet.wire.questions import StatementAnswer, StatementRequest
 if TYPE_CHECKING:
     from discreet.service.api.query import QueryAPI
     from discreet.service.context import Runtime
+    from discreet.service.serializers import Form
     from discreet.service.settings import Settings
     from discreet.wire.questions import BudgetReport, DatasetDetail, Estimate
 
 _MEASURES = {"users": "users", "rows": "rows", "sum": "sum of", "average": "average of"}
+_LINK_LONGEST = 6_000
+"""Characters of a link that every proxy accepts."""
+
 _SHOWN_MOST = 1_000
 """Items that a page shows; files have all of them."""
 
@@ -61,13 +65,28 @@ class AnalystPages:
             return RedirectResponse(f"/ask?{urlencode(fields, doseq=True)}", 303)
         try:
             if not _is_query(visit.field("sql")):
-                return self._show_rows(visit, await self._api.sql(visit.call(), _body_of(visit)))
+                rows = await self._api.sql(visit.call(), _body_of(visit))
+                return self._statement_answered(visit, StatementAnswer.model_validate_json(bytes(rows.body)))
             answer = await self._api.query(visit.call(), _body_of(visit))
         except DiscreetError as error:
             return await self._form(visit, error)
         name = answer.headers["discreet-release"]
         free = "?free=1" if answer.headers["discreet-replayed"] == "?1" else ""
         return self._site.redirect(visit, f"/answers/{name}{free}")
+
+    def _statement_answered(self, visit: Visit, answer: StatementAnswer) -> Response:
+        """Redirect to the link of a statement's answer; show it at once if it has none, or one that is too long."""
+        released = [query.id for query in answer.queries if query.id]
+        fields = {
+            "sql": visit.field("sql").replace("\r\n", "\n"),
+            "epsilon": visit.field("epsilon"),
+            "release": released,
+        }
+        link = f"/statements?{urlencode(fields, doseq=True)}"
+        if not answer.queries or len(link) > _LINK_LONGEST:
+            return self._show_rows(visit, answer, None)
+        free = all(query.status != "released" for query in answer.queries)
+        return self._site.redirect(visit, f"{link}&free=1" if free else link)
 
     async def _form(self, visit: Visit, error: Exception | None = None) -> Response:
         """Return the form for a query.
@@ -147,9 +166,18 @@ class AnalystPages:
             ],
         }
 
-    def _show_rows(self, visit: Visit, response: Response) -> Response:
-        """Show the rows of a statement, which are computed from its answers."""
-        answer = StatementAnswer.model_validate_json(bytes(response.body))
+    @page("GET", "/statements", role="analyst")
+    def statement(self, visit: Visit) -> Response:
+        """Show the answer of a statement, computed from the releases that its link names, or return it as a file."""
+        form = next((known for known in MEDIA_TYPES if visit.field("as") == known), None)
+        content = self._api.recompute(visit.call(), visit.field("sql"), visit.fields("release"), form or "json")
+        if form is not None:
+            return _file(content, "answer", form)
+        link = f"/statements?{visit.request.url.query.removesuffix('&free=1')}"
+        return self._show_rows(visit, StatementAnswer.model_validate_json(content), link)
+
+    def _show_rows(self, visit: Visit, answer: StatementAnswer, link: str | None) -> Response:
+        """Show the rows of a statement, with the link that shows them again if it has one."""
         sql, url = visit.field("sql").replace("\r\n", "\n"), str(visit.request.base_url).rstrip("/")
         price = {"epsilon": float(visit.field("epsilon"))} if visit.field("epsilon") else {}
         rows, places = answer.rows[:_SHOWN_MOST], charts.interval_columns(answer.columns)
@@ -166,11 +194,9 @@ class AnalystPages:
             line=charts.line_of(items) if charts.is_time_line(items, labels) else None,
             label=" · ".join(column.name for column in labels) or "total",
             measured="" if places is None else answer.columns[places[0]].name,
-            snippets=[
-                ("SQL", sql),
-                ("Python", text.python_of(sql, price, url, "sql")),
-                ("curl", text.curl_of(sql, price, url, "sql")),
-            ],
+            free=visit.field("free") == "1",
+            link=link,
+            snippets=text.snippets(sql, price, url, "sql"),
             again=f"/ask?{urlencode({'sql': sql, **price})}",
         )
 
@@ -194,8 +220,11 @@ class AnalystPages:
         """Show an answer, or return it as a file if the id ends in .csv, .parquet, .arrow or .json."""
         name, _, form = visit.request.path_params["id"].partition(".")
         content = bytes(self._api.release(visit.call(id=name)).body)
+        for known in MEDIA_TYPES:
+            if form == known:
+                return _file(represent(content, known), name, known)
         if form:
-            return _file(content, name, form)
+            raise NotFound
         release = document.read(content)
         items, question = charts.items_of(release), release["question"]
         sql, price = text.sql_of(question), {name: release["query"][name] for name in ("epsilon", "delta")}
@@ -219,11 +248,7 @@ class AnalystPages:
             fewer=text.fewer_than_asked(release),
             free=visit.field("free") == "1",
             guarantee=text.guarantee_in_words(release["privacy"]["epsilon"], release["privacy"]["delta"]),
-            snippets=[
-                ("SQL", sql),
-                ("Python", text.python_of(sql.replace("\n", " "), price, url)),
-                ("curl", text.curl_of(sql.replace("\n", " "), price, url)),
-            ],
+            snippets=text.snippets(sql, price, url, "query"),
             again=f"/ask?{urlencode({'sql': sql, 'epsilon': price['epsilon']})}",
         )
 
@@ -297,9 +322,6 @@ def _where_of(query: dict[str, Any] | None) -> str:
     return where if isinstance(where, str) else text.condition_of(where) if where else ""
 
 
-def _file(content: bytes, name: str, form: str) -> Response:
-    for known in MEDIA_TYPES:
-        if form == known:
-            headers = dict(HEADERS) | {"Content-Disposition": f'attachment; filename="{name[:12]}.{form}"'}
-            return Response(represent(content, known), headers=headers, media_type=content_type(known))
-    raise NotFound
+def _file(content: bytes, name: str, form: Form) -> Response:
+    headers = dict(HEADERS) | {"Content-Disposition": f'attachment; filename="{name[:12]}.{form}"'}
+    return Response(content, headers=headers, media_type=content_type(form))

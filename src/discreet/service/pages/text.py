@@ -92,24 +92,25 @@ def _constant(constant: Mapping[str, str]) -> str:
     return value.upper() if kind == "boolean" else "'" + value.replace("'", "''") + "'"
 
 
-def python_of(sql: str, price: Mapping[str, float], url: str, method: str = "query") -> str:
-    """Return the same query for the Python client, or the same statement for its method "sql"."""
+def snippets(sql: str, price: Mapping[str, float], url: str, method: str) -> list[tuple[str, str]]:
+    """Return the same query as SQL, for the Python client and for a shell, by name.
+
+    Args:
+        method: "query", or "sql" for a whole statement.
+    """
     arguments = ", ".join([json.dumps(sql), *(f"{name}={value!r}" for name, value in price.items())])
-    return (
+    python = (
         "import discreet\n\n"
         f'with discreet.Client("{url}") as client:  # the key is in DISCREET_KEY\n'
         f"    answer = client.{method}({arguments})\n"
         "    print(answer)"
     )
-
-
-def curl_of(sql: str, price: Mapping[str, float], url: str, method: str = "query") -> str:
-    """Return the same query for a shell, or the same statement for the method "sql"."""
     body = json.dumps({"sql": sql, **price}).replace("'", "'\\''")
-    return (
+    curl = (
         f'curl -s {url}/v1/{method} -H "Authorization: Bearer $DISCREET_KEY" \\\n'
         f"  -H 'Content-Type: application/json' -d '{body}'"
     )
+    return [("SQL", sql), ("Python", python), ("curl", curl)]
 
 
 # ---------------------------------------------------------------------------------------------------- sentences
