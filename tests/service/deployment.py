@@ -176,6 +176,7 @@ class Deployment:
         noise: the secret.
         now: the time at which it is made.
         epsilon_most: of the section limits.
+        environment: variables that the settings name.
     """
 
     def __init__(
@@ -192,6 +193,7 @@ class Deployment:
         noise=b"n" * 32,
         now=NOON,
         epsilon_most=8,
+        environment=None,
     ):
         self.folder, self.clock = folder, Clock(now)
         folder.mkdir(exist_ok=True)
@@ -202,10 +204,10 @@ class Deployment:
             (folder / name).write_bytes(secret)
             (folder / name).chmod(0o600)
         (folder / "catalog.toml").write_text(catalog)
-        url, password, self.environment = "sqlite:budget.db", "", {}
+        url, password, self.environment = "sqlite:budget.db", "", dict(environment or {})
         if store is not None:
             parts = urlsplit(store)
-            self.environment = {"BUDGETS": parts.password}
+            self.environment["BUDGETS"] = parts.password
             url, password = store.replace(f":{parts.password}@", "@"), 'password_env = "BUDGETS"'
         for name, value in (("requests_per_minute", 0), ("body_most_bytes", 4096)):
             if name not in service:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import LEASE_MOST_MS
+from discreet.catalog.engine_pool import read_password
 from discreet.catalog.loader import load_catalog
 from discreet.errors import InputError
 from discreet.release.keys import DerivedKeys
@@ -29,6 +30,7 @@ from discreet.service.auth.api_keys import ApiKeys, Authenticator, handed_in
 from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer
+from discreet.service.auth.oidc_login import OidcLogin
 from discreet.service.context import Runtime
 from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import RequestMiddleware, problem_response
@@ -121,9 +123,12 @@ def open_service(
             computational=True,
         )
         store.recover()
-        records, issuer = RecordCache(manager.store, clock), None
+        records, issuer, login = RecordCache(manager.store, clock), None, None
         if settings.oidc is not None:
             issuer = Issuer(settings.oidc, stack.enter_context(httpx.Client()), clock, log)
+            if settings.oidc.client_id is not None:
+                secret = read_password(settings.oidc.client_secret_env, environment)
+                login = OidcLogin(issuer, settings.oidc, secret, runtime.random)
         elif not manager.store.records(KEY):
             raise InputError("the store has no API key; discreet init creates the first ones")
         peers = None
@@ -169,7 +174,7 @@ def open_service(
         admin_api = AdminAPI(manager, records, api_keys, catalog, settings, log, clock)
         apis = query_api, admin_api, HealthAPI(catalog, manager.store, maintenance, peers)
         documented = OpenAPI([declared for api in apis for declared, _ in operations_of(api)])
-        site = Site(gate, Sessions(keys.sessions, clock, runtime.random), has_issuer=issuer is not None)
+        site = Site(gate, Sessions(keys.sessions, clock, runtime.random), login, has_issuer=issuer is not None)
         pages = (
             AnalystPages(site, query_api, settings, runtime),
             OfficerPages(site, admin_api, manager, catalog, runtime),

@@ -259,6 +259,7 @@ delta_most = 1e-8
 #account_claim = "discreet_account"   # a claim that users cannot change themselves
 #roles_claim = "groups"
 #roles = {{ analysts = "analyst", privacy-office = "officer" }}
+#client_id = "discreet"       # for logins on the web page; redirect URI: https://YOUR-SERVICE/login/callback
 
 [logs]
 format = "json"               # or console

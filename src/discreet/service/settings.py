@@ -273,9 +273,20 @@ class Oidc(Table):
         validate_default=True,
         description="Roles here by the issuer's names of them; others are ignored.",
     )
+    client_id: Text | None = Field(
+        default=None, description="The client that browsers log in with at the issuer; without it tokens are pasted."
+    )
+    client_secret_env: Variable | None = Field(
+        default=None, description="The environment variable that holds its secret; without it the client is public."
+    )
+    scope: Text = Field(default="openid", description="Scopes of a login, with openid among them.")
 
     @model_validator(mode="after")
     def _check(self) -> "Oidc":
+        if self.client_id is None and self.client_secret_env is not None:
+            raise invalid("client_secret_env needs client_id")
+        if "openid" not in self.scope.split():
+            raise invalid("scope must have openid among its words, such as openid groups")
         if (self.roles_claim is None) != (not self.roles):
             raise invalid("needs roles_claim and roles, or neither: then every token has the role analyst")
         return self

@@ -176,17 +176,26 @@ class Gate:
 
     async def identify(self, request: Request, header: str | None) -> Identity:
         """Return who sent *request*, by the value of a header Authorization; raise as `authorize`."""
-        context = context_of(request.scope)
         try:
             found = self._authenticator.cached(header)
             if found is None:
                 found = await run_in_thread(self._authenticator.authenticate, header)
         except Unauthorized as error:
-            self._log.event(Denied(context.request_id, error.reason, error.key_id, context.client))
+            self.deny(request, error)
             raise
-        context.actor, context.account = found.actor, found.account
-        self._rates.take(found.actor)
-        return found
+        return self.admit(request, found)
+
+    def admit(self, request: Request, caller: Identity) -> Identity:
+        """Return *caller*, who sent *request*, unless they send requests too fast."""
+        context = context_of(request.scope)
+        context.actor, context.account = caller.actor, caller.account
+        self._rates.take(caller.actor)
+        return caller
+
+    def deny(self, request: Request, error: Unauthorized) -> None:
+        """Log that *request* was denied."""
+        context = context_of(request.scope)
+        self._log.event(Denied(context.request_id, error.reason, error.key_id, context.client))
 
 
 async def run_in_thread(

@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -28,11 +28,11 @@ from discreet.service.observability.logging import IssuerFetched
 from discreet.service.problems import IssuerUnavailable, Unauthorized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from discreet.service.auth.gate import Role
-    from discreet.service.observability.logging import Log
+    from discreet.service.observability.logging import Fetched, Log
     from discreet.service.settings import Oidc
 
 ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA", "Ed25519"})
@@ -40,6 +40,9 @@ ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA", "Ed25519"})
 
 LEEWAY_SECONDS = 30
 """By how much clocks may differ."""
+
+_REFUSALS = (400, 401)
+"""Statuses by which an issuer refuses a code (RFC 6749, 5.2)."""
 
 _FRESH = timedelta(hours=1)
 _AGAIN = timedelta(seconds=30)
@@ -54,6 +57,7 @@ _REMEMBERED_MOST = 10_000
 class _Keys:
     fetched: datetime
     set: KeySet
+    about: Mapping[str, Any]
 
 
 class _Registry(JWSRegistry):
@@ -100,7 +104,7 @@ class Issuer:
             return known
         if len(token) > _TOKEN_LONGEST:
             raise Unauthorized("token")
-        claims = self._checked(token)
+        claims = self._checked(token, self._settings.audience)
         identity = _identity(claims, self._settings)
         with self._lock:
             self._known[_digest(token)] = float(claims["exp"]), identity
@@ -108,7 +112,41 @@ class Issuer:
                 self._known.popitem(last=False)
         return identity
 
-    def _checked(self, token: str) -> dict[str, Any]:
+    def endpoint(self, name: Literal["authorization_endpoint", "token_endpoint"]) -> str:
+        """Return the URL of an endpoint of the issuer.
+
+        Raises:
+            IssuerUnavailable: the issuer cannot be reached, or names no such endpoint.
+        """
+        place = self._current().about.get(name)
+        if not isinstance(place, str) or not as_safe(place, self._settings.issuer):
+            self._fail("discovery")
+        return place
+
+    def redeem(self, form: Mapping[str, str], client: tuple[str, str] | None, nonce: str) -> Identity:
+        """Return the identity in the ID token that the issuer gives for the code of a login.
+
+        Args:
+            form: fields of the token request, with the code.
+            client: its id and secret; None for a public client.
+            nonce: that the ID token must hold.
+
+        Raises:
+            Unauthorized: the issuer refuses the code, or the ID token is not for this client and login.
+            IssuerUnavailable: the issuer cannot be reached.
+        """
+        answer = self._document("token", self.endpoint("token_endpoint"), form, client)
+        token, client_id = answer.get("id_token"), self._settings.client_id
+        if not isinstance(token, str) or client_id is None:
+            raise Unauthorized("token")
+        claims = self._checked(token, client_id)
+        several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+        if claims.get("nonce") != nonce or claims.get("azp", None if several else client_id) != client_id:
+            raise Unauthorized("token")
+        return _identity(claims, self._settings)
+
+    def _checked(self, token: str, audience: str) -> dict[str, Any]:
+        """Return the claims of a token for *audience*."""
         keys = self._current()
         try:
             try:
@@ -119,7 +157,7 @@ class Issuer:
                 now=int(self._clock().timestamp()),
                 leeway=LEEWAY_SECONDS,
                 iss={"essential": True, "value": self._settings.issuer},
-                aud={"essential": True, "value": self._settings.audience},
+                aud={"essential": True, "value": audience},
                 exp={"essential": True},
                 sub={"essential": True},
             ).validate(claims)
@@ -157,7 +195,7 @@ class Issuer:
         except IssuerUnavailable:
             self._failed = now
             raise
-        self._keys, self._failed = _Keys(now, found), None
+        self._keys, self._failed = _Keys(now, found, about), None
         self._known.clear()  # tokens signed by a key that was removed are invalid
         return self._keys
 
@@ -168,25 +206,36 @@ class Issuer:
         except (JoseError, ValueError, TypeError, KeyError, AttributeError):
             self._fail("keys")
 
-    def _document(self, what: str, place: str) -> dict[str, Any]:
-        body = b""
+    def _document(
+        self, what: Fetched, place: str, form: Mapping[str, str] | None = None, client: tuple[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Return a JSON object of the issuer: fetched, or in exchange for a form.
+
+        Raises:
+            Unauthorized: the issuer refuses the form.
+            IssuerUnavailable: it cannot be reached, or answers something else.
+        """
+        method, body = "GET" if form is None else "POST", b""
         try:
-            with self._client.stream("GET", place, timeout=_WAIT_SECONDS, follow_redirects=False) as response:
+            with self._client.stream(
+                method, place, data=form, auth=client, timeout=_WAIT_SECONDS, follow_redirects=False
+            ) as response:
                 for part in response.iter_bytes():
                     body += part
                     if len(body) > _DOCUMENT_MOST_BYTES:
                         self._fail(what)
-                fine = response.status_code == httpx.codes.OK
-            document = json.loads(body) if fine else None
+            if form is not None and response.status_code in _REFUSALS:
+                raise Unauthorized("token")
+            document = json.loads(body) if response.status_code == httpx.codes.OK else None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError):
             self._fail(what)
         if not isinstance(document, dict):
             self._fail(what)
-        self._log.event(IssuerFetched("discovery" if what == "discovery" else "keys", "ok"))
+        self._log.event(IssuerFetched(what, "ok"))
         return document
 
-    def _fail(self, what: str) -> NoReturn:
-        self._log.event(IssuerFetched("discovery" if what == "discovery" else "keys", "failed"))
+    def _fail(self, what: Fetched) -> NoReturn:
+        self._log.event(IssuerFetched(what, "failed"))
         raise IssuerUnavailable from None
 
 

@@ -204,11 +204,14 @@ class ShareMoved:
     step: Literal["sent", "received", "refused", "unreachable"]
 
 
+Fetched: TypeAlias = Literal["discovery", "keys", "token"]
+
+
 @dataclass(frozen=True, slots=True)
 class IssuerFetched:
-    """The settings or the keys of the OpenID issuer were fetched."""
+    """The settings, the keys or a token of the OpenID issuer were fetched."""
 
-    what: Literal["discovery", "keys"]
+    what: Fetched
     outcome: Literal["ok", "failed"]
 
 

@@ -24,8 +24,8 @@ from discreet.service.api.operation import Call
 from discreet.service.auth.gate import Identity, read_bytes, run_in_thread
 from discreet.service.middleware import context_of, problem_of_request
 from discreet.service.pages import charts, text
-from discreet.service.pages.sessions import COOKIE, Session, Sessions
-from discreet.service.problems import Unauthorized
+from discreet.service.pages.sessions import COOKIE, LOGIN_COOKIE, LOGIN_SECONDS, Session, Sessions
+from discreet.service.problems import NotFound, Unauthorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from discreet.service.auth.gate import Gate, Role
+    from discreet.service.auth.oidc_login import OidcLogin
     from discreet.wire.problems import Problem
 
 _HERE = Path(__file__).parent
@@ -113,11 +114,12 @@ class Site:
     Args:
         gate: authenticates callers and limits requests.
         sessions: of browsers.
+        login: at the OpenID issuer; None if it has no client for that.
         has_issuer: True if tokens of an OpenID issuer are accepted beside API keys.
     """
 
-    def __init__(self, gate: Gate, sessions: Sessions, *, has_issuer: bool) -> None:
-        self._gate, self._sessions, self._has_issuer = gate, sessions, has_issuer
+    def __init__(self, gate: Gate, sessions: Sessions, login: OidcLogin | None, *, has_issuer: bool) -> None:
+        self._gate, self._sessions, self._login, self._has_issuer = gate, sessions, login, has_issuer
         self._assets = _read_assets()
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
@@ -195,6 +197,45 @@ class Site:
         visit.session = self._sessions.start(token)
         return RedirectResponse(_local_path(visit.field("next")), 303)
 
+    @page("GET", "/login/issuer", login=False)
+    async def begin_login(self, visit: Visit) -> Response:
+        """Redirect to the login of the issuer."""
+        if self._login is None:
+            raise NotFound
+        if not _is_private(visit.request):
+            return self._login_form(visit, "logins need HTTPS, or this machine itself")
+        back = f"{str(visit.request.base_url).rstrip('/')}/login/callback"
+        url, pending = await run_in_thread(self._login.begin, back, _local_path(visit.field("next")))
+        response = RedirectResponse(url, 303, {"Referrer-Policy": "no-referrer"})
+        # Lax, because the issuer sends the browser back from another site; the session's own cookie stays strict.
+        response.set_cookie(
+            LOGIN_COOKIE,
+            self._sessions.write_login(pending),
+            LOGIN_SECONDS,
+            path="/login",
+            httponly=True,
+            samesite="lax",
+            secure=visit.request.url.scheme == "https",
+        )
+        return response
+
+    @page("GET", "/login/callback", login=False)
+    async def complete_login(self, visit: Visit) -> Response:
+        """Start a session for a browser that the issuer sends back."""
+        pending = self._sessions.read_login(visit.request.cookies.get(LOGIN_COOKIE))
+        if self._login is None or pending is None:
+            return self._login_form(visit, "the login took too long, or began in another browser: begin it again")
+        try:
+            caller = await run_in_thread(self._login.complete, pending, dict(visit.request.query_params))
+        except Unauthorized as error:
+            self._gate.deny(visit.request, error)
+            response = self._login_form(visit, f"{self._login.host} did not log you in", pending.next)
+        else:
+            visit.session = self._sessions.start(caller=self._gate.admit(visit.request, caller))
+            response = self.render(visit, "again.html", url=pending.next)
+        response.delete_cookie(LOGIN_COOKIE, path="/login")
+        return response
+
     @page("POST", "/logout", login=False)
     async def log_out(self, visit: Visit) -> Response:
         """End the session."""
@@ -208,13 +249,14 @@ class Site:
         first = "/ask" if "analyst" in roles else "/officer" if "officer" in roles else "/officer/keys"
         return RedirectResponse(first, 303)
 
-    def _login_form(self, visit: Visit, wrong: str | None = None) -> Response:
+    def _login_form(self, visit: Visit, wrong: str | None = None, next_: str | None = None) -> Response:
         return self.render(
             visit,
             "login.html",
             200 if wrong is None else 401,
-            next=_local_path(visit.field("next")),
+            next=_local_path(visit.field("next")) if next_ is None else next_,
             wrong=wrong,
+            issuer=None if self._login is None else self._login.host,
             has_issuer=self._has_issuer,
             private=_is_private(visit.request),
         )
@@ -237,7 +279,10 @@ class Site:
                 if _came_from_elsewhere(request, session):
                     return self.render(visit, "again.html", url=_path_of(request))
                 try:
-                    visit.caller = await self._gate.identify(request, f"Bearer {visit.session.token}")
+                    if visit.session.caller is not None:
+                        visit.caller = self._gate.admit(request, visit.session.caller)
+                    else:
+                        visit.caller = await self._gate.identify(request, f"Bearer {visit.session.token}")
                 except Unauthorized:
                     return self._finish(
                         visit, self.redirect(visit, f"/login?{urlencode({'next': _return_to(request)})}")
