@@ -11,8 +11,7 @@ import pytest
 
 from discreet.catalog.checks import check
 from discreet.catalog.draft import draft_catalog
-from discreet.catalog.loader import CatalogError, load_catalog
-from discreet.catalog.toml import write_key, write_text
+from discreet.catalog.loader import CatalogError, load_catalog, write_key, write_text
 from discreet.engines import opening
 from discreet.errors import InputError, UnknownColumn
 from discreet.question import Kind

@@ -8,8 +8,7 @@ from itertools import product
 import pytest
 from pydantic import ValidationError
 
-from discreet.catalog.loader import CatalogError, load_catalog
-from discreet.catalog.validation_errors import validation_errors
+from discreet.catalog.loader import CatalogError, load_catalog, validation_errors
 from discreet.errors import InputError
 from tests.catalog.cases import read_cases
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from discreet.mechanisms import KnownLaplace
 from discreet.testing.audit import distribution, divergence, head_of, values_divergence
-from discreet.testing.sums import sums_divergence
+from discreet.testing.mechanisms import sums_divergence
 from discreet.values import ExactHead
 
 if TYPE_CHECKING:

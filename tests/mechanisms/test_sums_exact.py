@@ -21,7 +21,7 @@ from discreet.mechanisms.sums import (
 )
 from discreet.noise import DiscreteGaussian, DiscreteLaplace
 from discreet.testing.audit import distribution, divergence, head_of, moved_noise, pmf, radius, together
-from discreet.testing.sums import sums_divergence
+from discreet.testing.mechanisms import sums_divergence
 
 from .neighbours import LEEWAY, capped, histograms, named, shapes, sums_delta_of, users
 

@@ -10,7 +10,7 @@ import threading
 import pytest
 import uvicorn
 
-from discreet.service.http_protocol import Bounds, bounded
+from discreet.service.server import Bounds, bounded
 
 WHOLE = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from discreet.catalog.domains import known_labels
 from discreet.catalog.engine_pool import column_error, open_dataset, queried_version, user_error
 from discreet.catalog.fields import OwnerQuery
-from discreet.catalog.toml import write_key
-from discreet.catalog.validation_errors import Finding
+from discreet.catalog.loader import Finding, write_key
 from discreet.errors import EngineError, InputError
 from discreet.mechanisms import Magnitude
 

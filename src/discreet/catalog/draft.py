@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 
 from discreet.catalog.engine_pool import read_password
 from discreet.catalog.fields import secret_in
+from discreet.catalog.loader import write_key, write_text
 from discreet.catalog.model import KINDS
-from discreet.catalog.toml import write_key, write_text
 from discreet.errors import InputError, UnknownColumn
 from discreet.question import Kind
 

@@ -13,7 +13,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from discreet.catalog.validation_errors import Finding
+    from discreet.catalog.loader import Finding
 
 
 @click.group()

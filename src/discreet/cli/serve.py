@@ -104,7 +104,7 @@ def store_named(url: str, password_env: str | None) -> Store:
     """
     from pydantic import ValidationError
 
-    from discreet.catalog.validation_errors import validation_errors
+    from discreet.catalog.loader import validation_errors
     from discreet.service.settings import Store
 
     try:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.noise import Bits, Noise
+    from discreet.values import Cost
 
 NoiseName: TypeAlias = Literal["gaussian", "laplace"]
 
@@ -250,3 +251,39 @@ def require_k(request: Request, name: str) -> int:
     if request.k is None:
         raise InputError(f"the {name} mechanism answers top-k questions only; say how many items (k)")
     return request.k
+
+
+def largest(
+    values: NDArray[np.int64],
+    k: int | None,
+    bottom: int | None,
+    considered: int,
+    noise: Noise,
+    bits: Bits,
+    *,
+    counts: bool,
+    cost: Cost,
+) -> Outcome:
+    """Return the outcome with the *k* largest noisy *values* (None: all) among those above *bottom* (None: any).
+
+    Args:
+        values: noisy counts of the head's first items, shape (m,).
+        k: how many at most.
+        bottom: the noisy threshold.
+        considered: how many values there may be, a public number of at least m.
+        bits: for the order among equal values, which must not follow the head's.
+        counts: False to return labels only.
+    """
+    order = shuffled(len(values), bits, "ties")
+    order = order[np.argsort(-values[order], kind="stable")]
+    if bottom is not None:
+        order = order[values[order] > bottom]
+    order = order[:k]
+    complete = bottom is None if k is None else len(order) == k
+    if not counts:
+        return Outcome(order, None, None, None, None, ordered=True, complete=complete, cost=cost)
+    released = values[order]
+    width = noise.half_width(0.05 * max(len(order), 1) / considered)
+    errors = np.full(len(order), noise.std)
+    low, high = np.maximum(released - width, 0), np.maximum(released + width, 0)
+    return Outcome(order, released, errors, low, high, ordered=True, complete=complete, cost=cost)

@@ -10,8 +10,7 @@ import numpy as np
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError
-from discreet.mechanisms.base import Expectation, NoiseName, Request, noise_of
-from discreet.mechanisms.selected import largest
+from discreet.mechanisms.base import Expectation, NoiseName, Request, largest, noise_of
 from discreet.values import Cost
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class UnknownLaplace:
         return self.scale * moved / self.rows_per_group
 
     def plain_miss(self, released: int, miss: float) -> float:
-        # The counts were selected by their noisy values: see `discreet.mechanisms.selected`.
+        # The counts were selected by their noisy values: see `discreet.mechanisms.base`.
         return miss * max(released, 1) / self.head_limit
 
 

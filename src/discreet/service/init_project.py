@@ -19,8 +19,7 @@ from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.catalog.loader import load_catalog
-from discreet.catalog.toml import write_text
+from discreet.catalog.loader import load_catalog, write_text
 from discreet.errors import InputError
 from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text

@@ -17,9 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
 from discreet.catalog.fields import Number, Table, Text, Variable, invalid, secret_in
-from discreet.catalog.loader import schema_of
-from discreet.catalog.toml import read_toml
-from discreet.catalog.validation_errors import Finding, validation_errors
+from discreet.catalog.loader import Finding, read_toml, schema_of, validation_errors
 from discreet.errors import InputError
 from discreet.query.pricing import PRESETS, PerUnit
 from discreet.service.auth.gate import Role
