@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from discreet.accounting.adaptive import adaptive_epsilon
-from discreet.pictures import BOUNDS, epsilon_curves
+from discreet.release.plot import BOUNDS, epsilon_curves
 from papers.experiment import Experiment
 from papers.linkedin_published import linkedin_deployment
 

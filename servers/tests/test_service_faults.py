@@ -96,7 +96,7 @@ def stepping(monkeypatch):
     seen = {"step": lambda _: None}
 
     def open_store(store, environment, _):
-        from discreet.service.secrets import store_url
+        from discreet.service.stores import store_url
 
         def step(name):
             seen["step"](name)

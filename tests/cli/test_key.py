@@ -8,8 +8,8 @@ import pytest
 
 from discreet.service.app import open_service
 from discreet.service.problems import Unauthorized
-from discreet.service.secrets import noise_secret, signing_key
 from discreet.service.settings import Noise, load_settings
+from discreet.service.stores import noise_secret, signing_key
 from tests.cli.test_init import keys_in
 
 

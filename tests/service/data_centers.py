@@ -12,8 +12,7 @@ import httpx
 from discreet.budget.escrow import check_whole
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
-from discreet.service.app import create_app
-from discreet.service.context import Runtime
+from discreet.service.app import Runtime, create_app
 from discreet.service.observability.logging import StructuredLog
 from discreet.service.observability.traces import NullTracer
 from discreet.service.peers import PeerKeys, Peers, peer_routes

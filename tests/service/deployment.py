@@ -29,12 +29,12 @@ import pyarrow.parquet
 from discreet.budget.fixed_point import Amount
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
+from discreet.budget.periods import microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
-from discreet.service.app import open_service
-from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
+from discreet.service.app import Runtime, open_service
+from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
-from discreet.service.context import Runtime
 from discreet.service.settings import load_settings
 from discreet.service.stores import open_store
 

@@ -6,9 +6,9 @@ import itertools
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import AdminAction
+from discreet.budget.periods import microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.model import Catalog
-from discreet.service.auth.api_keys import microseconds
 
 LAUNCH = AdminAction("officer", "launch")
 

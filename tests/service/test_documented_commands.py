@@ -13,8 +13,7 @@ import anyio.from_thread
 import httpx
 import pytest
 
-from discreet.service.app import open_service
-from discreet.service.context import utc_now
+from discreet.service.app import open_service, utc_now
 from discreet.service.init_project import QUESTION, create_project
 from discreet.service.settings import Store, load_settings
 

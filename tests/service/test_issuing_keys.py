@@ -12,8 +12,9 @@ import pytest
 
 from discreet.budget.errors import KeyReused, UnknownAccount
 from discreet.budget.model import Account, AdminAction
+from discreet.budget.periods import microseconds
 from discreet.errors import InvariantViolated
-from discreet.service.auth.api_keys import ApiKeys, Authenticator, microseconds
+from discreet.service.auth.api_keys import ApiKeys, Authenticator
 from discreet.service.auth.grants import RecordCache
 from discreet.service.problems import NotFound, Unauthorized
 from discreet.wire.administration import MadeKey, NewKey, RotatedKey

@@ -10,9 +10,10 @@ import types
 
 import pytest
 
+from discreet.budget.periods import microseconds
 from discreet.errors import InputError
 from discreet.service.auth import api_keys as keys
-from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, microseconds, new_key
+from discreet.service.auth.api_keys import Authenticator, KeyRecord, digest_of, new_key
 from discreet.service.auth.gate import Identity
 from discreet.service.auth.grants import KEY, RecordCache
 from discreet.service.problems import Forbidden, Unauthorized

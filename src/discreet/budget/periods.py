@@ -141,6 +141,11 @@ def check_period(period: Period) -> None:
         _zone(period.zone)
 
 
+def microseconds(moment: datetime) -> int:
+    """Return the whole microseconds from 1970 UTC to *moment*, which has a zone."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
 @functools.lru_cache(maxsize=64)
 def _zone(name: str) -> zoneinfo.ZoneInfo:
     try:
@@ -176,4 +181,4 @@ def _next(period: Calendar, first: date) -> date:
 def _moment(day: date, zone: zoneinfo.ZoneInfo) -> int:
     """Return the first moment of *day* in *zone*."""
     local = datetime(day.year, day.month, day.day, tzinfo=zone)
-    return (local.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    return microseconds(local)

@@ -58,7 +58,7 @@ def advise(form: str, plot: str | None, *, force: bool, **asked: Any) -> None:
         check_plot(Path(plot), force=force)
     found = advice.advise(_use(asked))
     if plot is not None:
-        from discreet.pictures import draw_advice
+        from discreet.release.plot import draw_advice
 
         with Progress("drawing", shown=True) as progress:
             draw_advice(found, Path(plot), progress)

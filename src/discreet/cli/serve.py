@@ -148,7 +148,7 @@ def new(file: str, *, force: bool) -> None:
     FILE is for noise (discreet top --key, noise.key_file) or for signing (witness.signing_key_file). Only you can read
     it. An existing key is never overwritten: with --force it is renamed.
     """
-    from discreet.service.secrets import write_secret
+    from discreet.service.stores import write_secret
 
     path = Path(file)
     if os.path.lexists(path):
@@ -177,7 +177,6 @@ def admin(config: str, reason: str) -> None:
     from discreet.budget.model import AdminAction
     from discreet.service.auth.api_keys import hand_in
     from discreet.service.auth.grants import KEY
-    from discreet.service.context import utc_now
     from discreet.service.init_project import make_key
     from discreet.service.settings import load_settings
     from discreet.service.stores import checkpointer_of, open_store
@@ -186,7 +185,7 @@ def admin(config: str, reason: str) -> None:
     act = AdminAction("discreet", reason)
     made, record = make_key("admin", None, time.time_ns() // 1_000, secrets.token_bytes)
     try:
-        store = open_store(settings.store, os.environ, utc_now)
+        store = open_store(settings.store, os.environ, lambda: datetime.now(UTC))
     except StoreInUse:
         if settings.store.file is None:
             raise

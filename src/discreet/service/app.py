@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import sys
+import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
+import anyio
 import httpx
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -31,7 +35,6 @@ from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer
 from discreet.service.auth.oidc_login import OidcLogin
-from discreet.service.context import Runtime
 from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import RequestMiddleware, problem_response
 from discreet.service.observability.logging import CombinedLog, StructuredLog
@@ -44,13 +47,12 @@ from discreet.service.pages.site import Site
 from discreet.service.peers import open_peers, peer_routes
 from discreet.service.queries import Queries
 from discreet.service.replay_cache import ReplayCache
-from discreet.service.secrets import noise_secret
 from discreet.service.statements import Statements
-from discreet.service.stores import checkpointer_of, open_store
+from discreet.service.stores import checkpointer_of, noise_secret, open_store
 from discreet.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from starlette.requests import Request
 
@@ -61,6 +63,37 @@ if TYPE_CHECKING:
     from discreet.service.settings import Settings
 
 _LEASE_SPARE_MS = 60_000
+
+
+def utc_now() -> datetime:
+    """Return the time in UTC."""
+    return datetime.now(UTC)
+
+
+def random_id() -> str:
+    """Return a new id: 32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What the service takes from the machine besides its settings and its store.
+
+    Args:
+        clock: returns the time with its zone.
+        monotonic: returns seconds that only rise, for rates and durations.
+        pause: waits so many seconds in the event loop.
+        new_id: returns an id that is unique for ever: 1 to 200 letters, digits, - and _.
+        random: returns so many random bytes, such as `secrets.token_bytes`.
+    """
+
+    clock: Callable[[], datetime] = utc_now
+    monotonic: Callable[[], float] = time.monotonic
+    pause: Callable[[float], Awaitable[None]] = anyio.sleep
+    new_id: Callable[[], str] = random_id
+    random: Callable[[int], bytes] = secrets.token_bytes
+
+
 _MACHINE = Runtime()
 
 

@@ -17,14 +17,14 @@ import numpy as np
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
+from discreet.budget.periods import microseconds
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog, write_text
 from discreet.errors import InputError
-from discreet.service.auth.api_keys import KeyRecord, digest_of, microseconds, new_key
+from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
-from discreet.service.secrets import signing_key, write_secret
-from discreet.service.stores import open_store
+from discreet.service.stores import open_store, signing_key, write_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

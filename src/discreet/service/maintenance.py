@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.service.auth.api_keys import microseconds
+from discreet.budget.periods import microseconds
 from discreet.service.observability.logging import Failed, LeasesExpired
 
 if TYPE_CHECKING:

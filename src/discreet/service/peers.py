@@ -34,7 +34,7 @@ from discreet.service.maintenance import repeating
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import Failed, ShareMoved
 from discreet.service.problems import Unauthorized
-from discreet.service.secrets import read_secret
+from discreet.service.stores import read_secret
 from discreet.wire.peers import (
     BODY_MOST_BYTES,
     ENTRIES_MOST,

@@ -1,6 +1,6 @@
 """The settings of the service, read from a TOML file: `discreet.toml`.
 
-The file holds no secrets: it names files or environment variables that do (`discreet.service.secrets`).
+The file holds no secrets: it names files or environment variables that do (`discreet.service.stores`).
 """
 
 import ipaddress

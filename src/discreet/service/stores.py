@@ -1,14 +1,20 @@
-"""Open the store of the budgets that the settings name."""
+"""Open the store of the budgets that the settings name, and read the secrets, from private files or the environment."""
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
+from discreet.budget.periods import microseconds
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
+from discreet.catalog.engine_pool import read_password
 from discreet.errors import InputError
-from discreet.service.auth.api_keys import microseconds
-from discreet.service.secrets import signing_key, store_url
+from discreet.noise.bits import SECRET_BYTES_LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
     from discreet.budget.ledger import Head, Line
     from discreet.budget.ledger_replay import Verified
     from discreet.budget.stores.store import BudgetStore
-    from discreet.service.settings import Store, WitnessSettings
+    from discreet.service.settings import Noise, Store, WitnessSettings
 
 
 class Ledger(Protocol):
@@ -96,3 +102,100 @@ def _postgres(store: Store, environment: Mapping[str, str]) -> BudgetStore:
             "a PostgreSQL store needs libraries; install them with: pip install 'discreet[postgres]'"
         ) from None
     return PostgresStore(store_url(store, environment))
+
+
+SIGNING_KEY_BYTES = 32
+
+
+def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
+    """Return the secret that noise is derived from: 32 bytes or more.
+
+    Raises:
+        InputError: it is missing or too short, or others can read it.
+    """
+    if noise.key_file is not None:
+        secret = read_secret(noise.key_file, "noise key")
+    else:
+        secret = _of_digits(noise.key_env or "", environment)
+    if len(secret) < SECRET_BYTES_LEAST:
+        raise InputError(f"the noise key must have at least {SECRET_BYTES_LEAST} bytes; discreet key new makes one")
+    return secret
+
+
+def signing_key(path: Path) -> Ed25519PrivateKey:
+    """Return the key that signs checkpoints.
+
+    Raises:
+        InputError: it is missing or no key, or others can read it.
+    """
+    secret = read_secret(path, "signing key of the witness")
+    if len(secret) != SIGNING_KEY_BYTES:
+        raise InputError(
+            f"the signing key of the witness must have {SIGNING_KEY_BYTES} bytes; discreet key new makes one"
+        )
+    return Ed25519PrivateKey.from_private_bytes(secret)
+
+
+def read_secret(path: Path, what: str) -> bytes:
+    """Return the bytes of a file that only its owner and its group may read.
+
+    Args:
+        what: the file holds, for messages.
+
+    Raises:
+        InputError: it cannot be read, or others can read it.
+    """
+    try:
+        with path.open("rb") as file:
+            mode, secret = stat.S_IMODE(path.stat().st_mode), file.read()
+    except OSError as error:
+        raise InputError(
+            f"the {what} {path.name!r} cannot be read: {(error.strerror or 'no access').lower()}"
+        ) from None
+    if mode & stat.S_IRWXO:
+        raise InputError(
+            f"others can read or write the {what} {path.name!r}; run chmod 600, and replace it if they could read it"
+        )
+    return secret
+
+
+def write_secret(path: Path, secret: bytes) -> None:
+    """Create a file that only its owner can read.
+
+    Raises:
+        InputError: the file exists, or cannot be written.
+    """
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written: {(error.strerror or 'no access').lower()}") from None
+    with os.fdopen(file, "wb") as stream:
+        stream.write(secret)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def store_url(store: Store, environment: Mapping[str, str]) -> str:
+    """Return the URL of a PostgreSQL store with its password, for the driver only.
+
+    Raises:
+        InputError: the environment does not hold the password.
+    """
+    password = read_password(store.password_env, environment)
+    if password is None:
+        return store.url
+    parts = urlsplit(store.url)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        raise InputError("store.url must name the user whose password store.password_env holds")
+    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
+
+
+def _of_digits(variable: str, environment: Mapping[str, str]) -> bytes:
+    digits = read_password(variable, environment) or ""
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        raise InputError(
+            f"the environment variable {variable!r} must hold the noise key in hexadecimal digits"
+        ) from None

@@ -216,7 +216,7 @@ class _Dies:
 def _run(folder, environment, now, pipe, orders):
     """Serve, in a process that was forked for that."""
     from discreet.service import app, server
-    from discreet.service.context import Runtime
+    from discreet.service.app import Runtime
     from discreet.service.settings import load_settings
 
     place = Path(folder)
@@ -239,11 +239,11 @@ def _run(folder, environment, now, pipe, orders):
 def _store(step, store, environment, clock):
     """As `discreet.service.stores.open_store`, with a step."""
     if store.file is not None:
+        from discreet.budget.periods import microseconds
         from discreet.budget.stores.sqlite import SQLiteStore
-        from discreet.service.auth.api_keys import microseconds
 
         return SQLiteStore(store.file, lambda: microseconds(clock()), step)
     from discreet.budget.stores.postgres import PostgresStore
-    from discreet.service.secrets import store_url
+    from discreet.service.stores import store_url
 
     return PostgresStore(store_url(store, environment), step)

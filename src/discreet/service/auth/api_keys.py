@@ -12,16 +12,17 @@ import hmac
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from discreet.budget.ledger import canonical
 from discreet.budget.model import AdminAction
+from discreet.budget.periods import microseconds
 from discreet.errors import InputError, InvariantViolated
 from discreet.service.auth.gate import ROLES, Identity
 from discreet.service.auth.grants import KEY, USED
 from discreet.service.problems import NotFound, Unauthorized
-from discreet.service.secrets import read_secret, write_secret
+from discreet.service.stores import read_secret, write_secret
 from discreet.wire.administration import KeyPage, KeySummary, MadeKey
 from discreet.wire.problems import moment
 
@@ -41,7 +42,6 @@ LABEL_LONGEST = 200
 
 _KEY = re.compile(r"dsc_([0-9a-f]{16})_[0-9a-f]{64}")
 _NO_DIGEST = bytes(32)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +143,6 @@ def hand_in(store: Path, made: IssuedKey, record: KeyRecord, reason: str) -> Non
 def digest_of(text: str) -> bytes:
     """Return the SHA-256 of a key: 32 bytes."""
     return hashlib.sha256(text.encode()).digest()
-
-
-def microseconds(moment: datetime) -> int:
-    """Return the whole microseconds from 1970 UTC to *moment*, which has a zone."""
-    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 class Authenticator:

@@ -22,7 +22,7 @@ from discreet.wire.questions import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
     from discreet.service.api.query import QueryAPI
-    from discreet.service.context import Runtime
+    from discreet.service.app import Runtime
     from discreet.service.serializers import Form
     from discreet.service.settings import Settings
     from discreet.wire.questions import BudgetReport, DatasetDetail, Estimate

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from discreet.budget.manager import BudgetManager
     from discreet.catalog.model import Catalog
     from discreet.service.api.admin import AdminAPI
-    from discreet.service.context import Runtime
+    from discreet.service.app import Runtime
     from discreet.wire.problems import Problem
 
 DAYS = 30
