@@ -173,7 +173,7 @@ def test_whatever_becomes_of_replies_a_question_is_charged_once(service, client_
     assert len(paid) == 1
     assert float(answer.release.charged.rho) == float_above(used) > 0
     assert (forfeited, held) == (0, 0)
-    bodies = {reply.partition(b"\r\n\r\n")[2] for reply in proxy.handed_on}
+    bodies = {reply.partition(b"\r\n\r\n")[2] for reply in proxy.forwarded}
     assert len(bodies) == 1
 
 
