@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import uvicorn
 
 from discreet.cli.serve import store_named
-from discreet.service.app import open_service, utc_now
+from discreet.service.app import open_service
 from discreet.service.init_project import create_project
 from discreet.service.settings import load_settings
+from discreet.service.stores import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

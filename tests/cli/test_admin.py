@@ -7,7 +7,7 @@ import json
 import pytest
 
 from discreet.cli import main
-from discreet.service.app import utc_now
+from discreet.service.stores import utc_now
 from tests.client.running_service import running
 from tests.service.deployment import CATALOG, Deployment
 

@@ -141,7 +141,7 @@ def test_exported_lines_can_be_checked_by_anybody(run):
 def test_pruned_lines_are_in_the_archive_and_verify_with_it(run, monkeypatch):
     """I5: without the archive from the sums, with it from the first line; the witness knows both."""
     later = datetime.now(UTC) + timedelta(days=3)
-    monkeypatch.setattr("discreet.service.context.utc_now", lambda: later)
+    monkeypatch.setattr("discreet.service.stores.utc_now", lambda: later)
     before = ["--before", f"{later - timedelta(days=1):%Y-%m-%d}", "--reason", "a year is enough"]
     assert run("ledger", "prune", *before, "--archive", "old.jsonl").out == (
         "7 lines are in old.jsonl, and no longer in the store\n"

@@ -21,7 +21,7 @@ import discreet
 from discreet.client import BudgetShort, Busy, Client, NotFound, ServiceError, Suspended, Unauthorized
 from discreet.client.retries import Runtime
 from discreet.errors import EngineError, EngineUnreachable, InputError, SQLError
-from discreet.service.app import utc_now
+from discreet.service.stores import utc_now
 from discreet.values import Cost, float_above
 from discreet.wire.document import decode, encode, question_of
 from tests.service.deployment import Deployment

@@ -13,9 +13,10 @@ import anyio.from_thread
 import httpx
 import pytest
 
-from discreet.service.app import open_service, utc_now
+from discreet.service.app import open_service
 from discreet.service.init_project import QUESTION, create_project
 from discreet.service.settings import Store, load_settings
+from discreet.service.stores import utc_now
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/service/running.md"
 COMMAND = re.compile(

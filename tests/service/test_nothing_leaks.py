@@ -19,9 +19,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from discreet.errors import EngineError
-from discreet.service.app import utc_now
 from discreet.service.auth.grants import GRANT, grant_name
 from discreet.service.observability.traces import OpenTelemetryTracer
+from discreet.service.stores import utc_now
 from tests.client.running_service import running
 
 from . import deployment

@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from discreet.cli import main
-from discreet.service.app import open_service, utc_now
+from discreet.service.app import open_service
 from discreet.service.init_project import create_project
 from discreet.service.server import _configuration
 from discreet.service.settings import Store, load_settings
-from discreet.service.stores import open_ledger
+from discreet.service.stores import open_ledger, utc_now
 from tests.service.process import Running
 
 

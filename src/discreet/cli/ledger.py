@@ -128,9 +128,8 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
     require_service()
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import AdminAction
-    from discreet.service.context import utc_now
     from discreet.service.settings import load_settings
-    from discreet.service.stores import checkpointer_of, open_store
+    from discreet.service.stores import checkpointer_of, open_store, utc_now
 
     before = before.replace(tzinfo=UTC)
     if before > utc_now() - timedelta(days=1):

@@ -179,13 +179,13 @@ def admin(config: str, reason: str) -> None:
     from discreet.service.auth.grants import KEY
     from discreet.service.init_project import make_key
     from discreet.service.settings import load_settings
-    from discreet.service.stores import checkpointer_of, open_store
+    from discreet.service.stores import checkpointer_of, open_store, utc_now
 
     settings = load_settings(config)
     act = AdminAction("discreet", reason)
     made, record = make_key("admin", None, time.time_ns() // 1_000, secrets.token_bytes)
     try:
-        store = open_store(settings.store, os.environ, lambda: datetime.now(UTC))
+        store = open_store(settings.store, os.environ, utc_now)
     except StoreInUse:
         if settings.store.file is None:
             raise

@@ -7,7 +7,6 @@ import secrets
 import sys
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 import anyio
@@ -48,11 +47,12 @@ from discreet.service.peers import open_peers, peer_routes
 from discreet.service.queries import Queries
 from discreet.service.replay_cache import ReplayCache
 from discreet.service.statements import Statements
-from discreet.service.stores import checkpointer_of, noise_secret, open_store
+from discreet.service.stores import checkpointer_of, noise_secret, open_store, utc_now
 from discreet.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from datetime import datetime
 
     from starlette.requests import Request
 
@@ -63,11 +63,6 @@ if TYPE_CHECKING:
     from discreet.service.settings import Settings
 
 _LEASE_SPARE_MS = 60_000
-
-
-def utc_now() -> datetime:
-    """Return the time in UTC."""
-    return datetime.now(UTC)
 
 
 def random_id() -> str:

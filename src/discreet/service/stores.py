@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -18,7 +19,6 @@ from discreet.noise.bits import SECRET_BYTES_LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
     from pathlib import Path
 
     from discreet.budget.ledger import Head, Line
@@ -50,6 +50,11 @@ class Ledger(Protocol):
     def close(self) -> None:
         """Close the store."""
         ...
+
+
+def utc_now() -> datetime:
+    """Return the time in UTC."""
+    return datetime.now(UTC)
 
 
 def checkpointer_of(witness: WitnessSettings | None) -> Checkpointer | None:

@@ -14,10 +14,9 @@ from discreet.budget.fixed_point import DELTA_UNITS, RHO_UNITS, Amount
 from discreet.budget.history import days_until, preview, spent_by_day
 from discreet.budget.ledger import entry_of
 from discreet.budget.model import Account
-from discreet.budget.periods import DAY_US
+from discreet.budget.periods import DAY_US, microseconds
 from discreet.errors import InputError
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
-from discreet.service.auth.api_keys import microseconds
 from discreet.service.auth.grants import GRANT, columns_in, grant_name, grant_text, named_in
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import AdminChanged
