@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup assets demo test test-engines test-page test-clients check format bench accuracy papers parameters docs docs-serve lock clean
+.PHONY: help setup assets demo test test-engines test-page test-clients check format bench fuzz accuracy papers parameters docs docs-serve lock clean
 help:             ## list the recipes
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
@@ -72,6 +72,9 @@ format: $(READY)  ## rewrite the files as `make check` wants them
 
 bench: $(READY)   ## speed and memory as ratios, printed as tables
 	@$(BIN)/python -m benchmarks
+
+fuzz: $(READY)    ## look for rows that change an outcome, and for answers that the API does not describe
+	@$(BIN)/python -m benchmarks fuzz contract
 
 accuracy: $(READY) ## how many counts a release has beside other methods, into docs/accuracy.md
 	@$(BIN)/python -m benchmarks.accuracy

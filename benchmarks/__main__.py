@@ -11,6 +11,7 @@ from benchmarks import (
     accuracy,
     budget,
     budget_postgres,
+    contract,
     data_centres,
     engines,
     mechanisms,
@@ -34,8 +35,9 @@ BENCHMARKS = {
     "engines": engines.run,
     "growth": engines.growth,
     "fuzz": outcomes.run,
+    "contract": contract.run,
 }
-WHEN_NAMED = {"budget-postgres", "engines", "fuzz", "growth", "memory"}
+WHEN_NAMED = {"budget-postgres", "contract", "engines", "fuzz", "growth", "memory"}
 """They take long, or need `make test-engines` to have installed what they start."""
 
 

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from benchmarks.__main__ import BENCHMARKS
 from demo.demo import LOG, make_log
 
 import discreet
@@ -108,9 +109,57 @@ def test_what_a_page_shows_is_what_is_printed(checkout, monkeypatch, capsys, pag
     assert text == output, f"{page}: {line}"
 
 
+def silent() -> list[tuple[str, str]]:
+    """The commands that README and pages give without their output: page, command; not those with placeholders."""
+    found = []
+    for page in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        text = page.read_text()
+        printed = {line for name, line, _ in shown() if DOCS / name == page}
+        for line in re.findall(r"^(?:\$ |    )(discreet (?:top|release|plan|catalog) .*)$", text, re.MULTILINE):
+            command = line.partition(" # ")[0].strip()
+            if command not in printed and not re.search(r"[A-Z]{4}|postgresql|\\$", command):
+                found.append((page.name, command))
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize(("page", "line"), silent())
+def test_what_a_page_does_not_show_runs(checkout, monkeypatch, capsys, page, line):
+    """Each with exit code 0, in a folder beside a catalog whose draft was made to allow something."""
+    monkeypatch.chdir(checkout)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    command, _, file = line.partition(" > ")
+    draft = checkout / "catalog.toml"
+    if "catalog.toml" in command and not draft.exists():
+        assert _code(["catalog", "init", "reads.parquet", "--user", "reader"]) == 0
+        draft.write_text(re.sub(r"^#(?=\[|type|group =|filter)", "", capsys.readouterr().out, flags=re.MULTILINE))
+    code = _code([*shlex.split(command)[1:], *(["--force"] if "--output" in command else [])])
+    assert code == 0, f"{page}: {line}: {capsys.readouterr().err}"
+    assert not file or capsys.readouterr().out
+
+
+def _code(arguments: list[str]) -> object:
+    with pytest.raises(SystemExit) as exited:
+        main(arguments)
+    return exited.value.code or 0
+
+
 def test_the_pages_show_commands():
-    """Enough of them for the test above to mean something."""
+    """Enough of them for the tests above to mean something."""
     assert len(shown()) >= 6
+    assert len(silent()) >= 6
+
+
+@pytest.mark.parametrize(
+    "page", ["../README.md", *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))]
+)
+def test_recipes_and_benchmarks_of_a_page_exist(page):
+    """What `make` and `python -m benchmarks` are given there."""
+    text = (DOCS / page).read_text()
+    recipes = set(re.findall(r"^([a-z-]+):", (DOCS.parent / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:`|^\$ |^    )make ([a-z-]+)", text, re.MULTILINE)
+    assert set(named) <= recipes
+    for names in re.findall(r"python -m benchmarks((?:\s[a-z-]+)+)`", text):
+        assert set(names.split()) <= set(BENCHMARKS)
 
 
 def test_the_example_of_the_first_page_runs():

@@ -132,6 +132,13 @@ def test_allow_names_every_method_of_a_path(service):
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "PATCH"}
 
 
+def test_a_path_of_one_method_is_not_taken_for_the_name_of_an_account(service):
+    """Names of accounts may have slashes, but this one is a charge of the account."""
+    answer = service.send("PATCH", "/v1/admin/accounts/sales/charge", "officer")
+    refused(answer, "method-not-allowed")
+    assert answer.headers["allow"] == "POST"
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_health_is_told_to_head_requests_too(service, path):
     """Load balancers send them."""

@@ -17,6 +17,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -215,12 +216,18 @@ def routes_of(gate: Gate, *handlers: object) -> list[Route]:
     for each in handlers:
         for declared, handler in operations_of(each):
             by_path.setdefault(declared.path, {})[declared.method] = _endpoint(gate, declared, handler)
-    return [Route(path, _by_method(endpoints), methods=list(endpoints)) for path, endpoints in by_path.items()]
+    return [Route(path, _by_method(endpoints)) for path, endpoints in by_path.items()]
 
 
 def _by_method(endpoints: Mapping[str, ASGIApp]) -> ASGIApp:
+    """Return what answers all methods of a path: the router would go on to a path that matches less closely."""
+    allowed = sorted({*endpoints, "HEAD"} if "GET" in endpoints else endpoints)
+
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        await endpoints["GET" if scope["method"] == "HEAD" else scope["method"]](scope, receive, send)
+        endpoint = endpoints.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if endpoint is None:
+            raise HTTPException(405, headers={"Allow": ", ".join(allowed)})
+        await endpoint(scope, receive, send)
 
     return _Raw(dispatch)
 
