@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from discreet.service.context import utc_now
 from discreet.service.init_project import create_project
 from discreet.service.settings import Store
+from discreet.service.stores import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
