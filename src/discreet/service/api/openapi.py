@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -48,20 +49,20 @@ table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2rem .6rem;t
 class OpenAPI:
     """Serves the OpenAPI document, and a page that shows it without a script and without another server."""
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
-        document = openapi_document(operations)
-        self._document, self._page = json.dumps(document).encode(), html_page(document).encode()
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        # Made by the first request: it takes longer than everything else at startup.
+        self._document = cache(lambda: openapi_document(operations))
 
     @Operation("GET", "/docs", role=None)
     async def docs(self) -> Response:
         """Return the OpenAPI document as a page."""
         headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return Response(self._page, media_type="text/html", headers=headers)
+        return Response(html_page(self._document()), media_type="text/html", headers=headers)
 
     @Operation("GET", "/openapi.json", role=None)
     async def openapi(self) -> Response:
         """Return the OpenAPI document."""
-        return Response(self._document, media_type="application/json")
+        return Response(json.dumps(self._document()), media_type="application/json")
 
 
 def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
