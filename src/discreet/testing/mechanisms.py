@@ -51,7 +51,20 @@ HEADS: dict[str, Callable[[int], list[int]]] = {
 
 RUNS = range(3)
 
-on_every_head = pytest.mark.parametrize("head", HEADS)
+
+def on_every_head(test: Callable[[MechanismSuite, str], None]) -> Callable[[MechanismSuite], None]:
+    """Run a test for each of `HEADS`, as one test: pytest takes longer to start a test than these take to run."""
+
+    def run(self: MechanismSuite) -> None:
+        for head in HEADS:
+            try:
+                test(self, head)
+            except AssertionError as error:
+                error.add_note(f"with the head {head!r}")
+                raise
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
 
 
 class _Unseen:
