@@ -1,7 +1,8 @@
-"""Engines that are closed when the test ends."""
+"""DuckDB engines that are closed when the test ends."""
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
@@ -13,7 +14,7 @@ from discreet.testing.engines import rows_of
 
 @pytest.fixture
 def engine():
-    """Makes engines from a source and a table's name."""
+    """Return a function that opens an engine on a source and a table's name."""
     made = []
 
     def make(source, table=None):
@@ -27,10 +28,13 @@ def engine():
 
 @pytest.fixture
 def head(engine):
-    """The head of a source as plain values; the user column is called user, the item column item."""
+    """Return a function that reads the head of a source as plain values, from the columns user and item."""
+    frames = {}  # engines by the id of their table, which they keep; files may change while a test runs
 
     def count(source, *items, table=None, where=None, limit=1000, **parts):
-        opened = engine(source, table)
+        opened = frames.get(id(source)) or engine(source, table)
+        if isinstance(source, pa.Table):
+            frames[id(source)] = opened
         bound = None if where is None else bind_where(parse_where(where), opened.columns())
         return rows_of(opened, HeadRequest("user", items or ("item",), limit, bound, **parts))
 

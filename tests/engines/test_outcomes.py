@@ -18,4 +18,4 @@ def test_no_row_decides_whether_there_is_an_answer(tmp_path, source):
         engines = [
             stack.enter_context(contextlib.closing(SOURCES[source](tmp_path, extremes))) for extremes in (True, False)
         ]
-        check_outcomes(*engines, random.Random(f"{source} 1"), 60)  # noqa: S311 - of test data
+        check_outcomes(*engines, random.Random(f"{source} 1"), 30)  # noqa: S311 - of test data

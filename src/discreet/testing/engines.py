@@ -212,7 +212,10 @@ def _comparable(value: Any, constant: Constant) -> tuple[Any, Any]:  # noqa: ANN
             return value, float(constant.text)
         case datetime.datetime() | datetime.date():
             return value, type(value).fromisoformat(constant.text)
-    return Fraction(value), Fraction(constant.text)
+    return _exact(value), _exact(constant.text)
+
+
+_exact = functools.lru_cache(10_000)(Fraction)  # a filter compares the same few numbers in every row
 
 
 def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> list[Row]:
