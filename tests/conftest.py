@@ -1,8 +1,45 @@
-"""Every run of the suite draws the same examples."""
+"""Every run of the suite draws the same examples, and keeps its files in memory where there is room."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+from discreet.cli import main
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.load_profile("fixed")
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own there
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    # Stores wait for the disk at every commit, and no test cuts the power.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The exit code and the output of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Return a function that runs `discreet` with arguments in this process."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+
+    def run(*arguments: object) -> Ran:
+        with pytest.raises(SystemExit) as caught:
+            main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        return Ran(int(caught.value.code or 0), shown.out, shown.err)
+
+    return run

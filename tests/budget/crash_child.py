@@ -1,7 +1,4 @@
-"""Run as a process of its own: it does one round of questions and kills itself at a step of a transaction.
-
-python -m tests.budget.crash_child FOLDER STEP NTH [prune]
-"""
+"""A process that runs one round of queries and kills itself at a step of a transaction."""
 
 from __future__ import annotations
 
@@ -9,9 +6,7 @@ import hashlib
 import json
 import os
 import signal
-import sys
 from fractions import Fraction
-from pathlib import Path
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Claim, Fingerprint, Replay, Sliding
@@ -51,23 +46,23 @@ PUT = ("key", "k", "a text", AdminAction("child", "a record", "put-1"))
 
 
 def key_of(name):
-    """A release key for *name*."""
+    """Return a release key for *name*."""
     return hashlib.sha256(name.encode()).digest()
 
 
 def claim(name, who="ann", release=None):
-    """A claim of three units."""
+    """Return a claim of three units."""
     return Claim(name, who, key_of(release or name), UNIT * 3)
 
 
 class Dies:
-    """Kills the process, without any goodbye, at the n-th time that a step is reached."""
+    """Kills the process when a step is reached for the n-th time."""
 
     def __init__(self, step, nth):
         self._step, self._left = step, nth
 
     def __call__(self, step):
-        """A step was reached."""
+        """Handle a step."""
         if step == self._step:
             self._left -= 1
             if self._left == 0:
@@ -75,7 +70,7 @@ class Dies:
 
 
 def opened(folder, step=lambda _: None, now_us=NOON_US):
-    """The store in *folder*, with its accounts."""
+    """Open the store in *folder*, with its accounts."""
     store = SQLiteStore(folder / "budget.db", lambda: now_us, step)
     if not store.accounts():
         for name, parent in (("data", None), ("org", "data"), ("ann", "org"), ("bob", "org")):
@@ -84,7 +79,7 @@ def opened(folder, step=lambda _: None, now_us=NOON_US):
 
 
 def ask(store, folder, name, who):
-    """One question down the stair; what is answered goes to a file, as if it left the house."""
+    """Run one query, and write its answer to a file as if it were sent."""
     admitted = store.reserve(claim(f"{name}-{who}", who, name))
     if isinstance(admitted, Replay):
         return
@@ -97,7 +92,7 @@ def ask(store, folder, name, who):
 
 
 def do_round(store, folder):
-    """Questions of two analysts, a void, a failure and a retry, and a record."""
+    """Run queries of two analysts, a void, a failure and a retry, and put a record."""
     store.put_record(*PUT)
     ask(store, folder, "one", "ann")
     ask(store, folder, "one", "bob")
@@ -124,18 +119,14 @@ def do_prune(store, folder, step=lambda _: None):
     return BudgetManager(store, str).prune(NOON_US + DAY_US, ACT, archive)
 
 
-def main():
-    """A round, up to the step; or a round and the pruning of its lines, up to the step of that."""
-    folder, dies = Path(sys.argv[1]), Dies(sys.argv[2], int(sys.argv[3]))
+def run(folder, step, nth, prune=None):
+    """Run a round up to the step, or a round and the pruning of its lines up to a step of that."""
+    dies = Dies(step, nth)
     opened(folder).close()
-    store = opened(folder) if sys.argv[4:] else opened(folder, dies)
+    store = opened(folder) if prune else opened(folder, dies)
     do_round(store, folder)
     store.close()
-    if sys.argv[4:]:
+    if prune:
         store = opened(folder, dies, NOON_US + 2 * DAY_US)
         do_prune(store, folder, dies)
         store.close()
-
-
-if __name__ == "__main__":
-    main()

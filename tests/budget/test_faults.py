@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import apsw
 import pytest
@@ -23,19 +22,20 @@ from discreet.budget.model import AdminAction, Fingerprint, Replay, State, Suspe
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
+from tests.budget import crash_child
 from tests.budget.crash_child import PRUNE_STEPS, PUT, STEPS, do_prune, do_round, opened
 from tests.budget.suite import ACT, NOON_US, UNIT, FakeClock, account, claim, key_of, spend, units
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.forkserver import CONTEXT
 
 
 def _crash(folder, step, nth, *rest):
-    """True if the child reached the step and died there."""
+    """Return whether the child reached the step and died there."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "tests.budget.crash_child", str(folder), step, str(nth), *rest]
-    code = subprocess.run(command, cwd=ROOT, check=False).returncode
-    assert code in {0, -signal.SIGKILL}
-    return code != 0
+    child = CONTEXT.Process(target=crash_child.run, args=(folder, step, nth, *rest))
+    child.start()
+    child.join()
+    assert child.exitcode in {0, -signal.SIGKILL}
+    return child.exitcode != 0
 
 
 def _check_after(folder):

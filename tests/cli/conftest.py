@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from discreet.cli import main
-
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.conftest import Ran
+
 READERS = {"bees": 900, "tides": 700, "moss": 500, "owls": 2}
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a run of the command line left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run `discreet` with arguments, in this process."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
-
-    def run(*arguments: object) -> Ran:
-        with pytest.raises(SystemExit) as caught:
-            main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        return Ran(int(caught.value.code or 0), shown.out, shown.err)
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -347,22 +347,17 @@ def test_a_release_is_the_same_through_the_service_and_without(service, client_o
     assert str(decode(document)) == str(release)
 
 
-def test_the_command_line_asks_the_service(service):
-    """Answer, price, budget, refusal: what people see."""
+def test_the_command_line_queries_the_service(service, run, monkeypatch):
+    """A release, an estimate, the budget and a refusal are printed."""
     started, keys = service
-    environment = {**os.environ, "DISCREET_KEY": keys["ann"], "DISCREET_URL": started.url}
-
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "discreet", *arguments], env=environment, capture_output=True, text=True, check=False
-        )
-
+    monkeypatch.setenv("DISCREET_KEY", keys["ann"])
+    monkeypatch.setenv("DISCREET_URL", started.url)
     answered = run("query", "--sql", TOP, "--epsilon", "4", "--format", "csv")
-    assert answered.returncode == 0
-    assert answered.stdout.startswith('"rank","article","count"')
-    assert "charged rho = 0." in answered.stderr
-    assert "charged nothing: it was paid for before" in run("query", "--sql", TOP, "--epsilon", "4").stderr
-    assert "it was paid for before and is free" in run("query", "--sql", TOP, "--epsilon", "4", "--estimate").stdout
-    assert run("budget").stdout.startswith("ann@sales  in any 30 days\n  rho         [##")
+    assert answered.code == 0
+    assert answered.out.startswith('"rank","article","count"')
+    assert "charged rho = 0." in answered.err
+    assert "charged nothing: it was paid for before" in run("query", "--sql", TOP, "--epsilon", "4").err
+    assert "it was paid for before and is free" in run("query", "--sql", TOP, "--epsilon", "4", "--estimate").out
+    assert run("budget").out.startswith("ann@sales  in any 30 days\n  rho         [##")
     refused = run("query", "--sql", TOP.replace("reads", "nothing"))
-    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import multiprocessing
 import os
 import signal
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
+
+from tests.forkserver import CONTEXT
 
 STEPS = {
     ("plan", 1): "plan",
@@ -53,15 +54,6 @@ POINTS = (
 )
 """Wherever a process can be killed on its way from a question to an answer, in order."""
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        *("pandas", "pyarrow.csv", "pyarrow.parquet"),
-        *("uvicorn.protocols.http.httptools_impl", "uvicorn.lifespan.on", "uvicorn.loops.uvloop"),
-        *("discreet.engines.duckdb", "discreet.query.sql", "discreet.service.server", __name__),
-    ]
-)  # what a service imports, so that it begins at once
-
 
 @dataclasses.dataclass(frozen=True)
 class Orders:
@@ -91,9 +83,9 @@ class Process:
     """
 
     def __init__(self, deployment, orders=Orders()):
-        self._pipe, theirs = _CONTEXT.Pipe()
+        self._pipe, theirs = CONTEXT.Pipe()
         arguments = (str(deployment.folder), deployment.environment, deployment.clock().isoformat(), theirs, orders)
-        self.process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
+        self.process = CONTEXT.Process(target=_run, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
         try:
