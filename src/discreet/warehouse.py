@@ -190,13 +190,13 @@ class Warehouse:
         shared: bool = False,
         force: bool = False,
     ) -> Plan:
-        """Return how a question would be answered and what it could cost; no row is read. Parameters as in `query`.
+        """Return how a question would be answers and what it could cost; no row is read. Parameters as in `query`.
 
         *shared* is True if another budget that adds up zCDP will be charged, such as an account of a service.
 
         Raises:
             InputError: something in the question is not allowed; the message says what is.
-            EngineError: the engine failed when it was asked for its columns, or for the items of a listed domain.
+            EngineError: the engine failed to return its columns or the items of a listed domain.
         """
         select = _read(question)
         name = self.catalog.find(select.dataset)
@@ -247,13 +247,13 @@ class Warehouse:
         statement = self.split(text)
         priced: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "per": per, "relative_error": relative_error}
         priced |= {"mechanism": mechanism, "noise": noise, "head_limit": head_limit, "budget": budget, "force": force}
-        asked = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
+        leaves = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
         plans = {}
-        for name, leaf in asked.items():
+        for name, leaf in leaves.items():
             with naming(leaf, statement):
                 plans[name] = self.plan(leaf.select, **priced)  # type: ignore[arg-type]  # not None
         public = self.public_tables(statement)
-        queries = {name: (self.catalog.find(leaf.dataset), plans[name].query) for name, leaf in asked.items()}
+        queries = {name: (self.catalog.find(leaf.dataset), plans[name].query) for name, leaf in leaves.items()}
         check_outer(statement.outer, statement_types(self.catalog, queries, public))
         if statement.explain:
             found = explain(statement, plans)
@@ -261,11 +261,11 @@ class Warehouse:
         if budget is not None:
             budget.void(budget.reserve(sum((plan.worst_cost for plan in plans.values()), Cost())))
         releases: dict[str, Release] = {}
-        for leaf in asked.values():
+        for leaf in leaves.values():
             if leaf.sql not in releases:  # two may have become one without their k
                 releases[leaf.sql] = self.query(leaf.select, key=key, **priced)  # type: ignore[arg-type]
-        answered = {name: answer_table(releases[leaf.sql]) for name, leaf in asked.items()}
-        return Answers(compute_outer(statement.outer, public | answered).table, releases)
+        answers = {name: answer_table(releases[leaf.sql]) for name, leaf in leaves.items()}
+        return Answers(compute_outer(statement.outer, public | answers).table, releases)
 
     def sample(self, dataset: str, rows: int = 100) -> pa.Table:
         """Return made-up rows of a dataset, from the catalog alone: no data is read.
@@ -291,7 +291,7 @@ class Warehouse:
             SQLError: something is not allowed.
             WhereError: the same in the filter of a query.
             InputError: there is no such dataset.
-            EngineError: the engine failed when it was asked for the items of a listed domain.
+            EngineError: the engine failed to return the items of a listed domain.
         """
         statement = split_statement(text, self.catalog)
         leaves = []
@@ -324,7 +324,7 @@ class Warehouse:
         Raises:
             UnknownColumn: there is no such column.
             InputError: the labels of a column are not known.
-            EngineError: the engine failed when it was asked for the items of a listed domain.
+            EngineError: the engine failed to return the items of a listed domain.
         """
         tables = {name: schema_table(name, self.catalog) for name in statement.schemas}
         for leaf in statement.leaves:

@@ -392,14 +392,14 @@ def body_of(question: str | Mapping[str, Any] | Select, options: Options) -> byt
     """
     match question:
         case str():
-            asked: dict[str, Any] = {"sql": question}
+            question_fields: dict[str, Any] = {"sql": question}
         case Select():
-            asked = {"query": as_dict(question)}
+            question_fields = {"query": as_dict(question)}
         case dict():
-            asked = {"query": question}
+            question_fields = {"query": question}
         case _:
             raise InputError("a question is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
-    body = _body(asked, options)
+    body = _body(question_fields, options)
     read_question(body)
     return body
 
@@ -410,10 +410,10 @@ def _statement_body(text: str, options: Options) -> bytes:
     return body
 
 
-def _body(asked: dict[str, Any], options: Options) -> bytes:
+def _body(question_fields: dict[str, Any], options: Options) -> bytes:
     given = {name: _written(value) for name, value in options.items() if value is not None}
     try:
-        return json.dumps(asked | given).encode()
+        return json.dumps(question_fields | given).encode()
     except (TypeError, ValueError, RecursionError):
         raise InputError("a question can hold text, numbers, true, false, null, lists and objects only") from None
 

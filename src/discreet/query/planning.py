@@ -137,9 +137,9 @@ def resolve(
     )
 
 
-def _k(asked: int | None, domain: Any) -> int | None:  # noqa: ANN401 - an Arrow table
+def _k(k: int | None, domain: Any) -> int | None:  # noqa: ANN401 - an Arrow table
     """Lower k to the number of listed items: LIMIT 10 of 3 items returns 3, as in SQL."""
-    return asked if asked is None or domain is None else min(asked, len(domain))
+    return k if k is None or domain is None else min(k, len(domain))
 
 
 def items_of(select: Select, dataset: Dataset) -> tuple[str, ...]:
@@ -194,10 +194,10 @@ def _check_ceilings(k: int | None, head_limit: int | None, dataset: Dataset) -> 
         raise InputError(f"the head limit of this dataset is at most {dataset.head_limit_most:,}, not {head_limit:,}")
 
 
-def _head_limit(k: int | None, asked: int | None, dataset: Dataset) -> int | None:
+def _head_limit(k: int | None, head_limit: int | None, dataset: Dataset) -> int | None:
     """Return the head limit: by default lowered to what the catalog allows."""
-    if asked is not None or dataset.head_limit_most is None:
-        return asked
+    if head_limit is not None or dataset.head_limit_most is None:
+        return head_limit
     return min(default_head_limit(k), dataset.head_limit_most)
 
 
@@ -304,8 +304,8 @@ def _plan_per_unit(query: Query, mechanism: Mechanism, per: PerUnit, force: bool
             f"{units:,} units come to an epsilon above {EPSILON_MOST:g}, where nothing is protected; ask for less"
         )
     delta = Fraction(guarantee.delta)
-    asked = replace(query, epsilon=guarantee.epsilon, delta=delta)
-    return Plan(asked, mechanism, guarantee, _notes(delta), per)
+    priced = replace(query, epsilon=guarantee.epsilon, delta=delta)
+    return Plan(priced, mechanism, guarantee, _notes(delta), per)
 
 
 def _check_price(epsilon: float, delta: Fraction, force: bool) -> tuple[str, ...]:

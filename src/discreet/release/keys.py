@@ -160,9 +160,9 @@ def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) 
         key: of the table and the version of its data.
     """
     listed = None if request.domain is None else _lossless(request.domain)
-    asked = encodable(dataclasses.replace(request, domain=None)), listed, seed
+    sent = encodable(dataclasses.replace(request, domain=None)), listed, seed
     returned = _lossless(head.labels), head.counts.tobytes(), None if head.sums is None else head.sums.tobytes()
-    return Fingerprint(*(hmac.digest(key, encode(part), hashlib.sha256) for part in (asked, returned)))
+    return Fingerprint(*(hmac.digest(key, encode(part), hashlib.sha256) for part in (sent, returned)))
 
 
 def _lossless(table: pa.Table) -> tuple[str, bytes]:
@@ -203,8 +203,8 @@ class RecordedPairs:
 
     def fingerprint(self, plan: Plan, key: bytes) -> Fingerprint:
         """Return a keyed digest of the plan's request and mechanism, and one of all that the queries returned."""
-        asked = encode((encodable(plan.request), encodable(plan.mechanism)))
-        return Fingerprint(*(hmac.digest(key, part, hashlib.sha256) for part in (asked, self._digest.digest())))
+        request = encode((encodable(plan.request), encodable(plan.mechanism)))
+        return Fingerprint(*(hmac.digest(key, part, hashlib.sha256) for part in (request, self._digest.digest())))
 
     def _seen(self, result: Ints) -> Ints:
         self._digest.update(len(result).to_bytes(8, "little"))

@@ -284,22 +284,22 @@ def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
     return None if most is None else Fitting(information=most)
 
 
-def _largest(asked: int, fits: Callable[[int], bool]) -> int | None:
-    """Return the largest number from 1 to below *asked* that fits; *fits* is monotone."""
-    low, high = 0, asked
+def _largest(limit: int, fits: Callable[[int], bool]) -> int | None:
+    """Return the largest number from 1 to below *limit* that fits; *fits* is monotone."""
+    low, high = 0, limit
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low or None
 
 
-def _largest_epsilon(asked: float, fits: Callable[[float], bool]) -> float | None:
-    """Return an epsilon of two digits that fits, nearly the largest such below *asked*."""
-    low, high, best = EPSILON_LEAST, asked, None
+def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | None:
+    """Return an epsilon of two digits that fits, nearly the largest such below *limit*."""
+    low, high, best = EPSILON_LEAST, limit, None
     for _ in range(_BISECTIONS):
         middle = (low * high) ** 0.5
         epsilon = float(f"{middle:.1e}")
-        if epsilon < asked and fits(epsilon):
+        if epsilon < limit and fits(epsilon):
             low, best = middle, epsilon
         else:
             high = middle
@@ -318,12 +318,12 @@ def select_of(question: Question) -> Select:
         raise Malformed(str(error), getattr(error, "position", None)) from None
 
 
-def _head_limit(asked: int | None, k: int | None, limits: Limits) -> int | None:
+def _head_limit(head_limit: int | None, k: int | None, limits: Limits) -> int | None:
     """Return the head limit of the question, or the default one, lowered to that of the service."""
-    if asked is not None and asked > limits.head_limit_most:
-        raise InputError(f"the head limit must be at most {limits.head_limit_most:,}, not {asked:,}")
+    if head_limit is not None and head_limit > limits.head_limit_most:
+        raise InputError(f"the head limit must be at most {limits.head_limit_most:,}, not {head_limit:,}")
     usual = default_head_limit(k)
-    return limits.head_limit_most if asked is None and usual > limits.head_limit_most else asked
+    return limits.head_limit_most if head_limit is None and usual > limits.head_limit_most else head_limit
 
 
 def _per_unit(question: Price, defaults: Defaults) -> PerUnit:

@@ -304,27 +304,27 @@ def _label(label: Label) -> str | int | bool:
     return label if isinstance(label, str | int) else str(label)
 
 
-def read_limit(asked: Limit) -> tuple[Cost, Fraction, model.Units | None]:
+def read_limit(body: Limit) -> tuple[Cost, Fraction, model.Units | None]:
     """Return what may be spent, the total delta, and the units of the limit if it has any.
 
     Raises:
         InputError: a value outside its range.
     """
-    if asked.preset is not None:
+    if body.preset is not None:
         return _of_units(LINKEDIN, LINKEDIN_CONVERSION)
-    if asked.epsilon is not None and asked.delta is not None:
-        delta = exact(asked.delta, "delta")
-        return limit_for(asked.epsilon, delta), delta, None
-    if asked.rho is not None and asked.lost is not None and asked.delta is not None:
-        limit = Cost.at_most(exact(asked.rho, "rho"), exact(asked.lost, "lost"))
-        return limit, exact(asked.delta, "delta"), None
+    if body.epsilon is not None and body.delta is not None:
+        delta = exact(body.delta, "delta")
+        return limit_for(body.epsilon, delta), delta, None
+    if body.rho is not None and body.lost is not None and body.delta is not None:
+        limit = Cost.at_most(exact(body.rho, "rho"), exact(body.lost, "lost"))
+        return limit, exact(body.delta, "delta"), None
     units = model.Units(
-        exact(asked.epsilon_per or 0, "epsilon_per"),
-        exact(asked.delta_per or 0, "delta_per"),
-        asked.information or 0,
-        asked.calls or 0,
+        exact(body.epsilon_per or 0, "epsilon_per"),
+        exact(body.delta_per or 0, "delta_per"),
+        body.information or 0,
+        body.calls or 0,
     )
-    conversion = LINKEDIN_CONVERSION if asked.conversion is None else exact(asked.conversion, "conversion")
+    conversion = LINKEDIN_CONVERSION if body.conversion is None else exact(body.conversion, "conversion")
     return _of_units(units, conversion)
 
 
@@ -332,30 +332,30 @@ def _of_units(units: model.Units, conversion: Fraction) -> tuple[Cost, Fraction,
     return units.limit, units.limit.delta + conversion, units
 
 
-def read_amount(account: model.Account, asked: Payment) -> tuple[Fraction, Fraction]:
+def read_amount(account: model.Account, body: Payment) -> tuple[Fraction, Fraction]:
     """Return a charge or refund in rho and delta, exactly as it was written.
 
     Raises:
         InputError: units where the account has none.
     """
-    if asked.rho is not None and asked.delta is not None:
-        return exact(asked.rho, "rho"), exact(asked.delta, "delta")
+    if body.rho is not None and body.delta is not None:
+        return exact(body.rho, "rho"), exact(body.delta, "delta")
     if account.units is None:
         raise InputError("the account has no units; say the amount in rho and delta")
-    information, calls = asked.information or 0, asked.calls or 0
+    information, calls = body.information or 0, body.calls or 0
     return information * account.units.epsilon_per**2 / 8, calls * account.units.delta_per
 
 
-def read_period(asked: AskedPeriod) -> model.Period:
+def read_period(body: AskedPeriod) -> model.Period:
     """Return the period of a request.
 
     Raises:
         InputError: a value outside its range.
     """
-    if asked.days is not None:
-        return Sliding(asked.days)
-    if asked.unit is not None:
-        return Calendar(asked.unit, asked.zone or "UTC")
+    if body.days is not None:
+        return Sliding(body.days)
+    if body.unit is not None:
+        return Calendar(body.unit, body.zone or "UTC")
     return Forever()
 
 

@@ -60,24 +60,24 @@ def encode(
         release: the release; how long it took is left out.
         data_version: of its data, or None.
     """
-    told, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
+    fields, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
     bounds = None if summed is None else {"low": str(summed.low), "high": str(summed.high), "scale": summed.scale}
     document = {
         "id": id,
         "dataset": dataset,
         "question": question,
         "data_version": data_version,
-        "mechanism": told["mechanism"],
-        "chosen": told["chosen"],
-        "why": told["why"],
+        "mechanism": fields["mechanism"],
+        "chosen": fields["chosen"],
+        "why": fields["why"],
         "ordered": release.ordered,
-        "complete": told["complete"],
-        "clipped": told["clipped"],
+        "complete": fields["complete"],
+        "clipped": fields["clipped"],
         "columns": [{"name": field.name, "type": type_name(field.type)} for field in table.schema],
-        "items": told["items"],
-        "privacy": told["privacy"],
-        "charged": told["charged"],
-        "query": told["query"] | {"keep_missing": release.query.keep_missing, "bounds": bounds},
+        "items": fields["items"],
+        "privacy": fields["privacy"],
+        "charged": fields["charged"],
+        "query": fields["query"] | {"keep_missing": release.query.keep_missing, "bounds": bounds},
     }
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
@@ -166,25 +166,25 @@ def _release(found: Mapping[str, Any]) -> Release:
     )
 
 
-def _query(told: Mapping[str, Any], question: Mapping[str, Any]) -> Query:
+def _query(fields: Mapping[str, Any], question: Mapping[str, Any]) -> Query:
     where = from_dict(dict(question)).where
-    bounds = told["bounds"]
+    bounds = fields["bounds"]
     return _Asked(
-        told["user"],
-        tuple(told["items"]),
-        told["epsilon"],
-        Fraction(told["delta"]),
-        k=told["k"],
+        fields["user"],
+        tuple(fields["items"]),
+        fields["epsilon"],
+        Fraction(fields["delta"]),
+        k=fields["k"],
         where=where,
-        sensitivity=Sensitivity(told["groups_per_user"], told["rows_per_user_and_item"]),
-        counts=told["counts"],
-        relative_error=Fraction(1, 10) if told["relative_error"] is None else Fraction(told["relative_error"]),
-        keep_missing=told["keep_missing"],
+        sensitivity=Sensitivity(fields["groups_per_user"], fields["rows_per_user_and_item"]),
+        counts=fields["counts"],
+        relative_error=Fraction(1, 10) if fields["relative_error"] is None else Fraction(fields["relative_error"]),
+        keep_missing=fields["keep_missing"],
         summed=None
         if bounds is None
-        else Summed(told["summed"], exact(bounds["low"], "low"), exact(bounds["high"], "high"), bounds["scale"]),
-        average=told["average"],
-        listed=told["known_domain"],
+        else Summed(fields["summed"], exact(bounds["low"], "low"), exact(bounds["high"], "high"), bounds["scale"]),
+        average=fields["average"],
+        listed=fields["known_domain"],
     )
 
 

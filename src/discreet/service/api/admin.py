@@ -105,45 +105,45 @@ class AdminAPI:
         return wire.AccountPage(accounts=page, next=page[-1].account if len(behind) > most else None)
 
     @_change_account("POST", _ACCOUNTS, body=wire.NewAccount, status=201, parameters=(IDEMPOTENCY_KEY,))
-    def create_account(self, call: Call, asked: wire.NewAccount) -> wire.AccountDetail:
+    def create_account(self, call: Call, body: wire.NewAccount) -> wire.AccountDetail:
         """Create an account.
 
         Its parent never changes.
         """
-        limit, delta, units = read_limit(asked.limit)
-        account = Account(asked.account, limit, delta, asked.parent, read_period(asked.period), asked.mode, units)
-        self._store.create(account, call.act(asked.reason))
-        return self._changed(call, asked.account)
+        limit, delta, units = read_limit(body.limit)
+        account = Account(body.account, limit, delta, body.parent, read_period(body.period), body.mode, units)
+        self._store.create(account, call.act(body.reason))
+        return self._changed(call, body.account)
 
     @_change_account("POST", f"{_ONE_ACCOUNT}/charge", body=wire.Payment)
-    def charge(self, call: Call, asked: wire.Payment) -> wire.AccountDetail:
+    def charge(self, call: Call, body: wire.Payment) -> wire.AccountDetail:
         """Charge an account by hand.
 
         For privacy that was spent outside of the service.
         """
         name = call.parameters["account"]
-        rho, delta = read_amount(self._store.account(name), asked)
-        self._store.charge(name, Cost(rho, delta), call.act(asked.reason))
+        rho, delta = read_amount(self._store.account(name), body)
+        self._store.charge(name, Cost(rho, delta), call.act(body.reason))
         return self._changed(call, name)
 
     @_change_account("POST", f"{_ONE_ACCOUNT}/refund", body=wire.Payment)
-    def refund(self, call: Call, asked: wire.Payment) -> wire.AccountDetail:
+    def refund(self, call: Call, body: wire.Payment) -> wire.AccountDetail:
         """Give back charges, up to a tenth of the limit in a period.
 
         That the charge bought no information is the officer's word, which the ledger keeps.
         """
         name = call.parameters["account"]
-        rho, delta = read_amount(self._store.account(name), asked)
-        self._store.refund(name, Cost.at_most(rho, delta), call.act(asked.reason))
+        rho, delta = read_amount(self._store.account(name), body)
+        self._store.refund(name, Cost.at_most(rho, delta), call.act(body.reason))
         return self._changed(call, name)
 
     @_change_account("POST", f"{_ONE_ACCOUNT}/lift", body=wire.Act, problems=())
-    def lift(self, call: Call, asked: wire.Act) -> wire.AccountDetail:
+    def lift(self, call: Call, body: wire.Act) -> wire.AccountDetail:
         """End the suspension of an account.
 
         Earlier failures no longer count towards a suspension; charges stay.
         """
-        self._store.lift(call.parameters["account"], call.act(asked.reason))
+        self._store.lift(call.parameters["account"], call.act(body.reason))
         return self._changed(call, call.parameters["account"])
 
     @_officer(
@@ -153,12 +153,12 @@ class AdminAPI:
         answer=wire.Preview,
         parameters=(_ACCOUNT, _DAYS),
     )
-    def preview(self, call: Call, asked: wire.AccountChanges) -> wire.Preview:
+    def preview(self, call: Call, body: wire.AccountChanges) -> wire.Preview:
         """Try changes of an account on its queries of the last days.
 
         By the rule that refuses queries. Nothing is changed; accounts above and below it are left out.
         """
-        account = altered(self._store.account(call.parameters["account"]), asked)
+        account = altered(self._store.account(call.parameters["account"]), body)
         since_us, entries = self._entries(call.parameters["days"])
         found = preview(entries, account, since_us)
         first = None if found.first_us is None else moment(found.first_us)
@@ -205,7 +205,7 @@ class AdminAPI:
         return self._detail(call.parameters["account"])
 
     @_change_account("PATCH", _ONE_ACCOUNT, body=wire.ChangedAccount)
-    def change_account(self, call: Call, asked: wire.ChangedAccount) -> wire.AccountDetail:
+    def change_account(self, call: Call, body: wire.ChangedAccount) -> wire.AccountDetail:
         """Change the limit, period or mode of an account.
 
         What is left out stays as it is. A limit below what is spent leaves nothing.
@@ -214,7 +214,7 @@ class AdminAPI:
         while True:
             before = self._store.account(name)
             try:
-                self._store.alter(altered(before, asked), call.act(asked.reason), before)
+                self._store.alter(altered(before, body), call.act(body.reason), before)
             except AccountChanged:  # by another change meanwhile, of which this one must keep what it leaves out
                 continue
             return self._changed(call, name)
@@ -244,7 +244,7 @@ class AdminAPI:
     @_officer(
         "PUT", _ONE_GRANT, body=wire.NewGrant, answer=wire.Grant, parameters=(_ACCOUNT, _DATASET, IDEMPOTENCY_KEY)
     )
-    def grant(self, call: Call, asked: wire.NewGrant) -> wire.Grant:
+    def grant(self, call: Call, body: wire.NewGrant) -> wire.Grant:
         """Let an account and all accounts below it query a dataset.
 
         Replaces an earlier grant of the dataset to the account.
@@ -253,11 +253,11 @@ class AdminAPI:
         self._store.account(account)
         name = self._catalog.find(dataset)
         known = {column.casefold(): column for column in self._catalog.datasets[name].columns}
-        unknown = [column for column in asked.columns or () if column.casefold() not in known]
+        unknown = [column for column in body.columns or () if column.casefold() not in known]
         if unknown:
             raise InputError(f"the dataset {name!r} has no column {unknown[0]!r} that could be granted")
-        columns = None if asked.columns is None else frozenset(known[column.casefold()] for column in asked.columns)
-        self._store.put_record(GRANT, grant_name(account, name), grant_text(columns), call.act(asked.reason))
+        columns = None if body.columns is None else frozenset(known[column.casefold()] for column in body.columns)
+        self._store.put_record(GRANT, grant_name(account, name), grant_text(columns), call.act(body.reason))
         self._records.invalidate()
         self._log_change(call, account)
         return wire.Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
@@ -283,22 +283,22 @@ class AdminAPI:
         return self._keys.page(call.parameters["after"], call.parameters["limit"])
 
     @_make_key(_KEYS, body=wire.NewKey, parameters=(IDEMPOTENCY_KEY,), problems=("not-found",))
-    def make_key(self, call: Call, asked: wire.NewKey) -> wire.MadeKey:
+    def make_key(self, call: Call, body: wire.NewKey) -> wire.MadeKey:
         """Create an API key.
 
         It is shown in this response and never again.
         """
-        made = self._keys.create(asked, call.act(asked.reason))
+        made = self._keys.create(body, call.act(body.reason))
         self._log_change(call, made.id)
         return made
 
     @_make_key(f"{_KEYS}/{{key}}/rotate", body=wire.RotatedKey, parameters=(_KEY, IDEMPOTENCY_KEY))
-    def rotate_key(self, call: Call, asked: wire.RotatedKey) -> wire.MadeKey:
+    def rotate_key(self, call: Call, body: wire.RotatedKey) -> wire.MadeKey:
         """Replace an API key by a new one with the same account and roles.
 
         Both are valid during the overlap.
         """
-        made = self._keys.rotate(call.parameters["key"], asked, call.act(asked.reason))
+        made = self._keys.rotate(call.parameters["key"], body, call.act(body.reason))
         self._log_change(call, made.id)
         return made
 
@@ -349,9 +349,9 @@ class AdminAPI:
         )
 
     @_officer("POST", "/v1/admin/clock", body=wire.Act, status=204, parameters=(IDEMPOTENCY_KEY,))
-    def confirm_clock(self, call: Call, asked: wire.Act) -> None:
+    def confirm_clock(self, call: Call, body: wire.Act) -> None:
         """Confirm the time of the store after it ran ahead."""
-        self._store.confirm_clock(call.act(asked.reason))
+        self._store.confirm_clock(call.act(body.reason))
         self._log_change(call, "clock")
 
     @_officer("GET", "/v1/admin/settings", answer=wire.RunningSettings)
@@ -407,11 +407,11 @@ class AdminAPI:
         self._log.event(AdminChanged(context_of(scope).request_id, call.caller.actor, route, subject))
 
 
-def altered(account: Account, asked: wire.AccountChanges) -> Account:
-    """Return *account* with what *asked* changes."""
-    if asked.limit is not None:
-        limit, delta, units = read_limit(asked.limit)
+def altered(account: Account, body: wire.AccountChanges) -> Account:
+    """Return *account* with the changes of *body*."""
+    if body.limit is not None:
+        limit, delta, units = read_limit(body.limit)
         account = dataclasses.replace(account.limited(limit, delta), units=units)
-    if asked.period is not None:
-        account = dataclasses.replace(account, period=read_period(asked.period))
-    return dataclasses.replace(account, mode=asked.mode or account.mode)
+    if body.period is not None:
+        account = dataclasses.replace(account, period=read_period(body.period))
+    return dataclasses.replace(account, mode=body.mode or account.mode)

@@ -1,7 +1,7 @@
 """Operations of the HTTP API: one declaration beside each handler is checked, documented and routed.
 
     @Operation("POST", "/v1/admin/accounts", role="officer", body=NewAccount, answer=AccountDetail, status=201)
-    def create_account(self, call: Call, asked: NewAccount) -> AccountDetail: ...
+    def create_account(self, call: Call, body: NewAccount) -> AccountDetail: ...
 
     routes = routes_of(gate, AdminAPI(...))
 

@@ -268,19 +268,19 @@ class ApiKeys:
         self._clock, self._random = clock, random
         self._saved_us = microseconds(clock())
 
-    def create(self, asked: NewKey, act: AdminAction) -> MadeKey:
+    def create(self, body: NewKey, act: AdminAction) -> MadeKey:
         """Create a key.
 
         Raises:
             UnknownAccount: its account does not exist.
             KeyReused: the action created a key before, which was shown then.
         """
-        if asked.account is not None:
-            self._store.account(asked.account)
-        roles = tuple(role for role in ROLES if role in asked.roles)
-        return self._create(KeyRecord("", asked.account, roles, 0, None, asked.label), asked.days, act)
+        if body.account is not None:
+            self._store.account(body.account)
+        roles = tuple(role for role in ROLES if role in body.roles)
+        return self._create(KeyRecord("", body.account, roles, 0, None, body.label), body.days, act)
 
-    def rotate(self, key: str, asked: RotatedKey, act: AdminAction) -> MadeKey:
+    def rotate(self, key: str, body: RotatedKey, act: AdminAction) -> MadeKey:
         """Create another key with the same account and roles, and let *key* expire after the overlap.
 
         Raises:
@@ -288,8 +288,8 @@ class ApiKeys:
             KeyReused: as in `create`.
         """
         before = self._read(key)
-        made = self._create(before, asked.days, act)
-        until_us = self._now_us + asked.overlap_hours * _HOUR_US
+        made = self._create(before, body.days, act)
+        until_us = self._now_us + body.overlap_hours * _HOUR_US
         ends_us = until_us if before.expires_us is None else min(until_us, before.expires_us)
         ending = dataclasses.replace(act, id=None if act.id is None else _second(act.id))
         self._put(key, dataclasses.replace(before, expires_us=ends_us).text, ending)

@@ -72,7 +72,7 @@ class OfficerPages:
     def create_account(self, visit: Visit) -> Response:
         """Create an account."""
         try:
-            asked = {
+            fields = {
                 "account": visit.field("account"),
                 "parent": visit.field("parent") or None,
                 "limit": _limit(visit),
@@ -80,7 +80,7 @@ class OfficerPages:
                 "mode": visit.field("mode") or "enforce",
                 "reason": visit.field("reason"),
             }
-            self._api.create_account(visit.call(), _read(wire.NewAccount, asked))
+            self._api.create_account(visit.call(), _read(wire.NewAccount, fields))
         except DiscreetError as error:
             return self._accounts(visit, self._site.problem(visit, error))
         return self._site.redirect(visit, _address(visit.field("account")))
@@ -252,13 +252,13 @@ class OfficerPages:
                 _read(wire.Act, {"reason": visit.field("reason")})
                 self._api.revoke_key(visit.call(reason=visit.field("reason"), key=visit.field("name")))
                 return self._site.redirect(visit, "/officer/keys")
-            asked = {
+            fields = {
                 "account": visit.field("account") or None,
                 "roles": visit.fields("role"),
                 "label": visit.field("label"),
                 "reason": visit.field("reason"),
             }
-            return self._keys(visit, made=self._api.make_key(visit.call(), _read(wire.NewKey, asked)))
+            return self._keys(visit, made=self._api.make_key(visit.call(), _read(wire.NewKey, fields)))
         except DiscreetError as error:
             return self._keys(visit, problem=self._site.problem(visit, error))
 
@@ -274,8 +274,8 @@ class OfficerPages:
         )
 
 
-def _read(kind: type[Any], asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a model of that kind
-    return read_body(kind, json.dumps(asked).encode())
+def _read(kind: type[Any], fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a model of that kind
+    return read_body(kind, json.dumps(fields).encode())
 
 
 def _limit(visit: Visit) -> dict[str, Any]:
