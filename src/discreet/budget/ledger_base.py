@@ -61,66 +61,66 @@ def reader_of(chunks: Iterable[str]) -> LedgerReader:
 
 
 def _rows(reader: LedgerReader) -> Iterator[list[Any]]:  # noqa: C901 - a loop for each kind
-    said = reader.said
+    totals = reader.totals
     for _, head in sorted(reader.heads.items()):
         yield ["head", head.chain, head.seq, head.hash.hex()]
-    for name, account in sorted(said.accounts.items()):
+    for name, account in sorted(totals.accounts.items()):
         yield ["account", name, account.settings, account.bucket, account.end_us, account.closed]
         yield ["closed", name, reader.every_closed[name]]
     for where, (rho, delta) in sorted(reader.sums.items()):
         if rho or delta:
             yield ["sum", *where, rho, delta]
-    for name, state in sorted(said.open.items()):
+    for name, state in sorted(totals.open.items()):
         yield ["open", name, state.value]
-    for key, release in sorted(said.releases.items()):
+    for key, release in sorted(totals.releases.items()):
         yield ["release", key, release.result, *_pair(release.cost), sorted(release.by)]
-    for owed, amounts in sorted(said.forfeits.items()):
+    for owed, amounts in sorted(totals.forfeits.items()):
         yield ["forfeits", *owed, sorted((*_pair(amount), times) for amount, times in amounts.items())]
-    for name, times in sorted(said.failures.items()):
+    for name, times in sorted(totals.failures.items()):
         yield ["failures", name, times]
-    for action, digest in sorted(said.actions.items()):
+    for action, digest in sorted(totals.actions.items()):
         yield ["action", action, digest]
-    for record, digest in sorted(said.records.items()):
+    for record, digest in sorted(totals.records.items()):
         yield ["record", *record, digest]
-    yield ["records", said.records_version]
-    for share, out in sorted(said.transfers.outgoing.items()):
+    yield ["records", totals.records_version]
+    for share, out in sorted(totals.transfers.outgoing.items()):
         pending = None if out.pending is None else _pair(out.pending)
         yield ["outgoing", *share, out.number, *_pair(out.given), pending, out.sent_us]
-    for share, into in sorted(said.transfers.incoming.items()):
+    for share, into in sorted(totals.transfers.incoming.items()):
         yield ["incoming", *share, into.number, into.taken, *_pair(into.received)]
 
 
 def _read(reader: LedgerReader, row: list[Any]) -> None:  # noqa: C901, PLR0912 - a case for each kind
-    said = reader.said
+    totals = reader.totals
     match row:
         case ["head", chain, seq, digest]:
             reader.heads[chain] = Head(chain, seq, bytes.fromhex(digest))
         case ["account", name, settings, bucket, end_us, closed]:
-            said.accounts[name] = ReplayedAccount(settings, bucket, end_us, [(number, end) for number, end in closed])
+            totals.accounts[name] = ReplayedAccount(settings, bucket, end_us, [(number, end) for number, end in closed])
         case ["closed", name, closed]:
             reader.every_closed[name] = [(number, end) for number, end in closed]
         case ["sum", account, bucket, part, rho, delta]:
             reader.sums[account, bucket, part] = [rho, delta]
         case ["open", name, state]:
-            said.open[name] = State(state)
+            totals.open[name] = State(state)
         case ["release", key, result, rho, delta, by]:
-            said.releases[key] = ReplayedRelease(result, Amount(rho, delta), _accounts(tuple(by)))
+            totals.releases[key] = ReplayedRelease(result, Amount(rho, delta), _accounts(tuple(by)))
         case ["forfeits", account, bucket, key, amounts]:
             owed = {Amount(rho, delta): times for rho, delta, times in amounts}
-            said.forfeits[account, bucket, key] = Counter(owed)
+            totals.forfeits[account, bucket, key] = Counter(owed)
         case ["failures", name, times]:
-            said.failures[name] = tuple(times)
+            totals.failures[name] = tuple(times)
         case ["action", action, digest]:
-            said.actions[action] = digest
+            totals.actions[action] = digest
         case ["record", kind, name, digest]:
-            said.records[kind, name] = digest
+            totals.records[kind, name] = digest
         case ["records", version]:
-            said.records_version = version
+            totals.records_version = version
         case ["outgoing", account, peer, number, rho, delta, pending, sent_us]:
             out = Outgoing(number, Amount(rho, delta), None if pending is None else Amount(*pending), sent_us)
-            said.transfers.outgoing[account, peer] = out
+            totals.transfers.outgoing[account, peer] = out
         case ["incoming", account, peer, number, taken, rho, delta]:
-            said.transfers.incoming[account, peer] = Incoming(number, taken, Amount(rho, delta))
+            totals.transfers.incoming[account, peer] = Incoming(number, taken, Amount(rho, delta))
         case _:
             raise ValueError(row)
 

@@ -100,10 +100,10 @@ class Transfers:
         Raises:
             ValueError: it cannot follow on those before.
         """
-        said = detail["transfer"]
-        number, amount = int(said["number"]), Amount(int(said["rho"]), int(said["delta"]))
+        transfer = detail["transfer"]
+        number, amount = int(transfer["number"]), Amount(int(transfer["rho"]), int(transfer["delta"]))
         account = detail["account"]
-        where = (account if isinstance(account, str) else account["id"]), said["peer"]
+        where = (account if isinstance(account, str) else account["id"]), transfer["peer"]
         if kind in {"take", "decline"}:
             before = self.incoming[where]
             received = before.received + (amount if kind == "take" else NOTHING)
@@ -184,8 +184,8 @@ class Verified:
         return names
 
 
-class _Impossible(ValueError):
-    """A line says that something happened that cannot happen."""
+class _InvalidLine(ValueError):
+    """A line that contradicts the lines before it."""
 
 
 @functools.lru_cache(maxsize=4096)  # questions of one kind have one price
@@ -204,21 +204,21 @@ class LedgerReader:
     Attributes:
         heads: of each chain after the lines that were read, by number.
         sums: rho and delta in quanta of each part of each bucket, by account, bucket and part.
-        said: what else the lines add up to; `replay` adds heads and tallies.
+        totals: what else the lines add up to; `replay` adds heads and tallies.
         every_closed: number and end of all buckets of an account that were ever closed.
     """
 
     def __init__(self) -> None:
         self.heads: dict[int, Head] = {}
         self.sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-        self.said = Verified()
+        self.totals = Verified()
         self.every_closed: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        self.askers: dict[frozenset[str], frozenset[str]] = {}  # so that each set of them is kept once
+        self.account_sets: dict[frozenset[str], frozenset[str]] = {}  # so that each set is kept once
         self.special = {
-            "settle": self._answer,
-            "replay": self._answer,
-            "forfeit": self._fail,
-            **dict.fromkeys(ACTION_KINDS | ACCOUNT_KINDS | MOVE_KINDS, self._act),
+            "settle": self._add_answer,
+            "replay": self._add_answer,
+            "forfeit": self._add_failure,
+            **dict.fromkeys(ACTION_KINDS | ACCOUNT_KINDS | MOVE_KINDS, self._add_action),
         }
 
     def read(self, chain: int, lines: Iterable[Line]) -> None:
@@ -242,34 +242,34 @@ class LedgerReader:
             try:
                 kind, name = fields[3], fields[4]
                 after = self._after(kind, name)
-                owes = False
+                has_forfeits = False
                 for n in range(6, len(fields), 5):
                     account, bucket, part, rho, delta = fields[n : n + 5]
                     sum_ = sums[account, bucket, part]
                     sum_[0] += int(rho)
                     sum_[1] += int(delta)
-                    owes = owes or part == "f"
+                    has_forfeits = has_forfeits or part == "f"
                 if kind in special:
                     special[kind](fields, after)
-                if owes:
-                    self._owe(fields)
-            except _Impossible:
-                raise LedgerBroken("something happens that cannot happen", chain, seq) from None
+                if has_forfeits:
+                    self._add_forfeits(fields)
+            except _InvalidLine:
+                raise LedgerBroken("a line contradicts those before it", chain, seq) from None
             except (ValueError, KeyError, IndexError, TypeError, AttributeError):
                 raise LedgerBroken("a line cannot be read", chain, seq) from None
-        self.said.lines += seq - head.seq
+        self.totals.lines += seq - head.seq
         self.heads[chain] = Head(chain, seq, last)
 
     def _after(self, kind: str, name: str) -> State | None:
         """Return the state of a reservation after a line, if the line changes it."""
         if kind not in KINDS:
-            raise _Impossible
+            raise _InvalidLine
         if name == "-":
             return None
-        states = self.said.open
+        states = self.totals.open
         if kind == "reserve":
             if name in states:
-                raise _Impossible
+                raise _InvalidLine
             states[name] = State.HELD
             return State.HELD
         event = _EVENTS.get(kind)
@@ -277,37 +277,37 @@ class LedgerReader:
             return None
         after = TRANSITIONS.get((states.get(name, State.VOID), event))
         if after is None:
-            raise _Impossible
+            raise _InvalidLine
         if after in TERMINAL:
             del states[name]
         else:
             states[name] = after
         return after
 
-    def _answer(self, fields: list[str], _: State | None) -> None:
+    def _add_answer(self, fields: list[str], _: State | None) -> None:
         """Add an answer and its price."""
         detail = json.loads(fields[5])
-        asker, release, result = _alone(detail["by"]), detail["release"], detail.get("result")
-        known = self.said.releases.get(release)
+        account, release, result = _alone(detail["by"]), detail["release"], detail.get("result")
+        known = self.totals.releases.get(release)
         if known is None:
-            known = self.said.releases[release] = ReplayedRelease(result, NOTHING, asker)
+            known = self.totals.releases[release] = ReplayedRelease(result, NOTHING, account)
         elif result != known.result:
-            raise _Impossible  # it was another answer before
-        elif not asker <= known.by:
-            known.by = self.askers.setdefault(known.by | asker, known.by | asker)
+            raise _InvalidLine  # it was another answer before
+        elif not account <= known.by:
+            known.by = self.account_sets.setdefault(known.by | account, known.by | account)
         for at, part in enumerate(fields[8::5]):
             if part == "u":
                 cost = _amount(fields[9 + 5 * at], fields[10 + 5 * at])
                 if known.cost not in {NOTHING, cost}:
-                    raise _Impossible  # an account pays what others paid
+                    raise _InvalidLine  # an account pays what others paid
                 known.cost = cost
 
-    def _fail(self, fields: list[str], _: State | None) -> None:
+    def _add_failure(self, fields: list[str], _: State | None) -> None:
         """Add a run that failed."""
         name = json.loads(fields[5])["by"]
-        self.said.failures[name] = failed(self.said.failures.get(name, ()), int(fields[2]))
+        self.totals.failures[name] = failed(self.totals.failures.get(name, ()), int(fields[2]))
 
-    def _owe(self, fields: list[str]) -> None:
+    def _add_forfeits(self, fields: list[str]) -> None:
         """Add what is forfeited, or pays for a retry."""
         release = json.loads(fields[5])["release"]
         for n in range(6, len(fields), 5):
@@ -316,35 +316,35 @@ class LedgerReader:
                 amount, sign = Amount(int(fields[n + 3]), int(fields[n + 4])), 1
                 if amount.rho < 0 or amount.delta < 0:
                     amount, sign = -amount, -1
-                owed = self.said.forfeits.setdefault(where, Counter())
-                owed[amount] += sign
-                if not owed[amount]:
-                    del owed[amount]
-                if not owed:
-                    del self.said.forfeits[where]
+                amounts = self.totals.forfeits.setdefault(where, Counter())
+                amounts[amount] += sign
+                if not amounts[amount]:
+                    del amounts[amount]
+                if not amounts:
+                    del self.totals.forfeits[where]
 
-    def _act(self, fields: list[str], _: State | None) -> None:
+    def _add_action(self, fields: list[str], _: State | None) -> None:
         """Add an administrative action, a transfer, or a bucket that opens."""
-        kind, detail, said = fields[3], json.loads(fields[5]), self.said
+        kind, detail, totals = fields[3], json.loads(fields[5]), self.totals
         if isinstance(detail.get("action"), dict):
             act = detail["action"]["id"]
-            if act in said.actions:
-                raise _Impossible
-            said.actions[act] = detail["action"]["sha256"]
+            if act in totals.actions:
+                raise _InvalidLine
+            totals.actions[act] = detail["action"]["sha256"]
         if isinstance(detail.get("record"), dict):
             record = detail["record"]
-            said.records_version += 1
-            said.records.pop((record["kind"], record["name"]), None)
+            totals.records_version += 1
+            totals.records.pop((record["kind"], record["name"]), None)
             if record["sha256"] is not None:
-                said.records[record["kind"], record["name"]] = record["sha256"]
+                totals.records[record["kind"], record["name"]] = record["sha256"]
         if kind in MOVE_KINDS:
-            said.transfers.read(kind, int(fields[2]), detail)
+            totals.transfers.read(kind, int(fields[2]), detail)
         if kind == "prune":
-            said.base = detail["base"]
+            totals.base = detail["base"]
         if kind == "lift":
-            said.failures.pop(detail["account"], None)
+            totals.failures.pop(detail["account"], None)
         if kind in ACCOUNT_KINDS:
-            follow(said.accounts, self.every_closed[detail["account"]["id"]], kind, int(fields[2]), detail)
+            follow(totals.accounts, self.every_closed[detail["account"]["id"]], kind, int(fields[2]), detail)
 
 
 def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | None = None) -> Verified:
@@ -366,14 +366,14 @@ def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | 
         if rho < 0 or delta < 0:
             raise LedgerBroken(f"account {account!r} holds less than nothing")
         parts[account, int(bucket)][PARTS.index(part)] = Amount(rho, delta)
-    said = reader.said
-    if any(account not in said.accounts for account, _ in parts):
+    totals = reader.totals
+    if any(account not in totals.accounts for account, _ in parts):
         raise LedgerBroken("an account was charged that was never made")
-    if any(times < 0 for owed in said.forfeits.values() for times in owed.values()):
+    if any(times < 0 for amounts in totals.forfeits.values() for times in amounts.values()):
         raise LedgerBroken("more pays for retries than was forfeited")
-    said.tallies = {where: Tally(*amounts) for where, amounts in parts.items() if any(amounts)}
-    said.heads = tuple(head for _, head in sorted(reader.heads.items()) if head.seq)
-    return said
+    totals.tallies = {where: Tally(*amounts) for where, amounts in parts.items() if any(amounts)}
+    totals.heads = tuple(head for _, head in sorted(reader.heads.items()) if head.seq)
+    return totals
 
 
 def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers) -> None:

@@ -175,7 +175,7 @@ def admin(config: str, reason: str) -> None:
     from discreet.budget.errors import StoreInUse
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import AdminAction
-    from discreet.service.auth.api_keys import hand_in
+    from discreet.service.auth.api_keys import write_key_file
     from discreet.service.auth.grants import KEY
     from discreet.service.init_project import make_key
     from discreet.service.settings import load_settings
@@ -189,7 +189,7 @@ def admin(config: str, reason: str) -> None:
     except StoreInUse:
         if settings.store.file is None:
             raise
-        hand_in(settings.store.file, made, record, reason)
+        write_key_file(settings.store.file, made, record, reason)
         click.echo(made.text)
         click.echo("note: the service that is running accepts it within ten seconds", err=True)
         return

@@ -279,7 +279,9 @@ def make_plan(
     _check(query)
     request = _request(query)
     default = choose(request, has_pairs=has_pairs, per_unit=per is not None)
-    kind = summing(_mechanism(query, request, default), request)
+    kind = _mechanism(query, request, default)
+    if request.summed is not None:
+        kind = summing(kind, request)
     if kind in PAIR_MECHANISMS and not has_pairs:
         raise InputError(f"the {kind.name} mechanism needs an engine that can query user-item pairs; choose head")
     if per is not None:

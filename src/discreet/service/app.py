@@ -29,7 +29,7 @@ from discreet.service.api.health import HealthAPI
 from discreet.service.api.openapi import OpenAPI
 from discreet.service.api.operation import operations_of, routes_of
 from discreet.service.api.query import QueryAPI
-from discreet.service.auth.api_keys import ApiKeys, Authenticator, handed_in
+from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
 from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
 from discreet.service.auth.oidc import Issuer
@@ -169,7 +169,7 @@ def open_service(
             authenticator,
             clock,
             runtime.random,
-            None if settings.store.file is None else handed_in(settings.store.file),
+            None if settings.store.file is None else key_file_of(settings.store.file),
         )
         maintenance = Maintenance(
             manager, api_keys, metrics, log, clock, runtime.monotonic, witnessed=checkpointer is not None

@@ -83,7 +83,7 @@ class Maintenance:
         if ended:
             self._log.event(LeasesExpired(ended))
         try:
-            self._keys.accept_handed_in()
+            self._keys.import_key_file()
         except Exception as error:  # noqa: BLE001 - as above
             self._log.event(Failed.of(error, "maintenance"))
 

@@ -127,7 +127,7 @@ def write_table(table: pa.Table, form: Literal["csv", "arrow", "parquet"]) -> by
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked(Query):
+class _StoredQuery(Query):
     """A query as a document holds it: of a known domain only that it was one."""
 
     listed: bool = False
@@ -169,7 +169,7 @@ def _release(found: Mapping[str, Any]) -> Release:
 def _query(fields: Mapping[str, Any], question: Mapping[str, Any]) -> Query:
     where = from_dict(dict(question)).where
     bounds = fields["bounds"]
-    return _Asked(
+    return _StoredQuery(
         fields["user"],
         tuple(fields["items"]),
         fields["epsilon"],

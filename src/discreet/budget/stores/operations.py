@@ -333,7 +333,7 @@ def change_settings(transaction: Transaction, row: AccountRow, account: Account,
     if account.period != before.period:
         if transaction.clock.ahead:
             raise ClockError
-        transaction.turn(row, min(row.end_us, transaction.clock.now_us + 1), "alter", detail)
+        transaction.open_bucket(row, min(row.end_us, transaction.clock.now_us + 1), "alter", detail)
         return
     transaction.append(row, "alter", detail=buckets_detail(row, detail))
 

@@ -45,7 +45,7 @@ class Cut:
     @property
     def lines(self) -> int:
         """How many can be removed."""
-        return self.reader.said.lines
+        return self.reader.totals.lines
 
 
 def cut(db: Connection, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:

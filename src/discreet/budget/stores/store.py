@@ -340,7 +340,7 @@ class BudgetStore(ABC):
         row = account_row(rows[0][4:14])
         closed = [Bucket(each[14], each[15], True, tally_of(each[16])) for each in rows if each[14] is not None]
         clock = Clock(raw_us, max(recorded_us, self._seen_us), self._guard_us)
-        _turn(row, closed, clock)
+        _open_bucket(row, closed, clock)
         total = row.tally + row.older
         return Balance(
             row.terms.account,
@@ -449,7 +449,7 @@ class BudgetStore(ABC):
         return self.read(lambda db: db.ask((statement, values)))[0]
 
 
-def _turn(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:
+def _open_bucket(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:
     """Change *row* and *closed* as the next transaction will, if the next bucket is due to open."""
     if row.end_us == NEVER_US:
         return

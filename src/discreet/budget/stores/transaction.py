@@ -144,9 +144,9 @@ class Transaction:
         if claim.key is not None:
             statement, values = statements.CLAIM_WITH_KEY, (*values, claim.account, claim.key, claim.release_key)
         locked, (facts,) = self.db.ask((statements.LOCK_PATH, (claim.account,)), (statement, values))
-        path = self._keep(locked)
+        path = self._load(locked)
         meta, (forfeits,), release_columns, known, same, key = _split(facts, _META, 1, _RELEASE, _RESERVATION, 2)
-        self._look(meta)
+        self._read_meta(meta)
         release = release_row(release_columns)
         self._mark_paid(path, release)
         keyed, under_way = None, [same]
@@ -185,7 +185,7 @@ class Transaction:
         """
         (facts,) = self._rows(statements.CREATION, (account.id, account.parent))
         meta, (chain, known, parent) = _split(facts, _META)
-        self._look(meta)
+        self._read_meta(meta)
         if account.parent is not None and parent is None:
             raise UnknownAccount(account.parent)
         return chain, known is not None
@@ -197,15 +197,15 @@ class Transaction:
             UnknownAccount: there is none.
         """
         locked, (meta,) = self.db.ask((statements.LOCK_ACCOUNT, (account,)), (statements.NOW, ()))
-        self._look(meta)
+        self._read_meta(meta)
         if not locked:
             raise UnknownAccount(account)
-        return self._keep(locked)[0]
+        return self._load(locked)[0]
 
     def begin_store(self) -> None:
         """Lock what belongs to no account."""
         _, (meta,) = self.db.ask((statements.LOCK_META, ()), (statements.NOW, ()))
-        self._look(meta, locked=True)
+        self._read_meta(meta, locked=True)
         self._store_changed = True
 
     # ------------------------------------------------------------------------------------------------ reading
@@ -229,12 +229,12 @@ class Transaction:
 
     def due(self) -> list[str]:
         """Return the accounts whose open bucket is over."""
-        self._look(self._rows(statements.NOW)[0])
+        self._read_meta(self._rows(statements.NOW)[0])
         return [name for (name,) in self._rows(statements.DUE, (max(self.clock.raw_us, self.clock.seen_us),))]
 
     def expired(self) -> list[str]:
         """Return the reservations whose lease is over, the earliest first; at most a thousand."""
-        self._look(self._rows(statements.NOW)[0])
+        self._read_meta(self._rows(statements.NOW)[0])
         return [name for (name,) in self._rows(statements.EXPIRED, (self.clock.now_us,))]
 
     def has_account(self, account: str) -> bool:
@@ -278,10 +278,10 @@ class Transaction:
         """
         if account.end_us == NEVER_US or not self.clock.opening(account.end_us):
             return False
-        self.turn(account, account.end_us, "refresh", {})
+        self.open_bucket(account, account.end_us, "refresh", {})
         return True
 
-    def turn(self, account: AccountRow, closed_at_us: int, kind: str, detail: dict[str, Any]) -> None:
+    def open_bucket(self, account: AccountRow, closed_at_us: int, kind: str, detail: dict[str, Any]) -> None:
         """Close the open bucket and open the next, with a ledger line; decide again which closed buckets count."""
         now_us, period, closed = self.clock.now_us, account.terms.period, self.closed_buckets(account)
         last = Bucket(account.bucket, closed_at_us, True, account.tally)
@@ -424,17 +424,17 @@ class Transaction:
         rows = self._rows(statement, values)
         if not rows:
             return [], None, ()
-        path = self._keep([row[_META : _META + _ACCOUNT] for row in rows])
+        path = self._load([row[_META : _META + _ACCOUNT] for row in rows])
         meta, _, row, rest = _split(rows[0], _META, _ACCOUNT, _RESERVATION)
-        self._look(meta)
+        self._read_meta(meta)
         return path, reservation_row(row), rest
 
-    def _keep(self, rows: list[Any]) -> list[AccountRow]:
-        """Keep accounts that are locked, to be written if they change."""
+    def _load(self, rows: list[Any]) -> list[AccountRow]:
+        """Load accounts that are locked; `flush` writes those that change."""
         self._accounts = [account_row(row) for row in rows]
         return self._accounts
 
-    def _look(self, meta: Sequence[Any], *, locked: bool = False) -> None:
+    def _read_meta(self, meta: Sequence[Any], *, locked: bool = False) -> None:
         """Read the clock, and the head of the store's chain if nothing else can extend it meanwhile."""
         raw_us, self._recorded_us, seq, hash_ = meta
         self.clock = Clock(raw_us, max(self._recorded_us, self._seen_us), self._guard_us)

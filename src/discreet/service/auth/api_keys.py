@@ -126,18 +126,18 @@ def new_key(random: Callable[[int], bytes]) -> IssuedKey:
     return IssuedKey(id_, f"dsc_{id_}_{random(32).hex()}")
 
 
-def handed_in(store: Path) -> Path:
-    """Return the file in which a key is handed in to the process that has the SQLite file *store*."""
+def key_file_of(store: Path) -> Path:
+    """Return the file through which a key reaches the process that has the SQLite file *store* open."""
     return store.with_name(f"{store.name}.new-key")
 
 
-def hand_in(store: Path, made: IssuedKey, record: KeyRecord, reason: str) -> None:
-    """Leave a key for the process that has the SQLite file *store*, which accepts it at its next maintenance.
+def write_key_file(store: Path, made: IssuedKey, record: KeyRecord, reason: str) -> None:
+    """Write a key for the process that has the SQLite file *store* open, which imports it at its next maintenance.
 
     Raises:
-        InputError: another key waits there, or the folder cannot be written.
+        InputError: the file exists already, or the folder cannot be written.
     """
-    write_secret(handed_in(store), json.dumps([made.id, record.text, reason]).encode())
+    write_secret(key_file_of(store), json.dumps([made.id, record.text, reason]).encode())
 
 
 def digest_of(text: str) -> bytes:
@@ -251,7 +251,7 @@ class ApiKeys:
     Args:
         authenticator: knows when keys were last used in this process.
         random: returns random bytes for keys.
-        handed_in: a file in which `discreet key admin` leaves a key while this process has the store; None for none.
+        key_file: where `discreet key admin` writes a key while this process has the store open; None for none.
     """
 
     def __init__(
@@ -261,10 +261,10 @@ class ApiKeys:
         authenticator: Authenticator,
         clock: Callable[[], datetime],
         random: Callable[[int], bytes],
-        handed_in: Path | None = None,
+        key_file: Path | None = None,
     ) -> None:
         self._store, self._records, self._authenticator = store, records, authenticator
-        self._handed_in = handed_in
+        self._key_file = key_file
         self._clock, self._random = clock, random
         self._saved_us = microseconds(clock())
 
@@ -304,21 +304,21 @@ class ApiKeys:
         self._read(key)
         self._put(key, None, act)
 
-    def accept_handed_in(self) -> None:
-        """Store the key that was handed in as a file, if there is one, and remove the file.
+    def import_key_file(self) -> None:
+        """Store the key of the file that `write_key_file` wrote, if there is one, and remove the file.
 
         Raises:
             InputError: others can read or write the file, or it holds no key.
         """
-        if self._handed_in is None or not self._handed_in.exists():
+        if self._key_file is None or not self._key_file.exists():
             return
         try:
-            name, record, reason = json.loads(read_secret(self._handed_in, "new key"))
+            name, record, reason = json.loads(read_secret(self._key_file, "new key"))
             text = KeyRecord.of_text(record).text
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise InputError(f"the file {self._handed_in.name!r} holds no key; remove it") from None
+            raise InputError(f"the file {self._key_file.name!r} holds no key; remove it") from None
         self._put(name, text, AdminAction("discreet", reason, name))  # done twice, it is stored once
-        self._handed_in.unlink()
+        self._key_file.unlink()
 
     def page(self, after: str | None, most: int) -> KeyPage:
         """Return up to *most* keys by id, from the first behind *after*."""
