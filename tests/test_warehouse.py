@@ -507,3 +507,17 @@ def test_a_user_with_few_labels_of_a_column_needs_less_noise(visits):
     assert errors[1] / errors[0] == pytest.approx(3**0.5, rel=0.05)
     total = "SELECT COUNT(DISTINCT reader) FROM visits"
     assert bounded.plan(total).worst_cost == visits.plan(total).worst_cost
+
+
+def test_made_up_rows_fit_their_catalog(visits):
+    """Computed columns agree with the column that they come from, and so do periods in a rehearsed statement."""
+    made = visits.sample("visits", 1000)
+    assert made.column_names == ["reader", "day", "hour", "age"]
+    assert [str(field.type) for field in made.schema] == ["string", "date32[day]", "timestamp[us]", "int64"]
+    rows = made.to_pylist()
+    assert {row["age"] for row in rows} == {0, 20, 40}
+    assert {row["day"] for row in rows} == {datetime.date(2026, 3, day) for day in range(1, 8)}
+    assert all(row["hour"].date() == row["day"] for row in rows)
+    sql = "SELECT date_trunc('day', \"at\") AS d, MEDIAN(age) AS m FROM visits GROUP BY d ORDER BY d"
+    with visits.rehearsal() as rehearsed:
+        assert len(rehearsed.sql(sql, epsilon=9).table) == 7

@@ -14,6 +14,7 @@ from clients.superset_server import ADMIN
 
 USERS = {"expressionType": "SQL", "sqlExpression": "COUNT(DISTINCT reader)", "label": "users"}
 JANUARY = "2026-01-01 : 2026-02-01"
+GERMANY = {"col": "country", "op": "==", "val": "DE"}
 
 
 class Superset:
@@ -32,8 +33,8 @@ class Superset:
         assert reply.status_code in {200, 201}, reply.text
         return reply.json()
 
-    def chart(self, dataset, **query):
-        """Return the rows that a chart gets."""
+    def ask(self, dataset, **query):
+        """Return the reply to what a chart asks for."""
         asked = {"row_limit": 10_000, "filters": [], "columns": [], "metrics": [USERS], **query}
         body = {
             "datasource": {"id": dataset, "type": "table"},
@@ -42,7 +43,13 @@ class Superset:
             "result_type": "full",
             "force": True,  # past Superset's own cache
         }
-        (result,) = self.post("/api/v1/chart/data", body)["result"]
+        return self.http.post("/api/v1/chart/data", json=body)
+
+    def chart(self, dataset, **query):
+        """Return the rows that a chart gets."""
+        reply = self.ask(dataset, **query)
+        assert reply.status_code == 200, reply.text
+        (result,) = reply.json()["result"]
         return result["data"]
 
     def charged(self):
@@ -124,19 +131,20 @@ def test_sql_lab_answers_a_statement_and_refuses_rows(superset, database, servic
     assert superset.charged() == (0, 0)
 
 
+DAYS_OF_JANUARY = {
+    "columns": [
+        {"timeGrain": "P1D", "columnType": "BASE_AXIS", "sqlExpression": "day", "label": "day"}
+        | {"expressionType": "SQL"}
+    ],
+    "granularity": "day",
+    "time_range": JANUARY,
+    "extras": {"time_grain_sqla": "P1D"},
+    "orderby": [[USERS, False]],
+}
 CHARTS = {
     "table": {"columns": ["article"], "orderby": [[USERS, False]], "row_limit": 10},
     "bar": {"columns": ["country"], "orderby": [[USERS, False]]},
-    "time series": {
-        "columns": [
-            {"timeGrain": "P1D", "columnType": "BASE_AXIS", "sqlExpression": "day", "label": "day"}
-            | {"expressionType": "SQL"}
-        ],
-        "granularity": "day",
-        "time_range": JANUARY,
-        "extras": {"time_grain_sqla": "P1D"},
-        "orderby": [[USERS, False]],
-    },
+    "time series": DAYS_OF_JANUARY,
     "big number": {"columns": []},
 }
 
@@ -155,11 +163,66 @@ def test_a_dashboard_is_charged_once(superset, dataset, service):
     assert 5_000 < first["big number"][0]["users"] < 7_000
 
 
+def test_a_series_limit_is_a_query_for_the_largest_series_and_one_of_them(superset, dataset, service):
+    """Superset first asks which countries are the largest, then filters by them; both are free the second time."""
+    series = {
+        **DAYS_OF_JANUARY,
+        "columns": [*DAYS_OF_JANUARY["columns"], "country"],
+        "series_columns": ["country"],
+        "series_limit": 2,
+        "series_limit_metric": USERS,
+    }
+    service.take()
+    rows = superset.chart(dataset, **series)
+    (largest, _), (days, _) = service.statements
+    assert "LIMIT 2" in largest
+    assert "country = " in days
+    assert (len({row["country"] for row in rows}), len(rows)) == (2, 62)
+    assert superset.charged() == (2, 0)
+    assert superset.chart(dataset, **series) == rows
+    assert superset.charged() == (0, 2)
+    others = superset.ask(dataset, **series, group_others_when_limit_reached=True)
+    assert "only columns may be grouped by" in others.text
+    assert superset.charged() == (0, 1)
+
+
+def test_the_totals_of_a_table_are_a_query_of_their_own(superset, dataset, service):
+    """The frontend asks for the table without its columns; users of several articles count once in the total."""
+    table = {"columns": ["article"], "orderby": [[USERS, False]], "row_limit": 10, "filters": [GERMANY]}
+    totals = {"columns": [], "row_limit": 0, "filters": [GERMANY]}
+    service.take()
+    shown, (total,) = superset.chart(dataset, **table), superset.chart(dataset, **totals)
+    assert superset.charged() == (2, 0)
+    assert total["users"] == pytest.approx(1200, abs=100)
+    assert sum(row["users"] for row in shown) > 0
+    superset.chart(dataset, **table), superset.chart(dataset, **totals)
+    assert superset.charged() == (0, 2)
+
+
+def test_a_dashboard_can_be_built_on_made_up_rows(superset, service):
+    """The same connection with rehearse=1 charges nothing, and SQL Lab shows what the rows are."""
+    uri = service.address(epsilon=0.5, delta="1e-9", rehearse=1)
+    made = {"database_name": "Discreet, made up", "sqlalchemy_uri": uri, "expose_in_sqllab": True}
+    database = superset.post("/api/v1/database/", made)["id"]
+    rehearsed = {"database": database, "schema": "main", "table_name": "reads"}
+    dataset = superset.post("/api/v1/dataset/", rehearsed)["id"]
+    service.take()
+    for query in CHARTS.values():
+        assert superset.chart(dataset, **query)
+    sql = "SELECT country, COUNT(DISTINCT reader) AS readers FROM reads GROUP BY country"
+    body = {"database_id": database, "schema": "main", "runAsync": False, "sql": sql}
+    assert all(row["made_up"] for row in superset.post("/api/v1/sqllab/execute/", body)["data"])
+    statuses = {query["status"] for _, reply in service.take() for query in reply["queries"]}
+    assert statuses == {"made up"}
+
+
 def test_values_of_a_filter_are_free(superset, dataset, service):
     """Labels that the catalog lists are public."""
     service.take()
     found = superset.http.get(f"/api/v1/datasource/table/{dataset}/column/country/values/").json()["result"]
     assert sorted(found) == ["BR", "DE", "IN", "KE", "US"]
+    unlisted = superset.http.get(f"/api/v1/datasource/table/{dataset}/column/article/values/")
+    assert unlisted.json().get("result", []) == []
     rows = superset.chart(dataset, columns=["country"], metrics=[], orderby=[["country", True]])
     assert [row["country"] for row in rows] == ["BR", "DE", "IN", "KE", "US"]
     assert superset.charged() == (0, 0)

@@ -13,10 +13,10 @@ from fractions import Fraction
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Self
 
-from discreet.catalog.engine_pool import EnginePool, VersionedEngine
+from discreet.catalog.engine_pool import EnginePool, VersionedEngine, open_dataset
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
-from discreet.catalog.sample import sample
+from discreet.catalog.sample import SAMPLE_MOST, made_up_catalog, open_made_up, sample
 from discreet.errors import DiscreetError, InputError, SQLError
 from discreet.noise import SystemBits
 from discreet.query.planning import columns_named, items_of, make_plan, resolve
@@ -56,10 +56,6 @@ if TYPE_CHECKING:
     from discreet.query.statement import Leaf, Statement
 
 
-SAMPLE_MOST = 10_000
-"""Rows of a sample."""
-
-
 def connect(catalog: str | Path | Catalog) -> Warehouse:
     """Return the datasets of a catalog, to be queried.
 
@@ -81,6 +77,8 @@ class Warehouse:
     Args:
         catalog: what may be queried.
         clock: the time with its zone, for data versions on a schedule.
+        environment: the variables that hold passwords of engines.
+        open_: opens the engine of a dataset, as `discreet.catalog.engine_pool.open_dataset`.
     """
 
     def __init__(
@@ -88,9 +86,10 @@ class Warehouse:
         catalog: Catalog,
         clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
         environment: Mapping[str, str] = os.environ,
+        open_: Callable[[Catalog, str, Mapping[str, str]], Engine] = open_dataset,
     ) -> None:
         self.catalog = catalog
-        self._open = EnginePool(catalog, clock, environment)
+        self._open = EnginePool(catalog, clock, environment, open_)
 
     def viewed(self, catalog: Catalog) -> Warehouse:
         """Return the same datasets restricted to *catalog*. It is cheap: it uses the engines of this one.
@@ -279,6 +278,14 @@ class Warehouse:
         if not 1 <= rows <= SAMPLE_MOST:
             raise InputError(f"a sample has from 1 to {SAMPLE_MOST:,} rows, not {rows:,}")
         return sample(self.catalog.datasets[self.catalog.find(dataset)], rows)
+
+    def rehearsal(self) -> Warehouse:
+        """Return the same datasets with 10,000 made-up rows each in the place of their data, which is not read.
+
+        Statements are answered as those about the data are, with noise, so that they can be tried before any budget is
+        spent. The numbers mean nothing.
+        """
+        return Warehouse(made_up_catalog(self.catalog), open_=open_made_up)
 
     def split(self, text: str, k_most: int | None = None) -> Statement:
         """Return the queries of a statement, and what is computed from their answers.

@@ -251,6 +251,25 @@ def test_a_rehearsal_shows_made_up_rows_and_asks_for_no_answer(ask, tmp_path):
     assert (ran.code, sent) == (2, [])
 
 
+def test_a_rehearsal_sends_a_statement_that_is_computed_from_made_up_rows(ask):
+    """With the options of a query, whose error it then shows; what goes with the other kind of rehearsal is refused."""
+    query = {"sql": SQL, "dataset": "reads", "status": "made up", "charged": {"rho": 0, "delta": 0}}
+    table = pa.table({"n": [3], "made_up": [True]}).replace_schema_metadata({"discreet.queries": json.dumps([query])})
+    told = reply(200, write_table(table, "arrow"), "application/vnd.apache.arrow.stream")
+    ran, sent = ask(told, "rehearse", "--sql", SQL, "--epsilon", "2", "--format", "csv")
+    assert (ran.code, ran.out) == (0, '"n","made_up"\n3,true\n')
+    assert ran.err == "made-up rows: only columns, types and listed labels are those of the dataset\n"
+    assert json.loads(sent[0].body) == {"sql": SQL, "epsilon": 2.0, "rehearse": True}
+    for wrong in (
+        [],
+        ["--sql", SQL, "--dataset", "reads"],
+        ["--sql", SQL, "--rows", "9"],
+        ["--dataset", "reads", "--epsilon", "2"],
+    ):
+        ran, sent = ask(told, "rehearse", *wrong)
+        assert (ran.code, sent) == (2, []), wrong
+
+
 def test_an_estimate_asks_for_the_price_only(ask):
     """In the words of discreet plan; nothing is asked of the data."""
     ran, sent = ask(reply(body=json.dumps(ESTIMATE).encode()), "query", "--sql", SQL, "--estimate", "--epsilon", "1")

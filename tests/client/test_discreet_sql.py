@@ -71,6 +71,16 @@ def test_an_answer_has_python_values_and_what_it_cost(connect):
         assert kinds[0] != discreet_sql.NUMBER
 
 
+@pytest.mark.parametrize(("given", "sent"), [("1", True), ("0", False)])
+def test_a_rehearsal_is_an_option_of_the_url(connect, given, sent):
+    """So that a dashboard can be built on made-up rows, and then be connected to the data by its URL alone."""
+    with connect(ANSWER, url=f"{URL}&rehearse={given}") as connection:
+        connection.cursor().execute("SELECT ...")
+        assert json.loads(connection.sent[0].content)["rehearse"] is sent
+    with pytest.raises(discreet_sql.InterfaceError, match="must be 0 or 1"):
+        connect(url=f"{URL}&rehearse=yes")
+
+
 def test_options_of_the_url_and_of_connect_go_with_each_statement(connect):
     """The privacy of a query is what the person who connected chose."""
     connection = connect(ANSWER, noise="laplace", epsilon=0.5)

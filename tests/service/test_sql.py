@@ -229,6 +229,14 @@ def test_several_aggregates_are_a_query_each(service):
         assert {row[0]: row[1] for row in alone["rows"]} == {row[0]: row[place] for row in found["rows"]}
 
 
+def test_columns_of_one_name_get_a_number(service):
+    """In every form, and so in every tool, which may look columns up by name."""
+    found = sent(
+        service, "SELECT COUNT(DISTINCT reader), COUNT(*), country FROM reads GROUP BY country, country"
+    ).json()
+    assert [column["name"] for column in found["columns"]] == ["count", "count_1", "country"]
+
+
 def test_rows_come_as_arrow_and_csv_too(service):
     """By the header Accept."""
     rows = sent(service, SHARES).json()["rows"]
@@ -249,6 +257,27 @@ def test_a_sample_is_made_up_from_the_catalog_alone(service):
     assert max(row[3] for row in found["rows"]) < 60
     assert (len(found["rows"]), found["queries"]) == (300, [])
     assert service.get("/v1/datasets/secret/sample").status_code == 404
+    assert service.balance().spent == Cost()
+
+
+def test_a_rehearsed_statement_is_computed_from_made_up_rows(service):
+    """Free, without the engine, and marked in every row; what is refused is refused alike."""
+    service.no_engine()
+    for sql in (SHARES, "SELECT SUM(minutes) AS s FROM reads", TOP.replace("reads", "loose")):
+        found = sent(service, sql, rehearse=True, epsilon=1)
+        assert found.json()["columns"][-1] == {"name": "made_up", "type": "BOOLEAN"}, found.text
+        assert found.json()["rows"]
+        assert {row[-1] for row in found.json()["rows"]} == {True}
+        assert [query["status"] for query in found.json()["queries"]] == ["made up"]
+        assert found.headers["discreet-charged"] == "rho=0.0, delta=0.0"
+        assert sent(service, sql, rehearse=True, epsilon=1).json() == found.json()
+    by_country = "SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country"
+    csv = sent(service, by_country, headers={"Accept": "text/csv"}, rehearse=True).text.splitlines()
+    assert (csv[0], {line.rpartition(",")[2] for line in csv[1:]}) == ('"country","n","made_up"', {"true"})
+    for sql, (status, words) in REFUSED.items():
+        refused = sent(service, sql, rehearse=True)
+        assert (refused.status_code, words in refused.json()["detail"]) == (status, True), sql
+    assert sent(service, SHARES, rehearse=True, epsilon=99).status_code == 422
     assert service.balance().spent == Cost()
 
 

@@ -36,6 +36,7 @@ _OPTIONS: Mapping[str, Callable[[str], object]] = {
     "mechanism": str,
     "noise": str,
     "head_limit": int,
+    "rehearse": lambda text: bool(("0", "1").index(text)),
 }
 """Options of a query, and how they are sent; the service chooses what is not given."""
 
@@ -98,7 +99,8 @@ def query_options(given: Mapping[str, object]) -> dict[str, object]:
         try:
             sent[name] = _OPTIONS[name](str(value))
         except ValueError:
-            raise InterfaceError(f"the option {name} must be a number") from None
+            kind = "0 or 1" if name == "rehearse" else "a number"
+            raise InterfaceError(f"the option {name} must be {kind}") from None
     return sent
 
 
@@ -127,7 +129,8 @@ def connect(
         transport: of httpx; by default the network, with certificates verified.
         sleep: waits so many seconds between attempts.
         **options: epsilon and delta, or epsilon_per and information; relative_error, mechanism, noise, head_limit.
-            They replace those in the URL.
+            They replace those in the URL. With rehearse=1, statements are computed from made-up rows, free of charge,
+            and their rows have a column `made_up`.
 
     Raises:
         InterfaceError: the URL or an option is malformed, or there is no key.
@@ -239,8 +242,8 @@ class Cursor:
         description: of each column (name, type, and five times None), or None before a statement.
         rowcount: rows of the answer; -1 before a statement.
         arraysize: how many rows `fetchmany` returns.
-        queries: the queries of datasets in the last statement: sql, dataset, status ("released", "replayed" or
-            "public") and what each was charged.
+        queries: the queries of datasets in the last statement: sql, dataset, status ("released", "replayed", "public"
+            or "made up") and what each was charged.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -129,12 +129,18 @@ class EnginePool:
     Args:
         clock: returns the time with its zone, for data versions on a schedule.
         environment: the variables that hold passwords of engines.
+        open_: opens the engine of a dataset, as `open_dataset`.
     """
 
     def __init__(
-        self, catalog: Catalog, clock: Callable[[], datetime.datetime], environment: Mapping[str, str]
+        self,
+        catalog: Catalog,
+        clock: Callable[[], datetime.datetime],
+        environment: Mapping[str, str],
+        open_: Callable[[Catalog, str, Mapping[str, str]], Engine] = open_dataset,
     ) -> None:
         self.catalog = catalog
+        self._open_dataset = open_
         self._clock = clock
         self._environment = environment
         self._locks = {name: threading.Lock() for name in catalog.datasets}  # a slow engine delays its own alone
@@ -219,7 +225,7 @@ class EnginePool:
             self._engines.popitem()[1].close()
 
     def _open(self, name: str) -> Engine:
-        opened = open_dataset(self.catalog, name, self._environment)
+        opened = self._open_dataset(self.catalog, name, self._environment)
         try:
             wrong = misfits(self.catalog.datasets[name], opened.columns())
         except BaseException:

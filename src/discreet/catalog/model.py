@@ -181,7 +181,7 @@ def _each(value: object) -> Period | int:
     return cast("Period | int", value)
 
 
-def _starts(first: Any, last: Any, each: Period | int) -> Iterator[Label]:  # noqa: ANN401 - dates or whole numbers
+def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]:  # noqa: ANN401 - dates or whole numbers
     """Yield the starts of all periods or bins, from that of *first* to that of *last*."""
     if isinstance(each, int):
         yield from range(first // each * each, last + 1, each)
@@ -205,7 +205,7 @@ def _listed(between: LabelRange, type_: ColumnType, each: Period | int | None) -
         raise invalid("must be a list: ranges are of dates, of whole numbers and of hours")
     if not (_is_label(between.first, type_) and _is_label(between.last, type_) and between.first <= between.last):
         raise invalid(f"must be from a first to a last label, which is not before it: {_LABELS[type_][1]}")
-    return _labels(list(itertools.islice(_starts(between.first, between.last, each), DOMAIN_MOST + 1)))
+    return _labels(list(itertools.islice(starts_between(between.first, between.last, each), DOMAIN_MOST + 1)))
 
 
 class Column(Table):
@@ -276,7 +276,7 @@ class Column(Table):
             return domain
         if not all(_is_label(label, type_) for label in domain):
             raise invalid(f"must list {_LABELS[type_][1]}, because the column is declared {type_}")
-        if each is not None and any(label not in _starts(label, label, each) for label in domain):
+        if each is not None and any(label not in starts_between(label, label, each) for label in domain):
             raise invalid("must list the starts of periods or bins")
         if len(set(domain)) < len(domain):
             raise invalid("must not list a label twice")

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import datetime
+import math
 import zlib
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from discreet.catalog.model import starts_between
 from discreet.question import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from discreet.catalog.model import Column, Dataset
+    from discreet.catalog.model import Catalog, Column, Dataset, Label
+    from discreet.engines.base import Engine
+    from discreet.question import Period
+
+SAMPLE_MOST = 10_000
+"""Rows of a sample."""
 
 ROWS_PER_USER = 5
 VALUES = 100
@@ -35,14 +44,75 @@ def sample(dataset: Dataset, rows: int) -> pa.Table:
     """
     import pyarrow as pa
 
-    columns: dict[str, Any] = {
-        dataset.user: pa.array([f"user {number // ROWS_PER_USER + 1}" for number in range(rows)])
-    }
+    made = made_up_table(dataset, rows)
+    columns = {dataset.user: made[dataset.user]}
     for name, about in dataset.columns.items():
-        values = _values(name, about)
-        type_ = pa.timestamp("us") if about.kind is Kind.TIMESTAMP else None
-        columns[name] = pa.array([values[rank] for rank in _ranks(name, len(values), rows)], type_)
+        columns[name] = made[about.of or name]
+        if about.each is not None:
+            starts = [_start(value, about.each) for value in columns[name].to_pylist()]
+            columns[name] = pa.array(starts, pa.timestamp("us") if about.kind is Kind.TIMESTAMP else None)
     return pa.table(columns)
+
+
+def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
+    """Return the table of a dataset with made-up rows: computed columns are left out, those they come from are not.
+
+    Args:
+        rows: at least 1.
+    """
+    import pyarrow as pa
+
+    table = {dataset.user: pa.array([f"user {number // ROWS_PER_USER + 1}" for number in range(rows)])}
+    for source in dict.fromkeys(about.of or name for name, about in dataset.columns.items()):
+        uses = {name: about for name, about in dataset.columns.items() if (about.of or name) == source}
+        name, about = min(uses.items(), key=lambda use: (use[1].domain is None, _WIDTHS.get(use[1].each, use[1].each)))
+        kinds = {use.kind for use in uses.values()}
+        kind = uses[source].kind if source in uses else Kind.TIMESTAMP if Kind.TIMESTAMP in kinds else about.kind
+        values = [_as_kind(value, kind) for value in _values(name, about)]
+        type_ = pa.timestamp("us") if kind is Kind.TIMESTAMP else None
+        table[source] = pa.array([values[rank] for rank in _ranks(name, len(values), rows)], type_)
+    return pa.table(table)
+
+
+def made_up_catalog(catalog: Catalog) -> Catalog:
+    """Return *catalog* over made-up tables: without engines, and with made-up labels in the place of queried ones."""
+    datasets = {}
+    for dataset, about in catalog.datasets.items():
+        columns = {
+            name: column
+            if column.domain is None or isinstance(column.domain, tuple)
+            else column.model_copy(update={"domain": tuple(dict.fromkeys(_values(name, column)))})
+            for name, column in about.columns.items()
+        }
+        made = {"engine": None, "source": "made-up rows", "table": None, "view": None, "data_version": "made up"}
+        datasets[dataset] = about.model_copy(update={**made, "columns": columns})
+    return catalog.model_copy(update={"engines": {}, "datasets": datasets})
+
+
+def open_made_up(catalog: Catalog, name: str, environment: Mapping[str, str]) -> Engine:  # noqa: ARG001 - no password
+    """Return an engine over made-up rows of a dataset, in the place of `discreet.catalog.engine_pool.open_dataset`."""
+    from discreet.engines.opening import open_engine
+
+    return open_engine(made_up_table(catalog.datasets[name], SAMPLE_MOST))
+
+
+_WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 4}
+"""Values of the finest computed column are made up, and the others are computed from them."""
+
+
+def _start(value: Any, each: Period | int) -> Label:  # noqa: ANN401 - of a column
+    """Return the start of the period or bin of a value."""
+    whole = math.floor(value) if isinstance(each, int) else value
+    return next(starts_between(whole, whole, each))
+
+
+def _as_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
+    """Return a label of a computed column as a value of the column that it is computed from."""
+    if kind is Kind.TIMESTAMP and not isinstance(value, datetime.datetime):
+        return datetime.datetime.combine(value, datetime.time())
+    if kind is Kind.DATE and isinstance(value, datetime.datetime):
+        return value.date()
+    return {Kind.DECIMAL: Decimal, Kind.FLOAT: float}.get(kind, lambda same: same)(value)
 
 
 def _ranks(name: str, values: int, rows: int) -> NDArray[np.int64]:

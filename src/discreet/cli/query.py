@@ -44,6 +44,18 @@ _DELIVERY = (
     click.option("--force", is_flag=True, help="Overwrite files."),
     click.option("--quiet", "-q", is_flag=True, help="No notes."),
 )
+_QUERY = (
+    click.option("--epsilon", type=float, metavar="FLOAT", help="The largest epsilon of the release, with delta."),
+    click.option("--delta", metavar="FLOAT", help="Goes with epsilon."),
+    click.option("--epsilon-per", metavar="FLOAT", help="Of one unit of information, instead of epsilon."),
+    click.option("--information", type=int, metavar="N", help="The most units of information, without LIMIT."),
+    click.option("--relative-error", metavar="FLOAT", help="What most counts should stay within, without LIMIT."),
+    mechanism_option("auto|gumbel|laplace|stable|pcr"),
+    click.option(
+        "--noise", type=click.Choice(["gaussian", "laplace"]), help="By default the one with the smaller error."
+    ),
+    click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine."),
+)
 _ASKED = (
     "epsilon",
     "delta",
@@ -69,17 +81,16 @@ def _delivery_options(command: _Command) -> _Command:
     return command
 
 
+def _query_options(command: _Command) -> _Command:
+    for option in reversed(_QUERY):
+        command = option(command)
+    return command
+
+
 @click.command()
 @service_options
 @click.option("--sql", required=True, metavar="TEXT", help="The query as a SELECT, or a whole statement.")
-@click.option("--epsilon", type=float, metavar="FLOAT", help="The largest epsilon of the release, with delta.")
-@click.option("--delta", metavar="FLOAT", help="Goes with epsilon.")
-@click.option("--epsilon-per", metavar="FLOAT", help="Of one unit of information, instead of epsilon.")
-@click.option("--information", type=int, metavar="N", help="The most units of information, without LIMIT.")
-@click.option("--relative-error", metavar="FLOAT", help="What most counts should stay within, without LIMIT.")
-@mechanism_option("auto|gumbel|laplace|stable|pcr")
-@click.option("--noise", type=click.Choice(["gaussian", "laplace"]), help="By default the one with the smaller error.")
-@click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine.")
+@_query_options
 @click.option("--no-counts", is_flag=True, help="Labels only.")
 @click.option("--estimate", is_flag=True, help="Show what it would cost; nothing is read or charged.")
 @_delivery_options
@@ -114,21 +125,35 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
 
 @click.command()
 @service_options
-@click.option("--dataset", required=True, metavar="NAME", help="The dataset.")
-@click.option("--rows", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many.")
+@click.option("--dataset", metavar="NAME", help="The dataset whose made-up rows are shown.")
+@click.option("--sql", metavar="TEXT", help="Or a statement, which is computed from made-up rows.")
+@click.option("--rows", type=click.IntRange(1, 10_000), help="How many made-up rows to show.  [default: 100]")
+@_query_options
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]")
 @click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format.")
 @click.option("--force", is_flag=True, help="Overwrite files.")
 @click.option("--quiet", "-q", is_flag=True, help="No notes.")
-def rehearse(dataset: str, rows: int, **options: Any) -> None:
-    """Show made-up rows of a dataset, to try programs and charts with before any budget is spent.
+def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: Any) -> None:
+    """Show made-up rows of a dataset, or compute a statement from them, before any budget is spent.
 
-    They follow the catalog alone: its columns, types and listed labels. No data is read and nothing is charged.
+    They follow the catalog alone: its columns, types and listed labels. No data is read and nothing is charged. The
+    result of a statement has a column made_up; its other options are those of discreet query.
     """
+    asked = {name: options[name] for name in _ASKED}
+    if (dataset is None) == (sql is None):
+        raise InputError("a rehearsal needs either --dataset or --sql" + ("" if dataset is None else ", not both"))
+    if sql is not None and rows is not None:
+        raise InputError("--rows goes with --dataset; the rows of a statement are limited by its LIMIT")
+    if dataset is not None and any(value is not None for value in asked.values()):
+        raise InputError("the options of a query go with --sql")
     output = Output.of({**options, "plot": None})
     output.check(counts=False)
     with open_client(options) as client:
-        output.write_rows(client.sample(dataset, rows))
+        if dataset is not None:
+            made_up = client.sample(dataset, rows or 100)
+        else:
+            made_up = client.sql(sql or "", rehearse=True, **asked).table
+    output.write_rows(made_up)
     if not output.quiet:
         click.echo("made-up rows: only columns, types and listed labels are those of the dataset", err=True)
 

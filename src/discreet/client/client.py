@@ -185,11 +185,12 @@ class Client:
             "observe" if reply.headers.get("discreet-mode") == "observe" else "enforce",
         )
 
-    def sql(self, text: str, **options: Unpack[Options]) -> Rows:
+    def sql(self, text: str, *, rehearse: bool = False, **options: Unpack[Options]) -> Rows:
         """Return the rows of a whole statement, computed from the private answers of its queries.
 
         Args:
             text: a SELECT, or EXPLAIN and a SELECT: each SELECT directly over a dataset is charged like a query.
+            rehearse: True to compute it from made-up rows, free of charge; the rows then have a column `made_up`.
             **options: as in `query`, for each query of the statement.
 
         Raises:
@@ -198,7 +199,7 @@ class Client:
             EngineError: the engine behind the service failed.
             ServiceError: the service cannot be reached, or failed.
         """
-        body = _statement_body(text, options)
+        body = _statement_body(text, options, rehearse=rehearse)
         sent = {**_ACCEPT_ARROW, "Content-Type": "application/json", "Idempotency-Key": self._runtime.ids()}
         reply = self._transport.send(Request("POST", "/v1/sql", body, sent))
         try:
@@ -404,8 +405,8 @@ def body_of(question: str | Mapping[str, Any] | Select, options: Options) -> byt
     return body
 
 
-def _statement_body(text: str, options: Options) -> bytes:
-    body = _body({"sql": text}, options)
+def _statement_body(text: str, options: Options, *, rehearse: bool = False) -> bytes:
+    body = _body({"sql": text} | ({"rehearse": True} if rehearse else {}), options)
     read_body(StatementRequest, body)
     return body
 

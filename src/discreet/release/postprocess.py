@@ -7,6 +7,7 @@ no extensions and cannot be configured by a statement; memory, time and rows are
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -124,7 +125,17 @@ def compute_outer(outer: str, tables: Mapping[str, pa.Table]) -> Result:
             timer.cancel()
     if expired.is_set():
         raise InputError(f"the statement takes more than {SECONDS_MOST:g} seconds to compute from its answers")
-    return _with_integers(Result(pa.Table.from_batches(batches, reader.schema), types))
+    table = pa.Table.from_batches(batches, reader.schema)
+    return _with_integers(Result(table.rename_columns(_distinct(table.column_names)), types))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Return names of columns with a number behind those that were there before: count, count_1."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        found.append(next(each for each in itertools.chain([name], numbered) if each not in found))
+    return found
 
 
 def _with_integers(result: Result) -> Result:

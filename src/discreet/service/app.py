@@ -190,7 +190,7 @@ def open_service(
         query_api = QueryAPI(
             gate,
             queries,
-            Statements(queries, manager, warehouse, settings.limits),
+            Statements(queries, manager, warehouse, settings),
             ReplayCache(clock),
             manager,
             grants,

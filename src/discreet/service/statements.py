@@ -6,13 +6,18 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from discreet.budget import Budget
 from discreet.budget.model import Refusal, Replay
 from discreet.errors import InputError, SQLError, WhereError
-from discreet.release.postprocess import answer_table, check_outer, compute_outer, explain
+from discreet.release.postprocess import Result, answer_table, arrow_types, check_outer, compute_outer, explain
 from discreet.release.result import plain_value, python_values
 from discreet.service.problems import BudgetShort, NotFound
+from discreet.service.queries import planning_options
 from discreet.values import Cost
 from discreet.warehouse import naming, statement_types
 from discreet.wire import document
@@ -23,16 +28,13 @@ from discreet.wire.questions import QueryEstimate, StatementAnswer, StatementCol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import pyarrow as pa
-
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import Settled
     from discreet.catalog.model import Catalog
     from discreet.query.statement import Leaf, Statement
-    from discreet.release.postprocess import Result
     from discreet.service.queries import PlannedQuery, Queries
     from discreet.service.serializers import Form
-    from discreet.service.settings import Limits
+    from discreet.service.settings import Settings
     from discreet.warehouse import Warehouse
     from discreet.wire.questions import StatementRequest
 
@@ -61,6 +63,10 @@ class AnsweredStatement:
     charged: Cost
 
 
+_AMPLE = Cost(Fraction(10**9), Fraction(1))
+"""A budget that no rehearsal can spend; the plans are those of a shared budget."""
+
+
 class Statements:
     """Plans and answers statements. Usable from several threads.
 
@@ -68,11 +74,12 @@ class Statements:
         queries: answers their queries.
         manager: of the accounts.
         warehouse: all datasets.
-        limits: of the service.
+        settings: of the service.
     """
 
-    def __init__(self, queries: Queries, manager: BudgetManager, warehouse: Warehouse, limits: Limits) -> None:
-        self._queries, self._manager, self._warehouse, self._limits = queries, manager, warehouse, limits
+    def __init__(self, queries: Queries, manager: BudgetManager, warehouse: Warehouse, settings: Settings) -> None:
+        self._queries, self._manager, self._warehouse = queries, manager, warehouse
+        self._limits, self._defaults = settings.limits, settings.defaults
 
     def plan(self, asked: StatementRequest, account: str, catalog: Catalog, request_id: str) -> PlannedStatement:
         """Plan all queries of a statement; arguments and errors as in `Queries.plan`.
@@ -80,7 +87,7 @@ class Statements:
         Raises:
             Malformed: the statement is outside of what is allowed, or does not fit its answers.
         """
-        statement, public = self._split(asked.sql, catalog)
+        statement, public = self._split(asked.sql, self._warehouse.viewed(catalog))
         planned = {}
         for leaf in statement.leaves:
             if leaf.select is not None:
@@ -169,7 +176,7 @@ class Statements:
             NotFound: a dataset or a release does not exist for the account.
             InputError: the rows cannot be computed from these releases.
         """
-        statement, tables = self._split(sql, catalog)
+        statement, tables = self._split(sql, self._warehouse.viewed(catalog))
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in statement.leaves if leaf.select), ids, strict=False))
         queries = []
         for leaf in statement.leaves:
@@ -188,6 +195,33 @@ class Statements:
                 queries.append(query)
         return AnsweredStatement(compute_outer(statement.outer, tables), queries, Cost())
 
+    def rehearse(self, asked: StatementRequest, catalog: Catalog) -> AnsweredStatement:
+        """Compute a statement from made-up rows: no data is read, and nothing is charged.
+
+        The last column of the result, `made_up`, is true in every row, so that no table or file of it is taken for an
+        answer.
+
+        Raises:
+            Malformed: the statement is outside of what is allowed, or does not fit its answers.
+            InputError: something is not allowed, or above a limit.
+        """
+        options = planning_options(asked, None, self._defaults, self._limits)
+        del options["counts"]
+        with self._warehouse.viewed(catalog).rehearsal() as made:
+            statement, _ = self._split(asked.sql, made)
+            try:
+                answers = made.sql(asked.sql, **options, budget=Budget.of_cost(_AMPLE), key=bytes(32))
+            except (SQLError, WhereError) as error:
+                raise Malformed(str(error), error.position) from None
+        if "made_up" in answers.table.column_names:
+            raise InputError("a rehearsal adds a column made_up: give yours another name")
+        table = answers.table.append_column("made_up", pa.array([True] * len(answers.table), pa.bool_()))
+        queries = [
+            StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="made up", charged=needed(Cost()))
+            for leaf in statement.leaves
+        ]
+        return AnsweredStatement(Result(table, tuple(arrow_types(table).values())), queries, Cost())
+
     def estimate(self, account: str, planned: PlannedStatement) -> StatementEstimate:
         """Return what a statement could cost *account*, and whether all of it fits; nothing is held."""
         queries = []
@@ -198,9 +232,8 @@ class Statements:
         total = _total(self._unpaid(account, planned))
         return StatementEstimate(queries=queries, worst_cost=needed(total), fits=self._refusal(account, total) is None)
 
-    def _split(self, sql: str, catalog: Catalog) -> tuple[Statement, dict[str, pa.Table]]:
+    def _split(self, sql: str, viewed: Warehouse) -> tuple[Statement, dict[str, pa.Table]]:
         """Return a statement as split, and its tables that cost nothing."""
-        viewed = self._warehouse.viewed(catalog)
         try:
             statement = viewed.split(sql, self._limits.k_most)
             return statement, viewed.public_tables(statement)

@@ -137,6 +137,10 @@ class StatementRequest(Price):
 
     sql: str = Field(min_length=1, description="A SELECT, or EXPLAIN and a SELECT.")
     counts: Literal[True] = Field(default=True, description="Statements compute with counts.")
+    rehearse: bool = Field(
+        default=False,
+        description="True to compute it from made-up rows, free of charge; the result has a column made_up.",
+    )
 
 
 def read_question(body: bytes) -> Question:
@@ -215,8 +219,8 @@ class StatementQuery(Reply):
 
     sql: str
     dataset: str
-    status: Literal["released", "replayed", "public"] = Field(
-        description="public: the labels of known domains, which are free."
+    status: Literal["released", "replayed", "public", "made up"] = Field(
+        description="public: the labels of known domains, which are free. made up: of a rehearsal."
     )
     charged: Spend
     id: str | None = Field(default=None, description="Of the release; null for public labels.")

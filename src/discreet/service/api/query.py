@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.responses import Response
 
 from discreet.budget.model import Replay
+from discreet.catalog.sample import SAMPLE_MOST
 from discreet.errors import EngineError, InputError
 from discreet.release.postprocess import Result, arrow_types
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, in_path, integer
@@ -30,7 +31,6 @@ from discreet.service.serializers import (
 )
 from discreet.service.statements import AnsweredStatement, release_key_of, represent_result
 from discreet.values import Cost
-from discreet.warehouse import SAMPLE_MOST
 from discreet.wire.problems import read_body
 from discreet.wire.questions import (
     BudgetReport,
@@ -287,6 +287,7 @@ class QueryAPI:
 
         Each SELECT directly over a dataset is a query, charged like one of /v1/query; everything around it is computed
         from the answers and free. All queries are planned and compared with the budget before the first is charged.
+        With rehearse, the rows are computed from made-up data, free of charge, and marked by a column made_up.
         """
         request, account, key = call.request, call.account, call.parameters["Idempotency-Key"]
         form, request_id = negotiate(request.headers.get("accept")), context_of(request.scope).request_id
@@ -295,6 +296,9 @@ class QueryAPI:
 
         def work(disconnected: Callable[[], bool]) -> tuple[bytes, Cost, Report]:
             catalog = self._grants.catalog_for(account)
+            if asked.rehearse:
+                rehearsed = self._statements.rehearse(asked, catalog)
+                return represent_result(rehearsed, form), rehearsed.charged, self._manager.get(account)
             planned = self._statements.plan(asked, account, catalog, request_id)
             answered = self._statements.answer(
                 account,
