@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import re
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -413,8 +415,9 @@ def test_a_question_has_one_price(warehouse, price):
 @pytest.fixture
 def visits(tmp_path):
     """Visits of 3,000 users at noon of two Mondays; the catalog lists the days of a week and bins of ages."""
-    rows = [(user, datetime.datetime(2026, 3, 2 + 7 * (user % 3 == 0), 12), user % 30) for user in range(3000)]
-    table = pa.table({name: [row[n] for row in rows] for n, name in enumerate(("reader", "at", "years"))})
+    days = [datetime.datetime(2026, 3, 2 + 7 * (user % 3 == 0), 12) for user in range(3000)]
+    rows = [(user, day, user % 30, f"city {(user % 400) ** 0.5:.0f}") for user, day in enumerate(days)]
+    table = pa.table({name: [row[n] for row in rows] for n, name in enumerate(("reader", "at", "years", "city"))})
     pyarrow.parquet.write_table(table, tmp_path / "visits.parquet")
     (tmp_path / "catalog.toml").write_text(
         """
@@ -428,6 +431,7 @@ day = { type = "date", of = "at", each = "day", group = true, filter = true, \
         domain = { first = 2026-03-01, last = 2026-03-07 } }
 hour = { type = "timestamp", of = "at", each = "hour", group = true }
 age = { type = "integer", of = "years", each = 20, group = true, domain = { first = 0, last = 59 } }
+city = { type = "text", group = true, groups_per_user = 1 }
 """.replace("\\\n", "")
     )
     with connect(tmp_path / "catalog.toml") as made:
@@ -509,11 +513,24 @@ def test_a_user_with_few_labels_of_a_column_needs_less_noise(visits):
     assert bounded.plan(total).worst_cost == visits.plan(total).worst_cost
 
 
+def test_everything_else_is_the_total_minus_what_is_shown(visits):
+    """As docs/sql.md writes it, where each user has one label: the rows add up, and the last has the noise of all."""
+    page = (Path(__file__).parents[1] / "docs/sql.md").read_text()
+    (sql,) = re.findall(r"```sql\n(WITH top.*?)```", page, re.DOTALL)
+    found = visits.sql(sql.replace("visitor", "reader"), epsilon=2)
+    rows = found.table.to_pylist()
+    assert [len(rows), rows[-1]["city"], len(found.releases)] == [11, "everything else", 2]
+    (released,) = (each.counts[0] for each in found.releases.values() if not each.query.items)
+    assert sum(row["n"] for row in rows) == released
+    assert rows[-1]["error"] ** 2 > 10 * rows[0]["error"] ** 2
+
+
 def test_made_up_rows_fit_their_catalog(visits):
     """Computed columns agree with the column that they come from, and so do periods in a rehearsed statement."""
     made = visits.sample("visits", 1000)
-    assert made.column_names == ["reader", "day", "hour", "age"]
-    assert [str(field.type) for field in made.schema] == ["string", "date32[day]", "timestamp[us]", "int64"]
+    assert made.column_names == ["reader", "day", "hour", "age", "city"]
+    types = ["string", "date32[day]", "timestamp[us]", "int64", "string"]
+    assert [str(field.type) for field in made.schema] == types
     rows = made.to_pylist()
     assert {row["age"] for row in rows} == {0, 20, 40}
     assert {row["day"] for row in rows} == {datetime.date(2026, 3, day) for day in range(1, 8)}
