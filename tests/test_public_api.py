@@ -6,8 +6,10 @@ import ast
 import functools
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 import discreet
 
 SOURCE = Path(discreet.__file__).parent
+ROOT = Path(__file__).resolve().parent.parent
 NAMES = [
     "Budget",
     "BudgetExceeded",
@@ -186,3 +189,30 @@ def test_what_is_not_documented_is_found():
 def test_the_package_is_typed():
     """Type checkers read our annotations only if this file is there."""
     assert (SOURCE / "py.typed").exists()
+
+
+def test_all_extras_are_in_the_extra_all():
+    """`pip install 'discreet[all]'` leaves nothing out."""
+    extras = _pyproject()["project"]["optional-dependencies"]
+    (everything,) = extras.pop("all")
+    assert everything == f"discreet[{','.join(extras)}]"
+
+
+def test_the_metadata_names_the_systems_and_versions_that_are_supported():
+    """POSIX only: key files are refused if others can read them, which Windows cannot say."""
+    classifiers = _pyproject()["project"]["classifiers"]
+    assert "Operating System :: POSIX" in classifiers
+    assert {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)} <= set(classifiers)
+
+
+def test_the_readme_on_a_package_index_has_no_link_into_the_checkout():
+    """Links to files beside it become plain text in the metadata."""
+    text = (ROOT / "README.md").read_text()
+    assert "](docs/" in text
+    for each in _pyproject()["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    assert all(target.startswith(("http://", "https://", "#")) for target in re.findall(r"\]\(([^)]+)\)", text))
+
+
+def _pyproject():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -23,6 +23,7 @@ CASES = [
     (["--delta", "0"], "delta must be below 1 and at least 1e-20, not 0"),
     (["--delta", "1"], "delta must be below 1 and at least 1e-20, not 1"),
     (["--delta", "-1e-8"], "delta must be below 1 and at least 1e-20, not -1e-08"),
+    (["--epsilon", "101"], "above that nothing is protected; allow it with --force"),
     (["--delta", "nan"], "delta must be a finite number, not 'nan'"),
     (["-k", "0"], "k must be at least 1, not 0"),
     (["-k", "ten"], "'ten' is not a valid integer"),
