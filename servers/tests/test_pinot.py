@@ -16,8 +16,8 @@ from discreet.engines.pinot import PinotEngine
 from discreet.errors import InexactHead, InputError
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.question import HeadRequest, Kind
-from discreet.testing.engines import predicates, reference_head, rows_of
+from discreet.question import Derived, HeadRequest, Kind
+from discreet.testing.engines import predicates, reference_head, rows_of, start_of
 from servers import pinot
 
 MOMENTS = [
@@ -48,6 +48,12 @@ WORDS = [
 SIZES = [-(2**63), -7, 0, 1, 7, 2**53 + 1, 2**63 - 1]
 SHARES = [-0.5, -0.0, 0.0, 0.1, 7.0, 1e300]
 KINDS = {"who": Kind.TEXT, "word": Kind.TEXT, "size": Kind.INTEGER, "at": Kind.TIMESTAMP, "share": Kind.FLOAT}
+
+DERIVED = [
+    *(Derived("start", "at", period) for period in ("hour", "day", "week", "month")),
+    Derived("start", "size", 7),
+    Derived("start", "share", 4),
+]
 
 
 def some_rows():
@@ -143,8 +149,11 @@ def test_the_engine_returns_every_item_that_there_is(split):
 def test_random_filters_get_the_head_that_plain_counting_gives(engine, data):
     """Every operator, NOT, AND and OR over missing values; what Pinot would compare wrongly is refused."""
     items = data.draw(st.lists(st.sampled_from(["word", "size", "at"]), min_size=1, max_size=2, unique=True))
+    derived = data.draw(st.lists(st.sampled_from(DERIVED), max_size=1).map(tuple))
+    items += [made.name for made in derived]
     limit = data.draw(st.sampled_from([1, 5, 1000]))
-    request = HeadRequest("who", tuple(items), limit, data.draw(st.none() | predicates(KINDS)))
+    where = data.draw(st.none() | predicates(KINDS | {made.name: made.kind for made in derived}))
+    request = HeadRequest("who", tuple(items), limit, where, derived=derived)
     try:
         head = rows_of(engine, request)
     except InputError as error:
@@ -197,6 +206,32 @@ def test_a_listed_domain_gets_all_its_counts_and_no_others(engine, domain):
     for limit in (2, len(domain)):
         request = HeadRequest("who", tuple(domain.column_names), limit, domain=domain)
         assert rows_of(engine, request) == reference_head(ROWS, request)
+
+
+@pytest.mark.parametrize("made", DERIVED)
+def test_listed_periods_and_bins_get_all_their_counts(engine, made):
+    """A time series over a known domain, in which the last period has no rows."""
+    starts = {start_of(value, made.each) for value in ROWS.column(made.column).to_pylist()} - {None}
+    empty = 700 if made.kind is Kind.INTEGER else start_of(datetime.datetime(2030, 5, 6, 7), made.each)
+    domain = pa.table({"start": pa.array([*sorted(starts), empty])})
+    request = HeadRequest("who", ("start",), len(domain), domain=domain, derived=(made,))
+    assert rows_of(engine, request) == reference_head(ROWS, request)
+
+
+@pytest.mark.parametrize("period", ["hour", "day", "week", "month"])
+def test_moments_outside_the_calendar_are_in_no_period(server, period):
+    """The functions that compute periods never see them: no row decides whether there is an answer."""
+    urls = server("pinot")
+    table = f"extreme_{period}"
+    fields = [{"name": "who", "dataType": "STRING"}, {"name": "at", "dataType": "TIMESTAMP"}]
+    pinot.create(urls, {"schemaName": table, "dimensionFieldSpecs": fields})
+    ends = [-62_135_596_800_001, -62_135_596_800_000, 253_402_300_799_999, 253_402_300_800_000]
+    pinot.append(urls, table, [{"who": "x", "at": at} for at in (1 - 2**63, *ends, 2**63 - 1)])
+    first = datetime.datetime(1, 1, 1)
+    last = start_of(datetime.datetime(9999, 12, 31, 23), period)
+    with opened(urls, table) as engine:
+        found = rows_of(engine, HeadRequest("who", ("start",), 9, derived=(Derived("start", "at", period),)))
+    assert found == [((start_of(first, period),), 1), ((last,), 1)]
 
 
 def test_very_long_labels_stay_apart(server):

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.engines.pinot_cluster import PinotColumn, columns_of
-from discreet.engines.pinot_statement import LISTED_MOST, LISTED_TUPLES_MOST, PinotStatement
+from discreet.engines.pinot_statement import LISTED_MOST, LISTED_TUPLES_MOST, PinotStatement, kind_of
 from discreet.engines.sql import quoted
 from discreet.errors import InputError
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not
-from discreet.testing.engines import predicates, reference_head
+from discreet.question import Comparison, Constant, Derived, HeadRequest, Kind, Membership, Missing, Not
+from discreet.testing.engines import predicates, reference_head, start_of
 
 WORDS = ["", "B", "a", "b'", '"', "é", "ﬀ", "😀", "NULL", "null"]
 COLUMNS = {
@@ -31,6 +31,15 @@ COLUMNS = {
     "open": PinotColumn(Kind.BOOLEAN, "BOOLEAN", nullable=False, stored=None),
     "share": PinotColumn(Kind.FLOAT, "DOUBLE", nullable=True, stored="-Infinity"),
 }
+DERIVED = [
+    Derived("start", "at", "hour"),
+    Derived("start", "at", "day"),
+    Derived("start", "at", "week"),
+    Derived("start", "at", "month"),
+    Derived("start", "size", 7),
+    Derived("start", "small", 3),
+    Derived("start", "share", 4),
+]
 KINDS = {name: column.kind for name, column in COLUMNS.items() if name != "small"}
 POOLS = {
     "who": ["ann", "bob", "cy"],
@@ -62,6 +71,9 @@ def stand_in():
     """DuckDB with the rows as Pinot stores them: nothing missing, moments as milliseconds."""
     connection = duckdb.connect()
     connection.execute("CREATE MACRO toUtf8(words) AS encode(words)")
+    connection.execute(
+        "CREATE MACRO DATETRUNC(period, ms, unit) AS epoch_ms(CAST(date_trunc(period, epoch_ms(ms)) AS TIMESTAMP))"
+    )
     connection.register("given", ROWS)
     stored = ", ".join(
         f"coalesce({'epoch_ms' if name == 'at' else ''}({quoted(name)}), {_stored(column)}) AS {quoted(name)}"
@@ -82,12 +94,15 @@ def counted(connection, request, listed=None):
     """The head by the statement, as plain values."""
     text = PinotStatement(request, "t_OFFLINE", COLUMNS, listed).write()
     rows = [] if text is None else connection.execute(text).fetchall()
-    moment = [item == "at" for item in request.items]
-    return [(tuple(_moment(v) if m else v for v, m in zip(row, moment, strict=False)), row[-1]) for row in rows]
+    makers = [MAKERS.get(kind_of(item, request, COLUMNS), lambda value: value) for item in request.items]
+    return [(tuple(make(v) for v, make in zip(row, makers, strict=False)), row[-1]) for row in rows]
 
 
 def _moment(milliseconds):
     return datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=milliseconds)
+
+
+MAKERS = {Kind.TIMESTAMP: _moment, Kind.DATE: lambda milliseconds: _moment(milliseconds).date()}
 
 
 @settings(max_examples=120, derandomize=True, deadline=None, database=None)
@@ -95,8 +110,11 @@ def _moment(milliseconds):
 def test_random_filters_count_as_if_values_were_missing(stand_in, data):
     """SQL's three-valued logic comes out of a store that has no missing values."""
     items = data.draw(st.lists(st.sampled_from(["word", "size", "at", "open"]), min_size=1, max_size=3, unique=True))
+    derived = data.draw(st.lists(st.sampled_from(DERIVED), max_size=1).map(tuple))
+    items += [made.name for made in derived]
     limit = data.draw(st.sampled_from([1, 5, 1000]))
-    request = HeadRequest("who", tuple(items), limit, data.draw(st.none() | predicates(KINDS)))
+    where = data.draw(st.none() | predicates(KINDS | {made.name: made.kind for made in derived}))
+    request = HeadRequest("who", tuple(items), limit, where, derived=derived)
     try:
         rows = counted(stand_in, request)
     except InputError as error:
@@ -265,6 +283,14 @@ def test_listed_items_are_all_that_is_asked_for(stand_in):
         request = HeadRequest("who", items, len(listed), domain=domain)
         right = [row for row in reference_head(ROWS, request) if row[1]]
         assert counted(stand_in, request, listed) == right
+    for made in DERIVED:
+        starts = [start for start in {start_of(value, made.each) for value in POOLS[made.column]} if start is not None]
+        kind = {Kind.INTEGER: pa.int64(), Kind.DATE: pa.date32(), Kind.TIMESTAMP: pa.timestamp("us")}[made.kind]
+        listed = pa.table({"word": ["B"] * len(starts), made.name: pa.array(starts, kind)})
+        for items in ((made.name,), ("word", made.name)):
+            request = HeadRequest("who", items, len(listed), domain=listed.select(items), derived=(made,))
+            right = [row for row in reference_head(ROWS, request) if row[1]]
+            assert counted(stand_in, request, listed.select(items)) == right
     moments = pa.array([1, 86_400_000_000], pa.int64()).cast(pa.timestamp("us"))
     text = PinotStatement(HeadRequest("who", ("at",), 2), "t", COLUMNS, pa.table({"i0": moments})).write()
     assert '"at" IN (86400000)' in text

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from discreet.engines.base import exact_head, typed_domain
 from discreet.engines.opening import parse_url
-from discreet.engines.pinot_cluster import PinotClient, attested, check_url, column_of, segments_of
-from discreet.engines.pinot_statement import PinotStatement
+from discreet.engines.pinot_cluster import PinotClient, attested, check_url, segments_of
+from discreet.engines.pinot_statement import PinotStatement, kind_of
 from discreet.engines.sql import quoted
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InexactHead, InputError
 from discreet.question import Kind
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from discreet.engines.pinot_cluster import Attested, PinotColumn
+    from discreet.engines.pinot_cluster import Attested
     from discreet.question import HeadRequest
     from discreet.values import ExactHead, UserItemPairs
 
@@ -45,6 +45,7 @@ LABEL_TYPES = {
     Kind.INTEGER: pa.int64(),
     Kind.BOOLEAN: pa.bool_(),
     Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.DATE: pa.date32(),
 }
 """The Arrow types of labels, by kind."""
 
@@ -195,7 +196,7 @@ class PinotEngine:
     def _statement(self, request: HeadRequest, known: Attested) -> PinotStatement:
         listed = None
         if request.domain is not None:
-            types = {name: LABEL_TYPES[column_of(name, known.columns).kind] for name in request.items}
+            types = {name: LABEL_TYPES[kind_of(name, request, known.columns)] for name in request.items}
             listed = typed_domain(request.domain, types)
         return PinotStatement(request, self._relation, known.columns, listed)
 
@@ -204,8 +205,8 @@ class PinotEngine:
         rows = self._rows(statement, known, request.user, progress)
         if not request.items:
             return exact_head(pa.table({"n": counts_of([row[0] for row in rows] or [0])}), request)
-        columns = [known.columns[name] for name in request.items]
-        arrays = [labels_of([row[n] for row in rows], column) for n, column in enumerate(columns)]
+        kinds = [kind_of(name, request, known.columns) for name in request.items]
+        arrays = [labels_of([row[n] for row in rows], kind) for n, kind in enumerate(kinds)]
         names = [f"i{n}" for n in range(len(arrays))]
         table = pa.table([*arrays, counts_of([row[-1] for row in rows])], [*names, "n"])
         listed = statement.listed
@@ -344,19 +345,21 @@ def _fetched(answer: dict[str, Any]) -> pa.Table:
         raise EngineError("Pinot answered without rows, or with a column of a type that is not read") from None
 
 
-def labels_of(values: Sequence[Any], column: PinotColumn) -> pa.Array:
+def labels_of(values: Sequence[Any], kind: Kind) -> pa.Array:
     """Return a column of labels as Arrow.
 
     Raises:
         InexactHead: a value is not of the column's type.
     """
-    type_ = {Kind.TEXT: str, Kind.BOOLEAN: bool}.get(column.kind, int)
+    type_ = {Kind.TEXT: str, Kind.BOOLEAN: bool}.get(kind, int)
     if not all(type(value) is type_ for value in values):
         raise InexactHead("Pinot answered with a label that is not of its column's type")
     try:
-        if column.kind is Kind.TIMESTAMP:
+        if kind is Kind.TIMESTAMP:
             return pa.array([value * 1000 for value in values], pa.int64()).cast(pa.timestamp("us"))
-        return pa.array(values, LABEL_TYPES[column.kind])
+        if kind is Kind.DATE:
+            return pa.array(values, pa.int64()).cast(pa.timestamp("ms")).cast(pa.date32())
+        return pa.array(values, LABEL_TYPES[kind])
     except (OverflowError, pa.ArrowInvalid, UnicodeError):
         raise InexactHead("Pinot answered with a label that its column cannot hold") from None
 

@@ -6,25 +6,25 @@ SQL's three-valued logic is worked out here, and a filter becomes conditions tha
 
 from __future__ import annotations
 
+import math
 import operator as operators
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from discreet.engines.pinot_cluster import column_of
 from discreet.engines.sql import NumberType, fit, quoted
 from discreet.errors import InputError
-from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Some
+from discreet.question import LARGEST_BINNED, Comparison, Every, Kind, Membership, Missing, Not, Some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import pyarrow as pa
-
     from discreet.engines.pinot_cluster import PinotColumn
-    from discreet.question import Constant, HeadRequest, Operator, Predicate
+    from discreet.question import Constant, Derived, HeadRequest, Operator, Period, Predicate
 
 Condition: TypeAlias = "str | bool"
 """SQL, or what it is for every row."""
@@ -50,6 +50,10 @@ _NUMBERS = {
     "TIMESTAMP": NumberType("TIMESTAMP", Fraction(-(2**63)), Fraction(2**63 - 1)),
 }
 _LEAST = {"FLOAT": "-3.4028235E38", "DOUBLE": "-1.7976931348623157E308"}
+_HOUR, _DAY = 3_600_000, 86_400_000
+_PERIODS = {"hour": (_HOUR, 0), "day": (_DAY, 0), "week": (7 * _DAY, -3 * _DAY)}
+"""Milliseconds of the periods of one length, and where one of them begins: 1969-12-29 was a Monday."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MILLISECOND, _LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999  # of the years 1 and 9999
 _FIRST_SURROGATE = "\ud800"
@@ -72,6 +76,7 @@ class PinotStatement:
         self._request = request
         self._table = table
         self._columns = columns
+        self._derived = {derived.name: derived for derived in request.derived}
         self.listed = listed
         self.limit = request.limit + 1 if listed is None else len(listed)
         self._check()
@@ -80,22 +85,25 @@ class PinotStatement:
     def names(self) -> list[str]:
         """The columns that the answer must have, in order; another last one would show another count."""
         labels = [
-            f"cast({item},'LONG')" if self._columns[item].kind is Kind.TIMESTAMP else item
-            for item in self._request.items
+            f"i{n}" if item in self._derived else f"cast({item},'LONG')" if self._is_moment(item) else item
+            for n, item in enumerate(self._request.items)
         ]
         return [*labels, f"distinctcount({self._request.user})"]
 
     @property
     def types(self) -> list[str]:
         """Pinot's types of the columns that the answer must have."""
-        labels = [self._columns[item].type for item in self._request.items]
-        return [*("LONG" if type_ == "TIMESTAMP" else type_ for type_ in labels), "INT"]
+        labels = [
+            "LONG" if item in self._derived or self._is_moment(item) else self._columns[item].type
+            for item in self._request.items
+        ]
+        return [*labels, "INT"]
 
     def write(self) -> str | None:
         """Return the statement, or None if no row can count whatever the table holds."""
         request = self._request
         kept = [self._present(column) for column in (request.user, *request.items)]
-        kept += [self._in_years(column) for column in request.items if self._columns[column].kind is Kind.TIMESTAMP]
+        kept += [self._in_years(column) for column in request.items if self._is_moment(column)]
         if request.where is not None:
             kept.append(self._true(request.where))
         if self.listed is not None:
@@ -107,11 +115,15 @@ class PinotStatement:
         count = f"COUNT(DISTINCT {quoted(request.user)})"
         filtered = "" if where is True else f" WHERE {where}"
         labels = ", ".join(map(self._label, request.items))
+        selected = ", ".join(
+            f"{self._label(item)} AS i{n}" if item in self._derived else self._label(item)
+            for n, item in enumerate(request.items)
+        )
         if not labels:
             return f"SELECT {count} FROM {quoted(self._table)}{filtered}"
         order = ", ".join(f"{self._ordered(item)} ASC" for item in request.items)
         return (
-            f"SELECT {labels}, {count} FROM {quoted(self._table)}{filtered} "
+            f"SELECT {selected}, {count} FROM {quoted(self._table)}{filtered} "
             f"GROUP BY {labels} ORDER BY {count} DESC, {order} LIMIT {self.limit}"
         )
 
@@ -121,18 +133,39 @@ class PinotStatement:
             (request.groups_per_user is not None, "keep a bounded number of items of each user"),
             (request.rows_per_group > 1, "count several rows of a user and an item"),
             (request.summed is not None, "add up what each user contributes"),
-            (bool(request.derived), "compute columns"),
             (request.keep_missing, "keep missing labels, which it stores as if they were values"),
         ):
             if unwanted:
                 raise InputError(f"Pinot cannot {what}; its single-stage engine has no subqueries")
+        for derived in request.derived:
+            wrong = derived.misfit(column_of(derived.column, self._columns).kind)
+            if wrong is not None:
+                raise InputError(wrong)
         most = LISTED_MOST if len(request.items) == 1 else LISTED_TUPLES_MOST
         if self.listed is not None and len(self.listed) > most:
             raise InputError(f"a domain for Pinot may list {most:,} items at most")
 
+    def _is_moment(self, item: str) -> bool:
+        return item not in self._derived and self._columns[item].kind is Kind.TIMESTAMP
+
     def _label(self, item: str) -> str:
+        if item in self._derived:
+            return self._computed(self._derived[item])
         # Pinot writes moments in the time zone of its servers, where one hour of the year is there twice.
-        return f"CAST({quoted(item)} AS LONG)" if self._columns[item].kind is Kind.TIMESTAMP else quoted(item)
+        return f"CAST({quoted(item)} AS LONG)" if self._is_moment(item) else quoted(item)
+
+    def _computed(self, derived: Derived) -> str:
+        """Return a derived label, computed for rows that have one only: doubles hold all its numbers exactly."""
+        column, value = self._columns[derived.column], quoted(derived.column)
+        if column.kind is Kind.TIMESTAMP:
+            value = f"CAST({value} AS LONG)"
+        elif column.kind is Kind.FLOAT:
+            value = f"FLOOR({value})"
+        if derived.each == "month":
+            return f"DATETRUNC('MONTH', {value}, 'MILLISECONDS')"
+        width, first = _bins(derived.each)
+        shifted = value if first == 0 else f"({value} + {-first})"
+        return f"CAST({value} - MOD(MOD({shifted}, {width}) + {width}, {width}) AS LONG)"
 
     @staticmethod
     def _in_years(item: str) -> str:
@@ -141,24 +174,29 @@ class PinotStatement:
 
     def _ordered(self, item: str) -> str:
         # Pinot compares text by UTF-16, but bytes by value.
-        return f"toUtf8({quoted(item)})" if self._columns[item].kind is Kind.TEXT else self._label(item)
+        return (
+            f"toUtf8({quoted(item)})" if kind_of(item, self._request, self._columns) is Kind.TEXT else self._label(item)
+        )
 
     def _any_listed(self, listed: pa.Table) -> Condition:
-        columns = []
-        for item, labels in zip(self._request.items, listed.columns, strict=True):
-            column = self._columns[item]
-            values = labels.cast("int64").to_pylist() if column.kind is Kind.TIMESTAMP else labels.to_pylist()
-            columns.append([_stored(value, column) for value in values])
-        if len(columns) == 1:
-            return _member(quoted(self._request.items[0]), columns[0], negated=False)
-        items = zip(*columns, strict=True)
+        items = self._request.items
+        values = {item: _as_stored(labels) for item, labels in zip(items, listed.columns, strict=True)}
+        if len(items) > 1:
+            rows = zip(*values.values(), strict=True)
+            return _some(_every(map(self._is_listed, items, row)) for row in rows)
+        (item,) = items
+        if item not in self._derived:
+            return _member(quoted(item), [_stored(v, self._columns[item]) for v in values[item]], negated=False)
         return _some(
-            _every(
-                False if text is None else f"{quoted(column)} = {text}"
-                for column, text in zip(self._request.items, item, strict=True)
-            )
-            for item in items
+            self._between(self._derived[item], *ends) for ends in _runs(values[item], self._derived[item].each)
         )
+
+    def _is_listed(self, item: str, value: str | int | Fraction | bool) -> Condition:
+        if item in self._derived:
+            runs = _runs([Fraction(value)], self._derived[item].each)
+            return _some(self._between(self._derived[item], *ends) for ends in runs)
+        text = _stored(value, self._columns[item])
+        return False if text is None else f"{quoted(item)} = {text}"
 
     def _true(self, predicate: Predicate) -> Condition:
         """Return where *predicate* is true."""
@@ -196,6 +234,8 @@ class PinotStatement:
         self, name: str, operator: Operator, constants: Iterable[Constant], compared: Condition
     ) -> Condition:
         """Return a comparison that no missing value passes; a condition that is not needed costs time."""
+        if name in self._derived:
+            return _every([self._present(name), compared])
         column = column_of(name, self._columns)
         if any(_passes(column, operator, constant) for constant in constants):
             return _every([self._present(name), compared])
@@ -203,6 +243,8 @@ class PinotStatement:
 
     def _present(self, name: str) -> Condition:
         """Return where a column has a value; NaN is none."""
+        if name in self._derived:
+            return _every([self._present(self._derived[name].column), *self._in_range(self._derived[name])])
         column = column_of(name, self._columns)
         if column.kind is Kind.FLOAT:
             number = f"{quoted(name)} <= 'Infinity'"
@@ -214,6 +256,9 @@ class PinotStatement:
         return f"{quoted(name)} <> {self._stored_for_missing(column)}" if column.nullable else True
 
     def _absent(self, name: str) -> Condition:
+        if name in self._derived:
+            present = self._present(name)
+            return not present if isinstance(present, bool) else f"(NOT {present})"
         column = column_of(name, self._columns)
         if column.kind is Kind.FLOAT:
             return f"(NOT {self._present(name)})"
@@ -224,7 +269,9 @@ class PinotStatement:
         text = column.stored or ""
         return _literal(text) if column.kind is Kind.TEXT else text
 
-    def _compared(self, name: str, operator: str, constant: Constant) -> Condition:
+    def _compared(self, name: str, operator: Operator, constant: Constant) -> Condition:
+        if name in self._derived:
+            return self._starts(self._derived[name], operator, constant)
         column = column_of(name, self._columns)
         match column.kind:
             case Kind.TEXT:
@@ -238,21 +285,108 @@ class PinotStatement:
                 return f"{quoted(name)} {operator} {constant.text}"
             case Kind.FLOAT:
                 return _float_compared(quoted(name), operator, float(Fraction(constant.text)), column.type)
-        operator, text = fit(operator, _exact(constant), _NUMBERS[column.type])
-        return operator == "=" if text is None else f"{quoted(name)} {operator} {text}"
+        return _number_compared(quoted(name), operator, _exact(constant), column.type)
+
+    # Conditions on derived columns are conditions on the column that they are computed from: the function that
+    # computes the months could fail on a row without one.
+
+    def _in_range(self, derived: Derived) -> list[Condition]:
+        if isinstance(derived.each, int):
+            return [self._source(derived, ">=", -LARGEST_BINNED), self._source(derived, "<=", LARGEST_BINNED)]
+        return [self._in_years(derived.column)]
+
+    def _starts(self, derived: Derived, operator: Operator, constant: Constant) -> Condition:
+        """Return where a derived column, if there is one, compares with a constant."""
+        value, each = _exact(constant), derived.each
+        start = _start_of(value, each)
+        if start != value and operator in {"=", "<>"}:
+            return operator == "<>"
+        end = _end_of(start, each)
+        match operator:
+            case "=":
+                return self._between(derived, start, end)
+            case "<>":
+                return _some([self._source(derived, "<", start), self._source(derived, ">=", end)])
+            case "<" | ">=":
+                return self._source(derived, operator, start if start == value else end)
+        return self._source(derived, "<" if operator == "<=" else ">=", end)
+
+    def _between(self, derived: Derived, start: int, end: int) -> Condition:
+        return _every([self._source(derived, ">=", start), self._source(derived, "<", end)])
+
+    def _source(self, derived: Derived, operator: str, value: int) -> Condition:
+        column, name = self._columns[derived.column], quoted(derived.column)
+        if column.kind is Kind.FLOAT:
+            return _float_compared(name, operator, float(value), column.type)
+        return _number_compared(name, operator, Fraction(value), column.type)
 
     def _listed_in(self, name: str, constants: tuple[Constant, ...], *, negated: bool) -> Condition:
-        column = column_of(name, self._columns)
-        if column.kind is Kind.FLOAT:
+        kind = kind_of(name, self._request, self._columns)
+        if name in self._derived or kind is Kind.FLOAT:
             compared = [self._compared(name, "<>" if negated else "=", constant) for constant in constants]
             return _every(compared) if negated else _some(compared)
-        if column.kind in {Kind.TEXT, Kind.BOOLEAN}:
+        if kind in {Kind.TEXT, Kind.BOOLEAN}:
             texts: list[str | None] = [
-                _literal(constant.text) if column.kind is Kind.TEXT else constant.text for constant in constants
+                _literal(constant.text) if kind is Kind.TEXT else constant.text for constant in constants
             ]
         else:
-            texts = [fit("=", _exact(constant), _NUMBERS[column.type])[1] for constant in constants]
+            texts = [fit("=", _exact(constant), _NUMBERS[self._columns[name].type])[1] for constant in constants]
         return _member(quoted(name), texts, negated=negated)
+
+
+def kind_of(name: str, request: HeadRequest, columns: Mapping[str, PinotColumn]) -> Kind:
+    """Return what a column of the table, or a derived one of the request, holds.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    kinds = {derived.name: derived.kind for derived in request.derived}
+    return kinds[name] if name in kinds else column_of(name, columns).kind
+
+
+def _bins(each: Period | int) -> tuple[int, int]:
+    """Return the width of bins or of periods of one length, and the start of one of them."""
+    return (each, 0) if isinstance(each, int) else _PERIODS[each]
+
+
+def _start_of(value: Fraction, each: Period | int) -> int:
+    """Return the start of the bin, or the millisecond in which the period starts, that *value* falls into."""
+    if each == "month":
+        return int(np.datetime64(math.floor(value), "ms").astype("M8[M]").astype("M8[ms]").astype(np.int64))
+    width, first = _bins(each)
+    return math.floor((value - first) / width) * width + first
+
+
+def _end_of(start: int, each: Period | int) -> int:
+    """Return the start of the next bin or period."""
+    return _start_of(Fraction(start + 31 * _DAY), each) if each == "month" else start + _bins(each)[0]
+
+
+def _runs(starts: Iterable[int | Fraction], each: Period | int) -> list[tuple[int, int]]:
+    """Return the starts and ends of ranges that cover the bins or periods, and nothing else; others are left out."""
+    runs: list[tuple[int, int]] = []
+    for value in sorted(starts):
+        start = _start_of(Fraction(value), each)
+        if start != value:
+            continue
+        end = _end_of(start, each)
+        if runs and runs[-1][1] == start:
+            runs[-1] = (runs[-1][0], end)
+        else:
+            runs.append((start, end))
+    if len(runs) > LISTED_TUPLES_MOST:
+        raise InputError(f"a domain for Pinot may have {LISTED_TUPLES_MOST:,} ranges of bins at most")
+    return runs
+
+
+def _as_stored(labels: pa.ChunkedArray) -> list[Any]:
+    """Return listed labels as Pinot stores or computes them: dates and timestamps in milliseconds."""
+    if pa.types.is_date32(labels.type):
+        return [_DAY * day for day in labels.cast(pa.int32()).to_pylist()]
+    if pa.types.is_timestamp(labels.type):
+        return [Fraction(moment, 1000) for moment in labels.cast(pa.int64()).to_pylist()]
+    values: list[Any] = labels.to_pylist()
+    return values
 
 
 def _passes(column: PinotColumn, operator: Operator, constant: Constant) -> bool:
@@ -290,13 +424,13 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _stored(label: str | int | bool, column: PinotColumn) -> str | None:
+def _stored(label: str | int | Fraction | bool, column: PinotColumn) -> str | None:
     """Return a listed label as a literal, or None if the column cannot hold it."""
     if isinstance(label, str):
         return _literal(label)
     if column.kind is Kind.BOOLEAN:
         return str(label).lower()
-    return fit("=", Fraction(label, 1000 if column.kind is Kind.TIMESTAMP else 1), _NUMBERS[column.type])[1]
+    return fit("=", Fraction(label), _NUMBERS[column.type])[1]
 
 
 def _exact(constant: Constant) -> Fraction:
@@ -306,6 +440,12 @@ def _exact(constant: Constant) -> Fraction:
     return Fraction(
         (datetime.fromisoformat(constant.text).replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1), 1000
     )
+
+
+def _number_compared(column: str, operator: str, value: Fraction, type_: str) -> Condition:
+    """Return a comparison of a column of whole numbers or timestamps."""
+    operator, text = fit(operator, value, _NUMBERS[type_])
+    return operator == "=" if text is None else f"{column} {operator} {text}"
 
 
 def _float_compared(column: str, operator: str, value: float, type_: str) -> Condition:
