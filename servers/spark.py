@@ -170,5 +170,5 @@ def _listens(port: int) -> bool:
 
 
 def _json(url: str) -> Any:  # noqa: ANN401 - whatever there is
-    with urlopen(url, timeout=10) as answer:  # noqa: S310 - of this machine
+    with urlopen(url, timeout=60) as answer:  # noqa: S310 - of this machine, which may be busy
         return json.load(answer)

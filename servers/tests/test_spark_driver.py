@@ -27,7 +27,7 @@ from servers.tests.questions import KINDS, questions
 REQUEST = HeadRequest("who", ("item",), 10)
 ENDLESS = "SELECT a.id AS who, a.id * b.id % 1000003 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"
 ALONE = """
-import os, signal, sys
+import gc, os, signal, sys
 from discreet.engines.spark import SparkEngine
 from discreet.errors import EngineError
 from discreet.question import HeadRequest
@@ -40,6 +40,8 @@ try:
         from pyspark import SparkContext
         SparkContext._active_spark_context.stop()
         print(rows_of(engine, HeadRequest("who", ("item",), 10)))
+        gc.collect()
+        gc.disable()  # py4j logs that it cannot delete the objects of a process that was killed
         os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
         SparkContext._gateway.proc.wait()
         print(rows_of(engine, HeadRequest("who", ("item",), 10)))

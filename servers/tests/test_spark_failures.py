@@ -193,10 +193,10 @@ def test_accounts_tokens_and_hosts_reach_spark_as_they_are():
     with unwarned():
         from pyspark.sql.connect.client import DefaultChannelBuilder
 
-    channel = DefaultChannelBuilder(connect_url(parse_url("sc://a%20b@[::1]?ssl=true"), "p;x=1&/ü"))
+    channel = DefaultChannelBuilder(connect_url(parse_url("sc://a%20b@[::1]?ssl=true").with_password("p;x=1&/ü")))
     assert (channel.endpoint, channel.userId, channel.token) == ("[::1]:15002", "a b", "p;x=1&/ü")
     assert channel.use_ssl
-    plain = DefaultChannelBuilder(connect_url(parse_url("sc://host:7"), None))
+    plain = DefaultChannelBuilder(connect_url(parse_url("sc://host:7")))
     assert (plain.endpoint, plain.token, plain.secure) == ("host:7", None, False)
 
 

@@ -115,19 +115,17 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
         password: str | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        url = parse_url(source_url)
+        url = parse_url(source_url).with_password(password)
         url.check_options({"table", "https", "temporary"})
         truths = all(url.options.get(name, "true") in {"true", "false"} for name in ("https", "temporary"))
         if not url.host or not url.path or "/" in url.path or not truths:
             raise InputError(
                 "a ClickHouse URL looks like clickhouse://reader@host:8123/database?table=name&https=true&temporary=true"
             )
-        table = table or url.options.get("table") or None
-        password = url.password_over_tls(password, "ClickHouse")
-        self._where, self._password, self._seconds = url, password, timeout_seconds
+        table = url.table(table, view)
+        url.check_tls("ClickHouse")
+        self._where, self._seconds = url, timeout_seconds
         super().__init__(f"{url}, a view" if table is None else f"{url}, table {table}")
-        if view is not None and table is not None:
-            raise InputError("name a table or a view, not both")
         if view is None and table is None:
             raise InputError(f"name a table; the tables of {url} are {self._tables()}")
         self._relation = f"({view}\n) AS shown" if table is None else f"{quoted(url.path)}.{quoted(table)}"
@@ -141,7 +139,7 @@ class ClickHouseEngine(SqlEngine["ClickHouseClient", "ClickHouseStatement"]):
         return self._where.options.get("temporary") == "true"
 
     def _connect(self) -> ClickHouseClient:
-        return ClickHouseClient(self._where, self._password, self._seconds)
+        return ClickHouseClient(self._where, self._seconds)
 
     def _ping(self, connection: ClickHouseClient) -> None:
         connection.ping()
@@ -323,15 +321,12 @@ class ClickHouseClient:
 
     Args:
         url: of the server, with the database of names that have none.
-        password: of the account, or None.
         seconds: how long a statement may take, here and on the server, or None.
     """
 
-    def __init__(self, url: Url, password: str | None, seconds: float | None) -> None:
+    def __init__(self, url: Url, seconds: float | None) -> None:
         self._url = url
         self._seconds = seconds
-        self._headers = {"X-ClickHouse-User": url.user or "default"}
-        self._headers |= {} if password is None else {"X-ClickHouse-Key": password}
         self._query = SETTINGS | {"database": url.path, "default_format": "ArrowStream"}
         self._query |= {} if seconds is None else {"max_execution_time": f"{seconds:g}"}
         secure = url.options.get("https") == "true"
@@ -408,7 +403,9 @@ class ClickHouseClient:
             if self._http.sock is None:
                 self._http.connect()
             self._http.sock.settimeout(None)  # the time limit is `run`'s
-            self._http.request("POST", f"/?{urlencode(self._query)}", statement.encode(), self._headers)
+            account = {"X-ClickHouse-User": self._url.user or "default"}
+            account |= {} if self._url.password is None else {"X-ClickHouse-Key": self._url.password}
+            self._http.request("POST", f"/?{urlencode(self._query)}", statement.encode(), account)
             answer = self._http.getresponse()
             body, code = answer.read(), answer.getheader("X-ClickHouse-Exception-Code")
         except (OSError, http.client.HTTPException):

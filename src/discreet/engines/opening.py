@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -140,16 +140,29 @@ class Url:
                     f"a {self.scheme} URL takes no option {name!r}; the options are {', '.join(known) or 'none'}"
                 )
 
-    def password_over_tls(self, given: str | None, engine: str) -> str | None:
-        """Return the password *given*, or that of the URL, for an engine whose URLs take https=true.
+    def table(self, given: str | None, view: str | None) -> str | None:
+        """Return the name of the table *given*, or else the URL's; None if there is none.
 
         Raises:
-            InputError: there is one, but it would be sent without TLS.
+            InputError: there is a view, too.
         """
-        password = self.password if given is None else given
-        if password is not None and self.options.get("https") != "true":
+        table = given or self.options.get("table") or None
+        if table is not None and view is not None:
+            raise InputError("name a table or a view, not both")
+        return table
+
+    def with_password(self, given: str | None) -> Url:
+        """Return the URL with the password *given*, or else with its own."""
+        return self if given is None else replace(self, password=given)
+
+    def check_tls(self, engine: str) -> None:
+        """Refuse a password that would be sent without TLS, to an engine whose URLs take https=true.
+
+        Raises:
+            InputError: it would be.
+        """
+        if self.password is not None and self.options.get("https") != "true":
             raise InputError(f"a password is sent to {engine} over TLS only; add https=true to the URL")
-        return password
 
     def __str__(self) -> str:
         """Return the URL without its password and options."""

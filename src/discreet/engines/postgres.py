@@ -107,13 +107,10 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
         password: str | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        url = parse_url(source_url)
+        url = parse_url(source_url).with_password(password)
         url.check_options(_OPTIONS)
-        table = url.options.get("table") if table is None else table
-        if table is not None and view is not None:
-            raise InputError("name a table or a view, not both")
+        table = url.table(table, view)
         self._url = url
-        self._password = url.password if password is None else password
         self._seconds = timeout_seconds
         self._exact_users: set[str] = set()
         self._relation = f"({view}\n) AS shown"
@@ -130,7 +127,7 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
             return session.run(lambda cursor: _fetched(cursor, f"({statement}\n) AS shown"))
 
     def _connect(self) -> Session:
-        return Session(self._url, self._password, self._seconds)
+        return Session(self._url, self._seconds)
 
     def _ping(self, connection: Session) -> None:
         connection.ping()
@@ -382,18 +379,15 @@ class Session:
     """A connection that is opened when it is needed, and closed after any failure on it.
 
     Args:
-        password: of the account, or None if libpq finds it elsewhere.
+        url: of the database; without a password, libpq looks for one elsewhere.
         seconds: how long an answer may take, or None.
     """
 
-    def __init__(self, url: Url, password: str | None, seconds: float | None) -> None:
+    def __init__(self, url: Url, seconds: float | None) -> None:
+        self._url = url
         self._where = str(url)
         self._account = "this account" if url.user is None else repr(url.user)
         self._seconds = seconds
-        given: dict[str, Any] = {"host": url.host, "port": url.port, "dbname": url.path}
-        given |= {"user": url.user, "password": password, "connect_timeout": _CONNECT_SECONDS}
-        given |= {name: value for name, value in url.options.items() if name != "table"}
-        self._address = make_conninfo(**{name: value for name, value in given.items() if value not in {None, ""}})
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._kept = self._writable = False
 
@@ -484,7 +478,7 @@ class Session:
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
             connection = psycopg.connect(
-                self._address, client_encoding="UTF8", application_name="discreet", prepare_threshold=None
+                _address(self._url), client_encoding="UTF8", application_name="discreet", prepare_threshold=None
             )
         except psycopg.Error:
             raise EngineUnreachable(self._refused()) from None
@@ -523,7 +517,7 @@ class Session:
             finished.wait(_CANCEL_SECONDS / 10)
 
     def _refused(self) -> str:
-        match PGconn.ping(self._address.encode()):
+        match PGconn.ping(_address(self._url).encode()):
             case Ping.OK:
                 return (
                     f"{self._where} refuses {self._account}: the account, its password or the database is wrong, or "
@@ -551,6 +545,13 @@ class Session:
             case psycopg.OperationalError() if error.sqlstate is None or error.sqlstate.startswith("57P"):
                 return f"the connection to {self._where} was lost"
         return f"{self._where} could not answer ({type(error).__name__})"
+
+
+def _address(url: Url) -> str:
+    given: dict[str, Any] = {"host": url.host, "port": url.port, "dbname": url.path}
+    given |= {"user": url.user, "password": url.password, "connect_timeout": _CONNECT_SECONDS}
+    given |= {name: value for name, value in url.options.items() if name != "table"}
+    return make_conninfo(**{name: value for name, value in given.items() if value not in {None, ""}})
 
 
 def _hang_up(connection: psycopg.Connection[tuple[Any, ...]]) -> None:

@@ -92,18 +92,17 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
         password: str | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        self._url = _parse(source_url)
-        self._password = self._url.password if password is None else password
-        if self._password is not None and self._url.scheme != "sc":
+        self._url = _parse(source_url).with_password(password)
+        if self._url.password is not None and self._url.scheme != "sc":
             raise InputError("only a Spark Connect server (sc://) takes a password")
-        self._table = self._url.options.get("table") if table is None else table
+        self._table = self._url.table(table, view)
         self._path = self._url.options.get("path")
         self._view = view
         named = f", table {self._table}" if self._table else f", files {self._path}" if self._path else ""
         super().__init__(f"{self._url}{named}" + ("" if view is None else ", a view"))
         self._seconds = timeout_seconds
-        if self._table is not None and (self._path is not None or view is not None):
-            raise InputError("name a table, or files, or a view, not a table and another")
+        if self._table is not None and self._path is not None:
+            raise InputError("name a table or files, not both")
         if self._table is None and self._path is None and view is None:
             raise InputError(f"name a table or files; the tables of {self._url} are {self._tables()}")
 
@@ -116,7 +115,7 @@ class SparkEngine(SqlEngine["SessionRun", "SparkStatement"]):
             return self._guarded(connection, select, None)
 
     def _connect(self) -> SessionRun:
-        return open_session(self._url, self._password)
+        return open_session(self._url)
 
     def _ping(self, connection: SessionRun) -> None:
         connection.ping()

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 import uuid
 import warnings
 from abc import ABC, abstractmethod
@@ -57,7 +58,9 @@ _REFUSED = ("spark.files.ignoreCorruptFiles", "spark.files.ignoreMissingFiles")
 """Settings of the whole of Spark that leave rows of Hive's tables out, and cannot be set for a session."""
 
 _CANCEL_SECONDS = 1.0
-"""An interrupt that reaches Spark while it plans a statement misses the job that follows, so the first one waits."""
+_PLANNING_SECONDS = 10.0
+"""How long an interrupt waits for the first stage of a job, which servers report every two seconds."""
+
 _CONNECT_SECONDS = 10
 _MASTER_PORT, _CONNECT_PORT = 7077, 15002
 _DRIVER_MEMORY = "2g"
@@ -65,13 +68,9 @@ _starting = threading.Lock()  # there is one Spark in a process
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
-def open_session(url: Url, password: str | None) -> SessionRun:
-    """Return a session that is not connected yet, of the kind that *url* asks for.
-
-    Args:
-        password: the token of a Spark Connect server, or None.
-    """
-    return ServerSession(url, password) if url.scheme == "sc" else DriverSession(url)
+def open_session(url: Url) -> SessionRun:
+    """Return a session that is not connected yet, of the kind that *url* asks for."""
+    return ServerSession(url) if url.scheme == "sc" else DriverSession(url)
 
 
 class SessionRun(ABC):
@@ -120,9 +119,10 @@ class SessionRun(ABC):
 
     def _cancel(self, ended: threading.Event) -> None:
         """Interrupt until the work ends: what has not reached Spark yet cannot be interrupted."""
-        while not ended.wait(_CANCEL_SECONDS):
+        while not ended.is_set():
             with contextlib.suppress(*FAILURES):
                 self._interrupt()
+            ended.wait(_CANCEL_SECONDS)
 
     def _pin(self, session: SparkSession) -> None:
         """Set what must hold of a session.
@@ -206,12 +206,12 @@ class DriverSession(SessionRun):
 class ServerSession(SessionRun):
     """A session of a Spark Connect server."""
 
-    def __init__(self, url: Url, password: str | None) -> None:
+    def __init__(self, url: Url) -> None:
         super().__init__()
         self._url = url
-        self._password = password
         self._session: Any = None
         self._done = 0.0
+        self._is_counting = False
 
     def ping(self) -> None:
         _reach(self._url, _CONNECT_PORT)
@@ -220,7 +220,7 @@ class ServerSession(SessionRun):
         with unwarned():
             from pyspark.sql.connect.session import SparkSession
 
-        self._session = SparkSession(connect_url(self._url, self._password))
+        self._session = SparkSession(connect_url(self._url))
         # A connection that is lost is an error at once; left to itself, Spark tries for ten minutes.
         self._session.client.set_retry_policies([])
         self._session.registerProgressHandler(self._note)
@@ -243,7 +243,16 @@ class ServerSession(SessionRun):
             super()._pin(session)
 
     def _note(self, *, stages: Any, **_: Any) -> None:  # noqa: ANN401 - what Spark hands out
+        self._is_counting = bool(stages)
         self._done = _ratio((stage.num_completed_tasks, stage.num_tasks) for stage in stages or ())
+
+    def _cancel(self, ended: threading.Event) -> None:
+        """Interrupt once a job runs: while Spark plans, that ends the statement, but not the job that follows."""
+        self._is_counting = False
+        end = time.monotonic() + _PLANNING_SECONDS
+        while not self._is_counting and time.monotonic() < end and not ended.wait(_CANCEL_SECONDS / 10):
+            pass
+        super()._cancel(ended)
 
     def _interrupt(self) -> None:
         if self._session is not None:
@@ -274,10 +283,10 @@ def condition_of(error: Exception) -> str:
     return condition or type(error).__name__
 
 
-def connect_url(url: Url, password: str | None) -> str:
-    """Return the URL of a Spark Connect server as Spark writes it."""
+def connect_url(url: Url) -> str:
+    """Return the URL of a Spark Connect server as Spark writes it; its password is the token."""
     host = f"[{url.host}]" if ":" in url.host else url.host
-    given = {"user_id": url.user, "token": password, "use_ssl": url.options.get("ssl")}
+    given = {"user_id": url.user, "token": url.password, "use_ssl": url.options.get("ssl")}
     parameters = [f"{name}={quote(value, safe='')}" for name, value in given.items() if value is not None]
     return f"sc://{host}:{url.port or _CONNECT_PORT}/" + "".join(f";{parameter}" for parameter in parameters)
 

@@ -97,19 +97,15 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
         password: str | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        url = _parse(source_url)
-        table = table or url.options.get("table") or None
-        password = url.password_over_tls(password, "Trino")
+        url = _parse(source_url).with_password(password)
+        table = url.table(table, view)
+        url.check_tls("Trino")
         self._where = url
         self._view = view
         self._schema = ".".join(map(quoted, url.path.split("/")))
         scratch = url.options.get("scratch")
         self._scratch = None if scratch is None else ".".join(map(quoted, scratch.split(".")))
-        # An object whose repr shows no password.
-        self._auth = None if password is None else trino.auth.BasicAuthentication(url.user or "", password)
         self._seconds = timeout_seconds
-        if view is not None and table is not None:
-            raise InputError("name a table or a view, not both")
         if view is None and table is None:
             raise InputError(f"name a table; the tables of {url} are {self._tables()}")
         self._relation = "shown" if table is None else f"{self._schema}.{quoted(table)}"
@@ -120,7 +116,7 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
             return client.run(statement)
 
     def _connect(self) -> TrinoClient:
-        return TrinoClient(self._where, self._auth, self._seconds)
+        return TrinoClient(self._where, self._seconds)
 
     def _ping(self, connection: TrinoClient) -> None:
         connection.ping()
@@ -384,11 +380,10 @@ class TrinoClient:
 
     Args:
         url: of the coordinator; https=true for TLS; the path is the catalog and the schema of names without theirs.
-        auth: the user and the password, or None; sent over TLS only.
         seconds: how long a statement may take, here and on the server, or None.
     """
 
-    def __init__(self, url: Url, auth: trino.auth.BasicAuthentication | None, seconds: float | None) -> None:
+    def __init__(self, url: Url, seconds: float | None) -> None:
         self._url = url
         self._seconds = seconds
         catalog, schema = url.path.split("/")
@@ -402,7 +397,7 @@ class TrinoClient:
             user=url.user,
             http_scheme=scheme,
             http_session=self._http,
-            auth=auth,
+            auth=None if url.password is None else trino.auth.BasicAuthentication(url.user or "", url.password),
             catalog=catalog,
             schema=schema,
             source="discreet",
