@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
+import httpx
 import pytest
 from playwright.sync_api import sync_playwright
+from tests.service.issuer import TestIssuer
 
 PAGE = Path(__file__).resolve().parent.parent
 AXE = PAGE / "node_modules/axe-core/axe.min.js"
@@ -42,18 +45,58 @@ def browser():
         opened.close()
 
 
-class Served:
-    """A service as `discreet init` and `discreet serve` make it, with its URL and its first keys."""
+SLOW = """
+[datasets.slow]
+source = "slow.db"
+table = "v"
+user = "reader"
+data_version = "1"
+retention_days = 30
 
-    def __init__(self, folder: Path) -> None:
+[datasets.slow.columns]
+country = { type = "text", group = true, domain = ["BR", "DE"] }
+"""
+"""A dataset whose view counts for minutes."""
+
+OIDC = """
+[oidc]
+issuer = "{url}"
+audience = "discreet"
+account_claim = "account"
+client_id = "page"
+"""
+
+
+class Served:
+    """A service as `discreet init` and `discreet serve` make it, with its URL and its first keys.
+
+    Beside the sample dataset it has a slow one, and a client at an OpenID issuer.
+    """
+
+    def __init__(self, folder: Path, issuer: TestIssuer) -> None:
         command = [sys.executable, "-m", "discreet"]
         output = subprocess.run([*command, "init", str(folder)], check=True, capture_output=True, text=True).stdout
         self.keys = dict(re.findall(r"^  (admin|officer|analyst)\s+(dsc_\w+)", output, re.MULTILINE))
+        with duckdb.connect(str(folder / "slow.db")) as database:
+            database.execute(
+                "CREATE VIEW v AS SELECT (a.n * b.m) % 97 AS reader, 'BR' AS country "
+                "FROM range(1000000) AS a(n), range(100000) AS b(m)"
+            )
+        for name, more in (("catalog.toml", SLOW), ("discreet.toml", OIDC.format(url=issuer.url))):
+            (folder / name).write_text((folder / name).read_text() + more)
         arguments = ["serve", str(folder / "discreet.toml"), "--port", "0"]
         self._log = (folder / "log").open("w")
         self._process = subprocess.Popen([*command, *arguments], stdout=self._log, stderr=subprocess.PIPE, text=True)
         line = next(line for line in self._process.stderr if "http://" in line)
         self.url = re.search(r"http://\S+", line)[0]
+        grant = {"columns": None, "reason": "made after the first grants"}
+        headers = {"Authorization": f"Bearer {self.keys['officer']}"}
+        httpx.put(f"{self.url}/v1/admin/grants/example/slow", headers=headers, json=grant).raise_for_status()
+
+    def cpu_seconds(self) -> float:
+        """Return how long it has computed: other programs on the machine do not add to it."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         """Stop it."""
@@ -66,9 +109,12 @@ class Served:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A service for the tests of a file."""
-    running = Served(tmp_path_factory.mktemp("service"))
+    issuer = TestIssuer("localhost")  # another site than 127.0.0.1
+    issuer.claims = {"account": "ann@example"}
+    running = Served(tmp_path_factory.mktemp("service"), issuer)
     yield running
     running.stop()
+    issuer.close()
 
 
 class Visitor:

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import httpx
 
 LINES = "SELECT country, COUNT(DISTINCT reader)\nFROM reads\nGROUP BY country"
+SLOW = "SELECT country, COUNT(DISTINCT reader)\nFROM slow\nGROUP BY country"
 STATEMENT = "SELECT upper(country) AS name, n FROM (SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY 1)"
 
 
@@ -90,6 +91,58 @@ def test_a_whole_statement_is_answered_with_a_table_of_its_own(visit):
     ann.page.wait_for_selector("text=What it was computed from")
     assert ann.page.locator("#answer tbody tr").count() == 5
     ann.check()
+    with ann.page.expect_download() as file:
+        ann.page.click("text=CSV")
+    assert file.value.suggested_filename == "answer.csv"
+    ann.page.reload()
+    assert ann.page.locator("#answer tbody tr").count() == 5
+
+
+def test_days_are_drawn_as_a_line_with_its_band(visit):
+    """A first time series takes one click: the columns of the sample data have known days."""
+    ann = visit("analyst")
+    page = ann.page
+    page.check("text=day")
+    page.wait_for_url("**item=day**")
+    page.uncheck("#item-1")
+    page.fill("#k", "")
+    page.keyboard.press("Tab")
+    page.wait_for_url("**k=&**")
+    page.click("#go")
+    page.wait_for_url("**/answers/*")
+    assert page.locator("svg .band").count() == page.locator("svg .line").count() == 1
+    assert page.locator("svg .point").count() == page.locator("#answer tbody tr").count() == 30
+    ann.check("line")
+
+
+def test_a_long_query_shows_its_time_and_can_be_cancelled(visit):
+    """The form can be used again at once; what was typed is still there."""
+    ann = visit("analyst", f"/ask?{urlencode({'sql': SLOW, 'epsilon': '0.1'})}")
+    page = ann.page
+    page.click("#go")
+    page.wait_for_selector("#waiting:visible")
+    assert page.is_disabled("#go")
+    page.wait_for_selector("#waiting >> text=2 s")
+    ann.check()
+    page.click("#cancel")
+    page.wait_for_selector("#waiting", state="hidden")
+    assert page.is_enabled("#go")
+    assert page.input_value("#sql") == SLOW
+    page.fill("#sql", LINES)
+    page.wait_for_selector("#cost >> text=of what is left")
+
+
+def test_a_login_at_the_issuer_leads_back_to_the_page(visit):
+    """The issuer is another site, so the strict cookie must not be needed before a page of ours has loaded."""
+    stranger = visit(None)
+    page = stranger.page
+    page.goto(f"{stranger.url}/ask?epsilon=0.7")
+    stranger.check()
+    page.click("text=Log in with localhost")
+    page.wait_for_selector("nav")
+    assert page.input_value("#epsilon") == "0.7"
+    page.click("text=Log out")
+    page.wait_for_selector("#token")
 
 
 def test_the_journey_needs_no_mouse(visit):
@@ -123,6 +176,11 @@ def test_a_phone_and_a_dark_screen_show_everything(visit):
     ann.page.wait_for_url("**/answers/*")
     assert ann.page.evaluate("document.documentElement.scrollWidth") <= 390
     ann.check("phone")
+    officer = visit("officer", viewport={"width": 390, "height": 844}, color_scheme="dark")
+    for path in ("/officer", "/officer/accounts/ann@example", "/officer/ledger", "/officer/simulator"):
+        officer.page.goto(officer.url + path)
+        assert officer.page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        officer.check()
 
 
 def test_two_tabs_with_one_form_are_charged_once(visit, served):
@@ -170,6 +228,31 @@ def test_the_first_page_is_small_and_quick(visit, served):
     assert ann.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 1_000
 
 
+def test_a_price_takes_less_than_200_ms_while_it_is_typed(visit, served):
+    """Time on the processor, of the service and of the page, because others use the machine too."""
+    ann = visit("analyst", "/ask")
+    page, times = ann.page, 6
+    browser = page.context.new_cdp_session(page)
+    browser.send("Performance.enable")
+
+    def busy():
+        metrics = {each["name"]: each["value"] for each in browser.send("Performance.getMetrics")["metrics"]}
+        return (
+            served.cpu_seconds()
+            + metrics["ScriptDuration"]
+            + metrics["LayoutDuration"]
+            + metrics["RecalcStyleDuration"]
+        )
+
+    page.fill("#sql", f"{LINES} LIMIT 4")
+    page.wait_for_url("**LIMIT%204&**")
+    before = busy()
+    for n in range(times):
+        page.fill("#sql", f"{LINES} LIMIT {n + 5}")
+        page.wait_for_url(f"**LIMIT%20{n + 5}&**")
+    assert (busy() - before) / times < 0.2
+
+
 def test_an_officer_cuts_a_budget_and_sees_it_bite(visit):
     """Preview, apply, refused query, what would still fit, ledger verified, catalog, keys."""
     officer = visit("officer")
@@ -201,6 +284,10 @@ def test_an_officer_cuts_a_budget_and_sees_it_bite(visit):
     officer.check()
     page.click("nav >> text=Simulator")
     page.wait_for_selector("text=until the budget is exhausted")
+    page.click("main summary")
+    page.fill("#counts", "article\tusers\narticle-1\t4000\narticle-2\t12")
+    page.click("main form .primary")
+    page.wait_for_selector("text=A query returns 1 of the 10 items")
     officer.check()
     admin = visit("admin")
     admin.page.wait_for_selector("text=New key")

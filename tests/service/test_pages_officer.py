@@ -15,7 +15,7 @@ from discreet.budget.ledger import Entry
 from discreet.budget.model import Account, Forever, Sliding
 from discreet.budget.periods import DAY_US
 from discreet.noise import SystemBits
-from discreet.service.pages.simulator import Parameters, simulate
+from discreet.service.pages.simulator import Parameters, released_counts, simulate
 from discreet.values import Cost
 
 from .deployment import KNOWN
@@ -71,6 +71,23 @@ def test_the_simulator_agrees_with_the_functions_that_choose_parameters(officer)
     for wrong in ("0", "many", "1e-999999999", "nan", "inf"):
         assert "epsilon_per must be" in officer.get(f"/officer/simulator?epsilon_per={wrong}").text.lower()
     assert "k must be" in officer.get("/officer/simulator?k=2000&head_limit=20000").text.lower()
+
+
+def test_the_simulator_takes_the_counts_of_an_answer_as_they_are_copied_or_saved(officer):
+    """No item beyond them is shown, and a line without a count is named."""
+    assert released_counts("300\n-4\n\n1200.7") == [1201, 300, 0]
+    assert released_counts("article\tusers\t95 % interval\na1\t12\t9\na2\t40\t37") == [40, 12]
+    assert released_counts('"rank","article","count"\n1,"a 1",7') == [7]
+    officer.get("/officer/simulator")
+    assert "A query returns 2 of the 10 items" in officer.post("/officer/simulator", counts="a,4000\nb,3000").text
+    assert "Line 2 of the counts" in officer.post("/officer/simulator", counts="a,1\nb,few").text
+
+
+def test_an_observed_account_says_what_it_would_have_refused(service, officer):
+    """Before it enforces, an officer sees what that would have meant."""
+    service.act("PATCH", "/v1/admin/accounts/ann@sales", mode="observe", limit={"epsilon": 0.5, "delta": "1e-6"})
+    assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
+    assert "<strong>1 of 1</strong> queries" in officer.get(ANN).text
 
 
 def test_an_officer_creates_an_account_grants_and_revokes(service, officer):

@@ -191,7 +191,7 @@ k_most = 100
 [datasets.reads.columns]
 article = { type = "text", group = true, filter = true }
 country = { type = "text", group = true, filter = true, domain = ["BR", "DE", "IN", "KE", "US"] }
-day = { type = "date", filter = true }
+day = { type = "date", group = true, filter = true, domain = { first = 2026-01-01, last = 2026-01-30 } }
 minutes = { type = "integer", sum = { low = 0, high = 500 } }  # of all that a reader reads; beyond, it is clipped
 """
 

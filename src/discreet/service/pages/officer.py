@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from discreet.errors import DiscreetError
 from discreet.noise import SystemBits
 from discreet.service.pages import charts, text
-from discreet.service.pages.simulator import Parameters, simulate
+from discreet.service.pages.simulator import Parameters, released_counts, simulate
 from discreet.service.pages.site import HEADERS, Site, Visit, page
 from discreet.wire import administration as wire
 from discreet.wire.problems import Malformed, read_body
@@ -136,6 +136,8 @@ class OfficerPages:
     def _account(self, visit: Visit, problem: Problem | None = None, preview: wire.Preview | None = None) -> Response:
         name = visit.request.path_params["account"]
         detail = self._detail(visit, name)
+        if preview is None and detail.mode == "observe":
+            preview = self._api.preview(visit.call(account=name, days=DAYS), wire.AccountChanges(mode="enforce"))
         tight = detail.guarantee
         return self._show(
             visit,
@@ -214,6 +216,14 @@ class OfficerPages:
     @page("GET", "/officer/simulator", role="officer")
     def simulator(self, visit: Visit) -> Response:
         """Show what limits would lead to on made-up counts."""
+        return self._simulator(visit)
+
+    @page("POST", "/officer/simulator", role="officer")
+    def simulate(self, visit: Visit) -> Response:
+        """Show what limits would lead to on made-up counts, or on those of an answer."""
+        return self._simulator(visit)
+
+    def _simulator(self, visit: Visit) -> Response:
         values = {name: visit.field(name) or default for name, _, default in _SIMULATED}
         found, problem = None, None
         try:
@@ -224,6 +234,7 @@ class OfficerPages:
                     **{name: _whole(value, name) for name, value in values.items() if name not in _FRACTIONS},
                 ),
                 SystemBits,
+                released_counts(visit.field("counts")),
             )
         except DiscreetError as error:
             problem = self._site.problem(visit, error)
@@ -233,6 +244,7 @@ class OfficerPages:
             problem,
             fields=[(name, label) for name, label, _ in _SIMULATED],
             values=values,
+            counts=visit.field("counts"),
             found=found,
             words="" if found is None else text.guarantee_in_words(found.guarantee.epsilon, found.guarantee.delta),
         )

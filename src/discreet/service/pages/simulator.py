@@ -1,7 +1,8 @@
-"""Try parameters on made-up counts, before they are chosen: never on counts of the data."""
+"""Try parameters on made-up or released counts, before they are chosen: never on true counts of the data."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,20 @@ import numpy as np
 from discreet.accounting.advice import Differencing, averaging, differencing
 from discreet.accounting.bounds import demand
 from discreet.accounting.convert import Guarantee, cost_of_units, guarantee_of
+from discreet.errors import InputError
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.values import ExactHead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from fractions import Fraction
 
     from discreet.noise import Bits
 
 ANSWERS = 20
 """Made-up answers of a simulation."""
+
+_NUMBER = re.compile(r"-?\d{1,15}(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +79,34 @@ class Simulation:
     guarantee: Guarantee
 
 
-def simulate(tried: Parameters, bits: Callable[[], Bits]) -> Simulation:
+def released_counts(text: str) -> list[int]:
+    """Return the noisy counts in the text of an answer, largest first; negative ones as 0.
+
+    Args:
+        text: a count on each line, or rows of a table or a CSV file, whose count is the first number after the first
+            field.
+
+    Raises:
+        InputError: a line has no such number.
+    """
+    counts = []
+    for n, line in enumerate(filter(str.strip, text.splitlines())):
+        fields = [field.strip(' "') for field in re.split(r"[\t,;]", line)]
+        found = next((field for field in fields[1:] or fields if _NUMBER.fullmatch(field)), None)
+        if found is not None:
+            counts.append(max(0, round(float(found))))
+        elif n:  # the first line may be a header
+            raise InputError(f"line {n + 1} of the counts has no count, such as 120 or article-1, 120")
+    return sorted(counts, reverse=True)
+
+
+def simulate(tried: Parameters, bits: Callable[[], Bits], counts: Sequence[int] = ()) -> Simulation:
     """Answer top-k queries over made-up counts by `UnknownGumbel` with Gaussian counts, and attack them.
 
     Args:
         tried: the parameters.
         bits: returns the randomness of an answer.
+        counts: of a release, largest first, in place of made-up ones; all further items have no users.
 
     Raises:
         InputError: a parameter is outside of its range.
@@ -99,7 +125,12 @@ def simulate(tried: Parameters, bits: Callable[[], Bits]) -> Simulation:
     per = float(tried.epsilon_per)
     likely = averaging(per, tried.days, noise="gaussian")
     mechanism = UnknownGumbel(tried.k, tried.head_limit, tried.epsilon_per, tried.delta_per)
-    head = ExactHead(tried.largest // np.arange(1, tried.head_limit + 2, dtype=np.int64), tried.head_limit)
+    items = tried.head_limit + 1
+    made_up = tried.largest // np.arange(1, items + 1, dtype=np.int64)
+    if counts:
+        given = np.minimum(np.array(counts[:items], dtype=np.int64), 10**9)
+        made_up = np.pad(given, (0, items - len(given)))
+    head = ExactHead(made_up, tried.head_limit)
     outcomes = [mechanism.release(head, bits()) for _ in range(ANSWERS)]
     steps = float(sum(outcome.cost.rho for outcome in outcomes) / ANSWERS / (tried.epsilon_per**2 / 8))
     lost = tried.calls * tried.delta_per

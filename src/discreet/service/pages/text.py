@@ -190,8 +190,8 @@ def guarantee_in_words(epsilon: float, delta: float) -> str:
     """Return what (epsilon, delta) means for one person."""
     sure = 1 / (1 + math.exp(-min(epsilon, 700.0)))
     return (
-        f"Somebody who does not know whether a person is in the data, and sees every answer, can become at most "
-        f"{percent(sure)} sure of it (from 50 %), but for a chance of {number(delta)}."
+        f"From all answers together, an attacker who is 50 % sure that a person is in the data can become at most "
+        f"{percent(sure)} sure, except with probability {number(delta)}."
     )
 
 
@@ -258,7 +258,9 @@ def number(value: float | str | None) -> str:
 def percent(share: float) -> str:
     """Return a part of one in percent."""
     shown = 100 * share
-    return f"{shown:.0f} %" if shown >= 10 else f"{shown:.1f} %" if shown >= 0.1 or not shown else "< 0.1 %"
+    if 0 < shown < 0.1 or 99.5 <= shown < 100:
+        return "< 0.1 %" if shown < 1 else f"{shown:.1f} %" if shown < 99.9 else "> 99.9 %"
+    return f"{shown:.0f} %" if shown >= 10 or not shown else f"{shown:.1f} %"
 
 
 def when(text: str | None) -> str:

@@ -99,7 +99,7 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.copy || button.dataset.copyText) copy(button);
-  if (button.id === "cancel") document.getElementById("question").dispatchEvent(new Event("htmx:abort"));
+  if (button.id === "cancel") htmx.trigger("#question", "htmx:abort");
   if (button.dataset.set) {
     const field = document.querySelector(button.dataset.set);
     field.value = button.dataset.value;
