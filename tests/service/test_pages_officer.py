@@ -14,6 +14,7 @@ from discreet.budget.history import days_until, preview, spent_by_day
 from discreet.budget.ledger import Entry
 from discreet.budget.model import Account, Forever, Sliding
 from discreet.budget.periods import DAY_US
+from discreet.errors import EngineError
 from discreet.noise import SystemBits
 from discreet.service.pages.simulator import Parameters, released_counts, simulate
 from discreet.values import Cost
@@ -81,6 +82,23 @@ def test_the_simulator_takes_the_counts_of_an_answer_as_they_are_copied_or_saved
     officer.get("/officer/simulator")
     assert "A query returns 2 of the 10 items" in officer.post("/officer/simulator", counts="a,4000\nb,3000").text
     assert "Line 2 of the counts" in officer.post("/officer/simulator", counts="a,1\nb,few").text
+
+
+def test_a_suspension_is_shown_and_lifted(service, officer):
+    """The account can query again, and the ledger has the reason."""
+
+    def fail(*_):
+        raise EngineError("the engine is down")
+
+    service.engines.head = fail
+    for epsilon in range(1, 6):
+        service.ask(epsilon=epsilon / 10)
+    assert "suspended" in officer.get("/officer").text
+    officer.get(ANN)
+    assert officer.post(ANN, act="lift").status_code == 400
+    assert officer.post(ANN, act="lift", reason="the engine was down").status_code == 303
+    assert "suspended" not in officer.get("/officer").text
+    assert "the engine was down" in officer.get("/officer/ledger").text
 
 
 def test_an_observed_account_says_what_it_would_have_refused(service, officer):
