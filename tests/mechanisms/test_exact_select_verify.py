@@ -167,7 +167,7 @@ def test_releases_follow_the_exact_distribution(small, monkeypatch, histogram):
     monkeypatch.setattr(SelectVerify, "_levels", lambda _: [level])
     exact = outcomes(small, level, histogram)
     labels = {order: float(np.sum(p)) for order, p in exact.items()}
-    released = sample(small, head_of(histogram, 2), 3000, b"one level of select then verify.", labels_of)
+    released = sample(small, head_of(histogram, 2), 1500, b"one level of select then verify.", labels_of)
     assert fit(released, labels) > 1e-3
 
 

@@ -21,11 +21,14 @@ WIDE = [(1, 1, 3), (1, 3, 4), (2, 2, 4), (3, 1, 4), (2, 3, 3), (3, 3, 3)]
 """Groups per user, head limit, labels: ties are broken by label, so every labelling of the counts is tried."""
 
 
-@pytest.mark.parametrize("tau", [1, 2])
+NOISE = [(1, Fraction(1, 100)), (3, Fraction(1, 20)), (Fraction(1, 2), Fraction(1, 5))]
+"""Scale and delta."""
+
+
 @pytest.mark.parametrize(
-    ("scale", "delta"), [(1, Fraction(1, 100)), (3, Fraction(1, 20)), (Fraction(1, 2), Fraction(1, 5))]
+    ("groups", "limit", "labels", "scale", "delta", "tau"),
+    [(*wide, *NOISE[(n + shift) % 3], tau) for n, wide in enumerate(WIDE) for shift, tau in ((0, 1), (1, 1), (2, 2))],
 )
-@pytest.mark.parametrize(("groups", "limit", "labels"), WIDE)
 def test_unknown_laplace_is_private(groups, limit, labels, scale, delta, tau):
     """It is (Delta tau / b, delta)-DP, ties at the cut broken by label, with the noisy threshold in the outcome."""
     mechanism = UnknownLaplace(None, limit, groups, Fraction(scale) * tau, delta, tau, "laplace")

@@ -63,7 +63,7 @@ def test_gumbel_releases_follow_the_exact_distribution(mechanism, histogram):
     """Labels in order, with the threshold and the optimised cut-off, as Plackett and Luce have it."""
     known = isinstance(mechanism, KnownGumbel)
     exact = distribution(mechanism, head_of(histogram, mechanism.head_limit, known_domain=known))
-    assert fit(sampled(mechanism, histogram, 2500), merged(exact, lambda outcome: outcome[1])) > SURE
+    assert fit(sampled(mechanism, histogram, 1500), merged(exact, lambda outcome: outcome[1])) > SURE
 
 
 def test_a_cutoff_that_is_chosen_in_another_way_does_not_fit():
@@ -80,7 +80,7 @@ def test_counts_leave_the_order_as_it_is(counts):
     """Asking for counts changes nothing about the labels, and adds noise that does not depend on them."""
     mechanism = UnknownGumbel(2, 3, HALF, TWENTIETH, counts=counts)
     histogram = GUMBELS[0][1]
-    outcomes = sampled(mechanism, histogram, 2500)
+    outcomes = sampled(mechanism, histogram, 1500)
     exact = merged(distribution(mechanism, head_of(histogram, 3)), lambda outcome: outcome[1])
     assert fit([tuple(label for label, _ in outcome) for outcome in outcomes], exact) > SURE
     noise = noise_of(counts, 2 / HALF)
@@ -99,8 +99,8 @@ def test_counts_leave_the_order_as_it_is(counts):
 def test_stable_sets_follow_the_exact_distribution(mechanism, histogram):
     """Sets, and within a set every order equally often."""
     exact = distribution(mechanism, head_of(histogram, mechanism.k))
-    assert fit(sampled(mechanism, histogram, 2500), exact) > SURE
-    orders = sampled(mechanism, histogram, 1500, 1, labels_of)
+    assert fit(sampled(mechanism, histogram, 1500), exact) > SURE
+    orders = sampled(mechanism, histogram, 1000, 1, labels_of)
     for stable, p in exact.items():
         if p > 0.1 and len(stable) > 1:
             shown = [order for order in orders if frozenset(order) == stable]
@@ -113,7 +113,7 @@ def test_threshold_releases_follow_the_exact_distribution(noise):
     """UnkLap: which labels pass the noisy threshold, and the value of one that did, summed over the threshold."""
     mechanism = UnknownLaplace(None, 2, 1, Fraction(3), TWENTIETH, noise=noise)
     histogram = {"a": 19, "b": 15, "c": 2}
-    outcomes = sampled(mechanism, histogram, 2500)
+    outcomes = sampled(mechanism, histogram, 1500)
     z = np.arange(-120, 160)
     law = noise_of(noise, Fraction(3))
     bars = pmf(law, z - 2 - 1 - mechanism.margin())
@@ -142,7 +142,7 @@ def test_the_largest_of_a_known_domain_follow_the_exact_distribution():
         tied = y * (below / 2 + w / 6)  # y = x: half of the orders; all three equal: a sixth
         exact["abc"[i], "abc"[j]] = float((x * (upto + tied)).sum())
     assert sum(exact.values()) == pytest.approx(1)
-    assert fit(sampled(mechanism, histogram, 2500), exact) > SURE
+    assert fit(sampled(mechanism, histogram, 1500), exact) > SURE
 
 
 @pytest.mark.parametrize(

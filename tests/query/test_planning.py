@@ -258,7 +258,7 @@ _DELTAS = st.sampled_from(
 ) | st.floats(1e-20, 0.999).map(Fraction)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(
     query=st.builds(
         _query,

@@ -38,7 +38,7 @@ def _selects():
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(_selects())
 def test_nothing_is_lost_in_json(select):
     """Every question is read back from its JSON, character for character, as the same value."""

@@ -118,7 +118,7 @@ class _Writer:
         return self.draw(st.sampled_from(ways))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data(), _selects())
 def test_what_is_written_is_read_back(data, select):
     """A random question in a random spelling: case, quotes, spaces, qualified names, numbers, names, parentheses."""
@@ -165,7 +165,7 @@ def _plain(select):
     return f"SELECT {', '.join([*map(quoted, select.items), measure])} FROM t{where}{groups}{limit}"
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(
     st.sampled_from(["", "SELECT ", "SELECT COUNT(*) FROM t ", "SELECT COUNT(*) FROM t WHERE "]),
     st.lists(_TOKENS, max_size=12),
@@ -200,14 +200,14 @@ def _spoiled(draw):
     return "".join(parts)
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(_spoiled())
 def test_spoiled_statements_are_read_or_refused(text):
-    """A thousand, by one to three changes of the statements in the table."""
+    """Statements of the table with one to three random changes."""
     _read_or_refused(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.sampled_from(_STATEMENTS), st.integers(0, 200), st.characters() | st.none())
 def test_statements_with_another_character_are_read_or_refused(text, place, character):
     """One character replaced by any other, or left out."""

@@ -51,7 +51,7 @@ def test_the_table_of_cases_is_whole():
     assert len(_REFUSED) > 90
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(predicates())
 @example(Comparison("x", "=", Constant(Kind.DECIMAL, "-0.5")))
 def test_what_is_written_is_read_back(predicate):
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_back(predicate):
     assert flattened(parse_where(written(predicate))) == flattened(predicate)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.text(max_size=60))
 def test_random_text_is_read_or_refused(text):
     """No other error than WhereError; what is accepted means the same when it is written out."""
@@ -71,7 +71,7 @@ _MARKS = "( ) , = <> < <= > >= != - ; -- /* * + ' \" 'a' '' 'it''s' '2024-01-01'
 _SOUP = st.sampled_from([*_WORDS.split(), *_MARKS.split(" "), "'2024-01-01 00:00:00'"])
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.lists(_SOUP, max_size=14), st.sampled_from([" ", "", "\n"]))
 def test_random_tokens_are_read_or_refused(tokens, between):
     """Soup of the grammar's own words."""
@@ -129,7 +129,7 @@ def _like(prefix):
     return read_pattern("x", f"{prefix}%")
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(_TEXTS, _TEXTS)
 def test_a_prefix_is_exactly_a_range_of_bytes(prefix, text):
     """For prefixes and texts of the characters where ranges end: ASCII, around the surrogates, the last of all."""
