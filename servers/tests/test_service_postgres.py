@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 import pytest
 from tests.cli.test_init import keys_in
-from tests.service.process import Running
+from tests.service.process import ServiceProcess
 
 from discreet.cli import main
 from servers.tests.budget_places import new_place
@@ -66,7 +66,7 @@ def test_replicas_share_budgets_answers_and_keys(founded):
     """I7: what one has answered, the other replays; what one changes, the other knows within a second."""
     folder, keys = founded
     (folder / "two.toml").write_text((folder / "discreet.toml").read_text().replace("witness.log", "other.log"))
-    with Running(folder, keys) as one, Running(folder, keys, settings="two.toml") as two:
+    with ServiceProcess(folder, keys) as one, ServiceProcess(folder, keys, settings="two.toml") as two:
         body, replayed = release(one.ask())
         assert replayed == "?0"
         assert release(two.ask()) == (body, "?1")
@@ -86,7 +86,7 @@ def test_replicas_never_overspend_together(founded):
     """I1: sixteen at once on two replicas spend what fits and not a bit more."""
     folder, keys = founded
     question = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE article != 'x{}' GROUP BY article LIMIT 10"
-    with Running(folder, keys) as one, Running(folder, keys) as two:
+    with ServiceProcess(folder, keys) as one, ServiceProcess(folder, keys) as two:
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             asked = [pool.submit((one, two)[n % 2].ask, question.format(n), epsilon=2.0) for n in range(16)]
             statuses = [future.result().status_code for future in asked]
@@ -101,7 +101,7 @@ def test_replicas_never_overspend_together(founded):
 def test_several_processes_serve_at_one_port(founded):
     """SIGTERM stops all of them, with exit code 0, and each says that it began and ended."""
     folder, keys = founded
-    with Running(folder, keys, "--workers", "2") as service:
+    with ServiceProcess(folder, keys, "--workers", "2") as service:
         service.until_count("started", 2)
         body, _ = release(service.ask())
         assert release(service.ask())[0] == body
@@ -112,7 +112,7 @@ def test_several_processes_serve_at_one_port(founded):
 def test_if_one_process_dies_all_end(founded):
     """So that whatever watches over the service starts them together; exit code 3 and one sentence."""
     folder, keys = founded
-    with Running(folder, keys, "--workers", "2") as service:
+    with ServiceProcess(folder, keys, "--workers", "2") as service:
         service.until_count("started", 2)
         os.kill(service.children()[0], signal.SIGKILL)
         assert service.end() == 3
@@ -122,7 +122,7 @@ def test_if_one_process_dies_all_end(founded):
 def test_the_ledger_is_checked_beside_its_service(run, founded):
     """With the witness of one of the replicas."""
     folder, keys = founded
-    with Running(folder, keys) as service:
+    with ServiceProcess(folder, keys) as service:
         service.ask()
         code, out, _ = run("ledger", "verify", "--config", folder / "discreet.toml")
         assert code == 0

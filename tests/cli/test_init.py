@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from discreet.service.init_project import QUESTION
-from tests.service.process import Running
+from tests.service.process import ServiceProcess
 
 
 def keys_in(text: str) -> dict[str, str]:
@@ -26,7 +26,7 @@ def test_what_init_prints_can_be_typed(run, tmp_path, monkeypatch):
     assert keys.keys() == {"admin", "officer", "analyst"}
     commands = ran.out.replace("\\\n", "").splitlines()
     assert shlex.split(next(line for line in commands if "discreet serve" in line))[2] == "discreet.toml"
-    with Running(tmp_path, keys) as service:
+    with ServiceProcess(tmp_path, keys) as service:
         monkeypatch.setenv("DISCREET_KEY", keys["analyst"])
         monkeypatch.setenv("DISCREET_URL", service.url)
         query = shlex.split(next(line for line in commands if "discreet query" in line))

@@ -1,4 +1,4 @@
-"""The service as people run it: a process of its own on a free port."""
+"""The service as a process, `discreet serve`, on a free port."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import httpx
 from discreet.service.init_project import QUESTION
 
 
-class Running:
-    """A service until it is stopped.
+class ServiceProcess:
+    """Runs a service until it is stopped.
 
     Args:
         folder: made by `discreet init`.
@@ -57,25 +57,25 @@ class Running:
                 self._seen.notify_all()
 
     def until(self, event):
-        """Wait until that event is logged, and return it."""
+        """Wait until an event is logged, and return it."""
         with self._seen:
             assert self._seen.wait_for(lambda: self.events(event), 60)
             return self.events(event)[0]
 
     def until_count(self, event, count):
-        """Wait until that event is logged so often."""
+        """Wait until an event is logged *count* times."""
         with self._seen:
             assert self._seen.wait_for(lambda: len(self.events(event)) >= count, 60)
 
     def children(self):
-        """The processes that it started, but for Python's own helpers."""
+        """Return the ids of the processes that it started, without Python's own."""
         task = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         found = [int(word) for word in task.read_text().split()]
         return [pid for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def events(self, name):
-        """The events of that name so far."""
-        return [told for told in map(json.loads, self.lines) if told["event"] == name]
+        """Return the logged events of that name."""
+        return [event for event in map(json.loads, self.lines) if event["event"] == name]
 
     def ask(self, question=QUESTION, **options):
         """POST /v1/query as the analyst."""
@@ -83,7 +83,7 @@ class Running:
         return httpx.post(f"{self.url}/v1/query", headers=headers, json={"sql": question, **options}, timeout=60)
 
     def get(self, path, role=None):
-        """GET as somebody or nobody."""
+        """GET, with the API key of a role or without one."""
         headers = {} if role is None else {"Authorization": f"Bearer {self.keys[role]}"}
         return httpx.get(f"{self.url}{path}", headers=headers, timeout=60)
 
@@ -92,12 +92,12 @@ class Running:
         self._process.send_signal(number)
 
     def stop(self):
-        """Stop it as a machine does that is switched off, and return its exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.signal(signal.SIGTERM)
         return self.end()
 
     def end(self):
-        """Wait until it has ended, and return its exit code."""
+        """Wait for its end, and return the exit code."""
         code = self._process.wait(60)
         self._reader.join()
         self.err += self._process.stderr.read()

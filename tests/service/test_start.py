@@ -1,4 +1,4 @@
-"""The service as a process: it starts, it stops, and it refuses to start."""
+"""The service as a process starts, stops, and refuses to start."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ import pytest
 
 from discreet.cli import main
 from discreet.service.app import open_service
-from discreet.service.init_project import create_project
+from discreet.service.init_project import QUESTION, create_project
 from discreet.service.server import _configuration
 from discreet.service.settings import Store, load_settings
 from discreet.service.stores import open_ledger, utc_now
-from tests.service.process import Running
+from tests.client.running_service import running
+from tests.service.process import ServiceProcess
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """What `discreet init` makes: the folder and the keys."""
+    """Return the folder and the keys that `discreet init` makes."""
     folder = tmp_path_factory.mktemp("template")
     store = Store.model_validate({"url": "sqlite:budget.db"})
     made = create_project(
@@ -36,14 +37,14 @@ def project(tmp_path_factory):
 
 @pytest.fixture
 def folder(project, tmp_path):
-    """A copy of it."""
+    """Return a copy of the project's folder."""
     shutil.copytree(project[0], tmp_path / "service")
     return tmp_path / "service"
 
 
 @pytest.fixture
 def keys(project):
-    """By role."""
+    """Return the API keys by role."""
     return project[1]
 
 
@@ -57,7 +58,7 @@ def change(folder, before, after):
 
 @pytest.fixture
 def refused(folder, capsys, monkeypatch):
-    """Start the service in this process, where it refuses to; the exit code and what it says."""
+    """Return a function that starts a service which refuses to, and returns the exit code and the message."""
 
     def refused(*arguments):
         monkeypatch.chdir(folder)
@@ -70,12 +71,19 @@ def refused(folder, capsys, monkeypatch):
     return refused
 
 
-# ------------------------------------------------------------------------------------------------ it runs
+def ask_again(folder, keys):
+    """Return the answer of a service in this process."""
+    headers = {"Authorization": f"Bearer {keys['analyst']}"}
+    with running(folder) as service:
+        return httpx.post(f"{service.url}/v1/query", headers=headers, json={"sql": QUESTION}, timeout=60)
 
 
-def test_it_answers_and_stops_when_it_is_told_to(folder, keys):
-    """SIGTERM: exit code 0, and everything that was done is in the ledger and vouched for."""
-    with Running(folder, keys) as service:
+# ---------------------------------------------------------------------------------------------- running and stopping
+
+
+def test_sigterm_stops_the_service_and_its_ledger_is_witnessed(folder, keys):
+    """Exit code 0, and the charge is in the ledger."""
+    with ServiceProcess(folder, keys) as service:
         assert service.get("/readyz").json()["status"] == "ready"
         answer = service.ask()
         assert answer.status_code == 200
@@ -92,13 +100,14 @@ def test_it_answers_and_stops_when_it_is_told_to(folder, keys):
         assert parts.manager.verify().lines
 
 
-def test_everything_on_standard_output_is_an_event_and_holds_no_key(folder, keys):
-    """T9, T17: no access log of the server, no banner, no secret."""
-    with Running(folder, keys) as service:
+def test_every_line_of_standard_output_is_an_event_without_a_key(folder, keys):
+    """T9, T17: no access log, no banner, no secret; Ctrl-C stops the service like SIGTERM."""
+    with ServiceProcess(folder, keys) as service:
         service.ask()
         service.get("/v1/budget", "analyst")
         service.get("/nothing", "officer")
-        service.stop()
+        service.signal(signal.SIGINT)
+        assert service.end() == 0
     text = "".join(service.lines) + service.err
     assert {"started", "requested", "released", "stopped"} <= {
         re.search(r'"event": "(\w+)"', line)[1] for line in service.lines
@@ -109,11 +118,11 @@ def test_everything_on_standard_output_is_an_event_and_holds_no_key(folder, keys
     assert service.err == ""
 
 
-def test_questions_under_way_are_finished_when_it_stops(folder, keys):
-    """The answer that was paid for arrives; after that nobody is listened to."""
+def test_a_running_query_is_answered_before_the_service_stops(folder, keys):
+    """The paid answer is sent; after that no connection is accepted."""
     change(folder, "#release_grid_ms = 50", "release_grid_ms = 2_000")
     answers = []
-    with Running(folder, keys) as service:
+    with ServiceProcess(folder, keys) as service:
         asking = threading.Thread(target=lambda: answers.append(service.ask()))
         asking.start()
         service.until("released")  # it is computed, and waits for its moment on the grid
@@ -124,8 +133,8 @@ def test_questions_under_way_are_finished_when_it_stops(folder, keys):
     assert [answer.status_code for answer in answers] == [200]
 
 
-def test_it_does_not_wait_for_ever_when_it_stops(folder, keys):
-    """Longer than the settings say nobody waits; what was paid for is kept, and free the next time."""
+def test_shutdown_waits_no_longer_than_its_setting(folder, keys):
+    """A paid answer that was not sent is stored, and free when it is requested again."""
     change(folder, "#release_grid_ms = 50", "shutdown_seconds = 0\nrelease_grid_ms = 60_000")
     cut = []
 
@@ -135,7 +144,7 @@ def test_it_does_not_wait_for_ever_when_it_stops(folder, keys):
         except httpx.HTTPError:
             cut.append(None)
 
-    with Running(folder, keys) as service:
+    with ServiceProcess(folder, keys) as service:
         asking = threading.Thread(target=ask, args=(service,))
         asking.start()
         service.until("released")
@@ -143,53 +152,41 @@ def test_it_does_not_wait_for_ever_when_it_stops(folder, keys):
         asking.join()
     assert cut != [200]
     change(folder, "release_grid_ms = 60_000", "release_grid_ms = 0")
-    with Running(folder, keys) as service:
-        answer = service.ask()
+    answer = ask_again(folder, keys)
     assert (answer.status_code, answer.headers["discreet-replayed"]) == (200, "?1")
     assert answer.headers["discreet-charged"] == "rho=0.0, delta=0.0"
 
 
-def test_a_killed_service_starts_again_and_replays_what_was_paid_for(folder, keys):
-    """I2: kill -9, and the same question gets the same bytes for nothing."""
-    with Running(folder, keys) as service:
+def test_a_killed_service_starts_again_and_replays_paid_answers(folder, keys):
+    """I2: after kill -9 the same query gets the same bytes for nothing."""
+    with ServiceProcess(folder, keys) as service:
         first = service.ask()
         service.signal(signal.SIGKILL)
         assert service.end() == -signal.SIGKILL
-    with Running(folder, keys) as service:
-        again = service.ask()
+    again = ask_again(folder, keys)
     assert again.content == first.content
     assert again.headers["discreet-replayed"] == "?1"
 
 
-def test_ctrl_c_stops_it_like_sigterm(folder, keys):
-    """Exit code 0, and the ledger is sealed."""
-    with Running(folder, keys) as service:
-        service.signal(signal.SIGINT)
-        assert service.end() == 0
-    assert service.events("stopped")
-
-
 def test_metrics_can_have_a_port_of_their_own(folder, keys):
-    """T17: then they are not where everybody may ask."""
+    """T17: the public port does not serve them then."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     change(folder, "[store]", f"metrics_port = {port}\n[store]")
-    with Running(folder, keys) as service:
+    with ServiceProcess(folder, keys) as service:
         assert service.get("/metrics").status_code == 404
         shown = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60)
         assert "discreet_requests_total" in shown.text
         assert service.stop() == 0
 
 
-# ------------------------------------------------------------------------------------------------ it does not run
+# --------------------------------------------------------------------------------------------------- refusing to start
 
 
 def test_a_store_that_is_older_than_its_witness_does_not_serve(folder, keys, refused):
-    """T25: a backup was restored; exit code 3, and a sentence that says so."""
+    """T25: a restored backup; exit code 3 and one sentence."""
     shutil.copy(folder / "budget.db", folder / "backup.db")
-    with Running(folder, keys) as service:
-        service.ask()
-        service.stop()
+    ask_again(folder, keys)
     shutil.move(folder / "backup.db", folder / "budget.db")
     code, said = refused()
     assert (code, said.count("\n")) == (3, 1)
@@ -197,7 +194,7 @@ def test_a_store_that_is_older_than_its_witness_does_not_serve(folder, keys, ref
 
 
 def test_a_store_of_another_service_does_not_serve(folder, refused, tmp_path):
-    """T25: nor does one that was made anew."""
+    """T25: a store that was created again is not the one of the witness."""
     store = Store.model_validate({"url": "sqlite:budget.db"})
     create_project(
         tmp_path / "other",
@@ -215,7 +212,7 @@ def test_a_store_of_another_service_does_not_serve(folder, refused, tmp_path):
 
 
 def test_a_store_that_was_edited_does_not_serve(folder, refused):
-    """T26: the line that was witnessed is not there any more."""
+    """T26: the witnessed line is missing."""
     import apsw
 
     with contextlib.closing(apsw.Connection(str(folder / "budget.db"))) as db:
@@ -225,9 +222,9 @@ def test_a_store_that_was_edited_does_not_serve(folder, refused):
     assert "cannot be trusted" in said
 
 
-def test_one_process_has_an_sqlite_store(folder, keys, refused):
-    """A second one is refused while the first goes on."""
-    with Running(folder, keys) as service:
+def test_only_one_process_opens_an_sqlite_store(folder, keys, refused):
+    """The second one is refused, and the first goes on."""
+    with ServiceProcess(folder, keys) as service:
         code, said = refused()
         assert (code, said.count("\n")) == (3, 1)
         assert "one process at a time" in said
@@ -235,7 +232,7 @@ def test_one_process_has_an_sqlite_store(folder, keys, refused):
 
 
 def remove(name):
-    """Lose a file."""
+    """Return a function that removes a file."""
     return lambda folder: (folder / name).unlink()
 
 
@@ -258,8 +255,8 @@ def remove(name):
         ),
     ],
 )
-def test_what_is_not_as_it_should_be_is_told_before_anything_is_served(folder, refused, spoil, sentence):
-    """Exit code 2 (3 for a database that is away), one sentence, no path of a secret and no traceback."""
+def test_a_broken_project_is_refused_before_anything_is_served(folder, refused, spoil, sentence):
+    """Exit code 2 (3 for a database that cannot be reached), one sentence, no path of a secret, no traceback."""
     spoil(folder)
     code, said = refused()
     assert code == (3 if sentence == "store" else 2)
@@ -269,13 +266,13 @@ def test_what_is_not_as_it_should_be_is_told_before_anything_is_served(folder, r
 
 
 def test_several_processes_need_postgresql(refused):
-    """On the command line as in the file."""
+    """The option of the command line is checked like the setting."""
     code, said = refused("--workers", "2")
     assert code == 2
     assert "service.workers must be 1 with an SQLite store" in said
 
 
-def test_a_port_that_is_taken_is_told(folder, capsys, monkeypatch):
+def test_a_port_in_use_is_refused(folder, capsys, monkeypatch):
     """Exit code 2 and one sentence."""
     monkeypatch.chdir(folder)
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as caught:
@@ -284,8 +281,8 @@ def test_a_port_that_is_taken_is_told(folder, capsys, monkeypatch):
     assert "address already in use" in capsys.readouterr().err
 
 
-def test_a_service_that_nobody_has_a_key_to_does_not_start(folder, refused):
-    """A store that was made by hand; with an issuer of tokens it would."""
+def test_a_service_without_api_keys_or_an_issuer_does_not_start(folder, refused):
+    """With an issuer of tokens it starts."""
     import apsw
 
     with contextlib.closing(apsw.Connection(str(folder / "budget.db"))) as db:
@@ -299,7 +296,7 @@ def test_a_service_that_nobody_has_a_key_to_does_not_start(folder, refused):
 
 
 def test_the_schema_for_editors_is_printed_without_any_settings(tmp_path, capsys, monkeypatch):
-    """It is the one of the documentation."""
+    """The JSON Schema of the settings goes to standard output."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as caught:
         main(["serve", "--schema"])
@@ -307,19 +304,19 @@ def test_the_schema_for_editors_is_printed_without_any_settings(tmp_path, capsys
     assert '"$schema"' in capsys.readouterr().out
 
 
-# ------------------------------------------------------------------------------------------------ what it is made of
+# ------------------------------------------------------------------------------------------------------- configuration
 
 
-def test_proxies_are_believed_only_if_they_are_named(service, services):
-    """T20: whoever else says where a request came from is not."""
+def test_only_the_proxies_of_the_settings_are_trusted(service, services):
+    """T20: the address that another sender gives in a header is ignored."""
     named = services(service='trusted_proxies = ["10.0.0.0/8"]')
     trusting = _configuration(named.settings, named.app)
     assert (trusting.proxy_headers, trusting.forwarded_allow_ips) == (True, ["10.0.0.0/8"])
     assert not _configuration(service.settings, service.app).proxy_headers
 
 
-def test_a_run_may_take_longer_than_any_engine(folder):
-    """The lease of a reservation is not over while an engine is still allowed to count."""
+def test_a_lease_is_longer_than_the_timeout_of_any_engine(folder):
+    """A reservation must not expire while an engine may still run its query."""
     catalog = folder / "catalog.toml"
     catalog.write_text(
         '[engines.w]\nurl = "postgresql://reader@db/warehouse"\ntimeout_seconds = 600\n' + catalog.read_text()
@@ -332,8 +329,8 @@ def test_a_run_may_take_longer_than_any_engine(folder):
     assert lease_us > 600 * 1_000_000
 
 
-def test_what_is_opened_is_closed_whatever_happens(folder):
-    """Another process can have the store right after."""
+def test_a_failure_closes_everything_that_was_opened(folder):
+    """The store can be opened again at once."""
     settings = load_settings(folder / "discreet.toml")
 
     def fail():
