@@ -87,7 +87,7 @@ def test_an_unknown_column_names_the_nearest_one(asked, nearest):
     assert str(error) == f"there is no column {asked!r}; {hint}"
 
 
-def test_an_unknown_column_says_what_it_was_for():
+def test_an_unknown_column_is_refused_with_its_purpose():
     """The role takes the place of "column"; the columns may come one by one."""
     error = UnknownColumn("usr", iter(["id", "name"]), role="user column")
     assert str(error) == "there is no user column 'usr'; the columns are 'id', 'name'"

@@ -167,7 +167,7 @@ def test_a_bound_on_the_items_of_a_user_is_enforced(table):
     assert _found(whole) == [("a", 4000), ("b", 3000), ("c", 2000), ("d", 1000)]
 
 
-def test_a_large_delta_is_warned_of_where_it_was_asked(table):
+def test_a_large_delta_warns_at_the_call(table):
     """Once, in the caller's line; the answer comes all the same."""
     for ask in (table.top, table.release):
         with pytest.warns(UserWarning, match=r"delta = 0\.01 is large") as warned:
@@ -208,7 +208,7 @@ def test_a_large_delta_is_warned_of_where_it_was_asked(table):
         (lambda t: t.top("item", bits=discreet.NoiseKey(b"short", "v")), InputError),
     ],
 )
-def test_what_cannot_be_asked_is_told_in_one_sentence(table, ask, error):
+def test_an_impossible_query_is_refused_in_one_sentence(table, ask, error):
     """Before anything is counted."""
     with pytest.raises(error) as raised:
         ask(table)
@@ -323,7 +323,7 @@ def test_keyed_noise_does_not_depend_on_how_a_path_is_spelled(tmp_path, monkeypa
         assert len(set(answers)) == 1
 
 
-def test_text_that_is_no_text_is_told(table):
+def test_lone_surrogates_are_refused(table):
     """Half a character, as from a command line that was not UTF-8: an error of ours, with a key and without."""
     for bits in (None, discreet.NoiseKey(SECRET, "v")):
         with pytest.raises(DiscreetError):
@@ -332,7 +332,7 @@ def test_text_that_is_no_text_is_told(table):
         table.top("item", bits=discreet.NoiseKey(SECRET, "\udcff"))
 
 
-def test_files_tell_their_version_and_frames_do_not(table, tmp_path):
+def test_files_have_a_version_and_frames_do_not(table, tmp_path):
     """For a noise key; it changes with the file."""
     pyarrow.parquet.write_table(ROWS.slice(0, 10), tmp_path / "t.parquet")
     before = discreet.scan(tmp_path / "t.parquet", user="user").data_version

@@ -88,7 +88,7 @@ def test_a_top_k_counts_users(warehouse):
     assert [round(count, -3) for count in release.counts.tolist()] == [3000, 2000, 1000]
 
 
-def test_json_and_python_ask_the_same(warehouse):
+def test_json_and_python_make_the_same_query(warehouse):
     """Three doors, one question, one answer for one key."""
     select = Select("reads", ("article",), Measure("users", "reader"), None, 5)
     mapping = {"dataset": "READS", "items": ["Article"], "measure": {"kind": "users", "column": "reader"}, "k": 5}
@@ -288,7 +288,7 @@ def test_data_that_changes_while_it_is_counted_gets_no_noise(folder):
         assert len(changing.query(TOP, key=KEY)) == 3
 
 
-def test_a_catalog_that_does_not_fit_its_table_is_not_asked(folder):
+def test_a_catalog_that_does_not_fit_its_table_is_not_queried(folder):
     """What is declared integer is text: refused before anything is read."""
     (folder / "wrong.toml").write_text(
         CATALOG.replace('"text", group = true, filter = true }', '"integer", group = true }', 1)

@@ -150,7 +150,7 @@ def test_what_is_answered_is_on_disk_whatever_the_servers_default(fresh):
         "UPDATE budget_accounts SET seq = seq - 1",
     ],
 )
-def test_whatever_is_changed_behind_its_back_is_found(fresh, change):
+def test_every_external_change_is_detected(fresh, change):
     """I5: a line, a balance, a reservation, edited, removed or moved by somebody with all rights."""
     with contextlib.closing(PostgresStore(fresh)) as store:
         prepare(store)

@@ -171,7 +171,7 @@ def test_a_share_that_a_question_is_about_to_take_is_not_given(places):
 
 
 @pytest.mark.parametrize("change", SHARE_CHANGES.values())
-def test_whatever_is_changed_behind_its_back_is_found(server, change):
+def test_every_external_change_is_detected(server, change):
     """I5: what was given or taken, and what is on its way, edited or removed by somebody with all rights."""
     url = server("postgres")
     places = [new_place(url), new_place(url)]

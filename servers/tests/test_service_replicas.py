@@ -77,7 +77,7 @@ def test_exactly_as_many_are_admitted_as_fit_while_they_run(deployment):
     checked(deployment)
 
 
-def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(deployment):
+def test_two_concurrent_first_queries_get_the_same_bytes_and_their_parent_pays_once(deployment):
     """I7: both services run it; the one that settles first is the answer of both."""
     orders = Orders(wait="before settle")
     with serving(deployment, orders) as one, serving(deployment, orders) as two, ThreadPoolExecutor(2) as pool:

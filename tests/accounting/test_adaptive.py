@@ -119,7 +119,7 @@ def test_no_random_adaptive_sequence_with_smaller_steps_or_early_stops_exceeds_i
 
 @given(st.integers(1, 60), st.floats(0.02, 1.0), st.floats(-12, -1).map(lambda x: 10.0**x))
 @settings(max_examples=25)
-def test_the_optimum_stands_between_the_nonadaptive_one_and_zcdp(k, epsilon, delta):
+def test_the_optimum_is_between_the_nonadaptive_one_and_zcdp(k, epsilon, delta):
     """Adaptivity can only help the adversary; the optimum is below every other bound for such steps."""
     found = adaptive_epsilon(k, epsilon, delta, 64)
     assert nonadaptive_br(k, epsilon, delta) * (1 - 1e-9) <= found
@@ -202,7 +202,7 @@ def test_extremes_are_the_sum_of_the_epsilons_or_nothing():
         (lambda: adaptive_delta(1, math.nan, 0.1), "epsilon must be above 0"),
     ],
 )
-def test_a_value_outside_its_range_raises_and_says_the_range(call, words):
+def test_a_value_outside_its_range_raises_with_the_range(call, words):
     """InputError with the name, the range and the value."""
     with pytest.raises(InputError, match=words):
         call()

@@ -77,7 +77,7 @@ def test_advice_for_the_papers_use_is_the_papers_choice():
 
 @given(st.integers(1, 400), st.integers(1, 500), st.integers(1, 40), st.sampled_from(["laplace", "gaussian"]))
 @settings(max_examples=40)
-def test_advice_makes_every_attack_as_unlikely_as_asked(days, queries, results, noise):
+def test_advice_makes_every_attack_as_unlikely_as_requested(days, queries, results, noise):
     """Averaging, differencing and unique counts all stay within the use's limits, and epsilon_per is not timid."""
     use = Use(days, queries, results, noise=noise)
     found = advise(use)
@@ -114,7 +114,7 @@ def test_every_parameter_has_one_sentence_of_reason_with_its_numbers():
     assert "full answers: 140" in sentence
 
 
-def test_a_longer_period_or_a_wider_tolerance_asks_for_a_smaller_epsilon_per():
+def test_a_longer_period_or_a_wider_tolerance_needs_a_smaller_epsilon_per():
     """More answers to average, or a coarser idea of what reveals a count, need more noise."""
     base = advise(Use(30, 1, 10)).epsilon_per
     assert advise(Use(60, 1, 10)).epsilon_per < base
@@ -139,7 +139,7 @@ def test_a_longer_period_or_a_wider_tolerance_asks_for_a_smaller_epsilon_per():
         (lambda: advise(Use(30, 1, 1, tolerance=1e12)), "tolerance must be narrower"),
     ],
 )
-def test_a_value_outside_its_range_raises_and_says_the_range(call, words):
+def test_a_value_outside_its_range_raises_with_the_range(call, words):
     """InputError with the name, the range and the value."""
     with pytest.raises(InputError, match=words):
         call()

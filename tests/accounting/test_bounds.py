@@ -171,7 +171,7 @@ def test_the_nonadaptive_optimum_of_many_steps_has_its_reference_values():
 
 @given(steps, epsilons, deltas)
 @settings(max_examples=40)
-def test_bounds_stand_in_the_order_that_theory_gives(k, epsilon, delta):
+def test_bounds_are_in_the_order_that_theory_gives(k, epsilon, delta):
     """Sharper theorems never give larger epsilons; steps of a narrower class are never worse."""
     many = [epsilon] * k
     slack = 1 + 1e-9
@@ -240,7 +240,7 @@ def test_a_delta_that_covers_everything_needs_no_epsilon():
         (lambda: bounds.nonadaptive_br_delta(1, 0.1, math.inf), "total must be at least 0 and finite"),
     ],
 )
-def test_a_value_outside_its_range_raises_and_says_the_range(call, words):
+def test_a_value_outside_its_range_raises_with_the_range(call, words):
     """InputError with the name, the range and the value."""
     with pytest.raises(InputError, match=words.replace("(", r"\(")):
         call()

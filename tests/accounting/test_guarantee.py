@@ -51,7 +51,7 @@ def test_the_published_budget_is_stated_with_all_of_its_delta():
     assert Fraction(7, 10**9) <= Fraction(found.delta) < Fraction(7, 10**9) * CLOSE
 
 
-def test_a_theorem_of_the_mechanisms_own_is_used_where_it_says_more():
+def test_the_mechanisms_own_theorem_is_used_where_it_is_stronger():
     """Its epsilon, with the mass the mechanism may lose as delta; rounded up."""
     cost = Cost(Fraction(1, 8), Fraction(1, 10**10))
     found = guarantee_of(cost, DELTA, Fraction(1, 3))
@@ -60,7 +60,7 @@ def test_a_theorem_of_the_mechanisms_own_is_used_where_it_says_more():
     assert found.rho == 0.125
 
 
-def test_a_theorem_of_the_mechanisms_own_is_not_used_where_it_says_less():
+def test_the_mechanisms_own_theorem_is_not_used_where_it_is_weaker():
     """Then the conversion's epsilon stands, with all of delta."""
     cost = Cost(Fraction(1, 8), Fraction(1, 10**10))
     assert guarantee_of(cost, DELTA, Fraction(100)) == guarantee_of(cost, DELTA)
@@ -96,7 +96,7 @@ def test_the_sentence_names_the_numbers_whom_they_protect_and_between_which_tabl
     assert not guarantee_of(Cost(Fraction(1, 8)), DELTA).computational
 
 
-def test_a_guarantee_says_what_it_protects_and_cannot_be_changed():
+def test_a_guarantee_names_its_unit_and_is_immutable():
     """One user's rows, added or removed; frozen."""
     found = guarantee_of(Cost(Fraction(1, 8)), DELTA)
     assert (found.unit, found.neighbours) == ("user", NEIGHBOURS)

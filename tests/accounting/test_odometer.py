@@ -222,7 +222,7 @@ def test_a_limit_of_nothing_reads_nothing():
         (lambda: Odometer(Cost(Fraction(1)), Fraction(1, 2), 65), "levels must be from 1 to 64, not 65"),
     ],
 )
-def test_a_value_outside_its_range_raises_and_says_the_range(call, words):
+def test_a_value_outside_its_range_raises_with_the_range(call, words):
     """InputError with the name, the range and the value."""
     with pytest.raises(InputError, match=words):
         call()

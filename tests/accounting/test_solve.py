@@ -145,7 +145,7 @@ def test_a_handful_of_steps_is_summed():
         (lambda: information_for(1.0, Fraction(1, 9), Fraction(0), 1), "epsilon_per must be above 0, not 0"),
     ],
 )
-def test_a_value_outside_its_range_raises_and_says_the_range(call, words):
+def test_a_value_outside_its_range_raises_with_the_range(call, words):
     """InputError with the name, the range and the value."""
     with pytest.raises(InputError, match=words):
         call()

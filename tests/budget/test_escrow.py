@@ -65,7 +65,7 @@ def test_one_transfer_at_a_time_is_pending():
         escrow.sent(escrow.sent(Outgoing(), ONE, TOTAL, 1), ONE, TOTAL, 2)
 
 
-def test_a_receipt_is_heard_once():
+def test_a_receipt_is_applied_once():
     """What was taken is gone; a second receipt, or one of an older transfer, changes nothing."""
     pending = escrow.sent(Outgoing(4, ONE), ONE, TOTAL, 1)
     said = Receipt("ann", "here", "there", 5, True, 3)
@@ -280,7 +280,7 @@ def _read(*lines):
     return moves
 
 
-def test_lines_of_the_ledger_tell_what_was_given_and_taken():
+def test_the_ledger_records_sent_and_received_amounts():
     """And what is pending, since when."""
     moves = _read(
         ("send", 1, ONE), ("delivered", 1, ONE), ("take", 1, ONE), ("send", 2, times(2)), ("return", 2, times(2)),
@@ -385,7 +385,7 @@ def test_no_window_of_the_ledgers_times_holds_more_than_the_total(rule):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_once_they_hear_each_other_again_nothing_stays_on_its_way(seed):
+def test_after_the_network_heals_nothing_stays_pending(seed):
     """Whatever happened before: what was lost is sent again, and what came early is taken in its time."""
     simulation = simulation_of(seed).run(1_500)
     simulation.heal()

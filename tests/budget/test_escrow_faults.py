@@ -82,7 +82,7 @@ def _in_files(folder, clock):
     return [SQLiteStore(folder / f"{name}.db", clock) for name in ("here", "there")]
 
 
-def test_a_restored_backup_of_either_side_is_told_by_the_other(tmp_path):
+def test_a_restored_backup_of_either_side_is_detected_by_the_other(tmp_path):
     """F12: one that forgot what it gave, and one that forgot what it took."""
     for behind in (0, 1):
         folder = tmp_path / str(behind)
@@ -115,7 +115,7 @@ def test_a_restored_backup_of_either_side_is_told_by_the_other(tmp_path):
 
 
 @pytest.mark.parametrize("change", SHARE_CHANGES)
-def test_whatever_is_changed_behind_its_back_is_found(change, tmp_path):
+def test_every_external_change_is_detected(change, tmp_path):
     """I5: what was given or taken, and what is on its way, edited or removed by somebody with all rights."""
     stores = _in_files(tmp_path, FakeClock())
     prepare_shares(*stores)

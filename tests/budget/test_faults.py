@@ -237,7 +237,7 @@ class SQLiteStoreAgain:
         self._store.close()
 
 
-def test_an_unforeseen_error_changes_nothing_and_stops_nobody(tmp_path):
+def test_an_unforeseen_error_changes_nothing_and_blocks_no_request(tmp_path):
     """A bug in one transaction undoes it; the next one goes on."""
     armed = []
 
@@ -314,7 +314,7 @@ def test_a_second_process_is_refused(tmp_path):
     assert subprocess.run(second, check=False).returncode == 0
 
 
-def test_a_closed_store_says_so(tmp_path):
+def test_a_closed_store_is_unavailable(tmp_path):
     """Whatever is asked of it."""
     store = _small(tmp_path)
     store.close()

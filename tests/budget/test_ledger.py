@@ -153,7 +153,7 @@ def test_lines_that_do_not_say_what_was_answered_are_accepted(lines):
     assert {(one.cost, one.by) for one in answered} == {(Amount.of(UNIT), frozenset({"ann", "bob"}))}
 
 
-def test_the_error_says_where(lines):
+def test_the_error_names_the_line(lines):
     """Chain and line, for whoever has to look."""
     broken = [*lines[:4], dataclasses.replace(lines[4], body=lines[4].body + "0"), *lines[5:]]
     with pytest.raises(LedgerBroken, match="line 5 of chain 0") as caught:

@@ -65,7 +65,7 @@ def test_the_preset_promises_what_the_paper_says_for_one_month_and_twice_that_ov
     assert guarantee(sliding, Cost()).rho == pytest.approx(8.4375)
 
 
-def test_a_balance_is_told_in_rho_in_epsilon_and_in_units(manager):
+def test_a_balance_is_reported_in_rho_in_epsilon_and_in_units(manager):
     """What is spent is rounded up, what is left down; both parts of a hold count."""
     _spend(manager, "q", _units(201, 1), _units(101, 1))
     manager.reserve("ann", key_of("r"), _units(201, 1))
@@ -99,7 +99,7 @@ def test_observed_accounts_and_broken_limits_promise_nothing_they_cannot_keep(ma
     assert guarantee(dataclasses.replace(hopeless, period=Forever()), Cost()).delta == 0.75
 
 
-def test_units_without_calls_are_told_too():
+def test_units_without_calls_are_reported_too():
     """A budget for known domains only; and one that allows nothing."""
     store = SQLiteStore.in_memory(FakeClock())
     manager = BudgetManager(store, lambda: "r", computational=True)
@@ -112,7 +112,7 @@ def test_units_without_calls_are_told_too():
     store.close()
 
 
-def test_a_refusal_says_who_falls_short_and_what_is_left(manager):
+def test_a_refusal_names_the_account_and_what_is_left(manager):
     """For an HTTP 403 that explains itself; `Balance.admits` says the same and holds nothing."""
     assert manager.store.balance("ann").admits(_units(3_000, 30))
     with pytest.raises(BudgetRefused, match="more than account 'ann' has left") as caught:
@@ -163,7 +163,7 @@ def test_tending_ends_the_dead(manager):
     assert second.id != third.id
 
 
-def test_who_fails_too_often_is_told_until_when_she_is_suspended(manager):
+def test_a_suspension_is_reported_with_its_end(manager):
     """For an HTTP 403; the message names no amount, and an officer lifts it."""
     for n in range(5):
         held = manager.reserve("ann", key_of(f"f{n}"), _units(1, 0))
@@ -177,7 +177,7 @@ def test_who_fails_too_often_is_told_until_when_she_is_suspended(manager):
     assert isinstance(manager.reserve("ann", key_of("q"), _units(1, 0)), Reservation)
 
 
-def test_a_refusal_says_no_amount_to_whoever_reads_only_its_message(manager):
+def test_the_message_of_a_refusal_holds_no_amount(manager):
     """A shared account's balance is the service's to show."""
     with pytest.raises(BudgetRefused) as caught:
         manager.reserve("ann", key_of("q"), _units(3_001, 1))

@@ -57,7 +57,7 @@ def test_what_is_not_in_the_table_raises(state, event):
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, REACHED)))
-def test_who_asks_again_or_too_late_hears_so(state, event):
+def test_repeated_and_late_requests_are_recognised(state, event):
     """Repeats change nothing; what ended otherwise is lost; a bug of the caller's is one."""
     if REACHED[event] is state:
         assert requested(state, event) is state
@@ -121,7 +121,7 @@ def test_no_window_holds_more_than_the_limit(times, days):
         (Calendar("day", "Pacific/Apia"), "2011-12-30T09:00:00", "2011-12-30T10:00:00"),  # no 30th there
     ],
 )
-def test_periods_begin_where_the_calendar_says(period, now, end):
+def test_periods_begin_by_the_calendar(period, now, end):
     """Leap days, years, zones, days that are shorter or longer or missing."""
     assert bucket_end(period, _us(now)) == _us(end)
 
@@ -131,7 +131,7 @@ def test_only_calendar_periods_are_doubled():
     assert [doubled(p) for p in (Sliding(30), Forever(), Calendar("month"))] == [1, 1, 2]
 
 
-def test_a_clock_never_goes_back_and_stands_still_when_it_runs_ahead():
+def test_the_time_never_goes_back_and_stops_when_the_clock_runs_ahead():
     """I6, at the guard's edge and a microsecond beyond."""
     assert Clock(5, 9).now_us == 9
     assert Clock(9 + 100, 9, 100).now_us == 109

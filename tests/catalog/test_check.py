@@ -74,7 +74,7 @@ def test_a_catalog_that_fits_has_no_mistake(found, tmp_path):
 
 
 @pytest.mark.parametrize(("settings", "told"), read_cases("misfits.txt"), ids=str)
-def test_what_does_not_fit_is_told(found, tmp_path, settings, told):
+def test_a_mismatch_of_catalog_and_table_is_reported(found, tmp_path, settings, told):
     """One mistake, one line with its place; it shows no data."""
     lines = found(settings)
     wrong = [line for line in lines if ": " in line]
@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_told(found, tmp_path, settings, told):
         ("nested", "user column 'nested' has a type that cannot tell users apart; cast it to text in a view"),
     ],
 )
-def test_a_user_column_tells_users_apart(tmp_path, user, told):
+def test_a_user_column_must_distinguish_users(tmp_path, user, told):
     """Other types do."""
     (tmp_path / "catalog.toml").write_text(
         f'[datasets.d]\nsource = "t.parquet"\nuser = "{user}"\ncolumns.a = {{ type = "text", group = true }}'
@@ -200,7 +200,7 @@ def test_an_engine_is_opened_as_it_is_declared(asked_for):
 
 
 @pytest.mark.parametrize("environment", [{}, {"SECRET": ""}])
-def test_a_password_that_is_not_set_is_told_before_the_engine_is_asked(asked_for, environment):
+def test_a_missing_password_is_reported_before_the_engine_is_used(asked_for, environment):
     """By the name of its variable."""
     catalog, asked = asked_for
     findings = check(catalog, ["d"], environment=environment)

@@ -45,7 +45,7 @@ def test_check_prints_a_line_for_everything(run):
     assert ran.exit_code == 0
 
 
-def test_check_tells_what_does_not_fit(run):
+def test_check_reports_what_does_not_fit(run):
     """Exit code 2, and what is well is told too."""
     ran = run(WRONG, "check", "catalog.toml", "reads")
     assert ran.output.splitlines()[-1] == (
@@ -56,7 +56,7 @@ def test_check_tells_what_does_not_fit(run):
     assert "secret" not in ran.output
 
 
-def test_check_tells_what_is_wrong_with_the_file(run):
+def test_check_reports_errors_of_the_file(run):
     """In the same form; no table is opened."""
     ran = run(BROKEN, "check", "catalog.toml")
     assert ran.output == "mistake  datasets.reads.k_most: must be at least 1\n"

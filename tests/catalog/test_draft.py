@@ -80,7 +80,7 @@ def test_a_draft_fits_its_table_once_everything_is_allowed(tmp_path, saved, sour
     assert "secret" not in text
 
 
-def test_a_draft_says_of_each_column_what_may_be_done_with_it(tmp_path, saved):
+def test_a_draft_lists_the_permissions_of_each_column(tmp_path, saved):
     """By its type: floating-point numbers are filtered only, other numbers may be summed, lists are left out."""
     where, _ = _parquet(tmp_path)
     text = draft_catalog(where, "u", environment={})

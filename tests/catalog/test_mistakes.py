@@ -93,7 +93,7 @@ def test_whatever_a_setting_is_set_to_is_refused_in_our_words(tmp_path, table):
         assert not any(map(WORDS_OF_PYDANTIC.search, said)), said
 
 
-def test_a_mistake_that_we_have_no_words_for_is_told_without_those_of_pydantic():
+def test_an_unforeseen_mistake_is_reported_without_words_of_pydantic():
     """A later version of pydantic may tell mistakes apart that this one does not."""
     location = ("datasets", "d", "user")
     error = ValidationError.from_exception_data(

@@ -95,7 +95,7 @@ def test_what_is_not_set_is_not_allowed(load):
     assert load('engines.w.url = "trino://db"\n' + SMALL).engines["w"].timeout_seconds == 60
 
 
-def test_columns_are_told_by_what_may_be_done_with_them(load):
+def test_columns_are_listed_by_their_permissions(load):
     """Names in the order of the file; kinds in the words of engines."""
     dataset = load(FULL).datasets["engagements"]
     assert dataset.groupable == ("article", "price", "mobile", "day", "at", "country of residence", "campaign")

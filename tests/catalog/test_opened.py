@@ -89,7 +89,7 @@ def test_an_engine_that_cannot_be_opened_has_pair_queries_by_its_url(tmp_path, u
     assert pool.has_pairs("d") is pairs
 
 
-def test_an_engine_is_opened_once_however_many_ask_at_once(opened):
+def test_concurrent_requests_open_an_engine_once(opened):
     """Twenty threads, one connection, and all get it."""
     engine = Engine()
     datasets, made = opened("", engine)
@@ -132,7 +132,7 @@ def test_an_engine_that_could_not_be_opened_is_tried_again(opened, monkeypatch):
         Engine(columns=None),
     ],
 )
-def test_what_the_owner_has_to_mend_is_told_without_names(opened, failing):
+def test_errors_for_the_owner_hold_no_names(opened, failing):
     """No file, no host and no column leaves; the cause is there for the owner (T: nothing of the server leaks)."""
     datasets, _ = opened("", failing)
     with pytest.raises(EngineError) as told:
@@ -143,7 +143,7 @@ def test_what_the_owner_has_to_mend_is_told_without_names(opened, failing):
 
 
 @pytest.mark.parametrize("ask", ["version", "domain"])
-def test_statements_of_the_owner_that_fail_are_told_without_names(opened, ask):
+def test_failed_statements_of_the_owner_are_reported_without_names(opened, ask):
     """A version that is none, a domain whose statement fails."""
     datasets, _ = opened(LISTED.replace("SELECT a", "SELECT x") + 'data_version = { query = "SELECT a" }', Engine())
     with pytest.raises(EngineError, match="its owner should run"):
@@ -164,7 +164,7 @@ def test_a_listed_domain_is_read_once_for_each_version(opened):
     assert engine.asked == ["SELECT a"] * 3
 
 
-def test_a_listed_domain_is_read_each_time_where_nobody_knows_the_version(opened):
+def test_a_listed_domain_is_read_each_time_if_the_version_is_unknown(opened):
     """It may have changed."""
     engine = Engine(version=None)
     datasets, _ = opened(LISTED, engine)
@@ -183,7 +183,7 @@ def test_a_domain_that_the_catalog_writes_out_is_made_once(opened):
     assert datasets.domain("d", ()) is None
 
 
-def test_scales_are_asked_for_once(opened):
+def test_scales_are_read_once(opened):
     """An engine that counts answers one question at a time: planning must not wait for it."""
     engine = Engine()
     datasets, _ = opened("", engine)

@@ -166,7 +166,7 @@ def test_time_zones_are_known_by_their_names(name):
     assert check_zone(name) is None
 
 
-def test_a_machine_without_time_zones_is_told_what_to_do(monkeypatch):
+def test_missing_time_zones_are_reported_with_a_remedy(monkeypatch):
     """It is not the owner's mistake then."""
     monkeypatch.setattr(zoneinfo, "TZPATH", ())
 
@@ -192,7 +192,7 @@ def test_a_machine_without_time_zones_is_told_what_to_do(monkeypatch):
         (datetime.datetime(2026, 11, 20, 4), "2026-11-20T04:00:00"),
     ],
 )
-def test_a_query_tells_the_version_as_text(value, version):
+def test_a_query_returns_the_version_as_text(value, version):
     """One value of a type whose text is the same in all engines."""
     assert queried_version(pa.table({"v": [value]})) == version
 
@@ -212,7 +212,7 @@ def test_a_query_tells_the_version_as_text(value, version):
     ],
     ids=["no row", "rows", "columns", "missing", "blank", "float", "boolean", "nested", "long"],
 )
-def test_a_query_that_tells_no_version_is_refused(answer):
+def test_a_query_that_returns_no_version_is_refused(answer):
     """One sentence, which shows nothing of what came back."""
     with pytest.raises(InputError, match="the query for the data version must return") as caught:
         queried_version(answer)
@@ -231,7 +231,7 @@ NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=datetime.UTC)
         ('data_version = { query = "SELECT 17" }', "17"),
     ],
 )
-def test_the_version_is_told_as_the_catalog_says(tmp_path, setting, version):
+def test_the_version_comes_from_where_the_catalog_says(tmp_path, setting, version):
     """As text, by the clock, by a query; else a digest of what the engine tells of its files, which names paths."""
     engine = FakeEngine(answers={"SELECT 17": pa.table({"v": [17]})}, version="/srv/reads.parquet 17")
     assert current_version(dataset(tmp_path, setting), engine, NOW) == version

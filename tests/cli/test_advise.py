@@ -37,7 +37,7 @@ def test_gaussian_counts_are_easier_to_average(run):
     assert gaussian < laplace
 
 
-def test_what_is_missing_is_asked_for_on_a_terminal(run, monkeypatch):
+def test_missing_values_are_prompted_for_on_a_terminal(run, monkeypatch):
     """Four questions, on standard error, so that the answer can still be piped."""
     terminal = io.StringIO("30\n1\n50\n\n")
     terminal.isatty = lambda: True

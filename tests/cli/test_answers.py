@@ -87,7 +87,7 @@ def test_csv_is_csv(ask):
     assert list(rows[0]) == ["article", "count", "std_error", "low", "high"]
 
 
-def test_the_ending_of_the_output_says_the_format(ask, tmp_path):
+def test_the_format_follows_the_extension_of_the_output(ask, tmp_path):
     """--output x.parquet, x.json, x.csv need no --format, and nothing goes to standard output."""
     for ending in ("parquet", "json", "csv", "txt"):
         assert ask("top", "-k", 3, "--epsilon", 5, "--output", tmp_path / f"x.{ending}").out == ""
@@ -105,7 +105,7 @@ def test_a_plot_is_written_beside_the_records(ask, tmp_path):
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_key_gives_the_same_answer_and_says_it_is_computational(ask, key):
+def test_the_same_key_gives_the_same_answer_with_a_computational_guarantee(ask, key):
     """Consistent noise: byte for byte but for the clock; another data version is another answer."""
     arguments = ("top", "-k", 3, "--epsilon", 5, "--format", "json", "--key", key)
     one, same, other = (json.loads(ask(*arguments, *more).out) for more in ((), (), ("--data-version", "2")))
@@ -130,7 +130,7 @@ def test_a_key_that_others_can_read_is_noted(ask, key):
     assert "chmod 600" in ask("top", "--key", key).err
 
 
-def test_the_command_line_asks_what_python_asks(ask, key, reads):
+def test_the_command_line_makes_the_same_query_as_python(ask, key, reads):
     """Same question, same key, same answer through both doors, whatever the options."""
     cases = [
         (("top", "-k", 2, "--no-counts"), ("top", {"k": 2, "counts": False})),

@@ -29,7 +29,7 @@ def key(tmp_path):
     return path
 
 
-def test_a_statement_and_options_ask_the_same(run, catalog, key):
+def test_a_statement_and_options_make_the_same_query(run, catalog, key):
     """With one key, the same answer."""
     shared = ["reads", "--catalog", catalog, "--key", key, "--format", "csv", "-q"]
     stated = run("top", *shared, "--sql", TOP)
@@ -72,7 +72,7 @@ def test_a_total_needs_no_limit(run, catalog):
         (["--item", "article", "--rows-per-user-and-item", "3"], "count rows with --sql and COUNT(*)"),
     ],
 )
-def test_what_cannot_be_asked_so_is_refused(run, catalog, arguments, said):
+def test_unsupported_options_are_refused(run, catalog, arguments, said):
     """One sentence, exit code 2, nothing on standard output."""
     ran = run("top", "reads", "--catalog", catalog, *arguments)
     assert (ran.code, ran.out) == (2, "")
@@ -118,7 +118,7 @@ def test_a_dataset_can_be_planned_without_its_table(run, catalog):
     assert planned(run, catalog, "--sql", TOP, "--epsilon-per", "0.15")["units"] == {"information": 7, "calls": 1}
 
 
-def test_a_plan_of_sums_says_their_error_in_their_own_unit(run, catalog):
+def test_a_plan_of_sums_shows_their_error_in_their_own_unit(run, catalog):
     """Of a column with two digits behind the point, bounded to a hundred."""
     catalog.write_text(
         catalog.read_text() + 'columns.score = { type = "decimal", sum = { low = 0, high = 100 } }\n'

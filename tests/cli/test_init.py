@@ -82,7 +82,7 @@ def test_a_catalog_of_ones_own_is_served(run, tmp_path):
         (["--store", "postgresql://me@db/b", "--password-env", "NOT_SET_AT_ALL"], "'NOT_SET_AT_ALL'"),
     ],
 )
-def test_what_cannot_be_is_told_and_nothing_is_written(run, tmp_path, monkeypatch, arguments, sentence):
+def test_an_impossible_project_is_refused_and_nothing_is_written(run, tmp_path, monkeypatch, arguments, sentence):
     """Exit code 2, one sentence, no password."""
     monkeypatch.chdir(tmp_path)
     ran = run("init", "service", *arguments)

@@ -47,7 +47,7 @@ def test_a_link_is_not_followed(run, tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_key_that_cannot_be_written_is_told(run, tmp_path):
+def test_a_key_that_cannot_be_written_is_reported(run, tmp_path):
     """Exit code 2 and one sentence."""
     ran = run("key", "new", tmp_path / "none" / "noise.key")
     assert (ran.code, ran.err.count("\n")) == (2, 1)

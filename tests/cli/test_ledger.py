@@ -127,7 +127,7 @@ def test_lines_of_one_account_are_shown(run):
 
 
 @pytest.mark.usefixtures("served")
-def test_exported_lines_can_be_checked_by_anybody(run):
+def test_exported_lines_can_be_verified_without_the_store(run):
     """I5: the chain follows from what is exported, without our code."""
     last = hashlib.sha256(b"discreet ledger 1 0").digest()
     lines = [json.loads(line) for line in run("ledger", "export").out.splitlines()]
@@ -203,7 +203,7 @@ def test_no_key_is_in_what_is_shown(run, tmp_path, monkeypatch):
         (["show", "--last", "0"], 2, "--last"),
     ],
 )
-def test_what_cannot_be_read_is_told(run, arguments, code, sentence):
+def test_a_file_that_cannot_be_read_is_reported(run, arguments, code, sentence):
     """One sentence; 2 for what was typed, 3 for what is there."""
     ran = run("ledger", *arguments)
     assert (ran.code, ran.out) == (code, "")

@@ -34,7 +34,7 @@ def test_k_makes_it_a_top_and_no_k_a_release(run):
     assert plan(run, "-k", 10, "--mechanism", "stable", "--no-counts")["mechanism"] == "top-stable"
 
 
-def test_a_plan_says_cost_error_and_smallest_count(run):
+def test_a_plan_shows_cost_error_and_smallest_count(run):
     """Worst cost within what was asked; sigma = 2 / epsilon_per with 20 units of epsilon_per^2 / 8 in rho."""
     planned = plan(run, "-k", 10, "--epsilon", 1, "--delta", "1e-8", "--mechanism", "gumbel")
     assert planned["privacy"]["epsilon"] <= 1

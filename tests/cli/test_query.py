@@ -118,13 +118,13 @@ def test_a_whole_statement_is_sent_as_one(ask):
         ),
     ],
 )
-def test_the_price_is_told_and_whether_anybody_watches_only(ask, answered, headers, said):
+def test_an_estimate_shows_the_price_and_whether_the_account_only_observes(ask, answered, headers, said):
     """As the headers say it."""
     ran, _ = ask(answered(**headers), "query", "--sql", SQL)
     assert ran.err.splitlines()[-len(said) :] == said
 
 
-def test_what_is_said_is_sent_and_nothing_else(ask, answered):
+def test_only_the_given_options_are_sent(ask, answered):
     """What is not, the service chooses; the key is in a header only."""
     _, sent = ask(answered(), "query", "--sql", SQL)
     assert json.loads(sent[0].body) == {"sql": SQL}
@@ -154,7 +154,7 @@ def test_an_answer_goes_where_it_is_wanted(ask, answered, tmp_path, form):
     assert (tmp_path / f"out.{form}").stat().st_size > 0
 
 
-def test_what_could_not_be_written_is_refused_before_anybody_pays(ask, answered, tmp_path):
+def test_an_output_that_cannot_be_written_is_refused_before_the_charge(ask, answered, tmp_path):
     """Nothing was sent."""
     (tmp_path / "kept.csv").write_text("kept")
     ran, sent = ask(answered(), "query", "--sql", SQL, "--output", "kept.csv")
@@ -176,7 +176,7 @@ def test_what_could_not_be_written_is_refused_before_anybody_pays(ask, answered,
         (reply(500, b"<html>", "text/html"), 3, "replied with HTTP status 500 and is not a Discreet service\n"),
     ],
 )
-def test_an_error_is_one_sentence_and_its_code_says_whose_fault_it_is(ask, answer, code, sentence):
+def test_an_error_is_one_sentence_with_an_exit_code_by_its_kind(ask, answer, code, sentence):
     """2 for 4xx, 3 for 5xx; nothing on standard output."""
     ran, _ = ask(answer, "query", "--sql", SQL)
     assert (ran.code, ran.out) == (code, "")
@@ -204,7 +204,7 @@ def test_a_service_that_cannot_be_reached_is_code_3(run, monkeypatch):
         (["--url", "http://localhost:9", "--sql", SQL, "--estimate", "--format", "csv"], "an estimate is printed as"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_a_sentence(run, monkeypatch, arguments, said):
+def test_an_impossible_query_is_refused_with_a_sentence(run, monkeypatch, arguments, said):
     """Exit code 2, and nothing was sent."""
     monkeypatch.delenv("DISCREET_KEY", raising=False)
     monkeypatch.delenv("DISCREET_URL", raising=False)
@@ -224,7 +224,7 @@ def test_url_and_key_come_from_the_environment(answered, run, monkeypatch):
     assert server.sent[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_a_key_comes_from_a_file_and_a_note_tells_if_others_can_read_it(ask, answered, tmp_path):
+def test_a_key_is_read_from_a_file_with_a_note_if_others_can_read_it(ask, answered, tmp_path):
     """As with the noise key; not when quiet."""
     (tmp_path / "key").write_text("dsc_other\n")
     (tmp_path / "key").chmod(0o644)
@@ -235,7 +235,7 @@ def test_a_key_comes_from_a_file_and_a_note_tells_if_others_can_read_it(ask, ans
     assert ran.err == ""
 
 
-def test_a_rehearsal_shows_made_up_rows_and_asks_for_no_answer(ask, tmp_path):
+def test_a_rehearsal_shows_made_up_rows_and_sends_no_query(ask, tmp_path):
     """They are asked of the sample alone, which is free; the note says that they are no data."""
     table = pa.table({"reader": ["r1"], "minutes": [7]})
     document = write_table(table.replace_schema_metadata({"discreet.queries": "[]"}), "arrow")
@@ -270,7 +270,7 @@ def test_a_rehearsal_sends_a_statement_that_is_computed_from_made_up_rows(ask):
         assert (ran.code, sent) == (2, []), wrong
 
 
-def test_an_estimate_asks_for_the_price_only(ask):
+def test_an_estimate_requests_the_price_only(ask):
     """In the words of discreet plan; nothing is asked of the data."""
     ran, sent = ask(reply(body=json.dumps(ESTIMATE).encode()), "query", "--sql", SQL, "--estimate", "--epsilon", "1")
     assert sent[0].line == "POST /v1/estimate HTTP/1.1"
@@ -320,7 +320,7 @@ def test_the_key_is_not_printed(answered, tmp_path):
     assert KEY not in done.stdout + done.stderr
 
 
-def test_ctrl_c_says_what_the_query_may_have_cost(run, monkeypatch):
+def test_ctrl_c_reports_what_the_query_may_have_cost(run, monkeypatch):
     """Closing the connection stops the run, which is charged and pays for the same query again."""
 
     def interrupted(*_, **__):

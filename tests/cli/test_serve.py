@@ -51,7 +51,7 @@ def test_several_processes_read_the_settings_themselves(started, tmp_path):
     assert (ran.code, seen) == (0, ("discreet.toml", {"workers": 2}))
 
 
-def test_settings_that_are_not_there_are_told(run, tmp_path, monkeypatch):
+def test_missing_settings_are_reported(run, tmp_path, monkeypatch):
     """Exit code 2."""
     monkeypatch.chdir(tmp_path)
     ran = run("serve")
@@ -60,7 +60,9 @@ def test_settings_that_are_not_there_are_told(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [["serve"], ["init"], ["ledger", "verify"], ["key", "admin", "--reason", "r"]])
-def test_without_the_libraries_of_the_service_it_is_said_how_to_get_them(run, tmp_path, monkeypatch, command):
+def test_missing_libraries_of_the_service_are_reported_with_the_command_that_installs_them(
+    run, tmp_path, monkeypatch, command
+):
     """The library alone is light."""
     real = builtins.__import__
 

@@ -43,7 +43,7 @@ def test_a_question_comes_in_three_forms(question, asked):
     assert json.loads(body_of(question, {})) == asked
 
 
-def test_what_is_said_beside_it_is_sent_exactly():
+def test_options_are_sent_exactly():
     """Fractions as text, so that no reader of JSON rounds them; None is nothing said."""
     body = body_of(SQL, {"epsilon_per": Fraction(3, 20), "information": 9, "noise": None, "counts": False})
     assert json.loads(body) == {"sql": SQL, "epsilon_per": "3/20", "information": 9, "counts": False}
@@ -64,7 +64,7 @@ def test_what_is_said_beside_it_is_sent_exactly():
         ({"a": {1, 2}}, {}, "a question can hold text"),
     ],
 )
-def test_what_is_no_question_is_refused_before_it_is_sent(make_client, question, options, sentence):
+def test_an_invalid_query_is_refused_before_it_is_sent(make_client, question, options, sentence):
     """In the words of the service, which reads it the same way."""
     client, server, _ = make_client([b""])
     with pytest.raises(InputError) as caught:
@@ -73,7 +73,7 @@ def test_what_is_no_question_is_refused_before_it_is_sent(make_client, question,
     assert server.sent == []
 
 
-def test_an_answer_says_what_it_cost_this_time(make_client, document):
+def test_an_answer_has_its_cost_of_this_time(make_client, document):
     """The release is the library's own class, timed; the rest is in headers."""
     headers = {"Discreet_Release": "ab" * 32, "Discreet_Charged": "rho=0.125, delta=2.5e-09"}
     client, _, _ = make_client([reply(200, document, Discreet_Replayed="?0", Discreet_Mode="observe", **headers)])
@@ -164,7 +164,7 @@ def test_what_would_be_another_path_is_refused(make_client, name):
     assert server.sent == []
 
 
-def test_a_client_says_where_it_is_and_no_more():
+def test_the_repr_of_a_client_is_its_url():
     """T9: not its key."""
     server = ScriptedServer([b""])
     with Client(server.url + "/", KEY) as client:

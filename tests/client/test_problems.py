@@ -65,7 +65,7 @@ def test_every_problem_is_an_error_of_its_kind_with_the_services_sentence(slug):
     assert about_the_question == (400 <= KINDS[slug].status < 500)
 
 
-def test_a_budget_refusal_says_who_is_short_and_what_would_fit():
+def test_a_budget_refusal_names_the_account_and_what_would_fit():
     """In a sentence, and as attributes, exactly as it was written."""
     error = error_of(problem("budget-short", "Short.", "r", **SHORT), None)
     assert str(error) == (
@@ -87,7 +87,7 @@ def test_a_budget_refusal_without_details_is_one():
 
 
 @pytest.mark.parametrize("until", ["2026-12-01T00:00:00+00:00", None, "soon"])
-def test_a_suspension_says_until_when(until):
+def test_a_suspension_has_its_end(until):
     """If it ends by itself, and if the time is one."""
     error = error_of(problem("suspended", "Suspended.", "r", until=until), None)
     assert error.until == (datetime(2026, 12, 1, tzinfo=UTC) if until == "2026-12-01T00:00:00+00:00" else None)
@@ -107,13 +107,13 @@ def test_a_fault_without_a_place_comes_back_without_one(made):
     assert (type(error), str(error), error.position) == (type(made), str(made), None)
 
 
-def test_patience_says_for_how_long():
+def test_a_retry_after_has_its_seconds():
     """What Retry-After said."""
     assert error_of(problem("too-many-requests", "Slow.", "r"), 7.0).retry_after == 7.0
     assert error_of(problem("in-flight", "Wait.", "r"), None).retry_after is None
 
 
-def test_a_problem_of_a_later_version_is_told_by_its_status():
+def test_an_unknown_problem_is_classified_by_its_status():
     """4xx is the question's fault, 5xx the service's."""
     made = problem("internal", "New.", "r").model_copy(update={"type": "/problems/new-thing"})
     assert type(error_of(made.model_copy(update={"status": 418}), None)) is InputError

@@ -162,7 +162,7 @@ def test_looking_costs_nothing(service, client_of):
     ],
 )
 @pytest.mark.parametrize("statement", [TOP, UNVERSIONED])
-def test_whatever_becomes_of_replies_a_question_is_charged_once(service, client_of, faults, statement):
+def test_a_query_is_charged_once_whatever_happens_to_its_reply(service, client_of, faults, statement):
     """I4, F6: also for data whose version nobody names, where only the idempotency key tells that it is the same."""
     started, _ = service
     proxy = FaultyProxy(started.url, list(faults))
@@ -242,7 +242,7 @@ def test_a_client_that_is_killed_stops_its_question_and_pays_once(service, clien
     assert [event["cause"] for event in started.events("forfeited")] == ["client-gone"]
 
 
-def test_a_client_that_gives_up_is_told_nothing_it_could_use(service):
+def test_a_client_that_gives_up_gets_no_answer(service):
     """Its deadline ends the question: one sentence, and the run is forfeited."""
     started, keys = service
     started.gate.open.clear()
@@ -265,7 +265,7 @@ def test_five_failed_runs_suspend_the_account(service, client_of):
     assert caught.value.until is not None
 
 
-def test_a_budget_that_is_short_says_what_would_fit(service, client_of):
+def test_an_insufficient_budget_is_refused_with_what_would_fit(service, client_of):
     """Not asked again; what it says fits, fits."""
     started, _ = service
     ann = client_of(started.url)
@@ -289,9 +289,7 @@ def test_a_budget_that_is_short_says_what_would_fit(service, client_of):
         (TOP.replace("LIMIT 3", "LIMIT 3000000"), InputError, None),
     ],
 )
-def test_a_question_that_cannot_be_asked_is_the_error_that_the_library_raises(
-    service, client_of, statement, kind, position
-):
+def test_an_impossible_query_raises_the_error_of_the_library(service, client_of, statement, kind, position):
     """With the position in the statement; nothing was charged."""
     started, _ = service
     with pytest.raises(kind) as caught:
@@ -300,7 +298,7 @@ def test_a_question_that_cannot_be_asked_is_the_error_that_the_library_raises(
     assert started.spent("ann@sales") == (0, 0, 0)
 
 
-def test_an_engine_that_is_away_is_asked_again_and_costs_nothing(service, client_of):
+def test_an_unavailable_engine_is_retried_and_costs_nothing(service, client_of):
     """Nothing was asked of the data."""
     started, _ = service
     with pytest.raises(EngineUnreachable):
@@ -309,7 +307,7 @@ def test_an_engine_that_is_away_is_asked_again_and_costs_nothing(service, client
     assert started.spent("ann@sales") == (0, 0, 0)
 
 
-def test_a_key_that_nobody_knows_opens_nothing(service):
+def test_an_unknown_key_is_refused(service):
     """One sentence, the same for all of them."""
     started, _ = service
     with Client(started.url, "dsc_" + "0" * 16 + "_" + "0" * 64) as client, pytest.raises(Unauthorized):

@@ -34,7 +34,7 @@ SQL = "SELECT a, COUNT(DISTINCT u) FROM t GROUP BY a LIMIT 3"
 @pytest.mark.parametrize(
     "failure", [DROP, CUT, GOOD[:20], reply(502, b"", "text/html"), problem(503, "store-unavailable")]
 )
-def test_what_fails_on_the_way_is_asked_again(make_client, failure):
+def test_transport_failures_are_retried(make_client, failure):
     """A dropped reply, one cut in its body or its headers, a proxy's error, a store that is away."""
     client, server, fake = make_client([failure, failure, GOOD])
     assert client.budget().account == "ann"
@@ -77,7 +77,7 @@ def test_every_question_has_a_key_of_its_own(make_client):
         reply(500, b"", "text/html"),
     ],
 )
-def test_what_is_refused_or_paid_for_is_not_asked_again(make_client, refusal):
+def test_refused_and_paid_queries_are_not_retried(make_client, refusal):
     """A refusal stays one, and a failed run is a forfeit; redirects would carry the key elsewhere."""
     client, server, fake = make_client([refusal, GOOD])
     with pytest.raises((InputError, ServiceError, EngineError, Exception)):
@@ -105,7 +105,7 @@ def test_patience_ends_at_the_deadline(make_client):
     assert all(slept >= 10 for slept in fake.slept)
 
 
-def test_a_service_that_asks_to_wait_beyond_the_deadline_is_not_waited_for(make_client):
+def test_a_retry_after_beyond_the_deadline_is_not_waited_for(make_client):
     """At once, not after a sleep that cannot help."""
     client, _, fake = make_client([problem(429, "too-many-requests", retry_after=3600)], timeout=60)
     with pytest.raises(Busy):
@@ -151,7 +151,7 @@ def test_an_answer_that_drips_is_given_up_at_the_deadline():
     listening.close()
 
 
-def test_a_service_that_is_not_there_is_told_so(make_client):
+def test_an_unreachable_service_is_reported(make_client):
     """After as many attempts."""
     _, server, fake = make_client([GOOD])
     server.close()
@@ -173,7 +173,7 @@ def test_a_service_that_is_not_there_is_told_so(make_client):
         (reply(204, b""), "replied with HTTP status 204"),
     ],
 )
-def test_what_is_no_service_is_told_so(make_client, answer, sentence):
+def test_another_server_is_reported(make_client, answer, sentence):
     """Such as a portal that wants a password first; none of its words are shown."""
     client, _, _ = make_client([answer])
     with pytest.raises(ServiceError) as caught:
@@ -193,7 +193,7 @@ def test_what_is_sent_with_every_request(make_client):
     assert sent.headers["accept"] == "application/json"
 
 
-def test_a_service_below_a_path_is_asked_there(make_client):
+def test_a_service_below_a_path_is_queried_there(make_client):
     """Behind a proxy that serves others too."""
     _, server, _ = make_client([GOOD])
     with Client(server.url + "/counts/", KEY) as below:
@@ -255,7 +255,7 @@ def secure(certificate):
     listening.close()
 
 
-def test_a_certificate_that_nobody_signed_is_refused_and_the_key_not_sent(secure):
+def test_an_untrusted_certificate_is_refused_and_the_key_not_sent(secure):
     """T20: verification is on, and there is no way to turn it off; asking again cannot help."""
     (url, heard), fake = secure, FakeRuntime()
     runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
@@ -285,7 +285,7 @@ def test_the_environment_sends_a_key_in_clear_to_no_proxy(make_client, monkeypat
     assert len(server.sent) == 1
 
 
-def test_without_httpx_the_sentence_says_what_to_install():
+def test_without_httpx_the_error_names_what_to_install():
     """It is optional."""
     script = (
         "import sys\nsys.modules['httpx'] = None\nimport discreet.client\n"

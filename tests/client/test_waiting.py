@@ -12,7 +12,7 @@ AGAIN = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavaila
 
 
 @pytest.mark.parametrize("slug", sorted(KINDS))
-def test_only_problems_that_cost_nothing_are_asked_again(slug):
+def test_only_problems_that_cost_nothing_are_retried(slug):
     """A failed run is a forfeit, and five suspend the account; a refusal stays one."""
     attempt = Attempt(KINDS[slug].status, slug)
     again = pause_before_next(attempt, int(attempt.failed), int(attempt.waits), 3, 0.5) is not None
@@ -23,12 +23,12 @@ def test_only_problems_that_cost_nothing_are_asked_again(slug):
     ("status", "again"),
     [(None, True), (502, True), (503, True), (504, True), (429, True), (500, False), (403, False), (409, False)],
 )
-def test_what_stands_between_is_asked_again(status, again):
+def test_errors_of_gateways_are_retried(status, again):
     """A proxy's 502, 503 and 504, and a connection that broke; nothing else that no service of ours says."""
     assert (pause_before_next(Attempt(status), 1, 1, 3, 0.5) is not None) == again
 
 
-def test_what_is_final_is_not_asked_again():
+def test_final_errors_are_not_retried():
     """Such as a certificate that is not trusted."""
     assert pause_before_next(Attempt(None, final=True), 1, 0, 3, 0.5) is None
 
@@ -51,7 +51,7 @@ def test_failures_are_forgiven_so_many_times_and_patience_has_no_count():
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 3600.0])
-def test_the_service_is_never_asked_earlier_than_it_says(seconds, chance):
+def test_a_retry_is_never_earlier_than_retry_after(seconds, chance):
     """And not much later."""
     pause = pause_before_next(Attempt(503, "engine-unavailable", seconds), 5, 0, 10, chance)
     assert seconds <= pause <= seconds + 1.0

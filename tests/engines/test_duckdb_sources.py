@@ -126,7 +126,7 @@ def test_labels_of_a_csv_file_are_text_but_filters_see_their_type(tmp_path, head
     assert head(path) == [(("10",), 1), (("7",), 1), (("9",), 1)]
 
 
-def test_csv_labels_are_what_stands_between_the_separators(tmp_path, head):
+def test_csv_labels_are_the_text_between_the_separators(tmp_path, head):
     """Quotes, separators and blanks are kept; nothing is made a truth value or a number."""
     text = 'user,item\n1,"a,b"\n2,"q""uote"\n4, a\n5,true\n6,NaN\n7,1e3\n8,1000.0\n9,\n'
     (tmp_path / "t.csv").write_text(text)
@@ -202,7 +202,7 @@ def test_objects_that_look_like_variables_are_not_read(tmp_path, head):
     ],
     ids=["spaces", "index", "mark", "semicolons", "quotes"],
 )
-def test_headers_of_csv_files_are_read_as_people_write_them(tmp_path, engine, text, columns):
+def test_common_forms_of_csv_headers_are_read(tmp_path, engine, text, columns):
     """Spaces behind commas, the nameless index that pandas writes, a byte order mark."""
     (tmp_path / "t.csv").write_text(text, "utf-8", newline="")
     assert [name for name in engine(tmp_path / "t.csv").columns() if name in columns] == columns

@@ -127,7 +127,7 @@ def nobody_asked(rows):
     )
 
 
-def test_an_answer_of_the_broker_alone_is_an_empty_head_if_all_segments_can_be_asked():
+def test_a_response_of_the_broker_alone_is_an_empty_head_if_all_segments_are_online():
     """It saw that no row can count; another question shows that it was not for want of servers."""
     cluster = FakeCluster()
     cluster.answers = [nobody_asked([]), ANSWER | table_of([[9]], ("count(*)",), ("LONG",))]
@@ -138,7 +138,7 @@ def test_an_answer_of_the_broker_alone_is_an_empty_head_if_all_segments_can_be_a
         assert engine.head(HeadRequest("user", (), 1)).counts.tolist() == [0]
 
 
-def test_a_broker_that_knows_of_no_server_is_no_empty_table():
+def test_a_broker_without_servers_is_not_an_empty_table():
     """It says the same as one that sees that no row can count."""
     for second in (nobody_asked([]), ANSWER | {"numSegmentsQueried": 1}, ANSWER | {"numGroupsLimitReached": True}):
         cluster = FakeCluster()
@@ -156,7 +156,7 @@ def test_a_table_without_segments_is_empty():
     assert len(cluster.asked) == 1
 
 
-def test_a_filter_that_no_row_can_pass_is_not_asked_at_all():
+def test_a_filter_that_no_row_can_pass_is_not_sent():
     """The column cannot hold what it is compared with."""
     from discreet.question import Comparison, Constant, Kind
 
@@ -181,7 +181,7 @@ def test_labels_come_back_as_what_they_are():
     ]
 
 
-def test_listed_items_that_nobody_has_count_zero():
+def test_listed_items_without_users_count_zero():
     """In their place among the others, and cut where the head ends."""
     cluster = FakeCluster()
     cluster.answers[0] |= table_of([["a", 3], ["X", 3]][::-1])
@@ -203,7 +203,7 @@ def test_an_item_that_was_not_listed_is_refused():
         head_of(cluster, HeadRequest("user", ("item",), 2, domain=pa.table({"item": ["a", "b"]})))
 
 
-def test_what_an_owner_asks_for_is_read_only_if_it_is_whole():
+def test_results_of_the_owners_statements_are_read_only_if_complete():
     """Of all segments and all servers, with a LIMIT that was not reached, and of types that are read."""
     cluster = FakeCluster()
     good = ANSWER | table_of([["a", 1.5], ["b", None]], ("item", "share"), ("STRING", "DOUBLE"))

@@ -183,7 +183,7 @@ def test_settings_are_read_with_every_question(cluster):
             engine.head(REQUEST)
 
 
-def test_a_question_that_met_other_settings_is_asked_again_under_these(cluster):
+def test_a_query_that_met_changed_settings_is_repeated_under_them(cluster):
     """Segments that came meanwhile may be counted or not."""
     listed = "/segments/events?type=OFFLINE&excludeReplacedSegments=true"
     with cluster.opened() as engine:

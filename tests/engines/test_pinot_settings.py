@@ -30,7 +30,7 @@ def test_every_generation_is_held_to_these_tests():
 
 
 @pytest.mark.parametrize("version", ["0.10.0", "0.12.1", "1.0.0", "1.3.0", "1.6.0", "1.55.0", "2.0.0", "0.110.0", ""])
-def test_versions_that_nobody_read_are_refused(version):
+def test_unknown_versions_are_refused(version):
     """Older ones, later ones, and ones that look like others."""
     cluster = FakeCluster()
     cluster.paths["/version"] = {"pinot-controller": version}
@@ -114,7 +114,7 @@ def test_brokers_of_0_11_that_trim_are_refused(threshold):
 
 
 @pytest.mark.parametrize("limit", [2, "2", 0, -1])
-def test_brokers_that_cut_answers_are_asked_for_what_they_return_whole(limit):
+def test_brokers_with_a_row_limit_get_queries_below_it(limit):
     """A head of two needs three rows."""
     cluster = FakeCluster()
     broker(cluster, pinot__broker__query__response__limit=limit)
@@ -228,7 +228,7 @@ def test_columns_are_those_of_the_schema():
         ("metric", {"dataType": "DOUBLE", "defaultNullValue": 0.5}, "0.5"),
     ],
 )
-def test_what_stands_for_a_missing_value_is_known_or_nothing_is(part, field, stored):
+def test_a_column_whose_default_null_value_is_unknown_is_refused(part, field, stored):
     """Values like others cannot stand for it; a moment in words is of an unknown time zone."""
     column = columns_of({f"{part}FieldSpecs": [{"name": "x"} | field]}, "t")["x"]
     assert (column.stored, column.nullable) == (stored, True)

@@ -123,7 +123,7 @@ def test_random_filters_count_as_if_values_were_missing(stand_in, data):
         assert rows == [(labels[: len(items)], count) for labels, count in reference_head(ROWS, request)]
 
 
-def test_what_stands_for_a_missing_value_is_no_value(stand_in):
+def test_the_default_null_value_is_missing(stand_in):
     """Nothing equals it, nor its opposite; it is what is missing, and that only."""
     stored = {"word": Constant(Kind.TEXT, "(missing)"), "size": Constant(Kind.INTEGER, "-5")}
     for name, constant in stored.items():
@@ -147,14 +147,14 @@ def test_what_stands_for_a_missing_value_is_no_value(stand_in):
         ("NOT size IN (1, 2)", True),
     ],
 )
-def test_whether_a_value_is_missing_is_asked_only_where_it_could_pass(where, asked):
+def test_a_filter_tests_for_missing_values_only_where_they_could_pass(where, asked):
     """Each condition that is tried on every row costs time; what stands for a missing value fails most anyway."""
     request = HeadRequest("who", ("small",), 2, bind_where(parse_where(where), KINDS))
     text = PinotStatement(request, "t_OFFLINE", COLUMNS).write()
     assert asked == any(check in text for check in ("\"word\" <> '(missing)'", '"size" <> -5'))
 
 
-def test_the_statement_says_what_is_counted_and_in_which_order():
+def test_the_statement_has_its_count_and_order():
     """The count without an alias, text by its bytes, moments as milliseconds, one more than the limit."""
     where = Not(Membership("word", (Constant(Kind.TEXT, "it's"), Constant(Kind.TEXT, "ﬀ"))))
     statement = PinotStatement(HeadRequest("who", ("word", "at"), 7, where), "t_OFFLINE", COLUMNS)
@@ -272,7 +272,7 @@ def test_text_is_compared_in_order_only_below_the_surrogates(text, allowed):
                 PinotStatement(request, "t", COLUMNS).write()
 
 
-def test_listed_items_are_all_that_is_asked_for(stand_in):
+def test_only_listed_items_are_queried(stand_in):
     """One column as an IN, several as tuples; what a column cannot hold is not sent."""
     for listed in (
         pa.table({"i0": WORDS}),

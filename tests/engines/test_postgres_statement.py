@@ -162,7 +162,7 @@ def test_labels_of_a_listed_domain_have_the_arrow_type_of_their_column(name):
         ("postgresql://h/db?table=a&options=-c%20jit%3Don", "takes no option 'options'"),
     ],
 )
-def test_urls_that_cannot_be_meant_are_refused_before_anything_is_asked(url, message):
+def test_wrong_urls_are_refused_before_a_connection(url, message):
     """Settings of the server are not the caller's to change."""
     with pytest.raises(InputError, match=message):
         PostgresEngine(url)

@@ -164,7 +164,7 @@ def test_a_statement_is_ended_that_was_cancelled_before_it_had_an_address(answer
         ([["c", "hive"], ["p", "pinot"]], ["c"], None),
     ],
 )
-def test_tables_behind_pinot_or_behind_nobody_knows_what_are_refused(answering, connectors, read, says):
+def test_tables_of_pinot_or_of_unknown_connectors_are_refused(answering, connectors, read, says):
     """Pinot trims groups without a word, and Trino lets it count; a catalog of Pinot's that is not read is no harm."""
     _, engine = answering(_connected(connectors, read))
     if says is None:

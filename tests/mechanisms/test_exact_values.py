@@ -41,7 +41,7 @@ def test_unknown_laplace_is_private(groups, limit, labels, scale, delta, tau):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize(("groups", "limit", "tau"), [(1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 1, 1)])
-def test_unknown_laplace_costs_what_it_says(groups, limit, tau, noise):
+def test_unknown_laplace_costs_its_stated_zcdp(groups, limit, tau, noise):
     """Approximate zCDP at Delta tau^2 / 2 s^2: delta at any epsilon is at most the lost mass and the conversion's."""
     mechanism = UnknownLaplace(None, limit, groups, Fraction(3, 2), Fraction(1, 20), tau, noise)
     rho = float(mechanism.worst_cost().rho)
@@ -87,7 +87,7 @@ def test_known_laplace_is_private(groups, tau, scale):
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(2), Fraction(7)])
 @pytest.mark.parametrize("tau", [1, 3])
-def test_noise_on_a_count_costs_the_zcdp_it_says(name, scale, tau):
+def test_noise_on_a_count_costs_its_stated_zcdp(name, scale, tau):
     """Rényi divergence of one moved count is at most alpha tau^2 / 2 s^2; counts are independent, so costs add."""
     mechanism = KnownLaplace(None, 5, 2, scale, tau, name)
     assert mechanism.worst_cost().rho == pytest.approx(2 * tau**2 / (2 * scale**2), rel=1e-15)

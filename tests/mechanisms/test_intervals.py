@@ -83,7 +83,7 @@ def test_counts_that_were_selected_by_their_noise_are_covered(noise, unknown):
 
 
 @pytest.mark.parametrize("k", [3, None])
-def test_counts_above_a_threshold_are_covered_whatever_stands_below_it(k):
+def test_counts_above_a_threshold_are_covered_whatever_is_below_it(k):
     """A head of clear, doubtful and hopeless counts behind a noisy threshold, all of it or the largest three."""
     mechanism = UnknownLaplace(k, 60, 2, Fraction(6), Fraction(1, 1000), 2, "laplace")
     edge = mechanism.margin() + 2

@@ -152,7 +152,7 @@ def test_the_largest_of_a_known_domain_follow_the_exact_distribution():
         (Pcr(Fraction(4), Fraction(9, 10), 4, HALF, 2, counts=False), {"a": 20, "b": 12, "c": 12}),
     ],
 )
-def test_count_release_walks_as_one_call_after_the_other_would(pcr, histogram):
+def test_count_release_is_distributed_as_a_sequence_of_single_calls(pcr, histogram):
     """A race a level is the same as UnkGumb with k = 1 for every try: labels and what was spent, run by run."""
     mechanism = CountRelease(Cost(pcr.rho, pcr.delta), pcr.cutoff, HALF, pcr.tau, pcr.counts)
     exact = merged(transcripts(pcr, histogram, 1e-8), lambda run: (found_by(run[0]), round(float(run[1]), 9)))

@@ -77,7 +77,7 @@ def zcdp_holds(mechanism, start, summed, groups=None, **more):
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("summed", BOUNDS)
-def test_sums_cost_the_zcdp_they_say(summed, noise):
+def test_sums_cost_their_stated_zcdp(summed, noise):
     """Every mechanism: approximate zCDP at the ranking's price and C^2 / 2 s^2 for each sum."""
     unknown = UnknownGumbelSums(UnknownGumbel(1, 2, Fraction(1), TWENTIETH, 1, noise), summed, 1, noise)
     assert unknown.worst_cost().rho == Fraction(3, 8)

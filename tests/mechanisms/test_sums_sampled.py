@@ -84,7 +84,7 @@ def test_sums_of_a_listed_domain_come_in_the_order_of_their_noisy_values():
     assert fit([tuple(np.sign(row[:2]).tolist()) for row in shown], pairs) > SURE
 
 
-def test_equal_noisy_sums_come_in_an_order_that_tells_nothing():
+def test_equal_noisy_sums_come_in_random_order():
     """Not in the head's, which is that of the counts: of three with no noise to speak of, each comes first as often."""
     mechanism = ListedSums(3, Magnitude(-4, 2), 3, Fraction(1, 50), "laplace")
     head = head_of({"a": 9, "b": 5, "c": 0}, 3, known_domain=True, sums=dict.fromkeys("abc", 4))

@@ -73,7 +73,7 @@ def test_an_average_by_hand():
     assert found.name == "average"
 
 
-def test_an_average_over_nobody_is_somewhere_in_its_bounds():
+def test_an_average_over_no_users_is_within_its_bounds():
     """Noisy counts of 1 and less count as 1; the error is never above the width of the bounds."""
     summed = Magnitude(-10, 40, average=True)
     sums, counts = Uncertain(np.array([7, 90, -90]), 300.0, 600), Uncertain(np.array([0, -50, 1]), 5.0, 9)
@@ -146,7 +146,7 @@ LISTED = {"counts": False, "known_domain": True, "summed": SIXTY}
         (Request(10, 1000, Sensitivity(3), counts=False, summed=SIXTY), "unknown-laplace+sum", 509, None),
     ],
 )
-def test_the_errors_are_those_that_the_page_tells(request_, name, sum_error, count_error):
+def test_the_errors_are_the_documented_ones(request_, name, sum_error, count_error):
     """At epsilon 1 and delta 1e-8: the better of a Gaussian within the limit and Laplace noise by its own theorem."""
     kind, delta = summing(choose(request_, has_pairs=True), request_), Fraction(1, 10**8)
     made = kind.within(limit_for(1.0, delta, kind.lossless), request_)

@@ -56,7 +56,7 @@ def shown(outcome):
     )
 
 
-def test_every_run_asks_the_same_queries():
+def test_every_run_makes_the_same_queries():
     """Theorem 1 needs all steps: how many queries run does not depend on the data, not even on an empty table."""
     asked = {
         tuple(pairs.queries)
@@ -126,7 +126,7 @@ def test_the_published_mu_and_evidence():
         assert mechanism._evidence() == pytest.approx(8.573944, abs=1e-6)
 
 
-def test_a_release_alone_has_the_epsilon_that_was_asked_and_less_noise_than_in_a_shared_budget():
+def test_a_release_alone_has_the_requested_epsilon_and_less_noise_than_in_a_shared_budget():
     """Theorem 1's exact curve, where nothing else is added up."""
     alone = TwoRound.at(Fraction(1), DELTA, REQUEST)
     assert alone.direct_epsilon() == 1
@@ -263,7 +263,7 @@ class TestAuto:
     few = ArrayPairs(np.repeat(np.arange(150), 300), np.tile(np.arange(300), 150))
 
     @pytest.mark.parametrize(("pairs", "chosen"), [(many, "two-round"), (few, "head")])
-    def test_it_says_what_it_chose_and_why(self, pairs, chosen):
+    def test_a_plan_reports_its_choice_and_the_reason(self, pairs, chosen):
         """From noisy values: how many users there are, and the noise of the first round."""
         outcome = Auto.at(Fraction(2), DELTA, REQUEST).release(pairs, bits())
         assert outcome.chosen == chosen
@@ -295,7 +295,7 @@ class TestAuto:
         assert mechanism.head.limit.rho == pytest.approx(0.016773, rel=5e-3)
 
     @pytest.mark.parametrize(("epsilon", "chosen"), [(8, "unknown-gumbel"), (Fraction(1, 2), "two-round")])
-    def test_a_top_k_is_raced_for_where_its_counts_stand_out(self, epsilon, chosen):
+    def test_top_k_uses_a_race_where_its_counts_are_far_above_the_rest(self, epsilon, chosen):
         """A race is complete and its counts are precise, so it is taken where count k is far above the cut-off."""
         mechanism = Auto.at(Fraction(epsilon), DELTA, Request(20, 1000))
         outcome = mechanism.release(self.many, bits())

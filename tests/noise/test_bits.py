@@ -107,7 +107,7 @@ def test_values_that_look_alike_are_encoded_differently():
     assert (1, "1") in confused(without_types)
 
 
-def test_an_encoding_is_what_the_docstring_says():
+def test_the_encoding_is_the_documented_one():
     """Tag, eight bytes of length, payload."""
     assert encode(("é", -12)) == b"t" + bytes([0] * 7 + [23]) + b"s" + bytes([0] * 7 + [2]) + b"\xc3\xa9" + (
         b"i" + bytes([0] * 7 + [3]) + b"-12"
@@ -126,7 +126,7 @@ def test_other_types_are_refused(value):
 class TestEverySource:
     """What holds for both sources."""
 
-    def test_it_returns_as_many_64_bit_words_as_asked_for(self, source):
+    def test_it_returns_the_requested_number_of_64_bit_words(self, source):
         """Shape (n,), unsigned 64-bit, none for n = 0."""
         bits = source()
         for n in (0, 1, 2, 1000):

@@ -220,7 +220,7 @@ def test_a_gaussian_test_on_the_hurdle_falls_to_the_right_side(variance, proposa
         assert drawn.tolist() == [proposal if accepted else 0]
 
 
-def test_further_words_are_asked_for_only_where_they_are_needed():
+def test_further_words_are_drawn_only_where_they_are_needed():
     """A value in the middle of an integer interval needs one word; ScriptedBits' halves are never looked at."""
 
     class OneWord(ScriptedBits):

@@ -123,7 +123,7 @@ def test_gaussian_half_width_is_nearly_the_smallest_that_misses_rarely_enough(va
     assert width < 2 or summed(pmf, reach, lambda z: abs(z) > width - 2) > miss
 
 
-def test_half_width_misses_one_time_in_twenty_unless_told_otherwise():
+def test_half_width_misses_one_time_in_twenty_by_default():
     """The 95 % intervals of every answer."""
     for noise in (DiscreteLaplace(Fraction(30)), DiscreteGaussian(Fraction(900))):
         assert noise.half_width() == noise.half_width(0.05)

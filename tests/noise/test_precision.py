@@ -102,7 +102,7 @@ def test_wide_noise_reaches_every_residue_alike(scale):
     ],
     ids=["float", "wide float", "rounded", "wide rounded", "coarse"],
 )
-def test_floating_point_noise_is_found_out(release, counts, low_bits, expected):
+def test_floating_point_noise_is_detected(release, counts, low_bits, expected):
     """The checker rejects each planted defect, for the reason it should."""
     assert betrayals(release, counts, low_bits) >= expected
 

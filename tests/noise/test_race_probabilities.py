@@ -172,7 +172,7 @@ def laplace_keys(race, rng):
         ("four items, all places", laplace_keys),
     ],
 )
-def test_other_races_are_told_from_plackett_luce(case, keys):
+def test_other_races_are_distinguished_from_plackett_luce(case, keys):
     """The chi-square test of this file rejects each of three planted defects."""
     scores, scale, rival, divisors, limit = CASES[case]
     exponents, bar = exponents_of(scores, scale, rival, divisors)

@@ -66,7 +66,7 @@ def test_roots_are_rounded_exactly(square, rounded):
     assert _rounded_root(Fraction(square)) == rounded
 
 
-def test_nothing_is_drawn_for_nobody():
+def test_no_bits_are_drawn_for_no_values():
     """An empty row of values gets no noise."""
     assert draw(1, np.zeros(0, np.int64)).tolist() == []
 

@@ -71,7 +71,7 @@ def test_figure_1_reads_the_optimum_at_the_largest_delta_below_a_millionth(setti
     assert row["lemma_4_4"] == pytest.approx(lemma, rel=1e-6)
 
 
-def test_completeness_of_two_levels_is_what_quadrature_says():
+def test_completeness_of_two_levels_agrees_with_quadrature():
     """Chance that k Gumbel variates, shifted by epsilon times the gap, all exceed that of the threshold."""
     k, cutoff, epsilon, gap = 3, 30, 0.5, 50
     rival = math.log(cutoff / float(dr19_lemma_3_1.DELTA)) + epsilon
@@ -93,7 +93,7 @@ def test_releases_of_two_levels_are_complete_as_often_as_computed(setting):
 
 
 @pytest.mark.parametrize("k", [1, 10, 50])
-def test_the_gap_that_lemma_3_1_asks_for_is_enough_and_much_less_is_not(k):
+def test_the_gap_of_lemma_3_1_is_enough_and_much_less_is_not(k):
     """At the gap k items come with probability 1 - beta; ten noise scales below hardly ever."""
     cutoff, epsilon = 10 * k, 0.1
     needed = math.ceil(dr19_lemma_3_1.needed_gap(k, cutoff, epsilon))

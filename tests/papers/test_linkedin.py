@@ -76,7 +76,7 @@ def test_the_published_margin_of_unklap_solves_the_published_equation():
     assert margin == pytest.approx(343.0508, abs=1e-4)
 
 
-def test_figure_4_returns_what_stands_above_the_threshold(setting):
+def test_figure_4_returns_the_items_above_the_threshold(setting):
     """Shares fall from always to never around the rank at which the true count meets the threshold."""
     cell = {"table": "linkedin-titles", "made_up": True, "share": 1.0, "epsilon_per": 0.2, "trials": 20}
     rows = linkedin_figure_4.measure(setting, cell)

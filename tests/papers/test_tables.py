@@ -99,7 +99,7 @@ def test_a_part_of_a_large_table_looks_like_the_first_of_its_users():
     assert smaller.head[:20] == pytest.approx(larger.head[:20] / 4, rel=0.05)
 
 
-def test_a_made_up_table_is_the_same_every_time_and_says_it_is_made_up():
+def test_a_made_up_table_is_reproducible_and_labelled_as_made_up():
     """Two makings agree pair by pair; another name has other pairs."""
     one, other = Tables().made_up("ts-foursquare"), Tables().made_up("ts-foursquare")
     assert np.array_equal(one.users, other.users)

@@ -61,7 +61,7 @@ def test_floats_agree_with_our_mechanisms(method):
     assert distance(epsilon / 3) > 5
 
 
-def test_our_mechanisms_promise_what_the_experiment_says():
+def test_our_mechanisms_have_the_guarantee_of_the_experiment():
     """(epsilon, 1/n)-DP by their own statement or by the tight conversion, and cut-offs up to 5k."""
     stable = ts_trials.mechanism(ts_trials.TS_OURS, 0.4, 10, 1000)
     assert (float(stable.direct_epsilon()), float(stable.worst_cost().delta)) == (0.4, 0.001)

@@ -95,7 +95,7 @@ def test_truth_values_have_no_order(sign):
         _bound(f"open {sign} TRUE")
 
 
-def test_whether_something_is_missing_may_be_asked_of_every_column():
+def test_every_column_can_be_tested_for_missing_values():
     """Also of those whose values nothing is compared with."""
     assert _bound("blob IS NULL OR NOT share IS NULL") == Some((Missing("blob"), Not(Missing("share"))))
 
@@ -119,7 +119,7 @@ def test_a_name_that_two_columns_share_but_for_case_is_refused():
 @pytest.mark.parametrize(
     ("name", "nearest"), [("sizes", "size"), ("Pirce", "price"), ("COUNTY", "country"), ("zzz", None)]
 )
-def test_an_unknown_name_is_told_the_nearest(name, nearest):
+def test_an_unknown_name_is_refused_with_the_nearest_known_one(name, nearest):
     """Or all the columns, if none is near."""
     for ask in (lambda: _bound(f"{name} = 1"), lambda: bind(_query(items=(name,)), COLUMNS)):
         with pytest.raises(UnknownColumn) as error:

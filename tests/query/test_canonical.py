@@ -136,7 +136,7 @@ def test_filters_have_the_form_that_engines_run_well(case):
 
 
 @pytest.mark.parametrize("case", _lines(_APART))
-def test_filters_that_some_row_tells_apart_have_two_forms(case):
+def test_filters_that_differ_on_some_row_have_two_forms(case):
     """Missing values, open ends, digits, case, spaces, accents, midnight, and what text is read as."""
     one, other = case.split(" | ")
     assert _form(one) != _form(other)

@@ -130,7 +130,7 @@ def _check(columns, examples=300):
 
 
 @pytest.mark.parametrize("defect", _DEFECTS)
-def test_a_wrong_way_to_find_forms_is_found_out(defect, monkeypatch):
+def test_a_wrong_canonical_form_is_detected(defect, monkeypatch):
     """It takes different filters for the same, the same for different ones, or changes their rows."""
     columns, name, make = _DEFECTS[defect]
     monkeypatch.setattr(canonical, name, make(getattr(canonical, name)))
@@ -139,6 +139,6 @@ def test_a_wrong_way_to_find_forms_is_found_out(defect, monkeypatch):
 
 
 @pytest.mark.parametrize("columns", ["r", ["at"], ["day"]])
-def test_the_right_way_passes_the_same_check(columns):
+def test_the_canonical_form_passes_the_same_check(columns):
     """What finds defects out is not that the check finds something in everything."""
     _check(columns, 30)

@@ -142,7 +142,7 @@ def test_a_theorem_of_its_own_is_used_only_where_costs_are_not_added_up():
     assert float(shared.mechanism.epsilon) == pytest.approx(math.sqrt(2 * 0.0164684), rel=1e-5)
 
 
-def test_the_engine_is_asked_for_what_the_question_says():
+def test_the_request_to_the_engine_follows_the_query():
     """User, items, filter, clipping, bound, domain; the head limit by default is max(10 k, 1000), or 10,000."""
     where = parse_where("x = 1")
     plan = make_plan(_query(k=3, where=where, sensitivity=Sensitivity(5, 7)))
@@ -276,7 +276,7 @@ _DELTAS = st.sampled_from(
     shared=st.booleans(),
 )
 @example(query=_query(1e-6, Fraction(1, 10**20), k=10**6, sensitivity=Sensitivity(None, 2**31)), shared=False)
-def test_a_plan_keeps_to_what_was_asked_or_there_is_none(query, shared):
+def test_a_plan_keeps_to_the_query_or_there_is_none(query, shared):
     """Whatever the parameters: InputError, or a guarantee within (epsilon, delta), by an independent conversion too."""
     try:
         plan = make_plan(query, shared_budget=shared)

@@ -296,7 +296,7 @@ def test_an_accounts_promise_is_the_papers_and_a_tighter_one(times, published, t
 
 
 @pytest.mark.parametrize("information", [1, 4, 10, 11])
-def test_a_small_account_is_not_told_the_sum_of_its_epsilons(information):
+def test_a_small_account_is_not_priced_by_the_sum_of_epsilons(information):
     """Gaussian counts have a rho and no epsilon, so Lemma 2.1's shortcut k epsilon_per is not true of them."""
     units = replace(LINKEDIN, information=information, calls=0)
     account = Account.of_units("ann", units, period=Sliding(30))

@@ -50,7 +50,7 @@ def test_the_language_is_read_as_it_says(text, read):
 
 
 @pytest.mark.parametrize(("text", "words", "error"), REFUSED)
-def test_whatever_else_is_refused_where_it_stands(text, words, error, caplog):
+def test_everything_else_is_refused_with_its_position(text, words, error, caplog):
     """Each line with two marks: the kind of error, its position; and nothing is logged."""
     before, mark, behind = characters(text).partition("¦")
     with caplog.at_level(logging.DEBUG), pytest.raises(error) as refusal:

@@ -34,7 +34,7 @@ def test_the_grammar_is_read_as_it_says(text, read):
 
 
 @pytest.mark.parametrize(("text", "fault"), _REFUSED)
-def test_whatever_else_is_refused_where_it_stands(text, fault):
+def test_everything_else_is_refused_with_its_position(text, fault):
     """Each line of filters.txt with two marks: the position counts from 1 in the message, from 0 in the attribute."""
     position, _, words = fault.partition(" ")
     with pytest.raises(WhereError) as error:

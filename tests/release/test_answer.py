@@ -133,7 +133,7 @@ def test_a_mechanism_that_costs_more_than_its_worst_case_is_stopped():
     assert budget.held + budget.spent == plan.worst_cost
 
 
-def test_a_budget_that_is_too_small_is_told_before_anything_is_read():
+def test_a_budget_that_is_too_small_is_refused_before_data_is_read():
     """The engine is not asked, no bit is drawn, nothing is charged."""
     budget, engine, bits = Budget(1, 1e-8), TinyEngine(), _bits()
     with pytest.raises(BudgetExceeded):
@@ -180,7 +180,7 @@ def test_keyed_noise_is_called_computational(computational):
     assert ("computational differential privacy" in str(release.guarantee)) == computational
 
 
-def test_labels_stand_with_their_counts():
+def test_labels_keep_their_counts():
     """Far apart and with little noise, the release is the head."""
     release = answer(_plan(k=3), TinyEngine((90_000, 60_000, 30_000, 2)), None, _bits())
     assert release.labels.column("item").to_pylist() == ["label-0", "label-1", "label-2"]

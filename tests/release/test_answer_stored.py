@@ -194,7 +194,7 @@ def test_another_analyst_gets_the_same_bytes_and_pays_once(world):
     assert world.spent("org") == org
 
 
-def test_a_budget_that_is_short_asks_no_engine(world):
+def test_an_insufficient_budget_queries_no_engine(world):
     """I9: a refusal depends on the worst case and on what is left; nothing is held."""
     with pytest.raises(BudgetRefused):
         world.ask(epsilon=40.0, engine=NoEngine())
@@ -203,7 +203,7 @@ def test_a_budget_that_is_short_asks_no_engine(world):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", range(len(WALK)), ids=[f"{n}-{name}" for n, name in enumerate(WALK)])
-def test_wherever_a_run_breaks_nothing_leaves_uncharged_and_asking_again_pays_once(world, undisturbed, step, after):
+def test_a_run_that_fails_anywhere_releases_nothing_uncharged_and_a_retry_pays_once(world, undisturbed, step, after):
     """I1-I4: broken off at any step, then asked again: the same bytes at the price of one undisturbed run."""
     with pytest.raises(Boom):
         world.ask(steps=Walked(step, after=after))
@@ -262,7 +262,7 @@ def test_an_answer_whose_lease_was_lost_is_dropped(world, undisturbed, step):
     assert world.spent("ann") == undisturbed[1]
 
 
-def test_a_lease_lost_before_the_data_is_asked_costs_nothing(world):
+def test_a_lease_lost_before_the_data_is_read_costs_nothing(world):
     """HELD and over is void."""
     with pytest.raises(LeaseLost):
         world.ask(steps=Walked(2, do=world.lose_leases))
@@ -330,7 +330,7 @@ def test_nobody_waiting_before_start_costs_nothing_and_after_it_the_worst_case(w
     assert world.spent("ann") == world.plan().worst_cost
 
 
-def test_two_who_ask_first_at_once_get_the_same_bytes(world):
+def test_two_concurrent_first_queries_get_the_same_bytes(world):
     """Both ran, both settle; each analyst pays, the organisation once."""
     meet, answers = threading.Barrier(2, timeout=60), {}
 
@@ -399,7 +399,7 @@ def test_a_store_that_fails_when_it_settles_lets_nothing_out(world, undisturbed)
     assert world.spent("ann") == undisturbed[1]
 
 
-def test_a_settlement_whose_reply_was_lost_is_free_when_asked_again(world, undisturbed):
+def test_a_retry_after_a_lost_settlement_reply_is_free(world, undisturbed):
     """I2: it was settled; asking again finds it."""
     settle = world.manager.settle
 

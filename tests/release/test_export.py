@@ -210,7 +210,7 @@ def test_an_empty_release_has_all_its_columns(tmp_path):
         ("matplotlib", lambda release: release.plot()),
     ],
 )
-def test_a_missing_library_is_told_with_how_to_get_it(monkeypatch, library, use):
+def test_a_missing_library_is_reported_with_the_command_that_installs_it(monkeypatch, library, use):
     """One sentence with the extra's name; nothing else needs it."""
     monkeypatch.setitem(sys.modules, library, None)
     release = release_of(["a"])
@@ -259,7 +259,7 @@ for shown in (str(release), release.to_json(), release.to_csv(), release._repr_h
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_release_knows_its_length_and_time_and_says_what_it_is():
+def test_a_release_has_a_length_a_time_and_a_representation():
     """Its repr holds no count and no label."""
     release = release_of(["secret", "b"])
     assert len(release) == 2

@@ -46,7 +46,7 @@ def test_written_text_is_the_returned_text_in_utf_8(tmp_path):
 
 @on_every_format
 @pytest.mark.parametrize("where", ["folder", "file/r", "missing/r", "n" * 300])
-def test_what_cannot_be_written_is_told_and_changes_nothing(tmp_path, end, where):
+def test_an_output_that_cannot_be_written_is_refused_and_changes_nothing(tmp_path, end, where):
     """A folder, a path below a file, a folder that is not there, a name that is too long."""
     (tmp_path / f"folder.{end}").mkdir()
     (tmp_path / f"folder.{end}" / "inside").write_text("mine")

@@ -177,7 +177,7 @@ def _changed_fields(request):
     return {name for name in fields if getattr(request, name) != getattr(first, name)}
 
 
-def test_whatever_the_engine_is_asked_changes_the_context():
+def test_every_part_of_the_request_changes_the_context():
     """Every field of its request at any depth: the same noise on other counts shows how they differ."""
     seen, changed = {_context(FULL)}, {"limit"}  # of the mechanism: above
     for query in _varied_queries():

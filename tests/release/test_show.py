@@ -47,7 +47,7 @@ def test_text_is_a_table_with_numbers_to_the_right():
     ]
 
 
-def test_a_release_says_what_was_clipped():
+def test_a_release_reports_what_was_clipped():
     """In its text, in a notebook and in JSON; the intervals cover the noise alone."""
     release = release_of(["a"], k=1)
     assert release.clipped is None

@@ -81,7 +81,7 @@ def test_an_admin_does_what_admins_do(office, method, path, body):
     + [("POST", "/keys/0123456789abcdef/rotate", WHY, who) for who in ("officer", "ann", None)],
     ids=lambda part: str(part)[:30],
 )
-def test_nobody_does_what_is_not_in_her_role(office, method, path, body, who):
+def test_requests_outside_a_role_are_refused(office, method, path, body, who):
     """403 to those who are known, 401 to all others, and nothing changes."""
     before = office.manager.store.heads()
     response = act(office, method, path, body, who)
@@ -108,13 +108,13 @@ def test_every_route_is_tested_for_roles(route):
 
 
 @pytest.mark.parametrize("role", ["officer", "admin"])
-def test_officers_and_admins_ask_no_questions(office, role):
+def test_officers_and_admins_cannot_query(office, role):
     """T23: whoever sets budgets does not spend them, unless she is given the role."""
     assert office.ask(who=role).status_code == 403
     assert office.get("/v1/budget", role).status_code == 403
 
 
-def test_an_account_is_opened_and_told(office):
+def test_an_account_is_opened_and_returned(office):
     """201, and the same detail as when it is asked for."""
     asked = {"account": "cem@sales", "parent": "sales", "limit": {"preset": "linkedin"}, **WHY}
     response = act(office, "POST", "/accounts", asked)
@@ -126,7 +126,7 @@ def test_an_account_is_opened_and_told(office):
 
 
 @pytest.mark.parametrize("name", ["a/b", "größe", "a%2Fb", "x/charge", "a+b", "..", "a?b"])
-def test_any_name_of_an_account_can_stand_in_a_path(office, name):
+def test_any_account_name_is_valid_in_a_path(office, name):
     """In quotes, as every client writes it."""
     assert act(office, "POST", "/accounts", {"account": name, "limit": EPSILON, **WHY}).status_code == 201
     path = f"/accounts/{quote(name, safe='') if name != '..' else '%2E%2E'}"
@@ -193,7 +193,7 @@ def test_nothing_is_removed_without_a_reason(office, path):
     assert office.manager.store.heads() == before
 
 
-def test_the_ledger_says_who_did_it_and_why(office):
+def test_the_ledger_records_actor_and_reason(office):
     """The id of the key, not the key."""
     act(office, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "phased launch"}, key="act-1")
     line = act(office, "GET", "/ledger").json()["lines"][-1]
@@ -322,7 +322,7 @@ def test_what_was_refused_is_not_logged_as_done(office):
     assert office.events("admin_changed") == []
 
 
-def test_settings_are_told_without_a_secret(office):
+def test_settings_are_shown_without_secrets(office):
     """T9: neither keys nor paths."""
     text = act(office, "GET", "/settings").text
     assert str(office.folder) not in text
@@ -330,7 +330,7 @@ def test_settings_are_told_without_a_secret(office):
     assert json.loads(text)["store"] == "sqlite"
 
 
-def test_records_are_read_by_nobody_else(office):
+def test_records_are_read_by_no_other_role(office):
     """Neither hashes of keys nor grants of others come out of the analysts' routes."""
     hashes = [json.loads(text)["sha256"] for _, text in office.manager.store.records(KEY)]
     assert office.manager.store.records(GRANT)
@@ -338,7 +338,7 @@ def test_records_are_read_by_nobody_else(office):
         assert not any(digest in office.get(path).text for digest in hashes)
 
 
-def test_the_api_says_all_of_this_about_itself(office):
+def test_the_openapi_document_describes_the_administration(office):
     """Every route with the shapes of what is asked and answered."""
     schema = office.get("/openapi.json").json()
     for route in declared(AdminAPI):

@@ -129,7 +129,7 @@ def pay(**fields) -> Payment:
         (UNITS | {"conversion": "1e-8"}, Cost(Fraction("0.28125"), Fraction(5, 10**10)), Fraction("1.05e-8")),
     ],
 )
-def test_a_limit_is_said_in_four_ways(office, manager, written, limit, delta):
+def test_a_limit_has_four_forms(office, manager, written, limit, delta):
     """Exactly: limits are rounded down, and never by a float on the way."""
     office.create(new(limit=written), LAUNCH)
     account = manager.store.account("ann")
@@ -152,7 +152,7 @@ def test_a_limit_is_said_in_four_ways(office, manager, written, limit, delta):
         {"epsilon": 1.0, "delta": "1e-9", "sigma": 1},
     ],
 )
-def test_a_limit_said_in_no_way_or_two_is_malformed(limit):
+def test_a_limit_without_a_form_or_with_two_is_malformed(limit):
     """Nothing is guessed."""
     with pytest.raises(Malformed):
         new(limit=limit)
@@ -192,7 +192,7 @@ def test_a_limit_outside_its_range_is_refused(office, manager, limit):
         ({"kind": "forever"}, Forever()),
     ],
 )
-def test_a_period_is_told_as_it_was_said(office, manager, written, period):
+def test_a_period_is_returned_as_it_was_sent(office, manager, written, period):
     """And there is one in three kinds."""
     told = office.create(new(period=written), LAUNCH).period.model_dump(exclude_none=True)
     assert manager.store.account("ann").period == period
@@ -241,7 +241,7 @@ def test_an_account_is_opened_once_for_each_act(office, manager):
         office.create(new(), AdminAction("key:1", "new colleague", "request-2"))
 
 
-def test_what_is_not_asked_for_stays_as_it_is(office, manager):
+def test_omitted_fields_stay_unchanged(office, manager):
     """A change of the limit keeps mode and period, and the other way round."""
     office.create(new(period={"kind": "sliding", "days": 30}, mode="observe"), LAUNCH)
     office.change("ann", change(limit=UNITS), LAUNCH)
@@ -327,7 +327,7 @@ def test_a_payment_is_made_once_for_each_act(office):
         lambda office: office.grant("eve", "reads", NewGrant(columns=None, reason="r"), LAUNCH),
     ],
 )
-def test_an_account_that_does_not_exist_is_told(office, manager, ask):
+def test_an_unknown_account_is_refused(office, manager, ask):
     """And nothing is written."""
     with pytest.raises(UnknownAccount):
         ask(office)
@@ -419,7 +419,7 @@ def test_every_act_is_in_the_ledger_with_its_actor_and_reason(office, manager):
     assert manager.verify().lines == len(lines)
 
 
-def test_the_ledger_is_told_page_by_page_and_its_hashes_can_be_checked_by_anybody(office):
+def test_the_ledger_is_paginated_and_its_hashes_can_be_verified(office):
     """I5: SHA-256 of the hash before and the body, from the first line on."""
     for n in range(5):
         office.create(new(account=f"a{n}"), LAUNCH)
@@ -447,7 +447,7 @@ def test_a_sound_ledger_is_called_sound(office):
     assert not verdict.witnessed
 
 
-def test_what_the_service_runs_with_is_told_without_paths_and_secrets(manager, tmp_path):
+def test_the_settings_are_shown_without_paths_and_secrets(manager, tmp_path):
     """T9: not even where secrets are."""
     settings = Settings.model_validate(
         {

@@ -29,7 +29,7 @@ def test_a_budget_adds_up(service):
     assert told["units"] is None
 
 
-def test_of_parents_only_the_limit_and_what_is_left_is_told(service):
+def test_parents_show_only_their_limit_and_what_is_left(service):
     """T18: not who spent it."""
     service.ask(who="bob")
     told = service.get("/v1/budget").json()
@@ -41,7 +41,7 @@ def test_of_parents_only_the_limit_and_what_is_left_is_told(service):
     assert "bob" not in service.get("/v1/budget").text
 
 
-def test_units_and_periods_are_told(service):
+def test_units_and_periods_are_shown(service):
     """As the account has them."""
     for name, period, told in (
         ("a", Sliding(7), {"kind": "sliding", "days": 7, "unit": None, "zone": None}),

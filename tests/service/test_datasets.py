@@ -26,7 +26,7 @@ def test_somebody_without_grants_sees_nothing(service):
     assert service.ask(who=new).status_code == 404
 
 
-def test_a_dataset_tells_what_may_be_asked(service):
+def test_a_dataset_lists_what_may_be_queried(service):
     """Columns that are granted, with their bounds and listed labels; limits of the dataset and of the service."""
     told = service.get("/v1/datasets/READS").json()
     columns = {column.pop("name"): column for column in told.pop("columns")}
@@ -61,13 +61,13 @@ def test_a_dataset_that_is_not_granted_does_not_exist(service, services, name):
     assert one == other
 
 
-def test_the_version_is_told_as_documents_tell_it(service):
+def test_the_version_has_the_form_of_documents(service):
     """Of a schedule the last moment; of files no path; of a view none."""
     assert service.get("/v1/datasets/daily").json()["data_version"] == "2026-11-20T04:00+00:00"
     assert service.get("/v1/datasets/loose").json()["data_version"] is None
 
 
-def test_a_dataset_whose_engine_is_away_tells_what_may_be_asked(service):
+def test_a_dataset_of_an_unavailable_engine_lists_what_may_be_queried(service):
     """All but the version, which nobody can say now."""
     told = service.get("/v1/datasets/broken").json()
     assert (told["name"], told["data_version"]) == ("broken", None)

@@ -32,7 +32,7 @@ def test_an_estimate_is_the_worst_case_of_the_query(service):
     assert told["expected"]["std_error_most"] == answer["items"][0]["std_error"]
 
 
-def test_an_estimate_says_what_fits_on_the_whole_path(service):
+def test_an_estimate_covers_all_accounts_of_the_path(service):
     """Account and parents, with what is left and what would be left."""
     told = service.estimate(epsilon=4).json()
     assert [(fit["account"], fit["fits"]) for fit in told["accounts"]] == [("ann@sales", True), ("sales", True)]
@@ -46,7 +46,7 @@ def test_an_estimate_says_what_fits_on_the_whole_path(service):
     assert told["accounts"][1]["left_after"] == {"rho": 0.0, "delta": 0.0}
 
 
-def test_an_estimate_of_what_was_paid_for_says_that_it_is_free(service):
+def test_an_estimate_of_a_paid_query_is_free(service):
     """Then it fits, whatever is left; for another analyst it is not."""
     assert not service.estimate().json()["paid"]
     service.ask()

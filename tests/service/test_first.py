@@ -125,7 +125,7 @@ def test_the_keys_are_kept_nowhere(make, folder):
     assert template.keys["admin"].rpartition("_")[2] not in repr(template)
 
 
-def test_the_analyst_may_ask_and_every_account_on_the_path_pays(make, folder):
+def test_the_analyst_may_query_and_every_account_on_the_path_pays(make, folder):
     """Analyst, organisation, all data; grants come from the organisation."""
     make()
     with opened(folder) as parts:
@@ -139,7 +139,7 @@ def test_the_analyst_may_ask_and_every_account_on_the_path_pays(make, folder):
         assert plan.worst_cost.within(path[0].limit)
 
 
-def test_the_witness_knows_the_store_from_the_first_line_on(make, folder):
+def test_the_witness_covers_the_store_from_its_first_line(make, folder):
     """T25: a store that is put in its place later does not serve."""
     make()
     make("another")
@@ -230,7 +230,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(make, folder, monkeypatch
     assert listed(folder) == {"discreet.toml"}
 
 
-def test_a_folder_that_cannot_be_written_is_told(make, tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(make, tmp_path):
     """One sentence."""
     (tmp_path / "service").write_text("a file")
     with pytest.raises(InputError, match="cannot be written"):

@@ -53,7 +53,7 @@ def test_it_is_not_ready_when_the_upkeep_did_not_succeed_for_long(tended):
     assert checks(tended)[0] == 200
 
 
-def test_a_witness_that_cannot_be_written_is_told_by_name(tended):
+def test_a_witness_that_cannot_be_written_is_reported(tended):
     """I12: the store goes on, and nobody vouches for its end any more."""
     tended.maintenance.once()
     (tended.folder / "witness.log").unlink()
@@ -66,7 +66,7 @@ def test_a_witness_that_cannot_be_written_is_told_by_name(tended):
     assert event["error"].startswith("StoreUnavailable")
 
 
-def test_a_store_that_is_away_is_told(tended):
+def test_an_unavailable_store_is_reported(tended):
     """503, and what the database said stays inside."""
     tended.maintenance.once()
     tended.store.close()
@@ -81,7 +81,7 @@ def test_without_a_witness_there_is_nothing_to_be_fresh(tended):
     assert checks(tended) == (200, "ready", GOOD | {"witness": "none"})
 
 
-def test_a_clock_that_ran_ahead_is_told_until_an_officer_confirms_it(tended):
+def test_a_clock_that_ran_ahead_is_reported_until_an_officer_confirms_it(tended):
     """I6: time stands still in the store, so that no period begins."""
     tended.maintenance.once()
     tended.clock.pass_(days=3)
@@ -94,14 +94,14 @@ def test_a_clock_that_ran_ahead_is_told_until_an_officer_confirms_it(tended):
     assert checks(tended) == (200, "ready", GOOD)
 
 
-def test_nobody_needs_a_key_to_ask_and_nobody_learns_anything(tended):
+def test_health_needs_no_key_and_reveals_nothing(tended):
     """Names of checks and fixed words."""
     tended.maintenance.once()
     text = tended.get("/readyz", None).text + tended.get("/healthz", None).text
     assert not any(word in text for word in ("sales", "reads", str(tended.folder), "sqlite", "key:"))
 
 
-def test_dead_reservations_are_ended_and_told(tended):
+def test_dead_reservations_are_ended_and_logged(tended):
     """Those of processes that died; the log says how many."""
     worst = tended.manager.store.account("ann@sales").limit
     tended.manager.reserve("ann@sales", b"r" * 32, worst)
@@ -136,7 +136,7 @@ def test_what_fails_is_tried_again(tended, monkeypatch):
     assert tended.maintenance.age_seconds == 0
 
 
-def test_a_thread_does_it_again_and_again_and_ends_when_it_is_told(tended, monkeypatch):
+def test_the_maintenance_thread_repeats_until_it_is_closed(tended, monkeypatch):
     """Not a moment after the context ends."""
     monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.001)
     enough, rounds = threading.Event(), []

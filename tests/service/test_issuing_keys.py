@@ -196,7 +196,7 @@ def test_keys_are_listed_page_by_page(smith):
     assert pages == [made[:2], made[2:4], made[4:]]
 
 
-def test_the_list_says_when_a_key_was_last_used(smith, ring, clock):
+def test_the_list_shows_when_a_key_was_last_used(smith, ring, clock):
     """From memory at once, and from the store after a restart."""
     made = smith.create(key(), LAUNCH)
     assert smith.page(None, 1).keys[0].last_used is None

@@ -83,7 +83,7 @@ def test_the_text_of_a_key_is_not_in_its_repr_and_not_in_its_record(make, record
     assert all(secret not in text for text in records.stored.values())
 
 
-def test_a_key_says_who_is_asking(ring, make):
+def test_a_key_identifies_the_sender(ring, make):
     """The actor of the ledger is the key's id, not its label and not its text."""
     made = make()
     identity = ring.authenticate(header(made))
@@ -110,7 +110,7 @@ def test_a_key_says_who_is_asking(ring, make):
         ("Bearer a.b.c", "malformed"),
     ],
 )
-def test_what_is_no_key_is_nobody_and_all_are_refused_alike(ring, make, spoilt, reason):
+def test_invalid_keys_are_refused_alike(ring, make, spoilt, reason):
     """T1: the words do not tell a wrong id from a wrong secret; our log may know."""
     made = make()
     parts = {"key": made.text, "id": made.id, "secret": made.text.rpartition("_")[2], "nought": "0" * 64}
@@ -177,7 +177,7 @@ def test_a_clock_that_is_put_back_keeps_no_key_alive(ring, make, records, clock)
         ring.authenticate(header(made))
 
 
-def test_the_store_is_asked_at_most_once_a_second(ring, make, records, clock):
+def test_the_store_is_read_at_most_once_a_second(ring, make, records, clock):
     """So that a flood of requests is none for the store."""
     made = make()
     for _ in range(100):

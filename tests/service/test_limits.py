@@ -152,7 +152,7 @@ def test_who_does_not_wait_stops_the_engine_and_pays(service):
     assert service.balance().spent.rho < forfeited.rho
 
 
-def test_who_hangs_up_before_the_data_is_asked_pays_nothing(service):
+def test_a_client_that_disconnects_before_the_data_is_read_pays_nothing(service):
     """The connection was closed while the question was planned."""
     plan, planning, go_on = service.warehouse.context, threading.Event(), threading.Event()
 
@@ -218,7 +218,7 @@ def test_places_are_counted():
         pass
 
 
-def test_a_key_that_asks_too_fast_is_told_when_to_come_again(services):
+def test_a_rate_limited_key_gets_retry_after(services):
     """A minute's worth at once, then one by one; other keys are not slowed down."""
     service = services(service="requests_per_minute = 3")
     answers = [service.get("/v1/datasets") for _ in range(4)]

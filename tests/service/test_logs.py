@@ -200,7 +200,7 @@ def _engine_that_tells():
     raise InputError(f"the engine counted {number} rows of user-magdalena")
 
 
-def test_a_failure_is_told_by_its_type_and_our_own_lines_only():
+def test_a_failure_is_logged_with_its_type_and_our_own_lines_only():
     """T16, T17: neither its words, nor what variables held, nor the lines of others; ours are found."""
     with pytest.raises(InputError) as caught:
         on_grid_of_a_fault()
@@ -242,7 +242,7 @@ def on_grid_of_a_fault():
     exact("user-magdalena", "7777777")
 
 
-def test_everything_told_once_reaches_every_log():
+def test_every_event_reaches_every_log():
     """In order."""
     first, second = Kept(), Kept()
     event = Requested("r1", "GET /", 200, 1)
@@ -259,7 +259,7 @@ class Full(io.StringIO):
 
 
 @pytest.mark.parametrize("broken", ["full", "closed"])
-def test_a_log_that_cannot_be_written_stops_nobody(broken):
+def test_a_log_that_cannot_be_written_stops_no_request(broken):
     """What must not be lost is in the ledger."""
     stream = Full() if broken == "full" else io.StringIO()
     log = StructuredLog(stream, "json", lambda: NOW)
@@ -272,7 +272,7 @@ def test_a_log_that_cannot_be_written_stops_nobody(broken):
     ("seconds", "grid", "milliseconds"),
     [(0.0, 50, 0), (0.0001, 50, 50), (0.05, 50, 50), (0.0501, 50, 100), (0.0123, 0, 13), (-1.0, 50, 0)],
 )
-def test_durations_are_told_on_the_grid(seconds, grid, milliseconds):
+def test_durations_are_logged_on_the_grid(seconds, grid, milliseconds):
     """T7: rounded up, so that the log is no finer than the answers."""
     assert on_grid(seconds, grid) == milliseconds
 
@@ -335,7 +335,7 @@ def test_afterwards_all_is_as_before():
         logger.removeHandler(handler)
 
 
-def test_an_answer_is_told_with_what_it_cost():
+def test_an_answer_is_logged_with_its_cost():
     """The ledger's numbers, not the data's."""
     line = json.loads(
         written(Released("r1", "ann@sales", "reads", "unknown-gumbel", "ab" * 32, 0.0161, 5e-9, "engine", "res1"))

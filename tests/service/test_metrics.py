@@ -84,7 +84,7 @@ def test_an_event_is_counted(event, name, value):
     assert sum(1 for risen in rise.values() if risen) == (1 if value else 0)
 
 
-def test_no_label_names_anybody():
+def test_no_label_holds_an_account():
     """/metrics may be read without a key: no account, actor, dataset, release, reservation or peer."""
     metrics = Metrics(Watch())
     for event, _, _ in EVENTS:

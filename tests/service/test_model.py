@@ -297,7 +297,7 @@ class Service(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-def test_a_service_does_what_a_few_lines_say():
+def test_the_service_agrees_with_a_reference_model():
     """I1, I3, I4, I6, I7: whatever is done in whatever order."""
     run_state_machine_as_test(
         Service,

@@ -194,7 +194,7 @@ def run(tmp_path_factory):
     return done
 
 
-def test_the_run_was_a_whole_one(run):
+def test_the_run_covers_every_status_and_event(run):
     """Whatever can be said was said: all kinds of replies, of events and of spans."""
     assert {200, 201, 400, 401, 403, 404, 406, 409, 413, 415, 422, 500, 503} <= set(run.statuses)
     events = {json.loads(line)["event"] for line in run.started.stream.getvalue().splitlines()}
@@ -227,7 +227,7 @@ def test_problems_and_whatever_else_is_no_answer_say_nothing(run):
     assert find_leaks({"a body": b"\n".join(run.asides)}, secret_patterns(run.keys.values())) == []
 
 
-def test_answers_name_nobody_and_hold_no_secret(run):
+def test_answers_hold_no_user_and_no_secret(run):
     """Their counts are noisy ones; an item of a single user is in none of them."""
     wanted = {name: what for name, what in secret_patterns(run.keys.values()).items() if "count" not in name}
     assert find_leaks({"an answer": b"\n".join(run.answers)}, wanted) == []

@@ -67,7 +67,7 @@ def issuer(connect, server):
 
 
 @pytest.mark.parametrize("alg", ["RS256", "ES256", "EdDSA"])
-def test_a_good_token_says_who_is_asking(issuer, server, clock, alg):
+def test_a_valid_token_identifies_the_sender(issuer, server, clock, alg):
     """Signed with any kind of key that the issuer publishes."""
     assert issuer.authenticate(server.token(clock, alg=alg)) == Identity("oidc:ann", "ann", frozenset({"analyst"}))
 
@@ -133,7 +133,7 @@ def unsigned(clock, server) -> str:
         "critical header", "unsigned", "bad signature", "two parts", "too long", "empty parts", "no base64",
     ],
 )  # fmt: skip
-def test_a_token_that_is_not_good_is_nobodys(issuer, server, clock, forge):
+def test_an_invalid_token_is_refused(issuer, server, clock, forge):
     """Whatever is wrong with it, what is said is the same; nobody is remembered."""
     token = forge(clock, server)
     for _ in range(2):
@@ -168,7 +168,7 @@ def test_a_key_that_the_issuer_changed_to_is_found(issuer, server, clock):
     assert issuer.authenticate(server.token(clock, key=fresh)).account == "ann"
 
 
-def test_a_key_that_the_issuer_took_away_vouches_for_nobody(issuer, server, clock):
+def test_a_removed_key_of_the_issuer_verifies_no_token(issuer, server, clock):
     """Neither for new tokens nor for those that were good before."""
     before = server.token(clock, exp=int(clock().timestamp()) + 100_000)
     issuer.authenticate(before)
@@ -181,7 +181,7 @@ def test_a_key_that_the_issuer_took_away_vouches_for_nobody(issuer, server, cloc
             issuer.authenticate(token)
 
 
-def test_unknown_keys_have_the_issuer_asked_at_most_twice_a_minute(issuer, server, clock):
+def test_unknown_keys_are_fetched_at_most_twice_a_minute(issuer, server, clock):
     """Anybody can send such tokens."""
     stranger = RSAKey.generate_key(2048, {"kid": "nobody"})
     for _ in range(10):
@@ -191,7 +191,7 @@ def test_unknown_keys_have_the_issuer_asked_at_most_twice_a_minute(issuer, serve
     assert len(server.asked) == 2
 
 
-def test_while_the_issuer_is_away_nobody_can_tell(connect, server, clock, log):
+def test_while_the_issuer_is_unavailable_tokens_are_503(connect, server, clock, log):
     """503 and not 401: a good token must not look bad."""
     issuer = connect("http://127.0.0.1:9/realms/work")
     with pytest.raises(IssuerUnavailable) as caught:
@@ -234,14 +234,14 @@ def test_tokens_that_are_known_are_good_while_the_issuer_is_away(issuer, server,
         ({}, b"[" * 100_000),
     ],
 )
-def test_an_issuer_that_says_nonsense_is_as_good_as_away(issuer, server, clock, extra, body):
+def test_an_issuer_with_invalid_responses_is_unavailable(issuer, server, clock, extra, body):
     """Another's name, other places, too much, no JSON."""
     server.extra, server.body = extra, body
     with pytest.raises(IssuerUnavailable):
         issuer.authenticate(server.token(clock))
 
 
-def test_keys_of_an_issuer_over_https_are_never_asked_over_http():
+def test_keys_of_an_issuer_over_https_are_never_fetched_over_http():
     """Whoever sits in between could publish keys of her own."""
     assert as_safe("https://keys.example.org/jwks", "https://login.example.org")
     assert not as_safe("http://keys.example.org/jwks", "https://login.example.org")
@@ -257,7 +257,7 @@ def test_a_token_is_remembered_until_it_ends(issuer, server, clock):
     assert issuer.cached(token) is None
 
 
-def test_the_account_is_what_the_named_claim_says(connect, server, clock):
+def test_the_account_is_the_value_of_the_configured_claim(connect, server, clock):
     """Text, not empty; without it nothing can be asked."""
     issuer = connect(server.url, account_claim="https://example.org/account")
     good = server.token(clock, **{"https://example.org/account": "ann@sales"})

@@ -93,7 +93,7 @@ def test_every_route_of_analysts_is_there(api):
         assert resolved(api, f"#/components/securitySchemes/{scheme}")["scheme"] == "bearer"
 
 
-def test_every_parameter_of_a_path_is_told(api):
+def test_every_path_parameter_is_described(api):
     """And no other."""
     for path, _, about in operations(api):
         told = {parameter["name"] for parameter in about.get("parameters", []) if parameter["in"] == "path"}
@@ -130,7 +130,7 @@ def test_the_example_of_a_release_has_the_fields_of_one(service, api):
     assert list(answer.json()["items"][0]) == list(example["items"][0])
 
 
-def test_every_answer_is_of_the_shape_that_is_told(service):
+def test_every_response_has_the_described_shape(service):
     """With exactly the fields of its model, however they are filled."""
     service.ask()
     answers = {
@@ -145,14 +145,14 @@ def test_every_answer_is_of_the_shape_that_is_told(service):
         assert model.model_validate(answer.json()).model_dump(mode="json") == answer.json()
 
 
-def test_every_header_of_an_answer_is_told(service, api):
+def test_every_response_header_is_described(service, api):
     """Those of ours, and the rate limit's."""
     told = set(api["paths"]["/v1/query"]["post"]["responses"]["200"]["headers"])
     sent = {name for name in service.ask().headers if name.startswith(("discreet-", "ratelimit"))}
     assert {name.lower() for name in told} == sent
 
 
-def test_statuses_that_were_answered_are_told(service, api):
+def test_returned_statuses_are_described(service, api):
     """One request of each kind; the machines that fuzz it find the others."""
     told = {path: set(item) for path, item in api["paths"].items()}
     assert told["/v1/query"] == {"post"}
@@ -201,7 +201,7 @@ def test_the_questions_of_the_page_can_be_sent(service):
     assert f"rho={answer.json()['charged']['rho']}, delta=5e-09" in shown
 
 
-def test_metrics_need_no_key_and_tell_no_names(service):
+def test_metrics_need_no_key_and_hold_no_names(service):
     """Numbers for Prometheus."""
     service.ask()
     answer = service.get("/metrics", None)

@@ -159,7 +159,7 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
     assert "Free" in again
 
 
-def test_what_was_chosen_is_told_in_plain_words_and_then_for_experts():
+def test_the_plan_is_described_in_plain_words_and_then_for_experts():
     """Nobody has to know the name of a mechanism to read an answer."""
     for chosen in ("unknown-gumbel", "head", "two-round"):
         release = {"mechanism": "auto", "chosen": chosen, "why": "because", "question": {"k": 10}}
@@ -222,7 +222,7 @@ def test_the_only_count_of_a_statement_has_bars_if_its_interval_is_selected(ann)
         assert ann.get(link).text.count('<rect class="bar"') == bars
 
 
-def test_days_are_a_line_whose_points_stand_where_their_time_is(ann):
+def test_days_are_a_line_with_points_at_their_time(ann):
     """A day that was not released is a gap, so that the line does not look steeper than it is."""
     days = [("2025-12-31", 10), ("2026-01-01", 20), ("2026-01-10", 30)]
     line = charts.line_of([charts.Item(day, n, n - 5, n + 5) for day, n in days])
@@ -245,7 +245,7 @@ def test_answers_of_others_do_not_exist(service, ann):
     assert bob.get(path).status_code == 404
 
 
-def test_a_price_is_shown_before_the_query_is_asked(service, ann):
+def test_a_price_is_shown_before_the_query_runs(service, ann):
     """The first page has a whole query, its cost as a part of the budget and its expected error; nothing is charged."""
     shown = ann.get("/ask?dataset=reads").text
     assert "of what is left, at most" in shown
@@ -264,7 +264,7 @@ def test_a_price_is_shown_before_the_query_is_asked(service, ann):
         ({"sql": TOP.replace("reads", "secret")}, "secret"),
     ],
 )
-def test_a_refused_query_says_why_and_is_kept(service, ann, fields, words):
+def test_a_refused_query_shows_the_reason_and_stays_in_the_form(service, ann, fields, words):
     """Problems of the API appear in the form, which keeps what was typed."""
     ann.get("/ask")
     answer = ann.post("/ask", **fields)
@@ -274,7 +274,7 @@ def test_a_refused_query_says_why_and_is_kept(service, ann, fields, words):
     assert service.balance().used.rho == 0
 
 
-def test_a_query_that_does_not_fit_says_what_would(ann):
+def test_a_query_that_does_not_fit_shows_what_would(ann):
     """After a refusal the page offers the largest epsilon that fits."""
     spent = 0
     ann.get("/ask")
@@ -286,7 +286,7 @@ def test_a_query_that_does_not_fit_says_what_would(ann):
     assert "which still fits" in answer.text
 
 
-def test_what_people_typed_is_never_markup(ann):
+def test_typed_text_is_never_markup(ann):
     """Labels, statements and filters are escaped wherever they are shown."""
     evil = "<script>alert(1)</script>"
     shown = ann.get("/ask", params={"sql": f"SELECT '{evil}'", "epsilon": evil}).text

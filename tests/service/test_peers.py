@@ -64,7 +64,7 @@ def test_thousands_of_accounts_are_shared_in_one_go():
         assert len([path for _, path, _ in centres.wire.sent if path.endswith("transfers")]) == 4
 
 
-def test_who_is_short_asks_and_gets_half_of_the_difference():
+def test_a_short_store_requests_and_gets_half_of_the_difference():
     """From the first that has plenty; the next one is asked for less, and has not so much more."""
     with _made(Centres(3), 24) as centres:
         centres.exchange()
@@ -207,7 +207,7 @@ def test_what_is_no_answer_of_a_data_centre_is_none(answer, monkeypatch):
         assert [event["step"] for event in centres[0].events("share_moved")] == ["unreachable"]
 
 
-def test_a_transfer_that_says_nonsense_is_not_taken():
+def test_an_invalid_transfer_is_not_applied():
     """Terms of no account, and amounts below nothing."""
     with _made(Centres()) as centres:
         centres.exchange()
@@ -237,7 +237,7 @@ def _sent(centres, change):
     }
 
 
-def test_a_clock_that_runs_ahead_in_one_stops_nobody():
+def test_a_clock_that_runs_ahead_in_one_store_stops_no_other():
     """What cannot be given or taken there waits; everything else goes on."""
     with _made(Centres(3), 24) as centres:
         centres.exchange()
@@ -258,7 +258,7 @@ def test_a_clock_that_runs_ahead_in_one_stops_nobody():
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", f"Basic {KEY}", f"Bearer {KEY}x", "Bearer \N{SNOWMAN}", KEY])
-def test_nobody_else_may_ask_or_send(header):
+def test_requests_without_the_peers_key_are_refused(header):
     """The same 401 for all; nothing is read."""
     with _made(Centres()) as centres:
         headers = {} if header is None else {b"Authorization": header.encode()}
@@ -337,7 +337,7 @@ def test_two_data_centres_with_the_same_store_do_not_talk():
 
 
 @pytest.mark.parametrize("told_by", ["receipt", "transfer"])
-def test_a_store_that_was_restored_stops_when_it_is_told(told_by, service):
+def test_a_restored_store_stops_when_a_peer_detects_it(told_by, service):
     """F12: 503 to the others, a check that fails, and no more rounds."""
     with _made(Centres()) as centres:
         centres.exchange()

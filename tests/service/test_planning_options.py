@@ -107,7 +107,7 @@ def test_the_largest_k_that_fits_is_exact(k):
     assert (fits.k, fits.epsilon, fits.information) == (k, None, None)
 
 
-def test_the_most_information_that_fits_is_told_where_there_is_no_k():
+def test_the_most_information_that_fits_is_reported_without_a_k():
     """As many units as are left, less what the units are rounded by."""
     per = PerUnit("0.15", "1e-10", 100)
     fits = most_that_fits(make_plan(query_of(None), shared_budget=True, per=per), per.cost(40, 1))

@@ -75,7 +75,7 @@ def fails_with(service, error):
     ],
 )
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
-def test_what_is_no_question_is_malformed(service, route, body, said):
+def test_an_invalid_query_is_malformed(service, route, body, said):
     """One sentence that names the field, and never what was sent in it."""
     answer = service.send("POST", route, content=body, headers={"Content-Type": "application/json"})
     problem_ = refused(answer, "malformed")
@@ -91,7 +91,7 @@ def test_what_is_no_question_is_malformed(service, route, body, said):
         ("DROP TABLE reads", 0),
     ],
 )
-def test_a_statement_outside_the_grammar_says_where(service, sql, position):
+def test_a_statement_outside_the_grammar_is_refused_with_its_position(service, sql, position):
     """Counted from 0, in the statement."""
     assert refused(service.ask(sql), "malformed")["position"] == position
 
@@ -140,7 +140,7 @@ def test_a_path_of_one_method_is_not_taken_for_the_name_of_an_account(service):
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_health_is_told_to_head_requests_too(service, path):
+def test_head_requests_get_the_health_too(service, path):
     """Load balancers send them."""
     service.maintenance.once()
     assert service.send("HEAD", path, None).status_code == 200
@@ -187,7 +187,7 @@ def test_another_role_is_forbidden(service):
     refused(service.get("/v1/budget", officer), "forbidden")
 
 
-def test_a_budget_that_is_short_says_what_would_fit(service):
+def test_an_insufficient_budget_is_refused_with_what_would_fit(service):
     """The largest epsilon of two digits; it fits, and what is a tenth more does not."""
     service.open_account("poor", 0.5)
     service.grant("poor", "reads")
@@ -280,7 +280,7 @@ def test_an_engine_that_stays_busy_costs_nothing(service, monkeypatch):
         (MemoryError(), "internal", "internal"),
     ],
 )
-def test_a_run_that_fails_is_paid_for_and_says_nothing(service, error, slug, cause):
+def test_a_failed_run_is_charged_and_its_problem_holds_no_data(service, error, slug, cause):
     """I3, T16: the same words whatever the engine said; the worst case stays, and pays for asking again."""
     engine = service.warehouse.engine("reads")
     head = engine.head
@@ -297,7 +297,7 @@ def test_a_run_that_fails_is_paid_for_and_says_nothing(service, error, slug, cau
     assert service.balance().spent.rho < worst.rho, "paid once, and what it cost"
 
 
-def test_a_question_that_an_engine_cannot_answer_says_why(service):
+def test_a_query_that_an_engine_cannot_answer_is_refused_with_the_reason(service):
     """Its sentence is ours; asking again would not help."""
     fails_with(service, InputError("this engine counts no such thing"))
     told = refused(service.ask(), "out-of-range")
@@ -441,7 +441,7 @@ def test_every_kind_has_a_status_a_title_and_a_price():
         assert json.loads(problem(slug, "Why.", "id").to_bytes())["type"] == f"/problems/{slug}"
 
 
-def test_an_exception_that_nobody_foresaw_speaks_no_words():
+def test_an_unforeseen_exception_reveals_no_message():
     """Whatever it is."""
     for error in (RuntimeError(WORDS), KeyError(WORDS), AssertionError(WORDS), OSError(WORDS)):
         assert problem_of(error).slug == "internal"

@@ -27,7 +27,7 @@ def labels_of(answer):
     return [item["article"] for item in answer.json()["items"]]
 
 
-def test_an_answer_is_the_stored_document_and_says_what_it_cost(service):
+def test_an_answer_is_the_stored_document_with_its_cost(service):
     """I2: the bytes are those of the store; headers say what was charged, and how the account stands after."""
     answer = service.ask()
     assert answer.status_code == 200
@@ -74,7 +74,7 @@ def test_another_analyst_gets_the_same_bytes_and_pays(service):
     assert service.balance("sales").spent == shared
 
 
-def test_csv_and_arrow_say_what_the_document_says(service):
+def test_csv_and_arrow_hold_the_values_of_the_document(service):
     """Derived from the stored bytes, also when they come out of memory."""
     release = decode(service.ask().content)
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_all_kinds_of_questions_are_answered(service, question, options, columns
     assert decode(answer.content).to_arrow().column_names == shown
 
 
-def test_no_answer_tells_seconds_or_the_place_of_a_file(service):
+def test_no_answer_holds_durations_or_paths(service):
     """What depends on the machine or on the data beyond the noise is not in the bytes."""
     answer = service.ask(TOP.replace("reads", "loose"))
     assert answer.status_code == 200
@@ -121,7 +121,7 @@ def test_no_answer_tells_seconds_or_the_place_of_a_file(service):
     assert str(service.folder) not in answer.text
 
 
-def test_data_without_a_version_is_asked_again_and_charged_again(service):
+def test_data_without_a_version_is_queried_and_charged_again(service):
     """Nobody can say that it is the same data, so it is not the same question."""
     loose = TOP.replace("reads", "loose")
     first, second = service.ask(loose), service.ask(loose)
@@ -190,7 +190,7 @@ def test_what_is_not_granted_looks_like_what_does_not_exist(service, services, s
         assert "hidden'?" not in answers[0], "and suggests nothing hidden"
 
 
-def test_an_answer_leaves_with_whoever_pays_and_nobody_else(service):
+def test_a_revoked_grant_ends_replays_at_once(service):
     """A column or dataset that was granted and taken back is gone at once, though the answer is in memory."""
     assert service.ask().status_code == 200
     assert service.ask().headers["discreet-replayed"] == "?1"
@@ -216,7 +216,7 @@ def test_a_new_version_is_a_new_question(service):
     assert second.json()["items"] != first.json()["items"]
 
 
-def test_observed_accounts_are_charged_and_told_so(service):
+def test_observed_accounts_are_charged_and_labelled(service):
     """Nothing is refused, and the header says that nothing is guaranteed."""
     service.manager.store.create(Account.of_epsilon("watched", 0.1, DELTA), ACT)
     set_mode(service.manager.store, "watched", "observe", ACT)
@@ -226,7 +226,7 @@ def test_observed_accounts_are_charged_and_told_so(service):
     assert '"rho";r=0' in answer.headers["ratelimit"]
 
 
-def test_accounts_with_units_are_told_in_units(service):
+def test_accounts_with_units_are_reported_in_units(service):
     """RateLimit counts what LinkedIn's accounts have: information and calls."""
     service.manager.store.create(Account.of_units("units"), ACT)
     service.grant("units", "reads")

@@ -77,7 +77,7 @@ def test_an_answer_that_was_paid_for_is_given_again(service):
     assert service.get(f"/v1/releases/{id_}", headers={"Accept": "image/png"}).status_code == 406
 
 
-def test_an_answer_of_somebody_else_is_the_same_as_none(service):
+def test_a_release_of_another_account_is_the_same_as_none(service):
     """The same bytes, but for the name of the request."""
     id_ = service.ask().headers["discreet-release"]
     answers = [

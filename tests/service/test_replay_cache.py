@@ -62,7 +62,7 @@ def test_an_answer_from_memory_is_the_answer_of_the_store(service):
     assert served(service) == [False, False, True]
 
 
-def test_how_the_account_stands_is_at_most_a_second_old(service):
+def test_the_balance_of_a_replay_is_at_most_a_second_old(service):
     """After that it is looked at again, and the answer still comes from memory."""
     service.ask()
     assert '"rho";r=1466' in service.ask().headers["ratelimit"]

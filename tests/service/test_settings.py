@@ -58,7 +58,7 @@ def test_there_are_broken_settings():
     assert all(told for _, told in CASES)
 
 
-def test_settings_that_cannot_be_read_are_told(load):
+def test_settings_that_cannot_be_read_are_reported(load):
     """No traceback, whatever is wrong with the file."""
     with pytest.raises(SettingsError, match="there is no such file"):
         load_settings("/nowhere/discreet.toml")
@@ -66,7 +66,7 @@ def test_settings_that_cannot_be_read_are_told(load):
         load("noise = {")
 
 
-def test_a_noise_key_is_all_that_has_to_be_said(load, tmp_path):
+def test_only_the_noise_key_is_required(load, tmp_path):
     """Everything else has a safe default: this machine only, SQLite beside the file, epsilon 1."""
     settings = load('noise.key_file = "noise.key"')
     assert settings.noise.key_file == tmp_path / "noise.key"
@@ -151,7 +151,7 @@ def test_a_secret_that_is_too_short_is_refused(tmp_path):
         signing_key(path)
 
 
-def test_a_secret_that_is_not_there_is_told_without_its_path(tmp_path):
+def test_a_missing_secret_is_reported_without_its_path(tmp_path):
     """The name of the file is all."""
     with pytest.raises(InputError) as caught:
         read_secret(tmp_path / "absent.key", "noise key")

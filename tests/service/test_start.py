@@ -186,7 +186,9 @@ def test_metrics_can_have_a_port_of_their_own(folder, keys):
 def test_a_store_that_is_older_than_its_witness_does_not_serve(folder, keys, refused):
     """T25: a restored backup; exit code 3 and one sentence."""
     shutil.copy(folder / "budget.db", folder / "backup.db")
-    ask_again(folder, keys)
+    with ServiceProcess(folder, keys) as service:
+        service.ask()
+        service.stop()
     shutil.move(folder / "backup.db", folder / "budget.db")
     code, said = refused()
     assert (code, said.count("\n")) == (3, 1)

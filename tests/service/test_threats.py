@@ -103,7 +103,7 @@ INJECTIONS = (
 
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("sql", INJECTIONS)
-def test_what_is_outside_the_grammar_is_refused_with_its_position_and_asks_nobody(service, sql):
+def test_a_statement_outside_the_grammar_is_refused_with_its_position_and_queries_nothing(service, sql):
     """SQL is read, never handed on: stacked statements, comments, functions, joins, subqueries, other columns."""
     sql = sql.format(top=TOP)
     reply = service.ask(sql)
@@ -276,7 +276,7 @@ BODIES = {
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("path", ["/v1/query", "/v1/estimate"])
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_that_is_no_question_is_refused_in_a_sentence(service, path, name):
+def test_an_invalid_body_is_refused_in_a_sentence(service, path, name):
     """T5: deep, long, broken, or written in another way; nothing of it comes back."""
     reply = service.send("POST", path, content=BODIES[name], headers=JSON)
     assert reply.status_code in {400, 422}, reply.text
@@ -295,7 +295,7 @@ def test_a_body_that_is_no_question_is_refused_in_a_sentence(service, path, name
     ],
     ids=str,
 )
-def test_a_form_of_a_web_page_is_no_question(service, headers):
+def test_a_form_of_a_web_page_is_not_a_query(service, headers):
     """T21: whatever a browser sends across sites without asking first is refused, and so are bombs of compression."""
     reply = service.send("POST", "/v1/query", content=json.dumps({"sql": TOP}), headers=headers)
     assert (reply.status_code, slug(reply)) == (415, "unsupported-media-type")
@@ -354,7 +354,7 @@ def test_a_name_in_a_path_is_a_name_and_nothing_more(service, begin, name):
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_header_that_is_odd_is_refused_and_comes_back_nowhere(service, header, value, status):
+def test_a_malformed_header_is_refused_and_not_echoed(service, header, value, status):
     """Header injection: nothing that was sent is in a header of the answer."""
     headers = {b"Content-Type": b"application/json", header.encode(): value}
     reply = service.send("POST", "/v1/query", content=b'{"sql": "SELECT"}', headers=headers)
@@ -362,7 +362,7 @@ def test_a_header_that_is_odd_is_refused_and_comes_back_nowhere(service, header,
     assert value not in b"".join(sent for _, sent in reply.headers.raw)
 
 
-def test_what_a_sender_says_of_herself_changes_nothing(service):
+def test_headers_about_the_client_change_nothing(service):
     """T20: forwarded hosts and addresses, other methods, ids and traces of her own, cookies."""
     plain = service.ask(TOP)
     claims = {
@@ -400,7 +400,7 @@ def _talk(url, sent):
     return heard
 
 
-def test_what_is_no_http_gets_no_answer_and_stops_nobody(tmp_path):
+def test_bytes_that_are_not_http_get_no_answer_and_stop_no_request(tmp_path):
     """T5: smuggled lengths, bodies without one, half requests of a hundred senders: the next one is answered."""
     deployment = Deployment(tmp_path / "deployment")
     with serving(deployment) as service:

@@ -71,7 +71,7 @@ def test_the_facts_are_those_of_events():
     assert {field.name for field in dataclasses.fields(SpanAttributes)} <= ALLOWED
 
 
-def test_a_span_says_nothing_of_the_process(exported):
+def test_a_span_holds_nothing_about_the_process(exported):
     """Neither arguments nor environment: a resource made by hand."""
     tracer, spans = exported
     with tracer.span("plan", SpanAttributes("r1")):
@@ -79,7 +79,7 @@ def test_a_span_says_nothing_of_the_process(exported):
     assert set(spans()[0].resource.attributes) == {"service.name", "service.version"}
 
 
-def test_steps_can_be_handed_to_code_that_knows_no_tracer(exported):
+def test_steps_can_be_passed_to_code_without_a_tracer(exported):
     """The facts go with them."""
     tracer, spans = exported
     with spans_of(tracer, SpanAttributes("r1", dataset="reads"))("settle"):

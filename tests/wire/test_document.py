@@ -154,7 +154,7 @@ def test_sums_come_back_in_units_of_the_last_digit(release):
         assert np.array_equal(one / power, other / power)
 
 
-def test_a_document_tells_no_seconds_and_no_order_of_keys():
+def test_a_document_holds_no_duration_and_no_order_of_keys():
     """How long it took depends on the data; the same release is the same bytes whenever it is written."""
     release = made()
     assert document_of(dataclasses.replace(release, seconds=1.5)) == document_of(release)

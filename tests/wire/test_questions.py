@@ -56,7 +56,7 @@ def test_a_question_that_was_written_is_read_as_the_same():
 
 
 @pytest.mark.parametrize("slug", KINDS)
-def test_a_problem_says_its_kind_and_leaves_out_what_there_is_not(slug):
+def test_a_problem_has_its_kind_and_omits_absent_fields(slug):
     """The type, the status and the title are those of the kind; there is no null."""
     made = problem(slug, "Why.", "id", needed=Spend(rho=1, delta=0), fits=Fitting(k=3))
     told = json.loads(made.to_bytes())

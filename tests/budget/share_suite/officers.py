@@ -55,7 +55,7 @@ class OfficerTests(ShareSuite):
             assert units(others[0], "ann") == (1, 0, 0)
             assert home.shares.unknown(others[0].id, PLENTY) == []
 
-    def test_settings_come_with_a_share_from_anybody(self) -> None:
+    def test_settings_come_with_a_share_from_any_store(self) -> None:
         """Whoever has them tells the others, and older ones are not taken on."""
         with self.centres(3) as (stores, _):
             introduce(*stores)
@@ -110,7 +110,7 @@ class OfficerTests(ShareSuite):
                 first.create(dataclasses.replace(read, id="bob", share=Share(UNIT * 99, first.id, 1)), ACT)
             assert [store.heads() for store in stores] == before
 
-    def test_what_an_officer_charges_beyond_a_share_is_asked_for(self) -> None:
+    def test_a_charge_beyond_a_share_is_requested_from_the_others(self) -> None:
         """It is overdrawn then, gives nothing, and gets what there is."""
         with self.centres() as (stores, _):
             introduce(*stores)
@@ -137,7 +137,7 @@ class OfficerTests(ShareSuite):
                 with pytest.raises(InputError, match="store of its own"):
                     each()
 
-    def test_a_store_that_is_older_than_it_was_is_told_by_the_others(self) -> None:
+    def test_a_restored_store_is_detected_by_the_others(self) -> None:
         """F12: it hears of transfers that it does not know, and changes nothing."""
         with self.centres() as (stores, _):
             introduce(*stores)
@@ -150,7 +150,7 @@ class OfficerTests(ShareSuite):
                 first.shares.hear(Receipt("ann", first.id, second.id, transfer.number + 1, True, 1))
             assert limits(stores) == [3, 6]
 
-    def test_accounts_that_nobody_made_are_unknown(self) -> None:
+    def test_accounts_that_were_not_created_are_unknown(self) -> None:
         """Whatever is asked of them."""
         with self.centres() as (stores, _):
             first, second = stores

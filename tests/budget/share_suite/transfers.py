@@ -85,7 +85,7 @@ class TransferTests(ShareSuite):
                 first.shares.hear(said)
             assert [store.heads() for store in stores] == before
 
-    def test_what_was_lost_is_pending_until_it_is_heard(self) -> None:
+    def test_a_lost_transfer_is_pending_until_its_receipt(self) -> None:
         """I8: neither a lost transfer nor a lost receipt loses budget, nor makes any."""
         with self.centres() as (stores, _):
             introduce(*stores)

@@ -18,7 +18,7 @@ class Answers(Suite):
 
     # ---------------------------------------------------------------------------------------------- stored releases
 
-    def test_the_same_question_is_free_for_her_who_paid(self) -> None:
+    def test_the_same_query_is_free_for_the_account_that_paid(self) -> None:
         """I7: the exact bytes, no charge, even with nothing left."""
         with self.accounts(limit=3) as (store, _):
             spend(store, claim("a", release="q"), UNIT * 3, b"\x00bytes\xff")
@@ -39,7 +39,7 @@ class Answers(Suite):
             assert [units(store, n)[0] for n in ("ann", "bob", "org", "data")] == [2] * 4
             assert spend(store, claim("c", "bob", "q")) == Cost()
 
-    def test_a_refusal_tells_nothing_about_a_release_not_paid_for(self) -> None:
+    def test_a_refusal_does_not_depend_on_an_unpaid_release(self) -> None:
         """I9: the worst case has to fit, whether the release is stored or not."""
         with self.accounts() as (store, _):
             spend(store, claim("a", release="q"))

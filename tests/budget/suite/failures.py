@@ -31,7 +31,7 @@ class Failures(Suite):
 
     # ---------------------------------------------------------------------------------------------- suspensions
 
-    def test_five_failures_within_a_day_suspend_who_asked(self) -> None:
+    def test_five_failures_within_a_day_suspend_the_account(self) -> None:
         """Failing tells about the data, so that nobody may fail as often as she can pay for; others go on."""
         with self.accounts(limit=50) as (store, clock):
             first_us = clock()
@@ -64,7 +64,7 @@ class Failures(Suite):
             _fail(store, "f5")
             assert store.reserve(claim("again")) == Suspension("ann", now_us + 60_000_000)
 
-    def test_failures_of_different_days_suspend_nobody(self) -> None:
+    def test_failures_of_different_days_do_not_suspend(self) -> None:
         """Five, one every seven hours."""
         with self.accounts(limit=50) as (store, clock):
             for n in range(8):
@@ -109,7 +109,7 @@ class Failures(Suite):
                 store.forfeit(f"q{n}")  # a retry that fails again counts again
             assert isinstance(store.reserve(claim("no")), Suspension)
 
-    def test_who_is_suspended_is_still_answered_what_she_paid_for(self) -> None:
+    def test_a_suspended_account_still_gets_its_paid_releases(self) -> None:
         """And what runs already may settle; an answer that others paid for is refused as one that is not there."""
         with self.accounts(limit=50) as (store, _):
             spend(store, claim("a", release="mine"))
@@ -190,7 +190,7 @@ class Failures(Suite):
                 store.settle("b", UNIT, b"y", Fingerprint(_HEAD, _OTHER))
             assert store.settle("b", UNIT, b"y", Fingerprint(_HEAD, _SAME)).release.result == b"x"
 
-    def test_a_fingerprint_is_shown_to_nobody(self) -> None:
+    def test_a_fingerprint_is_never_shown(self) -> None:
         """Not in the ledger, which officers read."""
         with self.accounts() as (store, _):
             store.reserve(claim("a"))

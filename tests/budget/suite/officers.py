@@ -24,7 +24,7 @@ class Officers(Suite):
 
     # ---------------------------------------------------------------------------------------------- officers
 
-    def test_an_account_that_somebody_else_changed_is_not_changed_back(self) -> None:
+    def test_a_concurrent_change_of_an_account_is_not_overwritten(self) -> None:
         """What an officer read before may be old when it is written."""
         with self.accounts() as (store, _):
             before = store.path("ann")[0]

@@ -197,7 +197,7 @@ class Records(Suite):
                 pages += page
             assert [paid.release.result for paid in pages] == [b"%d" % n for n in reversed(range(7))]
 
-    def test_a_history_is_asked_of_an_account_that_exists(self) -> None:
+    def test_the_history_of_an_unknown_account_is_refused(self) -> None:
         """And for as much as a page may hold."""
         with self.accounts() as (store, _):
             assert store.history("ann") == []

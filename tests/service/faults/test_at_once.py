@@ -143,7 +143,7 @@ def test_exactly_as_many_are_admitted_as_fit(deployment):
         assert service.ask(rewritten(99)).status_code == 200
 
 
-def test_two_who_ask_first_get_the_same_bytes_and_what_they_share_pays_once(deployment):
+def test_two_concurrent_first_queries_get_the_same_bytes_and_their_parent_pays_once(deployment):
     """I7: both run; the one who settles first is the answer to both."""
     together = threading.Barrier(2)
 

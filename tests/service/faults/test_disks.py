@@ -119,7 +119,7 @@ def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(di
         assert service.balance().used == service.balance().spent
 
 
-def test_a_second_service_on_one_file_is_refused_and_disturbs_nobody(deployment):
+def test_a_second_service_on_one_file_is_refused_and_the_first_goes_on(deployment):
     """One process has the file; the second one ends before it listens."""
     with serving(deployment) as service:
         second = Process(deployment)

@@ -113,7 +113,7 @@ def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(deployment):
 
 
 @pytest.mark.parametrize("where", ["check", "head"])
-def test_an_engine_that_goes_away_is_paid_for_once_it_was_asked(deployment, where):
+def test_an_engine_lost_during_a_query_is_charged(deployment, where):
     """Before that nothing was asked, and all is free again."""
 
     def gone(*_):

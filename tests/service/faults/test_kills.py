@@ -1,7 +1,7 @@
-"""F2: kill -9 at every step from a question to its answer, through HTTP, and while many ask.
+"""F2: kill -9 at every step of a query over HTTP, and under load.
 
-Killed anywhere, a service leaves a store that the next one can serve from: whoever sends the same request again, with
-the same idempotency key, pays once and gets what would have been answered; and nothing had left that was not paid for.
+A killed service leaves a store that the next one can serve from: a client that repeats its request with the same
+idempotency key pays once and gets the same answer, and no unpaid answer was sent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def ask(deployment, url, key="once", question=TOP, who="ann"):
 
 
 def standing(deployment, *, checked=True):
-    """What ann's account has used, and what she forfeited or holds; sales stands as she does."""
+    """Return what ann's account has used, forfeited and holds; that of sales is the same."""
     with deployment.manager() as manager:
         if checked:
             deployment.check(manager)
@@ -52,7 +52,7 @@ def standing(deployment, *, checked=True):
     return ann.used, ann.held, ann.forfeited
 
 
-def test_an_undisturbed_question_walks_the_whole_stair(undisturbed):
+def test_an_undisturbed_query_passes_every_kill_point(undisturbed):
     """Otherwise the test below would test nothing: every point is reached, in order."""
     points = [point for n, point in enumerate(undisturbed[2]) if point not in undisturbed[2][:n]]
     assert tuple(points) == (*POINTS[: len(points)],)
@@ -110,7 +110,7 @@ class _Crowd:
     """Clients that ask one question after the other, each until it is answered, of a service that is killed."""
 
     def __init__(self, deployment, kill_after):
-        self._house, self._later, self._kill_after = deployment, 0.0, kill_after
+        self._deployment, self._later, self._kill_after = deployment, 0.0, kill_after
         self._service = Process(deployment)
         self._change = threading.Condition()
         self.answers = {}
@@ -127,7 +127,7 @@ class _Crowd:
 
     def _try(self, url, key, question):
         try:
-            reply = ask(self._house, url, key, question, "ann" if key < "2" else "bob")
+            reply = ask(self._deployment, url, key, question, "ann" if key < "2" else "bob")
         except httpx.TransportError:
             with self._change:
                 assert self._change.wait_for(lambda: self._service.url != url, 60)
@@ -143,7 +143,7 @@ class _Crowd:
         """Kill it in the middle of whatever it does, and start it anew when all leases are over."""
         self._service.kill()
         self._later += LATER
-        self._service = Process(self._house, Orders(later=self._later))
+        self._service = Process(self._deployment, Orders(later=self._later))
         self._change.notify_all()
 
     def end(self):
@@ -151,7 +151,7 @@ class _Crowd:
         self._service.kill()
 
 
-def test_killed_while_many_ask_every_question_is_paid_once(deployment):
+def test_killed_under_load_every_query_is_paid_once(deployment):
     """I1, I2, I4: four clients, four questions each, three kills; each costs what it costs, and no more."""
     crowd = _Crowd(deployment, {3, 7, 12})
     with ThreadPoolExecutor(4) as pool:

@@ -131,7 +131,7 @@ def test_what_is_not_granted_is_as_if_it_did_not_exist(tmp_path):
     assert {status for status, _, _ in said[0][:-6]} <= {404, 422}
 
 
-def test_an_answer_of_somebody_else_is_as_if_it_did_not_exist(deployment):
+def test_a_release_of_another_account_changes_no_response(deployment):
     """Its name is no secret: whoever has not paid for it hears what she would hear of no answer at all."""
     with deployment.open() as service:
         given = service.ask(who="bob").headers["discreet-release"]
@@ -142,7 +142,7 @@ def test_an_answer_of_somebody_else_is_as_if_it_did_not_exist(deployment):
         assert service.send("GET", f"/v1/releases/{given}", "bob").status_code == 200
 
 
-def test_a_refusal_tells_nothing_of_an_answer_that_is_stored(template, tmp_path):
+def test_a_refusal_does_not_depend_on_a_stored_release(template, tmp_path):
     """I9: ann's short budget is short of the worst case, whether bob has paid for the answer or nobody has."""
     said = []
     for stored in (True, False):
@@ -160,7 +160,7 @@ def test_a_refusal_tells_nothing_of_an_answer_that_is_stored(template, tmp_path)
     assert said[0][0][0] == 403
 
 
-def test_a_parent_that_is_short_is_told_whatever_others_spent_it_on(template, tmp_path):
+def test_a_short_parent_is_reported_whatever_others_spent(template, tmp_path):
     """The name of the shared account and what is left of it; not who spent it, nor on what."""
     said = []
     for questions in ((KNOWN,), (KNOWN.replace("GROUP", "WHERE article = 'article 1' GROUP"),)):
