@@ -1,4 +1,4 @@
-"""A dataset of a few lines, and an engine that answers what it is told to."""
+"""A small dataset, and an engine with given columns and answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def catalog_of(folder: Path, settings: str) -> Catalog:
-    """A catalog in *folder* with one dataset d, with some settings more."""
+    """Write a catalog with one dataset d and more settings into *folder*."""
     start = "[datasets.d]" if "source =" in settings else '[datasets.d]\nsource = "t.parquet"'
     column = "" if "columns" in settings else 'columns.a = { type = "text", group = true }\n'
     path = folder / "catalog.toml"
@@ -26,12 +26,12 @@ def catalog_of(folder: Path, settings: str) -> Catalog:
 
 
 def dataset(folder: Path, settings: str) -> Dataset:
-    """Its dataset."""
+    """Return its dataset."""
     return catalog_of(folder, settings).datasets["d"]
 
 
 class FakeEngine:
-    """Holds columns and answers, remembers whether it was closed."""
+    """Has given columns and answers, and records whether it was closed."""
 
     has_pairs = False
 
@@ -47,30 +47,30 @@ class FakeEngine:
         self._version = version
 
     def columns(self) -> dict[str, Kind]:
-        """Fails if it has none."""
+        """Return the columns, or raise an error if there are none."""
         if self._columns is None:
             raise EngineError("the engine cannot be reached")
         return self._columns
 
     def scale(self, _column: str) -> int:
-        """Whole numbers."""
+        """Return 0 digits."""
         return 0
 
     def check_sum(self, column: str) -> None:
-        """Whatever it is called, but for one."""
+        """Refuse one column."""
         if column == "long":
             raise InputError("column 'long' cannot be summed: it is too long")
 
     def fetch(self, statement: str) -> pa.Table:
-        """Fails at statements it does not know."""
+        """Return the answer to a known statement."""
         if statement not in self._answers:
             raise EngineError("the engine could not run a statement")
         return self._answers[statement]
 
     def data_version(self) -> str | None:
-        """What it was told."""
+        """Return the given version."""
         return self._version
 
     def close(self) -> None:
-        """Once is enough."""
+        """Close the engine once."""
         self.closed = True

@@ -1,4 +1,4 @@
-"""Data centres in one process that reach each other over a wire which can be cut, and loses what it is told to."""
+"""Data centres in one process, with a network that can be cut and can lose responses."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ KEY = "k" * 64
 
 
 class Wire(httpx.BaseTransport):
-    """Between all data centres.
+    """The network between all data centres.
 
     Attributes:
         cut: pairs that cannot reach each other.
-        lose: numbers of the messages whose answers are lost, counted from the first.
-        sent: path and JSON of all messages, by who sent them.
+        lose: numbers of the messages whose responses are lost, counted from 1.
+        sent: sender, path and JSON of all messages.
     """
 
     def __init__(self):
         self.apps, self.cut, self.lose, self.sent = {}, set(), set(), []
 
     def client(self, name):
-        """What one of them reaches the others with."""
+        """Return the HTTP client of a data centre."""
         wire = self
 
         class Outlet(httpx.BaseTransport):
@@ -46,7 +46,7 @@ class Wire(httpx.BaseTransport):
         return httpx.Client(transport=Outlet())
 
     def carry(self, sender, request):
-        """A message to another one, and its answer."""
+        """Deliver a message and return the response."""
         recipient = request.url.host
         if {sender, recipient} in self.cut:
             raise httpx.ConnectError("cut", request=request)
@@ -65,7 +65,7 @@ class Caller:
         self._app, self._portal = app, portal
 
     def call(self, method, path, **request):
-        """What it answers."""
+        """Return the response to a request."""
 
         async def sending():
             transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
@@ -80,7 +80,7 @@ class Caller:
 
 
 class Centre:
-    """A data centre: a store in memory, its manager, what reaches the others, and what others reach."""
+    """A data centre: a store in memory, its manager, its client and its application."""
 
     def __init__(self, name, wire, names, portal):
         self.name, self.clock = name, FakeClock()
@@ -97,18 +97,18 @@ class Centre:
         wire.apps[name] = self.app
 
     def events(self, name):
-        """What was logged of that kind."""
+        """Return the logged events of that name."""
         found = [json.loads(line) for line in self.lines.getvalue().splitlines()]
         return [event for event in found if event["event"] == name]
 
     def close(self):
-        """All of it."""
+        """Close the client and the store."""
         self.peers.close()
         self.store.close()
 
 
 class Centres:
-    """Several of them."""
+    """Several data centres on one network."""
 
     def __init__(self, number=2):
         self.wire = Wire()
@@ -133,18 +133,18 @@ class Centres:
 
     @property
     def stores(self):
-        """Of all."""
+        """Return the stores of all data centres."""
         return [centre.store for centre in self.all]
 
     def exchange(self, times=1):
-        """Everybody does so; it adds up after each."""
+        """Exchange shares from each data centre, and check the sums after each."""
         for _ in range(times):
             for centre in self.all:
                 centre.peers.exchange()
                 self.add_up()
 
     def add_up(self):
-        """I8: the shares are the totals, nobody has spent more than a share, and the ledgers say so too."""
+        """Check I8: the shares sum to the totals, no store has spent more than its share, and the ledgers verify."""
         check_whole({store.id: store.shares.holdings() for store in self.stores})
         for store in self.stores:
             store.verify()

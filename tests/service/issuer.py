@@ -1,4 +1,4 @@
-"""A small OpenID issuer: a real server that publishes its keys, signs what it is told to, and logs one user in."""
+"""An OpenID issuer for tests: a server that publishes its keys, signs tokens, and logs one user in."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _ENDPOINTS = {"authorization": "authorize", "token": "token"}
 
 
 class Everything(JWSRegistry):
-    """Signs with any algorithm and under any header, also those that nobody should take."""
+    """Signs with any algorithm and header, also those that must be refused."""
 
     def check_header(self, header):
-        """Fine."""
+        """Accept any key."""
 
     def get_alg(self, name):
-        """The algorithm, without a word about it."""
+        """Return the algorithm without its warning."""
         return self.algorithms[name]
 
 
 class TestIssuer:
-    """Answers on a port of its own until it is closed. What it says can be changed."""
+    """Listens on a free port until it is closed; its responses can be changed."""
 
     __test__ = False
 
@@ -84,7 +84,7 @@ class TestIssuer:
         self._thread.start()
 
     def document(self, path: str) -> dict[str, object]:
-        """What is there."""
+        """Answer a GET."""
         if path.endswith("/.well-known/openid-configuration"):
             endpoints = {f"{name}_endpoint": f"{self.url}/{path}" for name, path in _ENDPOINTS.items()}
             return {"issuer": self.url, "jwks_uri": f"{self.url}/keys", **endpoints, **self.extra}
@@ -115,7 +115,7 @@ class TestIssuer:
         return {"token_type": "Bearer", "access_token": "opaque", "id_token": self.token(self.clock, **claims)}
 
     def token(self, clock, key=None, alg="RS256", header=None, **claims) -> str:
-        """A token that is good for an hour; *claims* are added, None removes one."""
+        """Return a token valid for an hour; *claims* are added, None removes one."""
         now = int(clock().timestamp())
         said = {"iss": self.url, "aud": "discreet", "sub": "ann", "iat": now, "exp": now + 3600} | claims
         key = key or KEYS[alg]
@@ -124,7 +124,7 @@ class TestIssuer:
         return jwt.encode(head, said, key, registry=Everything(strict_check_header=False))
 
     def close(self) -> None:
-        """Be away."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

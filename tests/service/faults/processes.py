@@ -1,7 +1,6 @@
-"""Services in processes of their own, which die, stop or wait where a test says; started from one that waits ready.
+"""Services in processes that are killed or stopped at a point of a query.
 
-`Points` are the steps of a query, and the steps of the store's transactions within: killed at
-one of these, a process leaves what it leaves, and says nothing any more.
+Points are the steps of a query and the steps of the store's transactions within them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ STEPS = {
     ("encode", 1): "encode",
     ("settle", 1): "settle",
 }
-"""What the steps are that a service tells its tracer, by name and how many of that name came before."""
+"""The steps by the name of their span and how many spans of that name have begun."""
 
 WITHIN = {
     "reserve": (
@@ -52,17 +51,17 @@ POINTS = (
     "within reply",
     "after reply",
 )
-"""Wherever a process can be killed on its way from a question to an answer, in order."""
+"""All points of a query at which a process can be killed, in order."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Orders:
-    """What is to happen in a process.
+    """What a process does at its points.
 
     Args:
-        die: at this point.
-        wait: at this point, for the other end of the pipe to say go on.
-        note: True to write down all points that are reached.
+        die: the point at which it kills itself.
+        wait: the point at which it waits for a message.
+        note: True to log the points that are reached.
         later: seconds that its clock is ahead, if its store is a file.
         lease_spare_ms: how much longer a lease is than the engine may take.
     """
@@ -75,11 +74,11 @@ class Orders:
 
 
 class Process:
-    """A service in a process of its own.
+    """Runs a service in another process.
 
     Args:
-        deployment: that it stands on.
-        orders: what is to happen.
+        deployment: its files.
+        orders: what it does at its points.
     """
 
     def __init__(self, deployment, orders=Orders()):
@@ -96,15 +95,15 @@ class Process:
 
     @property
     def pid(self):
-        """Of the process."""
+        """Return the id of the process."""
         return self.process.pid
 
     def waits(self):
-        """Wait until it waits."""
+        """Wait until it waits at its point."""
         assert self._pipe.recv() == "waiting"
 
     def go_on(self):
-        """Let it go on."""
+        """Let it continue."""
         self._pipe.send("go on")
 
     def died(self):
@@ -119,7 +118,7 @@ class Process:
         self._pipe.close()
 
     def end(self):
-        """Stop it as its operator would."""
+        """Stop it by SIGTERM."""
         if self.process.is_alive():
             os.kill(self.pid, signal.SIGTERM)
         self.process.join(60)
@@ -129,7 +128,7 @@ class Process:
 
 @contextlib.contextmanager
 def serving(deployment, orders=Orders()):
-    """A service; killed in the end if it does not end when it is told to."""
+    """Run a service; kill it at the end if SIGTERM does not stop it."""
     service = Process(deployment, orders)
     try:
         yield service
@@ -139,19 +138,19 @@ def serving(deployment, orders=Orders()):
 
 
 def reached(folder):
-    """The points that were written down."""
+    """Return the points that were logged."""
     return (folder / "points").read_text().splitlines()
 
 
 class _Dies:
-    """What is to happen at the points."""
+    """The tracer and the step hook of a process; carries out its orders."""
 
     def __init__(self, orders, folder, pipe):
         self._orders, self._pipe, self._notes = orders, pipe, folder / "points"
         self._seen, self._within = {}, None
 
     def reach(self, point):
-        """A point was reached."""
+        """Handle a point."""
         if self._orders.note:
             with self._notes.open("a") as notes:
                 notes.write(f"{point}\n")
@@ -181,12 +180,12 @@ class _Dies:
         """See `discreet.service.observability.traces.Tracer`."""
 
     def step(self, name):
-        """A step of a transaction."""
+        """Handle a step of a transaction."""
         if self._within is not None:
             self.reach(f"{self._within}: {name}")
 
     def replying(self, app):
-        """*app*, whose replies to questions can be cut."""
+        """Return *app* with points around its replies to queries."""
 
         async def replies(scope, receive, send):
             if scope["type"] != "http" or scope["path"] != "/v1/query":
@@ -206,7 +205,7 @@ class _Dies:
 
 
 def _run(folder, environment, now, pipe, orders):
-    """Serve, in a process that was forked for that."""
+    """Serve, in the forked process."""
     from discreet.service import app, server
     from discreet.service.app import Runtime
     from discreet.service.settings import load_settings
@@ -229,7 +228,7 @@ def _run(folder, environment, now, pipe, orders):
 
 
 def _store(step, store, environment, clock):
-    """As `discreet.service.stores.open_store`, with a step."""
+    """Open a store like `discreet.service.stores.open_store`, with a step hook."""
     if store.file is not None:
         from discreet.budget.periods import microseconds
         from discreet.budget.stores.sqlite import SQLiteStore

@@ -1,4 +1,4 @@
-"""Questions that are right, or right but for one part: strategies for whoever fuzzes the service."""
+"""Strategies for fuzzing the service: valid queries, and queries with one wrong part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JSONS = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
     max_leaves=5,
 )
-"""Whatever JSON can hold."""
+"""Any JSON value."""
 
 
 def _written(text):
@@ -35,7 +35,7 @@ FILTERS = st.recursive(
     ),
     max_leaves=4,
 )
-"""In the grammar, on columns that are granted."""
+"""Valid queries on granted columns."""
 
 ODD_FILTERS = st.one_of(
     st.builds("{} {} {}".format, NAMES, st.sampled_from(["=", "LIKE", "IS", "~"]), TEXTS.map(_written)),
@@ -136,7 +136,7 @@ _ODD = st.one_of(
     st.tuples(st.sampled_from(["counts", "mechanism", "noise", "sql", "query", "more"]), JSONS),
     st.tuples(st.just("sql"), ODD_STATEMENTS),
 )
-"""A part of a question, and what it is instead."""
+"""Parts of a query and their wrong values."""
 
 _FINE = st.fixed_dictionaries(
     {},
