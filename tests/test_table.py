@@ -81,7 +81,7 @@ def test_top_returns_the_largest_in_order(table):
 
 
 def test_release_returns_the_counts_that_can_be_had(table):
-    """With their errors, and without anybody's own item."""
+    """With their errors, and without the items of single users."""
     release = table.release("item", epsilon=4, bits=_bits())
     truth = [COUNTS[label] for label in release.labels.column("item").to_pylist()]
     assert sorted(truth) == [1000, 2000, 3000, 4000]
@@ -265,7 +265,7 @@ def test_many_questions_fit_a_budget_and_the_last_is_refused_before_it_reads():
 
 
 def test_a_table_answers_several_threads_at_once(table):
-    """With one budget: everybody gets the answer to her own question, and everything is charged."""
+    """With one budget: every thread gets the answer to its own query, and all are charged."""
     budget, found, faults = discreet.Budget(20, 1e-8), {}, []
     domains = [["a", "b"], ["b", "c"], ["c", "d"], ["d", "a"]]
     start = threading.Barrier(4)
@@ -291,7 +291,7 @@ def test_a_table_answers_several_threads_at_once(table):
 
 
 def test_a_noise_key_gives_equal_questions_equal_answers(table):
-    """Whoever asks again gets the same bytes and a computational guarantee; a changed question gets other noise."""
+    """A repeated query gets the same bytes and a computational guarantee; a changed query gets other noise."""
     noise = discreet.NoiseKey(SECRET, "2024-01")
 
     def asked(ask, **parts):

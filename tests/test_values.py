@@ -129,7 +129,7 @@ def test_a_sensitivity_inside_its_range_is_kept(groups, rows):
 
 @pytest.mark.parametrize(("groups", "rows"), [(0, 1), (-1, 1), (None, 0), (None, -5), (None, 2**31 + 1)])
 def test_a_sensitivity_outside_its_range_is_refused(groups, rows):
-    """Nobody adds to less than one item, or more rows than an int32 holds."""
+    """A user has at least one item and at most as many rows as an int32 holds."""
     with pytest.raises(InputError):
         Sensitivity(groups, rows)
 

@@ -339,7 +339,7 @@ def test_a_view_has_the_engines_and_answers_of_the_whole(warehouse):
     ],
 )
 def test_what_a_view_leaves_out_looks_like_what_does_not_exist(warehouse, statement, hidden):
-    """The same sentence as for a name that nobody ever used, but for the name."""
+    """The same sentence as for an unknown name, but for the name."""
     view = warehouse.viewed(without(warehouse.catalog, "reads", "country"))
     words = []
     for name in (hidden, "xyzzy"):
@@ -351,7 +351,7 @@ def test_what_a_view_leaves_out_looks_like_what_does_not_exist(warehouse, statem
 
 
 def test_a_view_shows_no_dataset_that_the_whole_has_not(warehouse):
-    """A catalog of somebody else's."""
+    """A catalog of another owner."""
     other = without(warehouse.catalog, "reads")
     other = other.model_copy(update={"datasets": {"other": other.datasets["reads"]}})
     with pytest.raises(InputError, match="there is no dataset 'other' to be viewed"):

@@ -182,7 +182,7 @@ def test_gaussian_counts_are_not_covered():
 
 
 def test_extremes_are_the_sum_of_the_epsilons_or_nothing():
-    """No delta buys nothing, a large one everything, and nobody exceeds the sum."""
+    """No delta buys nothing, a large one everything, and the sum is never exceeded."""
     assert adaptive_epsilon(7, 0.1, 0.0) == pytest.approx(0.7)
     assert adaptive_epsilon(7, 0.1, 1e-300) == pytest.approx(0.7)
     assert adaptive_epsilon(3, 0.01, 0.5) == 0.0

@@ -109,7 +109,7 @@ def test_a_limit_keeps_the_guarantee_it_was_made_from(epsilon, delta, lossless):
 
 @given(st.floats(0.001, 100), st.fractions(Fraction(1, 10**20), Fraction(1, 2)), st.booleans())
 def test_the_guarantee_of_a_limit_is_the_requested_one(epsilon, delta, lossless):
-    """What people are told is never above what was asked for, nor visibly below."""
+    """The reported epsilon is never above the requested one, nor visibly below."""
     found = guarantee_of(limit_for(epsilon, delta, lossless), delta)
     assert epsilon * (1 - 1e-7) <= found.epsilon <= epsilon
     assert found.delta >= delta

@@ -1,4 +1,4 @@
-"""What people are told: never better than what holds."""
+"""Reported guarantees are never better than what holds."""
 
 from __future__ import annotations
 

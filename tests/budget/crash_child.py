@@ -42,7 +42,7 @@ PRUNE_STEPS = (
 )
 
 PUT = ("key", "k", "a text", AdminAction("child", "a record", "put-1"))
-"""A record that is put; whoever did not hear of it puts it again."""
+"""A record that is put, and put again after a crash."""
 
 
 def key_of(name):

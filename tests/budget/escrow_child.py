@@ -24,7 +24,7 @@ STEPS = ("begin", "accounts", "ledger", "shares", "commit", "committed")
 
 
 def opened(folder, step=lambda _: None):
-    """Both stores in *folder*; ann and her organisation were made in the first, eve in both."""
+    """Open both stores in *folder*; the accounts ann and org are made in the first, eve in both."""
     return [SQLiteStore(folder / name, lambda: NOON_US, step) for name in ("here.db", "there.db")]
 
 

@@ -158,7 +158,7 @@ class Simulation:
                 self.post(centre, self.by_id[peer], self.transfer(centre, peer, out))
 
     def introduce(self):
-        """The home tells somebody of the account, or of its new settings."""
+        """The home sends the account or its new settings to another store."""
         home, peer = self.centres[0], self.another(self.centres[0])
         home.look(self.true_us)
         out = home.outgoing.get(peer.id, Outgoing())
@@ -250,7 +250,7 @@ class Simulation:
         return others[int(self.random.random() * len(others))]
 
     def post(self, sender, recipient, message):
-        """Put a message on its way; what nobody reads is dropped."""
+        """Send a message; the oldest of more than 50 is dropped."""
         self.network.append((sender, recipient, message))
         if len(self.network) > 50:
             self.network.pop(0)
@@ -308,7 +308,7 @@ class Simulation:
             self.post(centre, peer, receipt)
 
     def check(self):
-        """Nothing was made, nothing was lost, nobody overspent."""
+        """Check that no budget was made or lost, and no share overspent."""
         rho = delta = spent_rho = spent_delta = 0
         for centre in self.centres:
             limit, spent = centre.limit, centre.spent

@@ -83,7 +83,7 @@ def test_what_was_declined_comes_back():
 
 
 def test_a_store_that_forgot_what_it_gave_or_took_notices():
-    """F12: a restored backup is told so by the first message of its peer."""
+    """F12: the first message of a peer shows that a store was restored."""
     with pytest.raises(StoreBehind):
         escrow.heard(Outgoing(3), Receipt("ann", "here", "there", 4, True, 1), 1)
     with pytest.raises(StoreBehind):
@@ -176,7 +176,7 @@ def test_an_officer_changes_the_total_and_the_difference_is_taken_from_the_share
 
 
 def test_what_moves_by_itself_is_not_set_by_hand():
-    """The race of an officer with a transfer makes no budget: what she read is not what is there any more."""
+    """A change that races with a transfer makes no budget: the state that was read is outdated."""
     before = account(4)
     for wanted in (account(5), account(4, home=None)):
         with pytest.raises(InputError, match="moves by itself"):
@@ -215,7 +215,7 @@ def test_what_was_given_does_not_come_back_by_itself(asked, left):
 
 
 def test_who_is_short():
-    """Less than a quarter of the share, in a part that anybody has, or a question that was refused."""
+    """Less than a quarter of the share is left, or a query was refused."""
     assert not escrow.is_short(times(3), times(10), TOTAL)
     assert escrow.is_short(times(2), times(10), TOTAL)
     assert escrow.is_short(Amount(9_000, 1), times(10), TOTAL)
@@ -315,7 +315,7 @@ def test_the_ledger_records_sent_and_received_amounts():
     ],
 )
 def test_lines_that_cannot_follow_are_found(lines):
-    """A number that is missing or comes twice, a return of what nobody sent."""
+    """A missing or repeated number, or a return of a transfer that was not sent."""
     with pytest.raises(ValueError, match=lines[-1][0]):
         _read(*lines)
 

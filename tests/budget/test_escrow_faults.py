@@ -116,7 +116,7 @@ def test_a_restored_backup_of_either_side_is_detected_by_the_other(tmp_path):
 
 @pytest.mark.parametrize("change", SHARE_CHANGES)
 def test_every_external_change_is_detected(change, tmp_path):
-    """I5: what was given or taken, and what is on its way, edited or removed by somebody with all rights."""
+    """I5: sent, received and pending amounts that are edited or removed in the database."""
     stores = _in_files(tmp_path, FakeClock())
     prepare_shares(*stores)
     holdings = {store.id: store.shares.holdings()[0] for store in stores}

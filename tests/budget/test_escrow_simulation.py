@@ -19,7 +19,7 @@ STEPS = 4_000
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 24))
 def test_shares_add_up_after_every_step(first):
-    """I8: nothing is made or lost; nobody spends more than a share, no window or period more than the total."""
+    """I8: no budget is made or lost; no store spends more than its share, no window or period more than the total."""
     for seed in range(first, first + 24):
         simulation_of(seed).run(STEPS)
 

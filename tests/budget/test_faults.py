@@ -129,7 +129,7 @@ def test_pruning_without_a_crash_reaches_every_step(tmp_path):
 
 
 def test_what_was_answered_before_a_crash_is_replayed_after_it(tmp_path):
-    """I2: killed right after the commit of the settlement, before anybody heard of it."""
+    """I2: killed right after the commit of the settlement, before the reply."""
     assert _crash(tmp_path, "committed", 4)  # the transactions of a record, reserve, start, settle
     assert not (tmp_path / "answered").exists()
     store = opened(tmp_path)
@@ -176,7 +176,7 @@ def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(tmp_pat
 
 
 class _BadDisk(apsw.VFS):
-    """A disk that fails to flush when it is told to."""
+    """A disk whose flush fails."""
 
     def __init__(self):
         self.broken = False
@@ -201,7 +201,7 @@ class _BadFile(apsw.VFSFile):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_disk_that_cannot_flush_answers_nothing(tmp_path, monkeypatch):
-    """F11: nothing is settled that is not on the disk, and everybody who waits hears so."""
+    """F11: nothing is settled that is not on the disk, and every waiting caller gets an error."""
     disk = _BadDisk()
     connection = functools.partial(apsw.Connection, vfs="bad disk")
     monkeypatch.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)

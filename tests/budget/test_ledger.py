@@ -105,7 +105,7 @@ def test_a_line_that_is_removed_doubled_or_moved_is_found(lines):
 
 
 def _rewritten(lines, change):
-    """The ledger of somebody who can hash: bodies by *change*, and every hash made anew."""
+    """Return the lines with bodies changed by *change* and every hash computed again."""
     head, made = Head.empty(), []
     for line in lines:
         body = change(line)
@@ -116,7 +116,7 @@ def _rewritten(lines, change):
 
 
 def test_a_ledger_that_makes_no_sense_is_found_even_if_it_is_hashed_anew(lines):
-    """Reservations follow their table, accounts exist, nobody holds less than nothing."""
+    """Reservations follow their table, accounts exist, no amount is negative."""
     assert not _refused(_rewritten(lines, lambda line: line.body))
     for before, after in (
         ("\tstart\ta\t", "\tsettle\ta\t"),
@@ -154,7 +154,7 @@ def test_lines_that_do_not_say_what_was_answered_are_accepted(lines):
 
 
 def test_the_error_names_the_line(lines):
-    """Chain and line, for whoever has to look."""
+    """The error has the chain and the line."""
     broken = [*lines[:4], dataclasses.replace(lines[4], body=lines[4].body + "0"), *lines[5:]]
     with pytest.raises(LedgerBroken, match="line 5 of chain 0") as caught:
         replay([(0, broken)])
@@ -191,7 +191,7 @@ def test_a_line_is_read_back_as_it_was_written(lines):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_any_table_is_found(change, tmp_path):
-    """I5: by whoever can write the database but does not hash, and by whoever edits balances only."""
+    """I5: edits of the database without new hashes, and edits of balances only."""
     store = SQLiteStore(tmp_path / "budget.db", FakeClock())
     prepare(store)
     store._db.execute(CHANGES[change])

@@ -1,4 +1,4 @@
-"""The manager: what people are told about accounts, and who falls short."""
+"""The manager: balances, refusals and suspensions of accounts."""
 
 from __future__ import annotations
 

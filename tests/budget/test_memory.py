@@ -70,7 +70,7 @@ def test_settling_pays_for_what_was_returned_and_frees_the_rest():
 
 
 def test_voiding_frees_all_and_forfeiting_charges_all():
-    """No data was seen; data was seen, and nobody knows what became of it."""
+    """Void before data was read; forfeited after it was read."""
     budget = Budget(1, 1e-8)
     half = _share(budget, Fraction(1, 2))
     budget.void(budget.reserve(half))
@@ -136,7 +136,7 @@ def test_a_hold_belongs_to_its_budget():
 @pytest.mark.parametrize("share", [Fraction(n, 7) for n in range(8)])
 @pytest.mark.parametrize("delta", ["1e-8", "1e-9", "1e-10"])
 def test_what_a_refusal_advises_works(delta, share):
-    """However much is gone, held or spent: nothing changes, and whoever takes the advice twice is answered."""
+    """Whatever is used or held: nothing changes, and two queries at the advised price are answered."""
     budget = Budget(1, 1e-8)
     budget.forfeit(budget.reserve(_share(budget, share / 2)))
     budget.reserve(_share(budget, share / 2))

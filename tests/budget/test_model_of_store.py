@@ -182,7 +182,7 @@ class Manager(RuleBasedStateMachine):
 
     @rule()
     def expire(self):
-        """A day later everything that was open is dead, and its caller hears so."""
+        """A day later every open reservation is dead, and its caller gets an error."""
         self.clock.go(days=1)
         self.day += 1
         # the order of ending decides which forfeit is the newest: by lease

@@ -72,7 +72,7 @@ class ChecksKeysInTheProcess(SQLiteStore):
 
 
 class ChargesTheWorstCase(SQLiteStore):
-    """Nobody gets anything back."""
+    """Charges the worst case."""
 
     def settle(self, reservation, actual, result, fingerprint=None):  # noqa: ARG002
         """Charge what was held."""

@@ -46,7 +46,7 @@ def test_check_prints_a_line_for_everything(run):
 
 
 def test_check_reports_what_does_not_fit(run):
-    """Exit code 2, and what is well is told too."""
+    """Exit code 2; correct datasets are reported too."""
     ran = run(WRONG, "check", "catalog.toml", "reads")
     assert ran.output.splitlines()[-1] == (
         "mistake  datasets.reads.columns.b: there is no column 'b'; the columns are 'u', 'a'"
@@ -104,7 +104,7 @@ def test_the_exit_code_is_that_of_the_process(run, monkeypatch, text, code):
 
 
 def test_a_dataset_that_is_not_there_is_an_input_error(run):
-    """Which the command line tells in one line."""
+    """The command line reports it in one line."""
     assert isinstance(run(GOOD, "check", "catalog.toml", "writes").exception, InputError)
 
 

@@ -121,7 +121,7 @@ def test_the_domain_of_several_columns_is_every_combination(tmp_path):
 
 
 def test_one_unknown_column_makes_the_domain_unknown(tmp_path):
-    """Combinations of labels that nobody listed cannot be listed."""
+    """A domain cannot hold combinations of labels that are not listed."""
     declared = several(tmp_path, a=2, b=0)
     assert known_domain(declared, ("a", "b"), FakeEngine()) is None
     assert known_domain(declared, ("b",), FakeEngine()) is None

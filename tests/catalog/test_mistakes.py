@@ -40,7 +40,7 @@ def refusal(tmp_path):
 
 @pytest.mark.parametrize(("text", "told"), CASES, ids=[told[0][:60] for _, told in CASES])
 def test_a_broken_catalog_is_refused_with_these_sentences(refusal, text, told):
-    """All mistakes at once, each with its place, and nothing else; whoever reads on sees no error of a library."""
+    """All mistakes at once, each with its place; the chain of exceptions holds no error of a library."""
     error = refusal(text)
     assert [str(mistake) for mistake in error.mistakes] == told
     assert str(error).splitlines()[1:] == [f"  {sentence}" for sentence in told]
@@ -80,7 +80,7 @@ VALUES = [
 
 @pytest.mark.parametrize("table", SETTINGS)
 def test_whatever_a_setting_is_set_to_is_refused_in_our_words(tmp_path, table):
-    """Every setting with every kind of value, none of them fit for all: the place is told, in no words of pydantic."""
+    """Every setting with every kind of value: the message names the place, in no words of pydantic."""
     path = tmp_path / "catalog.toml"
     for setting, value, beside in product(SETTINGS[table].split(), VALUES, ("", *BESIDE.get(table, ()))):
         others = "\n".join(line for line in beside.splitlines() if not line.startswith(setting))

@@ -28,7 +28,7 @@ REQUEST = HeadRequest("u", ("a",), 1)
 
 
 class Engine(FakeEngine):
-    """Notes what it is asked, and fails at heads if it is told to."""
+    """Records requests, and fails at heads if set to."""
 
     def __init__(self, error=None, version="1", columns=COLUMNS):
         super().__init__(columns, {"SELECT a": pa.table({"a": ["x", "y"]})}, version)

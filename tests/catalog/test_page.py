@@ -35,7 +35,7 @@ def test_the_schema_of_the_documentation_is_current():
 
 
 def test_the_schema_describes_every_setting():
-    """An editor shows what each means; TOML has no null, and what is not a setting is told."""
+    """An editor shows the description of each; TOML has no null, and unknown settings are errors."""
     schema = schema_of(Catalog)
     tables = [schema, *schema["$defs"].values()]
     assert len(tables) == len(TABLES)
@@ -55,7 +55,7 @@ def test_the_examples_of_the_page_can_be_used(tmp_path, text):
 
 
 def test_the_example_shows_every_setting():
-    """In the catalogs of the page together: whoever copies them has seen all there is."""
+    """The catalogs of the page use every setting."""
     shown = "\n".join(examples())
     assert [setting for setting in SETTINGS if not re.search(rf"\b{setting}\b", shown)] == []
 

@@ -62,7 +62,7 @@ def schedule(text: str, zone: str) -> Schedule:
     ],
 )
 def test_the_version_is_the_last_moment_of_the_schedule(line, zone, now, version):
-    """Exactly from that moment on, in the zone of the schedule, whatever zone now is told in."""
+    """From exactly that time on, in the zone of the schedule, whatever the zone of the clock."""
     assert scheduled_version(schedule(line, zone), datetime.datetime.fromisoformat(now)) == version
 
 
@@ -232,7 +232,7 @@ NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=datetime.UTC)
     ],
 )
 def test_the_version_comes_from_where_the_catalog_says(tmp_path, setting, version):
-    """As text, by the clock, by a query; else a digest of what the engine tells of its files, which names paths."""
+    """As text, by the clock, by a query; else a digest of the engine's version, which names paths."""
     engine = FakeEngine(answers={"SELECT 17": pa.table({"v": [17]})}, version="/srv/reads.parquet 17")
     assert current_version(dataset(tmp_path, setting), engine, NOW) == version
 

@@ -86,7 +86,7 @@ def test_an_account_is_shown_as_json(ask):
 
 
 def test_units_take_the_place_of_rho_and_delta():
-    """Whole numbers, for accounts that have them; forfeits and suspensions are told."""
+    """Units for accounts that have them; forfeits and suspensions are shown."""
     units = {
         "epsilon_per": "0.15",
         "delta_per": "1e-10",

@@ -89,7 +89,7 @@ def test_a_statement_needs_a_catalog(run, reads):
 
 @pytest.mark.parametrize(("option", "what"), [("user", "identifies the user"), ("item", "names the item")])
 def test_a_source_needs_its_columns_named(run, reads, option, what):
-    """Without a catalog nobody else says them."""
+    """They are required without a catalog."""
     given = {"user": "reader", "item": "article"}
     del given[option]
     for command in ("top", "release", "plan"):

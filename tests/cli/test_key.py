@@ -24,7 +24,7 @@ def test_a_new_key_has_32_random_bytes_that_only_its_owner_can_read(run, tmp_pat
 
 
 def test_a_key_that_is_there_is_never_lost(run, tmp_path):
-    """Without --force it stays; with it, it gets another name, for whoever loses it loses consistent noise."""
+    """Without --force it stays; with it, it is renamed: a lost key is the end of consistent noise."""
     path = tmp_path / "noise.key"
     run("key", "new", path)
     before = path.read_bytes()
@@ -41,7 +41,7 @@ def test_a_key_that_is_there_is_never_lost(run, tmp_path):
 
 
 def test_a_link_is_not_followed(run, tmp_path):
-    """A secret does not land where somebody else wants it."""
+    """A secret is not written through a link."""
     (tmp_path / "link.key").symlink_to(tmp_path / "elsewhere")
     assert run("key", "new", tmp_path / "link.key").code == 2
     assert not (tmp_path / "elsewhere").exists()

@@ -1,4 +1,4 @@
-"""`discreet ledger`: checked and read by anybody who has the store, also beside its service."""
+"""`discreet ledger`: verify and read the ledger of a store, also beside its service."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_sound_ledger_is_called_sound(run, folder):
 
 
 def test_it_is_checked_beside_the_service_that_has_it(run, served):
-    """Nobody has to stop for an audit, and the service goes on writing afterwards."""
+    """An audit does not stop the service, which goes on writing afterwards."""
     assert run("ledger", "verify").out.startswith("sound: 8 lines")
     served.manager.store.charge("ann@example", Cost.at_most(1e-3, 0), AdminAction("key:1", "again"))
     served.manager.maintain()

@@ -214,7 +214,7 @@ def test_an_impossible_query_is_refused_with_a_sentence(run, monkeypatch, argume
 
 
 def test_url_and_key_come_from_the_environment(answered, run, monkeypatch):
-    """So that nobody has to write them each time."""
+    """Options need not be repeated."""
     server = ScriptedServer([answered()])
     monkeypatch.setenv("DISCREET_URL", server.url)
     monkeypatch.setenv("DISCREET_KEY", KEY)

@@ -125,14 +125,14 @@ def test_an_existing_file_is_kept_unless_forced(ask, elsewhere, option):
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_counting(ask):
-    """No permission to write is found out first; nobody pays for an answer that is lost."""
+    """Missing permission is found before the charge."""
     ran = ask("top", "--output", "/proc/out.csv")
     assert ran.code == 2
     assert "does not allow writing 'out.csv'" in ran.err
 
 
 def test_epsilon_above_100_can_be_forced(ask):
-    """Whoever insists."""
+    """With --force."""
     assert ask("top", "--epsilon", "101", "--force").code == 0
 
 

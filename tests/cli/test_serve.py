@@ -13,7 +13,7 @@ from discreet.service import server as workers
 
 @pytest.fixture
 def started(run, tmp_path, monkeypatch):
-    """Start a service that only tells what it was started with."""
+    """Replace the service by a function that records its arguments."""
     monkeypatch.chdir(tmp_path)
     run("init")
     seen = []

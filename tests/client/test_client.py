@@ -94,7 +94,7 @@ def test_an_answer_without_headers_is_one(make_client, document):
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"id":1,"columns":[],"items":[],"query":{}}', b"\xff"])
 def test_an_answer_that_is_no_release_is_not_taken_for_one(make_client, body):
-    """Nobody is told half of it."""
+    """A document that is not a whole release is an error."""
     client, _, _ = make_client([reply(200, body)])
     with pytest.raises(ServiceError, match="is not a Discreet service, or one of another version"):
         client.query(SQL)

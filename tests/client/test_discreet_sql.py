@@ -1,4 +1,4 @@
-"""The DB-API driver against a service that replies as it is told."""
+"""The DB-API driver against a scripted service."""
 
 from __future__ import annotations
 

@@ -137,6 +137,6 @@ def test_what_is_no_url_of_a_service_is_refused(url):
     "settings", [{"timeout": 0}, {"timeout": float("nan")}, {"timeout": 1e9}, {"retries": -1}, {"retries": 101}]
 )
 def test_settings_out_of_range_are_refused(settings):
-    """And the range is told."""
+    """And the message has the range."""
     with pytest.raises(InputError, match="must be"):
         Client("https://example.org", KEY, **settings)

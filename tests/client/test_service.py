@@ -178,7 +178,7 @@ def test_a_query_is_charged_once_whatever_happens_to_its_reply(service, client_o
 
 
 def test_the_same_request_fifty_times_at_once_is_one_answer(service):
-    """I4: one charge, and the same bytes for all, whoever of them came first."""
+    """I4: one charge, and the same bytes for all."""
     started, keys = service
     headers = {"Authorization": f"Bearer {keys['ann']}", "Idempotency-Key": "once"}
     together = threading.Barrier(50)

@@ -87,7 +87,7 @@ def test_refused_and_paid_queries_are_not_retried(make_client, refusal):
 
 
 def test_failures_are_forgiven_so_many_times(make_client):
-    """Then the last one is told, without what the library below says."""
+    """Then the last error is raised, without the message of the HTTP library."""
     client, server, _ = make_client([DROP], retries=2)
     with pytest.raises(ServiceError, match=r"^the connection to http://127.0.0.1:\d+ broke before a reply came$"):
         client.budget()
@@ -203,7 +203,7 @@ def test_a_service_below_a_path_is_queried_there(make_client):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate for localhost that nobody signed."""
+    """A self-signed certificate for localhost."""
     folder = tmp_path_factory.mktemp("certificate")
     import datetime
 
@@ -237,7 +237,7 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture
 def secure(certificate):
-    """A service with that certificate: its URL, and what it heard."""
+    """A service with that certificate: its URL and the requests it received."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     listening, heard = socket.create_server(("127.0.0.1", 0)), []

@@ -224,7 +224,7 @@ class CrowdDependent(PlainEngine):
 
 
 class OnlyStored(PlainEngine):
-    """Leaves out listed items that nobody has."""
+    """Leaves out listed items without users."""
 
     def _counted(self, rows, request):
         return [(labels, count) for labels, count in super()._counted(rows, request) if count]

@@ -146,7 +146,7 @@ def test_nested_columns_name_neither_users_nor_items(engine, type_):
 
 
 def test_files_have_a_version_and_frames_have_none(engine, database):
-    """It changes when the file does, and is told by nothing inside."""
+    """It changes when the file does, and does not depend on the contents."""
     path = database('CREATE TABLE t AS SELECT 1 AS "user", 2 AS item')
     versions = []
     for _ in range(2):

@@ -166,7 +166,7 @@ def test_other_objects_are_refused(source):
 
 @pytest.mark.parametrize("end", ["parquet", "csv", "db"])
 def test_files_without_permission_are_refused(end):
-    """Whoever may not read a file is told so, and which file."""
+    """The message says that the file may not be read, and names it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)

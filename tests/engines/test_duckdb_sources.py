@@ -1,4 +1,4 @@
-"""Everything DuckDB is told to read gives the same head."""
+"""All kinds of sources give the same head."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_folders_may_be_named_after_values(tmp_path, head):
 
 
 def test_csv_files_of_one_glob_have_one_header(tmp_path, engine):
-    """Columns are told by their place, so another order in another file would mix users with items."""
+    """CSV columns are read by position, so another order in another file would mix users with items."""
     (tmp_path / "1.csv").write_text("user,item\nu1,a\n")
     (tmp_path / "2.csv").write_text("item,user\na,u2\n")
     with pytest.raises(InputError, match="does not have the columns of the first"):

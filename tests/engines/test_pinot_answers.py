@@ -148,7 +148,7 @@ def test_a_broker_without_servers_is_not_an_empty_table():
 
 
 def test_a_table_without_segments_is_empty():
-    """Nobody is asked, and nobody is missing."""
+    """No server was queried, and none is missing."""
     cluster = FakeCluster()
     cluster.paths["/segments/events?type=OFFLINE&excludeReplacedSegments=true"] = [{"OFFLINE": []}]
     cluster.answers = [nobody_asked([])]
@@ -235,7 +235,7 @@ def test_results_of_the_owners_statements_are_read_only_if_complete():
     ],
 )
 def test_a_version_of_the_data_is_when_its_segments_were_made(version, path, key):
-    """In whatever order they are told, and whatever else is; segments that were replaced do not matter."""
+    """In any order, with other fields; replaced segments do not matter."""
     cluster = FakeCluster(version)
     first = {name: {key: made} for name, made in (("s1", 1), ("s2", "2"), ("s3", 3))}
     with cluster.opened() as engine:

@@ -195,7 +195,7 @@ def test_a_query_that_met_changed_settings_is_repeated_under_them(cluster):
 
 
 def test_a_cluster_that_changes_all_the_time_is_refused(cluster):
-    """Nobody knows what was counted then."""
+    """What was counted then is unknown."""
     numbers = itertools.count()
     with cluster.opened() as engine:
         cluster.paths["/segments/events?type=OFFLINE&excludeReplacedSegments=true"] = lambda: [
@@ -233,7 +233,7 @@ def test_nobody_there_is_an_engine_error():
 
 
 def test_a_count_that_takes_too_long_is_given_up_and_cancelled(cluster):
-    """The broker is asked what runs, and told to stop what bears the mark of the question, and nothing else."""
+    """The broker lists its queries, and only the one with the mark of this request is cancelled."""
     done = threading.Event()
 
     def wait():
@@ -254,7 +254,7 @@ def test_a_count_that_takes_too_long_is_given_up_and_cancelled(cluster):
 
 
 def test_a_broker_that_cannot_cancel_is_left_alone(cluster):
-    """Cancelling is a courtesy: what goes wrong with it is nobody's concern."""
+    """Errors of cancelling are ignored; the timeout is reported."""
     done = threading.Event()
     cluster.answers = [lambda: done.wait(60) and {}]
     for queries in ((500, "disabled"), ["x"], {"a": "b"}, {"8": None}):

@@ -100,7 +100,7 @@ def test_brokers_whose_settings_are_off_are_let_in():
 
 @pytest.mark.parametrize("threshold", [None, 20, "1000000", 999_999_999, "0", "-1"])
 def test_brokers_of_0_11_that_trim_are_refused(threshold):
-    """Later ones are told not to with every question."""
+    """Later ones get an option that prevents it with every query."""
     for version, refused in (("0.11", True), ("1.4", False), ("1.5", False)):
         cluster = FakeCluster(version)
         del cluster.paths["/appconfigs"]["pinotConfig"]["pinot.broker.groupby.trim.threshold"]

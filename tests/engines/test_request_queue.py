@@ -61,7 +61,7 @@ def test_slots_are_given_in_the_order_of_arrival():
 
 
 def test_beyond_the_bound_requests_are_refused_at_once():
-    """Four wait for each slot; the next one is told, and those that leave make room."""
+    """Four requests wait for each slot; the next one is refused, and those that leave make room."""
     queue, waiting, leaving, threads = RequestQueue(1), threading.Semaphore(0), threading.Event(), []
 
     def wait():

@@ -72,7 +72,7 @@ def test_the_renyi_divergence_is_the_published_one():
 
 
 def test_a_head_is_sorted_by_count_then_label_and_cut():
-    """An item more than the limit; items that nobody has only in a known domain."""
+    """An item more than the limit; items without users only in a known domain."""
     counts = {"b": 2, "a": 2, "d": 0, "c": 5, "e": 1}
     cut = head_of(counts, 2)
     assert (cut.labels, cut.counts.tolist()) == (("c", "a", "b"), [5, 2, 2])

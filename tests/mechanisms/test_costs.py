@@ -47,7 +47,7 @@ def test_an_empty_unknown_gumbel_answer_costs_the_threshold_only():
 
 
 def test_a_full_unknown_gumbel_answer_costs_no_threshold():
-    """The last of k labels ends the race before anybody knows where the threshold is."""
+    """The last of k labels ends the race before the threshold is known."""
     (outcome,) = outcomes(UnknownGumbel(4, 8, HALF, DELTA), LARGE, 1)
     assert outcome.cost == Cost(8 * Fraction(1, 32), DELTA)
 

@@ -66,7 +66,7 @@ def test_the_cutoff_alone_costs_one_peel(limit, epsilon, tau):
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(3)])
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_known_gumbel_is_private(k, epsilon, tau):
-    """It is k epsilon-DP and k epsilon^2/8-zCDP, no mass lost; items that nobody has take part."""
+    """It is k epsilon-DP and k epsilon^2/8-zCDP, no mass lost; items without users take part."""
     mechanism = KnownGumbel(k, 4 if tau == 1 else 3, epsilon, tau, None)
     assert mechanism.direct_epsilon() == k * epsilon
     assert mechanism.worst_cost().rho == k * epsilon**2 / 8

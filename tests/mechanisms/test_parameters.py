@@ -303,7 +303,7 @@ def test_the_smallest_count_is_no_overstatement():
 
 @pytest.mark.parametrize("mechanism", [KnownLaplace, KnownGumbel])
 def test_in_a_known_domain_every_item_can_appear(mechanism):
-    """No smallest count is named, and items that nobody has are returned now and then."""
+    """There is no smallest count, and items without users are returned now and then."""
     made = mechanism.within(SMALL, asked(2, 5, 5, known_domain=True))
     assert made.expectation().smallest_count is None
     head = head_of({"a": 2, "b": 1, "c": 0, "d": 0, "e": 0}, 5, known_domain=True)

@@ -206,7 +206,7 @@ def test_what_it_cannot_do_is_refused_by_the_request_alone(request_):
 
 
 def test_an_epsilon_that_is_too_small_is_refused():
-    """Shares of the budget could not be told apart."""
+    """Shares of the budget must be distinguishable."""
     with pytest.raises(InputError, match="too small"):
         TwoRound.at(Fraction(1, 10**6), DELTA, REQUEST).expectation()
 

@@ -111,7 +111,7 @@ def test_names_are_found_exactly_or_else_without_regard_to_case(name, column):
 
 
 def test_a_name_that_two_columns_share_but_for_case_is_refused():
-    """Nobody guesses which."""
+    """The column is ambiguous."""
     with pytest.raises(UnknownColumn):
         _bound("COUNTRY IS NULL")
 

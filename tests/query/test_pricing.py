@@ -112,7 +112,7 @@ def test_what_a_question_reserves(parts, mechanism, information, calls):
     information=st.integers(1, 500),
 )
 def test_a_unit_costs_the_same_in_every_question(k, size, groups, tau, counts, noise, digits, information):
-    """Units that are told cover what is reserved and charged, at any price of a unit, and none is told too much."""
+    """Reported units cover what is reserved and charged, at any price of a unit, and no more."""
     if k is None and size is None and groups is None and noise == "laplace":
         noise = None  # PCR has gaussian counts only
     per = PerUnit(Fraction(digits, 10**7), Fraction(1, 10**9), information)

@@ -75,7 +75,7 @@ def test_a_question_in_json():
 
 
 def test_each_part_of_a_filter_has_its_shape():
-    """As documented, so that nobody who stored questions is surprised."""
+    """The documented form: stored queries stay valid."""
     constants = {
         "text": "it's",
         "integer": "-7",

@@ -108,7 +108,7 @@ def test_an_engine_that_fails_costs_all_that_was_held(error):
     "error", [InvariantViolated("no"), InputError("no"), KeyboardInterrupt(), MemoryError()], ids=repr
 )
 def test_a_mechanism_that_fails_costs_all_that_was_held(error):
-    """It has seen the head, and nobody knows what became of it."""
+    """The head was read, and its result may have been seen."""
 
     def fails(*_):
         raise error

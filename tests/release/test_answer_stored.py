@@ -1,4 +1,4 @@
-"""The stair with a store under each step: what is charged and what leaves, wherever it breaks."""
+"""The pipeline on a store: what is charged and what is released, wherever it fails."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def undisturbed(tmp_path_factory):
 
 
 class NoEngine:
-    """Whoever touches it fails the test."""
+    """Fails the test when it is used."""
 
     def __getattr__(self, name):
         raise AssertionError(f"the engine was asked for {name}")
@@ -185,7 +185,7 @@ def test_the_same_question_again_touches_no_engine_and_is_free(world):
 
 
 def test_another_analyst_gets_the_same_bytes_and_pays_once(world):
-    """I7: her own account in full, the shared one nothing."""
+    """I7: the analyst's own account pays in full, the shared one nothing."""
     first = world.ask()
     org = world.spent("org")
     other = world.ask("bob", engine=NoEngine())
@@ -224,7 +224,7 @@ def test_a_run_that_fails_anywhere_releases_nothing_uncharged_and_a_retry_pays_o
 
 @pytest.mark.parametrize("step", [4, 5, 6])
 def test_a_process_that_dies_in_a_run_is_charged_by_its_lease(world, undisturbed, step):
-    """I3: nobody is there to forfeit, so the lease does; the retry is paid for."""
+    """I3: the process is gone, so the reservation is forfeited when its lease ends; the retry is paid for."""
 
     def die():
         world.manager.store.forfeit = world.manager.store.void = lambda _: None
@@ -317,7 +317,7 @@ def test_nobody_waiting_before_start_costs_nothing_and_after_it_the_worst_case(w
             raise Boom
 
     class Slow:
-        """An engine that tells its progress."""
+        """An engine that reports progress."""
 
         def check(self, _):
             return None

@@ -89,7 +89,7 @@ user = "reader"
 data_version = "1"
 columns.article = { type = "text", group = true }
 """
-"""The dataset secret is granted to nobody, nor is the column hidden of reads."""
+"""The dataset secret and the column hidden of reads are granted to no account."""
 
 GRANTED = {"reads": ("article", "country", "minutes", "day"), "daily": None, "loose": None, "broken": None}
 

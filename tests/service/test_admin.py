@@ -109,7 +109,7 @@ def test_every_route_is_tested_for_roles(route):
 
 @pytest.mark.parametrize("role", ["officer", "admin"])
 def test_officers_and_admins_cannot_query(office, role):
-    """T23: whoever sets budgets does not spend them, unless she is given the role."""
+    """T23: the role that sets budgets does not spend them, unless the key has both roles."""
     assert office.ask(who=role).status_code == 403
     assert office.get("/v1/budget", role).status_code == 403
 
@@ -307,7 +307,7 @@ def test_what_there_is_not_is_not_found(office, method, path, body):
 
 
 def test_acts_are_logged_with_their_actor_and_subject(office):
-    """By route, so that somebody who watches sees what was changed; the ledger says why."""
+    """By route; the reason is in the ledger."""
     act(office, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "a private reason"})
     (event,) = office.events("admin_changed")
     assert (event["subject"], event["actor"]) == ("sales", "key:" + office.keys["officer"].split("_")[1])

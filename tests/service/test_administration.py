@@ -217,7 +217,7 @@ def test_a_period_that_is_none_is_malformed(period):
 
 
 def test_without_a_period_a_limit_is_for_ever(office, manager):
-    """Privacy is not given back because somebody forgot a field; and accounts enforce unless they are told not to."""
+    """A missing field gives no privacy back, and accounts enforce by default."""
     office.create(new(), LAUNCH)
     assert (manager.store.account("ann").period, manager.store.account("ann").mode) == (Forever(), "enforce")
 
@@ -360,7 +360,7 @@ def test_a_grant_is_kept_in_the_catalogs_own_spelling(office):
     ("dataset", "columns"), [("clicks", None), ("reads", ["colour"]), ("reads", ["reader"]), ("reads", ["place"])]
 )
 def test_what_the_catalog_does_not_have_cannot_be_granted(office, dataset, columns):
-    """Nor the user column, which nobody may ask about."""
+    """Nor the user column, which cannot be queried."""
     office.create(new(), LAUNCH)
     with pytest.raises(InputError):
         office.grant("ann", dataset, NewGrant(columns=columns, reason="r"), LAUNCH)

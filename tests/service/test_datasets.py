@@ -68,7 +68,7 @@ def test_the_version_has_the_form_of_documents(service):
 
 
 def test_a_dataset_of_an_unavailable_engine_lists_what_may_be_queried(service):
-    """All but the version, which nobody can say now."""
+    """All but the version, which is unknown now."""
     told = service.get("/v1/datasets/broken").json()
     assert (told["name"], told["data_version"]) == ("broken", None)
     assert [column["name"] for column in told["columns"]] == ["article"]

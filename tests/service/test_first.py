@@ -255,7 +255,7 @@ def test_a_catalog_of_ones_own_is_served_without_the_example(make, folder, tmp_p
 
 
 def test_a_catalog_that_cannot_be_used_starts_nothing(make, folder, tmp_path):
-    """Its mistakes are told, and no file is written."""
+    """Its mistakes are reported, and no file is written."""
     (tmp_path / "own.toml").write_text("datasets = 5")
     with pytest.raises(CatalogError):
         make(catalog=tmp_path / "own.toml")

@@ -68,7 +68,7 @@ def test_a_grant_of_a_whole_dataset_shows_all_columns(grants, grant):
 
 
 def test_what_a_parent_was_granted_its_children_have(grants, grant):
-    """In addition to their own, and nobody else has it."""
+    """In addition to their own, and no other account has it."""
     grant("sales", "reads", frozenset({"article"}))
     grant("ann@sales", "reads", frozenset({"country"}))
     assert seen(grants.catalog_for("ann@sales")) == {"reads": ["article", "country"]}
@@ -125,6 +125,6 @@ def test_the_same_catalog_comes_back_until_a_record_changes(grants, grant, clock
 
 
 def test_nobody_sees_anything_who_has_no_account(grants):
-    """An unknown name is told from one without grants."""
+    """An unknown name and one without grants have different errors."""
     with pytest.raises(UnknownAccount):
         grants.catalog_for("dan")

@@ -1,4 +1,4 @@
-"""What happens every ten seconds, and what is told of it."""
+"""Maintenance, its events and the health checks."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ GOOD = {"catalog": "ok", "store": "ok", "maintenance": "ok", "witness": "ok", "c
 
 
 def test_the_process_lives_whatever_is_wrong(tended):
-    """Nobody starts it anew because its store is away."""
+    """An unavailable store is no reason to restart the process."""
     tended.store.close()
     response = tended.get("/healthz", None)
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
 def test_it_is_not_ready_before_the_first_upkeep(tended):
-    """The witness has not been told anything yet."""
+    """The witness holds nothing yet."""
     assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
     tended.maintenance.once()
     assert checks(tended) == (200, "ready", GOOD)
@@ -54,7 +54,7 @@ def test_it_is_not_ready_when_the_upkeep_did_not_succeed_for_long(tended):
 
 
 def test_a_witness_that_cannot_be_written_is_reported(tended):
-    """I12: the store goes on, and nobody vouches for its end any more."""
+    """I12: the store goes on, but its end is no longer witnessed."""
     tended.maintenance.once()
     (tended.folder / "witness.log").unlink()
     (tended.folder / "witness.log").mkdir()

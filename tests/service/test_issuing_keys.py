@@ -91,7 +91,7 @@ def test_the_store_and_the_ledger_never_hold_a_key(smith, manager):
 
 
 def test_a_key_ends_after_its_days(smith, ring, clock):
-    """A year unless somebody says otherwise, and for ever only if somebody says so."""
+    """A year by default, and for ever only explicitly."""
     made, lasting = smith.create(key(), LAUNCH), smith.create(key(days=None), LAUNCH)
     assert made.expires == (NOON + timedelta(days=365)).isoformat()
     assert lasting.expires is None
@@ -107,7 +107,7 @@ def test_a_key_needs_an_account_that_exists(smith):
 
 
 def test_a_key_is_made_once_for_each_act(smith, manager):
-    """I4: whoever sends the same request again gets no second key, and no text of a key that was not kept."""
+    """I4: a repeated request gets no second key, nor the text of the first, which is not stored."""
     act = AdminAction("key:1", "new colleague", "request-1")
     smith.create(key(), act)
     with pytest.raises(KeyReused):

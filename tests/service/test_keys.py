@@ -187,7 +187,7 @@ def test_the_store_is_read_at_most_once_a_second(ring, make, records, clock):
 
 
 def test_memory_alone_answers_only_while_it_is_fresh(ring, make, records, clock):
-    """The event loop never waits: None means that somebody who may wait has to ask."""
+    """The event loop never waits: None means that a thread must read the store."""
     made = make()
     assert ring.cached(header(made)) is None
     assert records.reads == 0
@@ -245,7 +245,7 @@ def test_no_role_includes_another():
 
 
 def test_threads_that_meet_a_change_all_see_it(ring, make, records, clock):
-    """The registry is read by one of them, and nobody keeps an older card than it read."""
+    """One of them reads the registry, and none keeps an older record."""
     made = make()
     ring.authenticate(header(made))
     records.put(KEY, made.id, None)

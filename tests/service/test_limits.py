@@ -1,4 +1,4 @@
-"""Bodies, rates, places, the grid of answers, and whoever does not wait."""
+"""Limits of bodies, rates and concurrency, the grid of answers, and disconnects."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_rates_are_remembered_for_so_many_and_no_more():
 
 
 def test_answers_leave_on_a_grid(services):
-    """Nobody sees more finely than that how long an answer took; neither does the log."""
+    """The duration of an answer is not visible beyond the grid, nor in the log."""
     service = services(service="release_grid_ms = 50")
     engine = service.warehouse.engine("reads")
     head = engine.head
@@ -277,7 +277,7 @@ def test_answers_leave_on_a_grid(services):
 
 
 def test_other_protocols_pass_the_reception(service):
-    """Starting and stopping are no requests: nothing is told of them."""
+    """Starting and stopping are no requests: nothing is logged of them."""
     messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
     sent = []
 

@@ -1,4 +1,4 @@
-"""The log: what can be told, and that nothing else can."""
+"""The log: the events there are, and that nothing else can be logged."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ ALLOWED = {
     "store",
     "datasets",
 }
-"""Public values, each of them. Whoever adds one says so here."""
+"""All fields of events; all of them are public values."""
 
 
 class Kept:
@@ -104,7 +104,7 @@ def test_the_fields_of_all_events_are_the_allowed_ones():
 
 
 def test_every_event_is_frozen():
-    """What was told is not changed by somebody on the way."""
+    """A logged event cannot be changed by a handler."""
     assert all(type_.__dataclass_params__.frozen for type_ in get_args(Event))
 
 

@@ -49,7 +49,7 @@ EXPECTED = [200, 200, 200, 200, 409, 404, 404, 400, 404, 404, 404, 401, 403]
 
 
 def prepared(deployment, service):
-    """Let ann ask as often as she likes, and bob never."""
+    """Give ann an unlimited budget and bob none."""
     for account, rho in (("sales", 10**6), ("ann@sales", 10**6), ("bob@sales", 0)):
         set_limit(service.manager.store, account, Cost(rho, DELTA / 2 * (rho > 0)), DELTA, ACT)
         limit = service.manager.store.account(account)

@@ -1,4 +1,4 @@
-"""The numbers for Prometheus: they follow from events, and say nothing about anybody."""
+"""The numbers for Prometheus follow from events, and hold nothing about accounts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.budget.suite import FakeClock
 
 
 class Watch:
-    """Seconds that rise when they are told to."""
+    """Seconds that a test advances."""
 
     def __init__(self):
         self.now = 100.0
@@ -116,7 +116,7 @@ def test_what_is_no_event_is_not_counted(event):
 
 
 def test_upkeep_gets_older_until_it_succeeds():
-    """By the clock that was given, so that an alarm can watch it; and tells how long the ledger is."""
+    """By the given clock, so that an alarm can watch it; with the length of the ledger."""
     watch = Watch()
     metrics = Metrics(watch)
     watch.now += 25

@@ -84,7 +84,7 @@ class Book:
 
 
 class Reference:
-    """Everybody's books, and what was answered."""
+    """The reference: all accounts and the answers."""
 
     def __init__(self, limits):
         self.books = {ANN: Book(limits[ANN], 2), BOB: Book(limits[BOB], 2), SALES: Book(limits[SALES], None)}

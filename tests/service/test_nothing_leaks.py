@@ -223,7 +223,7 @@ def test_logs_metrics_spans_headers_and_ledger_say_nothing(run):
 
 
 def test_problems_and_whatever_else_is_no_answer_say_nothing(run):
-    """They may repeat to an analyst what she wrote, and no more."""
+    """They may repeat the analyst's own text, and no more."""
     assert find_leaks({"a body": b"\n".join(run.asides)}, secret_patterns(run.keys.values())) == []
 
 

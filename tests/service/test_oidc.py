@@ -23,7 +23,7 @@ from tests.service.memory_records import MemoryRecords
 
 
 class Events:
-    """A log that keeps what it is told."""
+    """A log that records events."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -134,7 +134,7 @@ def unsigned(clock, server) -> str:
     ],
 )  # fmt: skip
 def test_an_invalid_token_is_refused(issuer, server, clock, forge):
-    """Whatever is wrong with it, what is said is the same; nobody is remembered."""
+    """Whatever is wrong with it, the response is the same, and nothing is cached."""
     token = forge(clock, server)
     for _ in range(2):
         with pytest.raises(Unauthorized) as caught:
@@ -160,7 +160,7 @@ def test_keys_are_fetched_once_an_hour(issuer, server, clock):
 
 
 def test_a_key_that_the_issuer_changed_to_is_found(issuer, server, clock):
-    """A token that names a key nobody knows has the keys fetched again."""
+    """A token with an unknown key has the keys fetched again."""
     issuer.authenticate(server.token(clock))
     fresh = RSAKey.generate_key(2048, {"kid": "rsa-2"})
     server.keys = [fresh]
@@ -182,7 +182,7 @@ def test_a_removed_key_of_the_issuer_verifies_no_token(issuer, server, clock):
 
 
 def test_unknown_keys_are_fetched_at_most_twice_a_minute(issuer, server, clock):
-    """Anybody can send such tokens."""
+    """Such tokens need no valid signature."""
     stranger = RSAKey.generate_key(2048, {"kid": "nobody"})
     for _ in range(10):
         with pytest.raises(Unauthorized):
@@ -242,7 +242,7 @@ def test_an_issuer_with_invalid_responses_is_unavailable(issuer, server, clock, 
 
 
 def test_keys_of_an_issuer_over_https_are_never_fetched_over_http():
-    """Whoever sits in between could publish keys of her own."""
+    """An attacker in between could publish keys."""
     assert as_safe("https://keys.example.org/jwks", "https://login.example.org")
     assert not as_safe("http://keys.example.org/jwks", "https://login.example.org")
 

@@ -62,7 +62,7 @@ def ann(service):
 
 
 def test_a_login_leads_back_and_its_cookie_is_kept_from_scripts_and_other_sites(service):
-    """The key is in no page and no URL, and the cookie tells nothing."""
+    """The key is in no page and no URL, and the cookie reveals nothing."""
     browser = Browser(service)
     assert browser.get("/ask?sql=SELECT+1").headers["location"] == "/login?next=%2Fask%3Fsql%3DSELECT%2B1"
     answer = browser.log_in(service.keys["ann"], "/ask?sql=SELECT%2B1")
@@ -74,7 +74,7 @@ def test_a_login_leads_back_and_its_cookie_is_kept_from_scripts_and_other_sites(
 
 @pytest.mark.parametrize("path", ["//elsewhere.example", "https://elsewhere.example", "/\\elsewhere.example", "x"])
 def test_a_login_leads_to_no_other_site(service, path):
-    """The address to return to is part of a link that anybody can write."""
+    """The address to return to is part of a link that an attacker can write."""
     assert Browser(service).log_in(service.keys["ann"], path).headers["location"] == "/"
 
 
@@ -160,7 +160,7 @@ def test_an_answer_is_shown_with_its_price_and_its_files(ann):
 
 
 def test_the_plan_is_described_in_plain_words_and_then_for_experts():
-    """Nobody has to know the name of a mechanism to read an answer."""
+    """An answer can be read without the name of a mechanism."""
     for chosen in ("unknown-gumbel", "head", "two-round"):
         release = {"mechanism": "auto", "chosen": chosen, "why": "because", "question": {"k": 10}}
         words = text.chosen_for_you(release)

@@ -1,4 +1,4 @@
-"""Data centres over HTTP: what one lacks another gives, whatever the network does, and nobody else can ask for it."""
+"""Data centres over HTTP: shares move between them, whatever the network does, and only between peers."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_settings_that_are_changed_at_home_arrive():
 
 
 def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
-    """It is told in both logs, and not tried again."""
+    """It is in both logs, and not tried again."""
     with Centres() as centres:
         for centre in centres.all:
             centre.manager.store.create(account("ann"), ACT)
@@ -151,7 +151,7 @@ def test_who_got_nothing_waits_longer_each_time():
 
 
 def test_a_data_centre_that_is_cut_off_goes_on_with_its_share():
-    """I8: to the last quantum; the others with theirs; it is told once, and what was begun is finished afterwards."""
+    """I8: to the last quantum; the others with theirs; it is logged once, and pending transfers end afterwards."""
     with _made(Centres(3)) as centres:
         centres.exchange()
         centres.wire.cut = [{"c0", "c2"}, {"c1", "c2"}]
@@ -357,7 +357,7 @@ def test_a_restored_store_stops_when_a_peer_detects_it(told_by, service):
 
 
 def test_rounds_go_on_in_a_thread_whatever_fails(monkeypatch):
-    """And end when they are told to."""
+    """And end when they are closed."""
     monkeypatch.setattr(peers, "EVERY_SECONDS", 0.0)
     with _made(Centres()) as centres:
         rounds, failing = threading.Semaphore(0), threading.Event()
@@ -429,7 +429,7 @@ def test_keys_are_changed_one_data_centre_after_the_other():
 
 
 def test_the_key_comes_from_a_file_or_the_environment(tmp_path):
-    """And nobody else may read the file."""
+    """And the file is readable by its owner only."""
     file = tmp_path / "peer.key"
     file.write_text(f"{'f' * 32}\n{'g' * 32}\n")
     centre = DataCentre(name="a", peers={"b": "https://b"}, key_file=file)

@@ -100,7 +100,7 @@ def test_the_largest_epsilon_that_fits_nearly_takes_what_is_left(share):
 
 @pytest.mark.parametrize("k", [1, 2, 5, 9])
 def test_the_largest_k_that_fits_is_exact(k):
-    """What k items cost at worst is left, so k items are told."""
+    """The worst cost of k items is left, so k items fit."""
     per = PRESETS["linkedin"]
     left = make_plan(query_of(k), shared_budget=True, per=per).worst_cost
     fits = most_that_fits(make_plan(query_of(), shared_budget=True, per=per), left)

@@ -1,4 +1,4 @@
-"""Every problem: its status, its shape, what it costs, and that it tells nothing that it should not."""
+"""Every problem: its status, its shape, its cost, and that it reveals nothing protected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from discreet.wire.problems import KINDS, Problem, problem
 from .deployment import ACT, TOP
 
 WORDS = "row 4711 of /srv/data says hush"
-"""What no engine's error may tell anybody."""
+"""The message of an engine's error, which must not be sent."""
 
 
 def refused(answer, slug):
@@ -119,7 +119,7 @@ def test_what_is_beyond_a_limit_is_out_of_range(service, question, options, said
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/nothing"), ("GET", "/no"), ("POST", "/v1/datasets/x/y")])
 def test_what_is_not_there_is_not_found(service, method, path):
-    """Unknown paths have the shape of all problems, and are told as no route."""
+    """Unknown paths have the shape of all problems, and are logged without a route."""
     refused(service.send(method, path), "not-found")
     assert service.events("requested")[-1]["route"] == "other"
     assert path not in service.log.getvalue() or path == "/"
@@ -232,7 +232,7 @@ def test_in_units_it_is_k_or_information_that_would_fit(service):
 
 
 def test_nothing_fits_an_empty_budget(service):
-    """Then no alternative is told."""
+    """Then no alternative is offered."""
     service.open_account("poor", 1.0)
     service.manager.store.charge("poor", service.balance("poor").remaining, ACT)
     service.grant("poor", "reads")
@@ -362,7 +362,7 @@ class Shared:
 
 
 def test_the_same_request_in_another_process_is_in_flight(service, gate, monkeypatch):
-    """I4: the second waits, reads no data, and gets the answer of the first; after a while it is told to retry."""
+    """I4: the second waits, reads no data, and gets the answer of the first; after a while it gets Retry-After."""
     begun, go_on = gate
     key = {"Idempotency-Key": "k"}
     first = service.portal.start_task_soon(lambda: service.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))

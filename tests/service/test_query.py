@@ -1,4 +1,4 @@
-"""POST /v1/query: what is answered, what it costs, and what nobody learns."""
+"""POST /v1/query: answers, their cost, and what they do not reveal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_same_question_again_is_the_same_bytes_and_free(service):
 
 
 def test_another_analyst_gets_the_same_bytes_and_pays(service):
-    """I7: her account in full, the one they share nothing; nothing in the bytes tells who asked first, or how."""
+    """I7: her account pays in full, the shared one nothing; the bytes do not depend on who queried first, or how."""
     where = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE country IN ({}) GROUP BY article LIMIT 5"
     first, shared = service.ask(where.format("'US', 'IN'")), service.balance("sales").spent
     service.no_engine()
@@ -122,7 +122,7 @@ def test_no_answer_holds_durations_or_paths(service):
 
 
 def test_data_without_a_version_is_queried_and_charged_again(service):
-    """Nobody can say that it is the same data, so it is not the same question."""
+    """The data may have changed, so it is not the same query."""
     loose = TOP.replace("reads", "loose")
     first, second = service.ask(loose), service.ask(loose)
     assert first.json()["data_version"] is None
@@ -264,7 +264,7 @@ class Spans:
 
 
 def test_every_step_of_a_question_has_a_span(service):
-    """In the trace of whoever asked; a question that was answered before has fewer."""
+    """In the trace of the request; a replay has fewer."""
     spans = Spans()
     service.reopen(spans)
     service.ask(headers={"traceparent": "00-trace-span-01"})

@@ -1,4 +1,4 @@
-"""GET /v1/releases: what was paid for, and nobody else's."""
+"""GET /v1/releases: the releases that the account paid for."""
 
 from __future__ import annotations
 

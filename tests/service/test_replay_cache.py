@@ -133,7 +133,7 @@ def test_a_malformed_idempotency_key_is_refused_where_the_answer_is_cached(servi
 
 
 def test_a_key_that_was_refused_is_not_used_up(service):
-    """Whoever mends a question may send it with the key of the one that was wrong."""
+    """A corrected query may reuse the idempotency key of the wrong one."""
     key = {"Idempotency-Key": "k"}
     assert service.ask("SELECT", headers=key).status_code == 400
     assert service.ask(epsilon=9, headers=key).status_code == 422

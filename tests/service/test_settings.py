@@ -128,7 +128,7 @@ def test_a_postgresql_store_has_no_file_and_gets_its_password_from_the_environme
     ("mode", "fine"), [(0o600, True), (0o400, True), (0o640, True), (0o604, False), (0o602, False)]
 )
 def test_a_secret_that_others_can_reach_is_refused(tmp_path, mode, fine):
-    """T9: a key that everybody on the machine can read is none; one that everybody can write is another's."""
+    """T9: a key file that other users can read or write is refused."""
     path = tmp_path / "noise.key"
     path.write_bytes(bytes(range(32)))
     path.chmod(mode)
@@ -177,7 +177,7 @@ def test_the_schema_of_the_documentation_is_current():
 
 
 def test_the_schema_describes_every_setting():
-    """An editor shows what each means; TOML has no null, and what is not a setting is told."""
+    """An editor shows the description of each; TOML has no null, and unknown settings are errors."""
     schema = settings_schema()
     tables = [schema, *schema["$defs"].values()]
     assert len(tables) == len(TABLES)

@@ -203,7 +203,7 @@ def test_equal_noise_is_never_put_on_another_question(service, other):
 
 @pytest.mark.usefixtures("unchanged")
 def test_a_wrong_key_is_answered_in_one_way(service, deployment):
-    """T1: whether there is such a key, was one, or it is no key at all; on every route; nothing tells."""
+    """T1: the response is the same for unknown, revoked and malformed keys, on every route."""
     key = deployment.keys["ann"]
     id_, secret = key[4:20], key[21:]
     texts = [None, "", "x", key[:-1], key + "0", key.upper(), f"dsc_{id_}_{'0' * 64}", f"dsc_{'0' * 16}_{secret}"]

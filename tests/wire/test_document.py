@@ -193,7 +193,7 @@ def test_a_filter_in_its_one_form_can_be_sent_again():
     ],
 )
 def test_the_question_names_what_was_measured(parts, kind):
-    """From the plan alone, so that all who ask the same are told the same."""
+    """From the plan alone, so that equal queries get equal documents."""
     assert question_of(dataclasses.replace(made().query, **parts), "reads")["measure"] == kind
 
 

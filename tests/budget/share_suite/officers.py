@@ -56,7 +56,7 @@ class OfficerTests(ShareSuite):
             assert home.shares.unknown(others[0].id, PLENTY) == []
 
     def test_settings_come_with_a_share_from_any_store(self) -> None:
-        """Whoever has them tells the others, and older ones are not taken on."""
+        """They come with a transfer of any store, and older ones are not applied."""
         with self.centres(3) as (stores, _):
             introduce(*stores)
             home, second, third = stores
@@ -138,7 +138,7 @@ class OfficerTests(ShareSuite):
                     each()
 
     def test_a_restored_store_is_detected_by_the_others(self) -> None:
-        """F12: it hears of transfers that it does not know, and changes nothing."""
+        """F12: it receives transfers that it does not know, and changes nothing."""
         with self.centres() as (stores, _):
             introduce(*stores)
             first, second = stores

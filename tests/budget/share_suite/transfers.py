@@ -27,7 +27,7 @@ class TransferTests(ShareSuite):
     """I8: what one data centre gives another one gets, once."""
 
     def test_the_others_get_equal_parts_of_what_was_made_in_one(self) -> None:
-        """With the same settings and parents; the home is told of in each."""
+        """With the same settings and parents, and the name of the home in each."""
         with self.centres(3, Sliding(30)) as (stores, _):
             home = stores[0]
             assert home.shares.unknown(stores[1].id, PLENTY) == ["org", "ann"]
@@ -118,7 +118,7 @@ class TransferTests(ShareSuite):
             assert isinstance(first.reserve(claim("d", worst=Cost(RHO_QUANTUM))), Refusal)
 
     def test_a_data_centre_that_is_cut_off_spends_its_share_and_no_more(self) -> None:
-        """I8: all of it, without asking anybody; then it refuses, and the others go on."""
+        """I8: all of it, without the other stores; then it refuses, and the others go on."""
         with self.centres() as (stores, _):
             introduce(*stores)
             first, second = stores

@@ -1,4 +1,4 @@
-"""A suite for stores of budgets: nobody overspends, whatever happens in whatever order. Needs pytest.
+"""A suite for stores of budgets: no account is overspent, whatever the order of events. Needs pytest.
 
 class TestMyStore(BudgetStoreSuite):
     @contextlib.contextmanager

@@ -30,7 +30,7 @@ class Answers(Suite):
             assert not store.entitled("bob", key_of("q"))
 
     def test_another_analyst_pays_for_the_same_bytes_and_shared_accounts_do_not(self) -> None:
-        """I7: her own account in full, what it cost; organisation and dataset have paid."""
+        """I7: the account pays its cost in full; organisation and dataset have paid."""
         with self.accounts() as (store, _):
             spend(store, claim("a", release="q"), UNIT * 2, b"bytes")
             shared = store.reserve(claim("b", "bob", "q"))

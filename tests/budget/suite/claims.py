@@ -1,4 +1,4 @@
-"""From a claim to its end: the stair, failures, stored releases, idempotency keys."""
+"""From a claim to its end: the pipeline, failures, stored releases, idempotency keys."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Claims(Suite):
             assert units(store, "ann") == (1, 0, 0)
 
     def test_what_is_repeated_changes_nothing(self) -> None:
-        """Whoever did not hear the answer asks again: claims and events are known by name and state."""
+        """A caller without a reply sends the request again: claims and events are known by name and state."""
         with self.accounts() as (store, _):
             for _ in range(3):
                 assert isinstance(store.reserve(claim("a")), Reservation)
@@ -129,7 +129,7 @@ class Claims(Suite):
             assert store.balance("ann").remaining == UNIT * 7
 
     def test_a_forfeit_pays_for_a_retry_of_the_same_release_and_nothing_else(self) -> None:
-        """I3: the user pays once in the end, and only once she has her answer."""
+        """I3: the account pays once, and only with its answer."""
         with self.accounts(limit=3) as (store, _):
             store.reserve(claim("a", release="q"))
             store.start("a")

@@ -32,7 +32,7 @@ class Failures(Suite):
     # ---------------------------------------------------------------------------------------------- suspensions
 
     def test_five_failures_within_a_day_suspend_the_account(self) -> None:
-        """Failing tells about the data, so that nobody may fail as often as she can pay for; others go on."""
+        """A failure may depend on the data, so their number is limited; other accounts go on."""
         with self.accounts(limit=50) as (store, clock):
             first_us = clock()
             for n in range(4):
@@ -125,7 +125,7 @@ class Failures(Suite):
             assert store.settle("runs", UNIT, b"x").charged == UNIT
 
     def test_who_only_observes_is_never_suspended(self) -> None:
-        """Observed accounts refuse nothing; when she enforces, what failed counts."""
+        """Observed accounts refuse nothing; once they enforce, earlier failures count."""
         with self.accounts(limit=50) as (store, _):
             store.alter(dataclasses.replace(store.path("ann")[0], mode="observe"), ACT)
             for n in range(6):

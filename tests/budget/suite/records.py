@@ -105,7 +105,7 @@ class Records(Suite):
     # ---------------------------------------------------------------------------------------------- acts
 
     def test_an_act_with_an_id_is_done_once(self) -> None:
-        """I4: whoever did not hear the answer sends it again; nothing changes, there is one line."""
+        """I4: a repeated request changes nothing; there is one line."""
         with self.accounts(limit=20) as (store, _):
             spend(store, claim("a"), UNIT * 3)
             larger = dataclasses.replace(store.path("ann")[0], limit=UNIT * 30)

@@ -22,7 +22,7 @@ NAME = "the bad disk of a service"
 
 
 class BadDisk(apsw.VFS):
-    """A disk that is full, or fails to flush, when it is told so."""
+    """A disk that can be set to be full, or to fail to flush."""
 
     def __init__(self):
         self.full = self.broken = False
@@ -97,7 +97,7 @@ def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, de
 
 
 def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(disk, deployment):
-    """F11: after a flush that failed nobody knows what is on the disk; what is sent again is charged once."""
+    """F11: after a failed flush the state of the disk is unknown; a retry is charged once."""
 
     def fail(count, _):
         head = count()
@@ -176,7 +176,7 @@ def test_another_store_cannot_take_the_place_of_the_one_that_was_witnessed(tmp_p
 
 
 def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_path):
-    """F12: upkeep sees that witnessed lines are missing; the witness is not told otherwise, and nothing is added."""
+    """F12: maintenance finds that witnessed lines are missing; the witness is not changed, and nothing is added."""
     deployment = _witnessed(tmp_path)
 
     def lose(transaction):

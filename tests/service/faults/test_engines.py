@@ -102,7 +102,7 @@ def test_five_runs_that_failed_in_a_day_suspend_until_time_passes_or_an_officer_
 
 
 def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(deployment):
-    """503, before anything was reserved: it may be asked as often as anybody likes."""
+    """503, before anything is reserved: retries cost nothing."""
     with deployment.open() as service:
         heads = service.manager.store.heads()
         for _ in range(6):

@@ -12,7 +12,7 @@ from tests.service.deployment import TOP, slug
 
 
 def test_a_run_that_lost_its_lease_answers_nothing(deployment):
-    """F7, I3: whoever wakes up after the reaper came gets no row, and no byte of the answer leaves."""
+    """F7, I3: a run that resumes after its reservation was ended settles nothing, and no byte of its answer is sent."""
     with deployment.open() as service:
 
         def sleep_long(count, _):

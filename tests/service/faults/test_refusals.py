@@ -30,7 +30,7 @@ SEQUENCE = (
     (KNOWN, {**LAPLACE, "epsilon": 0.7}),
     (KNOWN, LAPLACE),
 )
-"""Questions about much and about nothing, some twice, some too dear, some that nobody may ask."""
+"""Queries with many rows and with none, repeated, too expensive, and not allowed."""
 
 
 def seen(reply):
@@ -85,7 +85,7 @@ def test_no_rows_at_all_change_no_refusal(tmp_path, rho):
 
 
 def test_no_rows_at_all_are_an_answer_and_no_error(tmp_path):
-    """T16: nobody is told that there was nothing to find; an empty answer over unknown labels costs what it costs."""
+    """T16: no response says that there was nothing to find; an empty answer over unknown labels has its usual cost."""
     with Deployment(tmp_path / "deployment", table=table_of(readers=False)).open() as service:
         for question, options in SEQUENCE[:8]:
             assert service.ask(question, **options).status_code == 200
@@ -132,7 +132,7 @@ def test_what_is_not_granted_is_as_if_it_did_not_exist(tmp_path):
 
 
 def test_a_release_of_another_account_changes_no_response(deployment):
-    """Its name is no secret: whoever has not paid for it hears what she would hear of no answer at all."""
+    """Its id is no secret: an account that has not paid for it gets the response for an unknown id."""
     with deployment.open() as service:
         given = service.ask(who="bob").headers["discreet-release"]
         names = (given, "0" * 64, given.upper(), given[:-1], given + "0", "x", "..%2F" + given)
@@ -143,7 +143,7 @@ def test_a_release_of_another_account_changes_no_response(deployment):
 
 
 def test_a_refusal_does_not_depend_on_a_stored_release(template, tmp_path):
-    """I9: ann's short budget is short of the worst case, whether bob has paid for the answer or nobody has."""
+    """I9: ann's budget is below the worst case, whether bob has paid for the answer or not."""
     said = []
     for stored in (True, False):
         with template.copy_to(tmp_path / str(stored)).open() as service:
