@@ -19,11 +19,13 @@ from benchmarks import (
     outcomes,
     processes,
     service,
+    sums,
 )
 
 BENCHMARKS = {
     "noise": noise.run,
     "mechanisms": mechanisms.run,
+    "sums": sums.run,
     "processes": processes.run,
     "accounting": accounting.run,
     "accuracy": accuracy.quick,

@@ -34,6 +34,7 @@ columns.kind = { type = "text", group = true, domain = ["a", "b"] }
 columns.age = { type = "integer", filter = true }
 columns.minutes = { type = "integer", sum = { low = 0, high = 60 } }
 columns.price = { type = "decimal", sum = { low = 0, high = 2.5 } }
+columns.seconds = { type = "integer", sum = { low = 0, high = 10000000, private_bound = true } }
 
 [datasets.kept]
 source = "reads.parquet"
@@ -59,6 +60,7 @@ def folder(tmp_path):
             "kind": ["a"] * len(rows),
             "age": [user % 80 for user, _ in rows],
             "minutes": [100 if user % 2 else 20 for user, _ in rows],
+            "seconds": [600 if user % 10 else 60_000 for user, _ in rows],
             "price": pa.array([Decimal("1.25")] * len(rows), pa.decimal128(9, 2)),
             "secret": ["s"] * len(rows),
         }
@@ -140,6 +142,17 @@ def test_sums_are_clipped_per_user(warehouse):
     release = warehouse.query(SUMS, epsilon=20)
     assert release.counts is None
     assert [value for (value,) in shown(release, "sum")] == pytest.approx([150_000, 100_000, 50_000], abs=1500)
+
+
+def test_a_private_bound_makes_a_generous_one_harmless(warehouse):
+    """Of 10,000,000 declared, a bound near what readers have is chosen; the release says what it clips."""
+    release = warehouse.query(SUMS.replace("minutes", "seconds"), epsilon=20)
+    assert release.clipping["bound"] in {2442, 4883, 9766, 19532, 39063, 78125, 156250}
+    assert release.clipping["low"] <= 0.1 * (release.clipping["bound"] < 120_000) <= release.clipping["high"]
+    assert f"clipped to 0 to {release.clipping['bound']}, which was chosen privately" in str(release)
+    total = warehouse.query("SELECT SUM(seconds) FROM reads", epsilon=20)
+    assert total.clipping["bound"] < 10_000_000
+    assert total.mechanism == "listed+sum"
 
 
 def test_averages_are_of_users(warehouse):

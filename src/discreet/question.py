@@ -91,6 +91,10 @@ class Some:
 Predicate: TypeAlias = Comparison | Membership | Missing | Not | Every | Some
 
 
+MOST_CHOICES = 20
+"""How many upper bounds a private choice has: the smallest is about a 500,000th of the largest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summed:
     """A column of exact numbers that is added up, for each user and item by itself first.
@@ -106,6 +110,29 @@ class Summed:
     low: Fraction
     high: Fraction
     scale: int = 0
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """The bounds in units of the column's last digit."""
+        return int(self.low * 10**self.scale), int(self.high * 10**self.scale)
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """The upper bounds to choose from privately, ascending, in units of the last digit; none if none is chosen."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrivatelyBounded(Summed):
+    """A column that is added up with an upper bound which is chosen privately from `choices`; *low* is 0."""
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """The declared upper bound and its halves, rounded up: `MOST_CHOICES`, or as many as there are down to 1."""
+        found = [self.digits[1]]
+        while found[-1] > 1 and len(found) < MOST_CHOICES:
+            found.append(-(-found[-1] // 2))
+        return tuple(reversed(found))
 
 
 Period: TypeAlias = Literal["hour", "day", "week", "month"]

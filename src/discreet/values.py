@@ -27,6 +27,9 @@ DELTA_QUANTUM = Fraction(1, 10**27)
 LARGEST_EXPONENT = 1_000
 """Powers of ten in a number that is written as text: beyond, reading it exactly would take forever."""
 
+SHARE_UNIT = 2**16
+"""A user's part in the shares of an `ExactHead` is a whole multiple of 1 / SHARE_UNIT."""
+
 LARGEST_COUNT = 2**62
 """Counts and sums above this are refused, so that one of them plus noise always fits an int64."""
 
@@ -197,12 +200,19 @@ class ExactHead:
         labels: the n labels, in whatever columnar form the engine and the release share; mechanisms never look.
         sums: int64 sums of a column beside the counts, shape (n,), in units of its last digit, none beyond 2^62 on
             either side of 0; None if none are wanted.
+        bounded: the sums if what each user adds is clipped to each of m bounds, ascending, int64 of shape (n, m); None
+            unless a bound is chosen from them.
+        shares: int64 of shape (m + 1,) in units of 1 / `SHARE_UNIT`: of each user of the rows that count, the shares of
+            their items whose sums are above bound i - 1 and at most bound i, added up over users. The last is above all
+            bounds. A user moves them by 1 together. None unless a bound is chosen.
     """
 
     counts: NDArray[np.int64]
     limit: int
     labels: Any = None
     sums: NDArray[np.int64] | None = None
+    bounded: NDArray[np.int64] | None = None
+    shares: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         counts = self.counts
@@ -210,6 +220,11 @@ class ExactHead:
             raise InvariantViolated("a head is one row of int64 counts")
         if self.sums is not None and (self.sums.shape != counts.shape or self.sums.dtype.str[1:] != "i8"):
             raise InvariantViolated("a head has one int64 sum for each count")
+        if (self.bounded is None) != (self.shares is None):
+            raise InvariantViolated("a head has sums at several bounds and shares above them, or neither")
+        bounds = 0 if self.shares is None else len(self.shares) - 1
+        if self.bounded is not None and self.bounded.shape != (len(counts), bounds):
+            raise InvariantViolated("a head has one sum for each count and bound")
         if len(counts) > self.limit + 1:
             raise InvariantViolated("the engine returned more items than it was asked for")
         if len(counts) and (bool((counts[1:] > counts[:-1]).any()) or counts[-1] < 0):
@@ -316,6 +331,23 @@ class UserItemPairs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Clipping:
+    """The bound that was chosen privately for what a user adds to a sum, and a noisy estimate of what it clips.
+
+    Args:
+        bound: in units of the column's last digit.
+        share: of a user's items, the share whose sums are above the bound, averaged over the users; from 0 to 1.
+        low: lower end of a 95 % interval for the share.
+        high: upper end.
+    """
+
+    bound: int
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """What was released about a column of the released items, in units of its last digit.
 
@@ -326,6 +358,7 @@ class Measured:
             (m,).
         low: lower ends of 95 % intervals for the true values, shape (m,), of the type of the values.
         high: upper ends, likewise.
+        clipping: what the values are clipped to, if it was chosen privately; None if not, or if nothing was released.
     """
 
     name: Literal["sum", "average"]
@@ -333,6 +366,7 @@ class Measured:
     std_errors: NDArray[np.float64]
     low: NDArray[np.int64] | NDArray[np.float64]
     high: NDArray[np.int64] | NDArray[np.float64]
+    clipping: Clipping | None = None
 
 
 @dataclass(frozen=True, slots=True)

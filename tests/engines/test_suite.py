@@ -28,6 +28,7 @@ class TestPlainEngine(EngineSuite):
     test_random_questions_get_the_head_that_plain_counting_gives = None
     test_a_listed_domain_gets_all_its_counts_and_no_others = None
     test_periods_and_bins_that_are_listed_get_all_their_counts = None
+    test_private_bounds_are_chosen_from_exact_sums_and_shares = None
     test_pair_queries_return_the_integers_that_numpy_gives = None
     # It counts at once, in this process.
     test_a_count_ends_when_its_progress_raises = None

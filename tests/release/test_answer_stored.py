@@ -8,6 +8,7 @@ import itertools
 import threading
 from fractions import Fraction
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -19,7 +20,7 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
 from discreet.errors import EngineError, InputError
 from discreet.noise import SystemBits
-from discreet.question import HeadRequest, Summed
+from discreet.question import HeadRequest, PrivatelyBounded, Summed
 from discreet.release import answer
 from discreet.release.keys import DerivedKeys, fingerprint
 from discreet.values import Cost, ExactHead
@@ -428,6 +429,7 @@ def test_data_that_changes_under_one_version_is_noticed(world):
 
 
 HEAD = ExactHead(pa.array([3, 2, 1]).to_numpy().astype("<i8"), 5, pa.table({"a": ["x", "", None]}))
+BOUNDED = dataclasses.replace(HEAD, bounded=np.ones((3, 2), dtype=np.int64), shares=np.ones(3, dtype=np.int64))
 REQUEST = HeadRequest("user", ("a",), 5)
 
 
@@ -439,13 +441,16 @@ REQUEST = HeadRequest("user", ("a",), 5)
         dataclasses.replace(HEAD, labels=pa.table({"b": ["x", "", None]})),
         dataclasses.replace(HEAD, labels=pa.table({"a": ["x", "", '"']})),
         dataclasses.replace(HEAD, sums=HEAD.counts),
+        BOUNDED,
+        dataclasses.replace(BOUNDED, bounded=BOUNDED.bounded + 1),
+        dataclasses.replace(BOUNDED, shares=BOUNDED.shares + 1),
     ],
 )
 def test_a_fingerprint_changes_with_all_that_an_engine_returned(head):
-    """Counts, labels, missing ones, sums."""
-    one, other = (fingerprint(found, REQUEST, b"", b"k" * 32) for found in (HEAD, head))
+    """Counts, labels, missing ones, sums, and what a bound is chosen from."""
+    one, other, bounded = (fingerprint(found, REQUEST, b"", b"k" * 32) for found in (HEAD, head, BOUNDED))
     assert one.head_key == other.head_key
-    assert one.digest != other.digest
+    assert other.digest not in ({one.digest} if head is BOUNDED else {one.digest, bounded.digest})
     assert fingerprint(dataclasses.replace(HEAD), REQUEST, b"", b"k" * 32) == one
 
 
@@ -455,6 +460,7 @@ def test_a_fingerprint_changes_with_all_that_an_engine_returned(head):
         (dataclasses.replace(REQUEST, limit=6), b"", b"k"),
         (dataclasses.replace(REQUEST, domain=pa.table({"a": ["x"]})), b"", b"k"),
         (dataclasses.replace(REQUEST, summed=Summed("m", Fraction(0), Fraction(1))), b"", b"k"),
+        (dataclasses.replace(REQUEST, summed=PrivatelyBounded("m", Fraction(0), Fraction(1))), b"", b"k"),
         (REQUEST, b"seed", b"k"),
         (REQUEST, b"", b"l"),
     ],

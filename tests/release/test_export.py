@@ -127,6 +127,7 @@ def test_json_has_exactly_this_shape():
         "why": None,
         "complete": False,
         "clipped": None,
+        "clipping": None,
         "privacy": {
             "unit": "user",
             "neighbours": GUARANTEE.neighbours,

@@ -15,9 +15,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from discreet.errors import InputError
-from discreet.question import Summed
+from discreet.question import PrivatelyBounded, Summed
 from discreet.release.plot import svg_bars
-from discreet.values import Sensitivity
+from discreet.values import Clipping, Measured, Sensitivity
 
 from .builders import release_of
 
@@ -59,8 +59,18 @@ def test_a_release_reports_what_was_clipped():
             "sensitivity": Sensitivity(5, 3)
         },
     }
-    for bounds, parts in said.items():
+    numbers = np.array([1.0])
+    chosen = Measured("average", numbers, numbers, numbers, numbers, Clipping(125, 0.0312, 0.0, 0.1))
+    private = {"summed": PrivatelyBounded("minutes", Fraction(0), Fraction(60), 1)}
+    sentence = (
+        "each user's sum of minutes for an item is clipped to 0 to 12.5, which was chosen privately; about 3.12 % of a "
+        "user's sums are above that (0 to 10 %)"
+    )
+    for bounds, parts in [*said.items(), (sentence, private)]:
         clipped = dataclasses.replace(release, query=dataclasses.replace(release.query, **parts))
+        if parts is private:
+            clipped = dataclasses.replace(clipped, measured=chosen)
+            assert clipped.clipping == {"bound": "12.5", "share": 0.0312, "low": 0.0, "high": 0.1}
         for shown in (str(clipped), html.unescape(clipped._repr_html_()), clipped.to_json()):
             assert f"{bounds}; the intervals do not cover what that leaves out" in shown
 

@@ -18,9 +18,20 @@ from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
 from discreet.query.query import Query
 from discreet.query.query_json import from_dict
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some, Summed
+from discreet.question import (
+    Comparison,
+    Constant,
+    Every,
+    Kind,
+    Membership,
+    Missing,
+    Not,
+    PrivatelyBounded,
+    Some,
+    Summed,
+)
 from discreet.release import Release
-from discreet.values import Cost, Measured, Sensitivity
+from discreet.values import Clipping, Cost, Measured, Sensitivity
 from discreet.wire.document import decode, encode, question_of, write_table
 
 LABELS = {
@@ -75,6 +86,8 @@ def releases(draw):
     ints = lambda: np.array(draw(whole), dtype=np.int64)  # noqa: E731
     floats = lambda: np.array(draw(broken), dtype=np.float64)  # noqa: E731
     counted, scale = shown in {"counts", "average"}, draw(st.integers(0, 6))
+    clipped = draw(st.booleans())
+    kind = PrivatelyBounded if clipped else Summed
     made = floats if shown == "average" else ints
     return Release(
         labels=labels,
@@ -99,10 +112,12 @@ def releases(draw):
             relative_error=Fraction(1, 7),
             domain=draw(st.sampled_from([None, labels])),
             keep_missing=draw(st.booleans()),
-            summed=Summed("price", Fraction(0), Fraction(5, 2), scale) if shown in {"sum", "average"} else None,
+            summed=kind("price", Fraction(0), Fraction(5, 2), scale) if shown in {"sum", "average"} else None,
             average=shown == "average",
         ),
-        measured=None if shown not in {"sum", "average"} else Measured(shown, made(), floats(), made(), made()),
+        measured=None
+        if shown not in {"sum", "average"}
+        else Measured(shown, made(), floats(), made(), made(), Clipping(125, 0.25, 0.0, 1.0) if clipped else None),
     )
 
 
@@ -148,6 +163,7 @@ def test_sums_come_back_in_units_of_the_last_digit(release):
         return
     power = 10**release.query.summed.scale
     assert back.query.summed == release.query.summed
+    assert back.measured.clipping == release.measured.clipping
     for name in ("values", "std_errors", "low", "high"):
         one, other = getattr(release.measured, name), getattr(back.measured, name)
         assert one.dtype == other.dtype

@@ -70,9 +70,7 @@ def _sum_error(dataset: Dataset, name: str, engine: Engine) -> str | None:
         return None
     try:
         engine.check_sum(name)
-        summed = dataset.summed(name, engine.scale(name))
-        low, high = (int(bound * 10**summed.scale) for bound in (summed.low, summed.high))
-        Magnitude(low, high)
+        Magnitude(*dataset.summed(name, engine.scale(name)).digits)
     except (InputError, EngineError) as error:
         return str(error)
     return None

@@ -38,7 +38,7 @@ from discreet.catalog.fields import (
     invalid_parent,
 )
 from discreet.errors import InputError
-from discreet.question import LARGEST_BINNED, Derived, Kind, Period, Summed
+from discreet.question import LARGEST_BINNED, Derived, Kind, Period, PrivatelyBounded, Summed
 
 
 class Schedule(Table):
@@ -138,6 +138,10 @@ class Clip(Table):
 
     low: Number = Field(description="The sum of one user for one item is raised to this.")
     high: Number = Field(description="The sum of one user for one item is lowered to this.")
+    private_bound: bool = Field(
+        default=False,
+        description="True to let each query choose an upper bound privately, high at most. low must be 0.",
+    )
 
     @field_validator("high")
     @classmethod
@@ -145,6 +149,13 @@ class Clip(Table):
         if "low" in info.data and high <= info.data["low"]:
             raise invalid("must be above low")
         return high
+
+    @field_validator("private_bound")
+    @classmethod
+    def _check_private_bound(cls, private: bool, info: ValidationInfo) -> bool:
+        if private and info.data.get("low", 0) != 0:
+            raise invalid("is for sums of values from 0 on: set low = 0")
+        return private
 
 
 class LabelRange(Table):
@@ -471,7 +482,7 @@ class Dataset(Table):
             raise InputError(
                 f"the bounds for sums of column {column!r} have more digits behind the point than the column: {scale}"
             )
-        return Summed(column, clip.low, clip.high, scale)
+        return (PrivatelyBounded if clip.private_bound else Summed)(column, clip.low, clip.high, scale)
 
 
 class Catalog(Table):

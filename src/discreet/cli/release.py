@@ -252,7 +252,8 @@ def plan_as_text(plan: Plan) -> str:
         lines["standard error"] = least if least == most else f"{least} (small counts) to {most} (large counts)"
     error = _sum_error(plan)
     if error is not None:
-        lines["error of a sum"] = f"{error:,.3g}"
+        chosen = plan.query.summed is not None and plan.query.summed.choices
+        lines["error of a sum"] = f"{error:,.3g}{' at most: its bound is chosen privately' if chosen else ''}"
     if expected.smallest_count is not None:
         least = "at least" if plan.reads_pairs else "about"
         lines["smallest count"] = f"{least} {expected.smallest_count:,}, more if many items are nearly as large"

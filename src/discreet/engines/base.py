@@ -361,7 +361,7 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
     """Return the head that an engine counted for *request*, once it is proven to be one.
 
     Args:
-        table: labels in columns i0, i1, ..., counts in n (and sums in t, where wanted).
+        table: labels in columns i0, i1, ..., and the columns of `number_columns`.
         request: what was sent.
 
     Raises:
@@ -376,7 +376,15 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
         raise InexactHead("the engine answered with more rows than it was asked for")
     if request.items:
         _check_order(table, request)
-    return ExactHead(counts, request.limit, labels, sums)
+    choices = () if request.summed is None else request.summed.choices
+    if not choices:
+        return ExactHead(counts, request.limit, labels, sums)
+    lower = [int64_array(table.column(f"t{n}")) for n in range(len(choices) - 1)]
+    bounded = np.column_stack([*lower, int64_array(table.column("t"))])
+    shares = np.zeros(len(choices) + 1, dtype=np.int64)
+    if len(counts):
+        shares[:] = [int64_array(table.column(f"v{n}"))[0] for n in range(len(shares))]
+    return ExactHead(counts, request.limit, labels, sums, bounded, shares)
 
 
 def _check_order(table: pa.Table, request: HeadRequest) -> None:

@@ -17,7 +17,7 @@ from psycopg.pq import PGconn, Ping, TransactionStatus
 from discreet.engines.base import NAMES_SHOWN, SqlEngine, listing, run, typed_domain
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
-from discreet.engines.sql import Column, HeadStatement, check_sum, decimal_type, integer_type, quoted
+from discreet.engines.sql import Column, HeadStatement, check_sum, decimal_type, integer_type, number_columns, quoted
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
 from discreet.question import HeadRequest, Kind
 
@@ -238,8 +238,7 @@ class PostgresStatement(HeadStatement):
 
     def schema(self) -> pa.Schema:
         """Return the columns that the statement selects."""
-        counts = ["n"] if self.request.summed is None else ["n", "t"]
-        return pa.schema([*self.label_fields(), *((name, pa.int64()) for name in counts)])
+        return pa.schema([*self.label_fields(), *((name, pa.int64()) for name in number_columns(self.request))])
 
     def label_fields(self) -> list[tuple[str, pa.DataType]]:
         """Return the names and types of the labels."""

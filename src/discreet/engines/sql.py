@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from discreet.errors import InputError
 from discreet.question import LARGEST_BINNED, Comparison, Every, Kind, Membership, Missing, Not, Some
-from discreet.values import LARGEST_COUNT
+from discreet.values import LARGEST_COUNT, SHARE_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,6 +132,19 @@ def check_sum(name: str, column: Column) -> None:
         )
 
 
+def number_columns(request: HeadRequest) -> list[str]:
+    """Return the columns that the statement for a head selects beside the labels.
+
+    Returns:
+        n (counts); t (sums), if a column is summed; and if its bound is chosen privately, t0, t1, ... (sums with the
+        lower bounds) and v0, v1, ... (`ExactHead.shares`, the same in every row).
+    """
+    choices = () if request.summed is None else request.summed.choices
+    names = ["n"] if request.summed is None else ["n", "t"]
+    names += [f"t{n}" for n in range(len(choices) - 1)]
+    return names + [f"v{n}" for n in range(len(choices) + 1)] if choices else names
+
+
 class HeadStatement:
     """The statement for a head in standard SQL; engines override the parts that they write differently.
 
@@ -168,7 +181,7 @@ class HeadStatement:
         self._grouped = f" GROUP BY {self._items}" if self._names else ""
 
     def write(self) -> str:
-        """Return the statement. It selects i0, i1, ... (labels), n (counts) and, if a column is summed, t (sums)."""
+        """Return the statement. It selects i0, i1, ... (labels) and the columns of `number_columns`."""
         counts = self._counts(self.rows())
         if not self._names:
             return counts
@@ -369,29 +382,57 @@ class HeadStatement:
 
     def _counts(self, rows: str) -> str:
         request = self.request
+        choices = () if request.summed is None else request.summed.choices
         if request.groups_per_user is None and request.rows_per_group == 1 and request.summed is None:
             counts = f"SELECT {self._leading}count(DISTINCT u) AS n FROM ({rows}) AS r{self._grouped}"
         else:
-            counts = self._counts_of_pairs(rows)
-        if request.domain is None:
+            pairs = self._pairs(rows)
+            counts = self._counts_of_pairs("p" if choices else f"({pairs}) AS p")
+        numbers = number_columns(request)
+        if request.domain is not None:
+            every = f"{self.listed()} LEFT JOIN ({counts}) AS k USING ({self._items})"
+            found = (f"coalesce({name}, 0) AS {name}" for name in numbers if not name.startswith("v"))
+            counts = f"SELECT {self._items}, {', '.join(found)} FROM {every}"
+        if not choices:
             return counts
-        total = "" if request.summed is None else ", coalesce(t, 0) AS t"
-        every = f"{self.listed()} LEFT JOIN ({counts}) AS k USING ({self._items})"
-        return f"SELECT {self._items}, coalesce(n, 0) AS n{total} FROM {every}"
+        selected = f"{self._leading}{', '.join(numbers)}"
+        both = f"({counts}) AS h CROSS JOIN ({self._shares(choices)}) AS v"
+        return f"SELECT {selected} FROM (WITH p AS ({pairs}) SELECT {selected} FROM {both}) AS w"
 
-    def _counts_of_pairs(self, rows: str) -> str:
-        request, summed = self.request, self.request.summed
-        value = "" if summed is None else ", sum(x) AS s"
+    def _shares(self, choices: tuple[int, ...]) -> str:
+        """Return a SELECT of v0, v1, ...: `ExactHead.shares`, from the pairs p."""
+        whens = " ".join(f"WHEN coalesce(s, 0) <= {bound} THEN {n}" for n, bound in enumerate(choices))
+        share = (
+            f"CAST(floor({SHARE_UNIT}e0 / g) AS BIGINT)"  # exact: a quotient is no nearer to a whole number than 1/g
+        )
+        sizes = "SELECT u, count(*) AS g FROM p GROUP BY u"
+        placed = f"SELECT CASE {whens} ELSE {len(choices)} END AS b, {share} AS a FROM p JOIN ({sizes}) AS g USING (u)"
+        added = f"SELECT b, sum(a) AS a FROM ({placed}) AS o GROUP BY b"
+        parts = (
+            f"CAST(coalesce(sum(CASE WHEN b = {n} THEN a END), 0) AS BIGINT) AS v{n}" for n in range(len(choices) + 1)
+        )
+        return f"SELECT {', '.join(parts)} FROM ({added}) AS c"
+
+    def _pairs(self, rows: str) -> str:
+        """Return a SELECT of the pairs of an item and a user: c (rows) and, if a column is summed, s (its sum)."""
+        request = self.request
+        value = "" if request.summed is None else ", sum(x) AS s"
         pairs = f"SELECT {self._leading}u, count(*) AS c{value} FROM ({rows}) AS r GROUP BY {self._leading}u"
         if request.groups_per_user is not None and request.items:
             pairs = self._bounded(pairs, request.groups_per_user)
+        return pairs
+
+    def _counts_of_pairs(self, pairs: str) -> str:
+        request, summed = self.request, self.request.summed
         counts = f"CAST(coalesce(sum(least(c, {request.rows_per_group})), 0) AS BIGINT) AS n"
         if summed is not None:
-            low, high = (int(bound * 10**summed.scale) for bound in (summed.low, summed.high))
-            total = f"coalesce(sum(greatest(least(coalesce(s, 0), {high}), {low})), 0)"
-            # Saturating: a sum too large for the result must not be an error, which one user could cause.
-            counts += f", CAST(greatest(least({total}, {LARGEST_COUNT}), {-LARGEST_COUNT}) AS BIGINT) AS t"
-        return f"SELECT {self._leading}{counts} FROM ({pairs}) AS p{self._grouped}"
+            low, high = summed.digits
+            for n, bound in enumerate((high, *summed.choices[:-1])):
+                total = f"coalesce(sum(greatest(least(coalesce(s, 0), {bound}), {low})), 0)"
+                # Saturating: a sum too large for the result must not be an error, which one user could cause.
+                saturated = f"CAST(greatest(least({total}, {LARGEST_COUNT}), {-LARGEST_COUNT}) AS BIGINT)"
+                counts += f", {saturated} AS {'t' if n == 0 else f't{n - 1}'}"
+        return f"SELECT {self._leading}{counts} FROM {pairs}{self._grouped}"
 
     def _framed(self, text: str) -> str:
         size = self.size(text)

@@ -16,7 +16,7 @@ UnkGumb return. To add a mechanism: a file, a line in `MECHANISMS`, a test case,
 from __future__ import annotations
 
 from discreet.mechanisms.auto import Auto
-from discreet.mechanisms.base import Expectation, Magnitude, Mechanism, NoiseName, Request
+from discreet.mechanisms.base import Expectation, Magnitude, Mechanism, NoiseName, PrivateMagnitude, Request
 from discreet.mechanisms.count_release import CountRelease
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
@@ -56,6 +56,7 @@ __all__ = [
     "Magnitude",
     "Mechanism",
     "NoiseName",
+    "PrivateMagnitude",
     "Request",
     "SelectVerify",
     "TopStable",

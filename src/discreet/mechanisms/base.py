@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAl
 
 import numpy as np
 
-from discreet.errors import InputError
+from discreet.errors import InputError, InvariantViolated
 from discreet.noise import DiscreteGaussian, DiscreteLaplace, Race
 from discreet.values import Cost, ExactHead, Outcome, Sensitivity, whole
 
@@ -60,6 +60,22 @@ class Magnitude:
     def most(self) -> int:
         """C: the most that adding or removing one user moves a sum."""
         return max(-self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateMagnitude(Magnitude):
+    """How far a user moves a sum at most, where the upper bound is chosen privately; *low* is 0.
+
+    Args:
+        choices: the upper bounds to choose from, ascending; the last is *high*.
+    """
+
+    choices: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        Magnitude.__post_init__(self)
+        if self.low != 0 or not self.choices or self.choices[-1] != self.high:
+            raise InvariantViolated("a bound is chosen between 0 and the declared upper bound")
 
 
 @dataclass(frozen=True, slots=True)

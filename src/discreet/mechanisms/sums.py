@@ -15,10 +15,21 @@ import numpy as np
 
 from discreet.accounting.convert import ceil_sqrt
 from discreet.errors import InputError, InvariantViolated
-from discreet.mechanisms.base import Expectation, Magnitude, Mechanism, NoiseName, Ranking, Request, noise_of, shuffled
+from discreet.mechanisms.base import (
+    Expectation,
+    Magnitude,
+    Mechanism,
+    NoiseName,
+    PrivateMagnitude,
+    Ranking,
+    Request,
+    noise_of,
+    shuffled,
+)
 from discreet.mechanisms.known_gumbel import KnownGumbel
 from discreet.mechanisms.known_laplace import KnownLaplace
 from discreet.mechanisms.measured import MISS, Uncertain, averages, measured_sums
+from discreet.mechanisms.sum_bound import CHOICE_PRICE, BoundChoice, with_noise
 from discreet.mechanisms.unknown_gumbel import UnknownGumbel
 from discreet.mechanisms.unknown_laplace import UnknownLaplace
 from discreet.values import Cost, ExactHead, Outcome
@@ -27,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.noise import Bits, Noise
+    from discreet.values import Clipping
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +75,11 @@ class RankedSums:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Return the instance of the ranking's theorem plus C/s for each Laplace sum; Gaussian sums have none."""
-        if request.noise == "gaussian":
+        """Return the instance of the ranking's theorem plus C/s for each Laplace sum.
+
+        None for Gaussian sums and private bounds, which have no such theorem.
+        """
+        if request.noise == "gaussian" or isinstance(request.summed, PrivateMagnitude):
             return None
         ranking = cls.kind.at(epsilon * cls._share(request, Fraction(1, 2)), delta, request)
         return None if ranking is None else cls._make(ranking, request)
@@ -79,7 +94,7 @@ class RankedSums:
     def _share(cls, request: Request, per_value: Fraction) -> Fraction:
         """Return the ranking's share of what is spent."""
         ranking = cls.kind.units(request, per_value)
-        return ranking / (ranking + _moved(request) * per_value)
+        return ranking / (ranking + _values(request) * per_value)
 
     @classmethod
     def _make(cls, ranking: Ranking, request: Request) -> Self:
@@ -90,12 +105,12 @@ class RankedSums:
         return self.ranking.head_limit
 
     def worst_cost(self) -> Cost:
-        """Return the cost of the ranking and of all the sums that one user can move."""
+        """Return the cost of the ranking, of all the sums that one user can move, and of the choice of a bound."""
         return self.ranking.worst_cost() + self._price(self.moved)
 
     def direct_epsilon(self) -> Fraction | None:
         ranking = self.ranking.direct_epsilon()
-        if ranking is None or self.noise == "gaussian":
+        if ranking is None or self.noise == "gaussian" or isinstance(self.summed, PrivateMagnitude):
             return None
         return ranking + self.moved * self.summed.most / self.ranking.value_scale(self.summed.most)
 
@@ -108,26 +123,34 @@ class RankedSums:
         return noise_of(self.noise, self.ranking.value_scale(self.summed.most))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        exact = _sums_of(head)
+        _sums_of(head)  # before anything is drawn
         found = self.ranking.release(head, bits)
-        noise, released = self.sum_noise(), len(found.positions)
-        noisy = exact[found.positions] + noise.draw(bits, "sums", released)
-        if not self.summed.average:
-            measured = measured_sums(noisy, noise, self.summed)
+        released = len(found.positions)
+        exact, summed, clipping = _clipped(head, found.positions, self._choice(), self.summed, bits)
+        noise = noise_of(self.noise, self.ranking.value_scale(summed.most))
+        noisy = with_noise(exact, noise, bits, "sums")
+        if not summed.average:
+            measured = measured_sums(noisy, noise, summed)
         elif found.counts is None:
             raise InvariantViolated("an average without a count")
         else:  # each of the two intervals may fail half as often as the average's
             sums = Uncertain.of(noisy, noise, MISS / 2)
             counts = Uncertain.of(found.counts, self._count_noise(), self.ranking.plain_miss(released, MISS / 2))
-            measured = averages(sums, counts, self.summed)
+            measured = averages(sums, counts, summed)
+        measured = replace(measured, clipping=clipping)
         return replace(found, cost=found.cost + self._price(released), measured=measured)
 
     def _count_noise(self) -> Noise:
         """Return what the ranking adds to a count of users."""
         return noise_of(self.noise, self.ranking.value_scale(1))
 
+    def _choice(self) -> BoundChoice | None:
+        return _choice(self.summed, self.moved, self.ranking.value_scale(1), self.noise)
+
     def _price(self, released: int) -> Cost:
-        return Cost(min(released, self.moved) * self.sum_noise().rho(self.summed.most))
+        choice = self._choice() if released else None
+        sums = Cost(min(released, self.moved) * self.sum_noise().rho(self.summed.most))
+        return sums if choice is None else sums + choice.cost()
 
 
 class KnownLaplaceSums(RankedSums):
@@ -190,12 +213,12 @@ class ListedSums:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        return cls._make(ceil_sqrt(_moved(request) * _magnitude(request).most ** 2 / (2 * limit.rho)), request)
+        return cls._make(ceil_sqrt(_values(request) * _magnitude(request).most ** 2 / (2 * limit.rho)), request)
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
         """Laplace noise of scale Delta C / epsilon is epsilon-DP (Dwork et al. 2006)."""
-        if request.noise == "gaussian":
+        if request.noise == "gaussian" or isinstance(request.summed, PrivateMagnitude):
             return None
         return cls._make(_moved(request) * _magnitude(request).most / epsilon, request)
 
@@ -215,10 +238,14 @@ class ListedSums:
         return self.domain_size
 
     def worst_cost(self) -> Cost:
-        return Cost(self.moved * self.sum_noise().rho(self.summed.most))
+        choice = self._choice()
+        sums = Cost(self.moved * self.sum_noise().rho(self.summed.most))
+        return sums if choice is None else sums + choice.cost()
 
     def direct_epsilon(self) -> Fraction | None:
-        return None if self.noise == "gaussian" else self.moved * self.summed.most / self.scale
+        if self.noise == "gaussian" or isinstance(self.summed, PrivateMagnitude):
+            return None
+        return self.moved * self.summed.most / self.scale
 
     def expectation(self) -> Expectation:
         return Expectation(None, None, None, self.sum_noise().std)
@@ -228,8 +255,10 @@ class ListedSums:
         return noise_of(self.noise, self.scale)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
-        exact, noise = _sums_of(head), self.sum_noise()
-        noisy = exact + noise.draw(bits, "sums", len(exact))
+        every = np.arange(len(_sums_of(head)))
+        exact, summed, clipping = _clipped(head, every, self._choice(), self.summed, bits)
+        noise = noise_of(self.noise, self.scale * summed.most / self.summed.most)
+        noisy = with_noise(exact, noise, bits, "sums")
         order = shuffled(len(noisy), bits, "ties")
         order = order[np.argsort(-noisy[order], kind="stable")]
         return Outcome(
@@ -241,8 +270,11 @@ class ListedSums:
             ordered=True,
             complete=True,
             cost=self.worst_cost(),
-            measured=measured_sums(noisy[order], noise, self.summed),
+            measured=replace(measured_sums(noisy[order], noise, summed), clipping=clipping),
         )
+
+    def _choice(self) -> BoundChoice | None:
+        return _choice(self.summed, self.moved, self.scale / self.summed.most, self.noise)
 
 
 def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
@@ -268,6 +300,26 @@ def _sums_of(head: ExactHead) -> NDArray[np.int64]:
     if head.sums is None:
         raise InvariantViolated("the engine returned no sums")
     return head.sums
+
+
+def _choice(summed: Magnitude, moved: int, scale: Fraction, noise: NoiseName) -> BoundChoice | None:
+    return BoundChoice(summed, moved, scale, noise) if isinstance(summed, PrivateMagnitude) else None
+
+
+def _clipped(
+    head: ExactHead, positions: NDArray[np.int64], choice: BoundChoice | None, summed: Magnitude, bits: Bits
+) -> tuple[NDArray[np.int64], Magnitude, Clipping | None]:
+    """Return the exact sums at *positions*, how far a user moves them, and what a private bound clips."""
+    exact = _sums_of(head)[positions]
+    if choice is None or not len(positions):
+        return exact, summed, None
+    exact, clipping = choice.make(head, positions, bits)
+    return exact, Magnitude(0, clipping.bound, summed.average), clipping
+
+
+def _values(request: Request) -> Fraction:
+    """Return how many noisy values one user moves at most: sums, and the choice of their bound."""
+    return _moved(request) + (CHOICE_PRICE if isinstance(request.summed, PrivateMagnitude) else Fraction(0))
 
 
 def _magnitude(request: Request) -> Magnitude:

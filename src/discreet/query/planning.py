@@ -16,6 +16,7 @@ from discreet.mechanisms import (
     KnownLaplace,
     Magnitude,
     Mechanism,
+    PrivateMagnitude,
     Request,
     SelectVerify,
     TopStable,
@@ -380,8 +381,9 @@ def _request(query: Query) -> Request:
 
 
 def _magnitude(summed: Summed, *, average: bool) -> Magnitude:
-    low, high = (int(bound * 10**summed.scale) for bound in (summed.low, summed.high))
-    return Magnitude(low, high, average)
+    if summed.choices:
+        return PrivateMagnitude(*summed.digits, average, summed.choices)
+    return Magnitude(*summed.digits, average)
 
 
 def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type[Mechanism]:

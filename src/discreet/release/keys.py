@@ -161,7 +161,9 @@ def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) 
     """
     listed = None if request.domain is None else _lossless(request.domain)
     sent = encodable(dataclasses.replace(request, domain=None)), listed, seed
-    returned = _lossless(head.labels), head.counts.tobytes(), None if head.sums is None else head.sums.tobytes()
+    sums = None if head.sums is None else head.sums.tobytes()
+    bounds = () if head.bounded is None or head.shares is None else (head.bounded.tobytes(), head.shares.tobytes())
+    returned = _lossless(head.labels), head.counts.tobytes(), sums, *bounds
     return Fingerprint(*(hmac.digest(key, encode(part), hashlib.sha256) for part in (sent, returned)))
 
 

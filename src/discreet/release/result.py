@@ -257,12 +257,34 @@ class Release:
         bounds = []
         if summed is not None:
             low, high = (f"{decimal.Decimal(x.numerator) / x.denominator:f}" for x in (summed.low, summed.high))
-            bounds.append(f"each user's sum of {summed.column} for an item is clipped to {low} to {high}")
+            clipping = self.clipping
+            if clipping is None:
+                bounds.append(f"each user's sum of {summed.column} for an item is clipped to {low} to {high}")
+            else:
+                share, least, most = (f"{100 * clipping[name]:.3g}" for name in ("share", "low", "high"))
+                bounds.append(
+                    f"each user's sum of {summed.column} for an item is clipped to {low} to {clipping['bound']}, which "
+                    f"was chosen privately; about {share} % of a user's sums are above that ({least} to {most} %)"
+                )
         elif bound.rows_per_group > 1:
             bounds.append(f"at most {bound.rows_per_group:,} rows of each user and item are counted")
         if bound.groups_per_user is not None and self.query.items:
             bounds.append(f"at most {bound.groups_per_user:,} items of each user are counted")
         return f"{'; '.join(bounds)}; the intervals do not cover what that leaves out" if bounds else None
+
+    @property
+    def clipping(self) -> dict[str, Any] | None:
+        """The privately chosen bound of sums, in units of the column, and a noisy estimate of what it clips.
+
+        Returns:
+            bound; share: how many of a user's sums are above it, from 0 to 1, averaged over users; low and high: a 95 %
+            interval for the share. None if no bound was chosen privately.
+        """
+        found, summed = None if self.measured is None else self.measured.clipping, self.query.summed
+        if found is None or summed is None:
+            return None
+        bound = decimal.Decimal(found.bound).scaleb(-summed.scale) if summed.scale else found.bound
+        return {"bound": plain_value(bound), "share": found.share, "low": found.low, "high": found.high}
 
     def timed(self, seconds: float) -> Release:
         """Return the same release with the time it took."""
@@ -295,7 +317,7 @@ class Release:
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values: items, mechanism, chosen, why, complete, clipped, privacy, charged, query, seconds."""
+        """Return plain values, which docs/formats.md lists: items, mechanism, clipping, privacy, charged and more."""
         return {
             "items": [{name: plain_value(value) for name, value in row.items()} for row in self._rows()],
             "mechanism": self.mechanism,
@@ -303,6 +325,7 @@ class Release:
             "why": self.why,
             "complete": self.complete,
             "clipped": self.clipped,
+            "clipping": self.clipping,
             "privacy": privacy_to_dict(self.guarantee),
             "charged": {"rho": float_above(self.charged.rho), "delta": float_above(self.charged.delta)},
             "query": query_to_dict(self.query),

@@ -284,7 +284,9 @@ def _column(name: str, column: Column) -> ColumnDetail:
         type=column.type,
         group=column.group,
         filter=column.filter,
-        sum=None if column.sum is None else SumBounds(low=float(column.sum.low), high=float(column.sum.high)),
+        sum=None
+        if column.sum is None
+        else SumBounds(low=float(column.sum.low), high=float(column.sum.high), private_bound=column.sum.private_bound),
         known_domain=column.domain is not None,
         groups_per_user=column.groups_per_user,
         labels=_labels(column),

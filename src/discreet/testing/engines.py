@@ -51,11 +51,12 @@ from discreet.question import (
     Missing,
     Not,
     Period,
+    PrivatelyBounded,
     Some,
     Summed,
 )
 from discreet.testing.pairs import ArrayPairs
-from discreet.values import LARGEST_BASKET, LARGEST_ITEM_COST
+from discreet.values import LARGEST_BASKET, LARGEST_ITEM_COST, SHARE_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -220,24 +221,49 @@ _exact = functools.lru_cache(10_000)(Fraction)  # a filter compares the same few
 
 def reference_head(table: pa.Table, request: HeadRequest, seed: bytes = b"") -> list[Row]:
     """Return the head of *table* by counting in plain Python."""
-    users: dict[Any, dict[tuple[Any, ...], list[dict[str, Any]]]] = {}
     head: dict[tuple[Any, ...], list[int]] = {} if request.items else {("all",): [0, 0]}
     if request.domain is not None:
         head = {tuple(row[item] for item in request.items): [0, 0] for row in request.domain.to_pylist()}
+    for items in _users(table, request, seed):
+        for labels, rows in items.items():
+            totals = head.setdefault(labels, [0, 0])
+            totals[0] += min(len(rows), request.rows_per_group)
+            totals[1] += 0 if request.summed is None else _clipped(rows, request.summed)
+    shown = sorted(head.items(), key=lambda item: (-item[1][0], *map(_sorted_by, item[0])))[: request.limit + 1]
+    return [(labels, count) if request.summed is None else (labels, count, total) for labels, (count, total) in shown]
+
+
+def _users(table: pa.Table, request: HeadRequest, seed: bytes) -> list[dict[tuple[Any, ...], list[dict[str, Any]]]]:
+    """Return the rows that count, by the items that each user keeps."""
+    users: dict[Any, dict[tuple[Any, ...], list[dict[str, Any]]]] = {}
+    listed = None
+    if request.domain is not None:
+        listed = {tuple(row[item] for item in request.items) for row in request.domain.to_pylist()}
     for row in _rows(table, request):
         labels = tuple(row[item] for item in request.items) if request.items else ("all",)
         known = row[request.user] is not None and (request.keep_missing or None not in labels)
         counts = request.where is None or truth(request.where, row) is True
-        if known and counts and (request.domain is None or labels in head):
+        if known and counts and (listed is None or labels in listed):
             users.setdefault(row[request.user], {}).setdefault(labels, []).append(row)
+    kept = []
     for user, items in users.items():
         order = sorted(items, key=functools.partial(digest, seed, user))
-        for labels in order[: request.groups_per_user]:
-            totals = head.setdefault(labels, [0, 0])
-            totals[0] += min(len(items[labels]), request.rows_per_group)
-            totals[1] += 0 if request.summed is None else _clipped(items[labels], request.summed)
-    shown = sorted(head.items(), key=lambda item: (-item[1][0], *map(_sorted_by, item[0])))[: request.limit + 1]
-    return [(labels, count) if request.summed is None else (labels, count, total) for labels, (count, total) in shown]
+        kept.append({labels: items[labels] for labels in order[: request.groups_per_user]})
+    return kept
+
+
+def reference_bounds(table: pa.Table, request: HeadRequest, summed: Summed) -> tuple[dict[Any, list[int]], list[int]]:
+    """Return the sums of each item with every bound to choose from, and `ExactHead.shares`, in plain Python."""
+    sums: dict[Any, list[int]] = {}
+    shares = [0] * (len(summed.choices) + 1)
+    for items in _users(table, request, b""):
+        for labels, rows in items.items():
+            total = _total(rows, summed.column) * 10**summed.scale
+            bounded = sums.setdefault(labels, [0] * len(summed.choices))
+            for n, bound in enumerate(summed.choices):
+                bounded[n] += int(max(min(total, bound), 0))
+            shares[sum(total > bound for bound in summed.choices)] += SHARE_UNIT // len(items)
+    return sums, shares
 
 
 def _rows(table: pa.Table, request: HeadRequest) -> list[dict[str, Any]]:
@@ -325,9 +351,13 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - whatever a cell holds
     return str(value)
 
 
+def _total(rows: list[dict[str, Any]], column: str) -> Fraction:
+    return sum((Fraction(row[column]) for row in rows if row[column] is not None), Fraction(0))
+
+
 def _clipped(rows: list[dict[str, Any]], summed: Summed) -> int:
     """Return what a user's rows of an item add to its sum, in units of the last digit."""
-    total = sum((Fraction(row[summed.column]) for row in rows if row[summed.column] is not None), Fraction(0))
+    total = _total(rows, summed.column)
     return int(max(min(total, summed.high), summed.low) * 10**summed.scale)
 
 
@@ -691,6 +721,29 @@ class EngineSuite:
         with self.opened(table) as engine:
             assert list(engine.columns().items()) == list(KINDS.items())
             assert (engine.scale("price"), engine.scale("size")) == (2, 0)
+
+    @_SETTINGS
+    @given(data=st.data(), table=tables())
+    def test_private_bounds_are_chosen_from_exact_sums_and_shares(self, data: st.DataObject, table: pa.Table) -> None:
+        """Sums with every bound, and of each user the share of items between two bounds, are those of plain Python."""
+        size = PrivatelyBounded("size", Fraction(0), Fraction(data.draw(st.sampled_from([1, 6, 2**31]))))
+        summed = data.draw(st.sampled_from([size, PrivatelyBounded("price", Fraction(0), Fraction(701, 100), 2)]))
+        domain = table.select(["word"]).drop_null().group_by(["word"]).aggregate([])
+        with self.opened(table) as engine:
+            for items, where, listed in (
+                (("word",), data.draw(st.none() | predicates()), None),
+                ((), None, None),
+                (("word",), None, domain),
+            ):
+                request = HeadRequest("who", items, 1000, where, domain=listed, summed=summed)
+                head = engine.head(request)
+                sums, shares = reference_bounds(table, request, summed)
+                labels = zip(*(column.to_pylist() for column in head.labels.columns), strict=True)
+                assert head.bounded is not None
+                found = dict(zip(labels, head.bounded.tolist(), strict=True))
+                assert {label: total for label, total in found.items() if label in sums or any(total)} == sums
+                assert head.shares is not None
+                assert head.shares.tolist() == shares
 
     def test_columns_that_cannot_be_summed_are_told_beforehand(self) -> None:
         """By their type, so that the owner of the data hears of it, not the analyst."""

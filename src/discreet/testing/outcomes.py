@@ -30,6 +30,7 @@ from discreet.question import (
     Missing,
     Not,
     Period,
+    PrivatelyBounded,
     Some,
     Summed,
 )
@@ -105,7 +106,7 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
         if request.user != USER:  # other values than hers are then other users
             continue
         summed = request.summed
-        most = 0 if summed is None else int(max(abs(summed.low), abs(summed.high)) * 10**summed.scale)
+        most = 0 if summed is None else max(map(abs, summed.digits))
         for labels in {*head, *head_without}:
             count, total = (
                 a - b for a, b in zip(head.get(labels, (0, 0)), head_without.get(labels, (0, 0)), strict=True)
@@ -137,6 +138,8 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
             scale = engine.scale(column)
             low, high = sorted(rng.choice([-1, 1]) * Fraction(rng.choice(_MOST), 10**scale) for _ in range(2))
             summed = Summed(column, low, high, scale)
+            if rng.random() < 0.3:
+                summed = PrivatelyBounded(column, Fraction(0), max(abs(low), abs(high)), scale)
     return HeadRequest(
         user,
         tuple(items),

@@ -19,9 +19,9 @@ from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
 from discreet.query.query import Measure, Query, Select
 from discreet.query.query_json import as_dict, from_dict
-from discreet.question import TOTAL, Summed
+from discreet.question import TOTAL, PrivatelyBounded, Summed
 from discreet.release import Release
-from discreet.values import Cost, Measured, Sensitivity, exact
+from discreet.values import Clipping, Cost, Measured, Sensitivity, exact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,6 +62,8 @@ def encode(
     """
     fields, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
     bounds = None if summed is None else {"low": str(summed.low), "high": str(summed.high), "scale": summed.scale}
+    if bounds is not None and isinstance(summed, PrivatelyBounded):
+        bounds["private"] = True
     document = {
         "id": id,
         "dataset": dataset,
@@ -73,6 +75,7 @@ def encode(
         "ordered": release.ordered,
         "complete": fields["complete"],
         "clipped": fields["clipped"],
+        "clipping": fields["clipping"],
         "columns": [{"name": field.name, "type": type_name(field.type)} for field in table.schema],
         "items": fields["items"],
         "privacy": fields["privacy"],
@@ -146,7 +149,7 @@ def _release(found: Mapping[str, Any]) -> Release:
     }
     names = [column["name"] for column in found["columns"]][0 if query.k is None else 1 :]
     items = query.items or (TOTAL,)
-    measured = _measured(query, columns)
+    measured = _measured(query, columns, found.get("clipping"))  # documents of earlier versions have none
     privacy = found["privacy"]
     return Release(
         pa.table({item: columns[name] for item, name in zip(items, names, strict=False)}),
@@ -180,25 +183,32 @@ def _query(fields: Mapping[str, Any], question: Mapping[str, Any]) -> Query:
         counts=fields["counts"],
         relative_error=Fraction(1, 10) if fields["relative_error"] is None else Fraction(fields["relative_error"]),
         keep_missing=fields["keep_missing"],
-        summed=None
-        if bounds is None
-        else Summed(fields["summed"], exact(bounds["low"], "low"), exact(bounds["high"], "high"), bounds["scale"]),
+        summed=None if bounds is None else _summed(fields["summed"], bounds),
         average=fields["average"],
         listed=fields["known_domain"],
     )
 
 
-def _measured(query: Query, columns: Mapping[str, pa.Array]) -> Measured | None:
+def _summed(column: str, bounds: Mapping[str, Any]) -> Summed:
+    kind = PrivatelyBounded if bounds.get("private") else Summed
+    return kind(column, exact(bounds["low"], "low"), exact(bounds["high"], "high"), bounds["scale"])
+
+
+def _measured(query: Query, columns: Mapping[str, pa.Array], clipping: Mapping[str, Any] | None) -> Measured | None:
     """Return sums or averages in units of the last digit of their column."""
     if query.summed is None:
         return None
     scale = query.summed.scale
+    clipped = None
+    if clipping is not None:
+        bound = int(exact(clipping["bound"], "the bound") * 10**scale)
+        clipped = Clipping(bound, clipping["share"], clipping["low"], clipping["high"])
     std_errors = _in_last_digits(columns["std_error"], scale)
     if query.average:
         values, low, high = (_in_last_digits(columns[name], scale) for name in ("average", "low", "high"))
-        return Measured("average", values, std_errors, low, high)
+        return Measured("average", values, std_errors, low, high, clipped)
     sums, least, most = (_whole_digits(columns[name], scale) for name in ("sum", "low", "high"))
-    return Measured("sum", sums, std_errors, least, most)
+    return Measured("sum", sums, std_errors, least, most, clipped)
 
 
 def _whole_digits(column: pa.Array, scale: int) -> NDArray[np.int64]:

@@ -174,7 +174,9 @@ class Expected(Reply):
     smallest_count: int | None = Field(
         description="A count above which an item is more likely released than not; null where every item can appear."
     )
-    sum_std_error: float | None = Field(description="Standard error of a sum, or null where there are no sums.")
+    sum_std_error: float | None = Field(
+        description="Standard error of a sum, at most if its bound is chosen privately; null where there are no sums."
+    )
 
 
 class Fit(Reply):
@@ -327,6 +329,7 @@ class SumBounds(Reply):
 
     low: float
     high: float
+    private_bound: bool = Field(description="True if each query chooses an upper bound privately, high at most.")
 
 
 class ColumnDetail(Reply):

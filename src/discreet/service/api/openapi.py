@@ -230,6 +230,7 @@ _RELEASE_EXAMPLE: Mapping[str, Any] = {
     "ordered": True,
     "complete": False,
     "clipped": None,
+    "clipping": None,
     "columns": [
         {"name": "rank", "type": "integer"},
         {"name": "article", "type": "text"},
@@ -284,6 +285,11 @@ RELEASE: Mapping[str, Any] = {
         "ordered": {"type": "boolean", "description": "True if the order of the items is a ranking."},
         "complete": {"type": "boolean", "description": "True if all that was asked for was returned."},
         "clipped": {"type": ["string", "null"], "description": "How much of one user counts, if not all of it does."},
+        "clipping": {
+            "type": ["object", "null"],
+            "description": "The privately chosen bound of sums, and a 95 % interval for the share of a user's sums "
+            "above it.",
+        },
         "columns": {
             "type": "array",
             "description": "Names and types of what is in the items, in order.",

@@ -1,0 +1,249 @@
+"""Sums with a privately chosen bound: every noisy value replayed on a table without one user, and what is released."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from discreet.errors import InvariantViolated
+from discreet.mechanisms import KnownGumbel, Magnitude, PrivateMagnitude, Request, UnknownGumbel, sum_bound, sums
+from discreet.mechanisms.sum_bound import CHOICE_PRICE, BoundChoice
+from discreet.mechanisms.sums import KnownGumbelSums, ListedSums, UnknownGumbelSums
+from discreet.noise import KeyedBits
+from discreet.values import SHARE_UNIT, Cost, ExactHead, Outcome, Sensitivity
+
+CHOICES = (1, 2, 4, 7)
+SUMMED = PrivateMagnitude(0, 7, choices=CHOICES)
+ITEMS = 3
+VALUES = [None, 0, 3, 7, 9]
+"""What a user may have of an item: nothing, or a sum; 9 is above the declared bound."""
+
+OTHERS = [(1, None, 3), (9, 9, 9), (None, None, 2), (0, 1, None), (5, None, None)]
+
+
+def head_of(users, *, weigh=lambda owned: SHARE_UNIT // owned, clip=min):
+    """The head of a listed domain, as an engine returns it; a planted defect may weigh or clip in another way."""
+    bounded = np.zeros((ITEMS, len(CHOICES)), dtype=np.int64)
+    shares = np.zeros(len(CHOICES) + 1, dtype=np.int64)
+    for user in users:
+        owned = [(item, value) for item, value in enumerate(user) if value is not None]
+        for item, value in owned:
+            bounded[item] += [clip(value, bound) for bound in CHOICES]
+            shares[int(np.searchsorted(CHOICES, value))] += weigh(len(owned))
+    counts = np.zeros(ITEMS, dtype=np.int64)  # nothing here looks at them, and the items keep their order
+    return ExactHead(counts, ITEMS, np.arange(ITEMS), bounded[:, -1], bounded, shares)
+
+
+class Replay:
+    """Records the noisy values of a release, and replays them on another head: what moved, and how far.
+
+    Attributes:
+        rho: what it cost that the values moved: half their squared moves by the variance of their noise.
+    """
+
+    def __init__(self):
+        self.seen, self.rho, self.replaying = [], 0.0, False
+
+    def __call__(self, exact, noise, bits, label):
+        """As `with_noise`."""
+        if not self.replaying:
+            self.seen.append((label, exact, exact + noise.draw(bits, label, len(exact))))
+            return self.seen[-1][2]
+        recorded, before, noisy = self.seen.pop(0)
+        assert (recorded, len(before)) == (label, len(exact))
+        self.rho += float(sum(noise.rho(int(moved)) for moved in exact - before))
+        return noisy
+
+
+class Found:
+    """A ranking that costs nothing and returns the items of *labels*, whatever the data."""
+
+    def __init__(self, *labels):
+        self.labels = labels
+
+    def release(self, head, _):
+        """Return where the labels stand."""
+        positions = np.array([head.labels.tolist().index(label) for label in self.labels])
+        return Outcome(positions, None, None, None, None, ordered=True, complete=True, cost=Cost())
+
+    def value_scale(self, moved):
+        """Return a sigma of 3."""
+        return Fraction(3 * moved)
+
+    def worst_cost(self):
+        """Return nothing."""
+        return Cost()
+
+
+MECHANISMS = [
+    ListedSums(ITEMS, SUMMED, ITEMS, Fraction(21)),
+    KnownGumbelSums(Found(0, 1, 2), SUMMED, 3),
+    UnknownGumbelSums(Found(2, 0), SUMMED, 2),
+    UnknownGumbelSums(Found(1), SUMMED, 1, "laplace"),
+]
+
+
+def largest_cost(monkeypatch, mechanism, heads=head_of, runs=1, make=Replay):
+    """What noisy values cost at most if one user is added, in multiples of what is charged for them."""
+    worst = 0.0
+    for user in itertools.product(VALUES, repeat=ITEMS):
+        for run in range(runs):
+            replay = make()
+            for module in (sum_bound, sums):
+                monkeypatch.setattr(module, "with_noise", replay)
+            secret, context = b"a secret of thirty-two bytes....", (run, repr(user))
+            outcome = mechanism.release(heads(OTHERS), KeyedBits(secret, context))
+            replay.replaying = True
+            again = mechanism.release(heads([*OTHERS, user]), KeyedBits(secret, context))
+            assert outcome.measured.values.tolist() == again.measured.values.tolist()
+            assert outcome.measured.clipping == again.measured.clipping
+            worst = max(worst, replay.rho / float(outcome.cost.rho))
+    return worst
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
+def test_no_user_moves_the_noisy_values_further_than_is_charged(monkeypatch, mechanism):
+    """All users of three items: the squared moves of shares, size and sums are within the charge, and reach it."""
+    assert 0.8 < largest_cost(monkeypatch, mechanism) <= 1
+
+
+def _unweighted(users):
+    return head_of(users, weigh=lambda _: SHARE_UNIT)
+
+
+def _unclipped(users):
+    return head_of(users, clip=lambda value, _: value)
+
+
+def _next_bound(users):
+    head = head_of(users)
+    return replace(head, bounded=np.roll(head.bounded, -1, axis=1))
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize(
+    ("mechanism", "heads"),
+    [
+        (MECHANISMS[0], _unweighted),
+        (MECHANISMS[0], _unclipped),
+        (MECHANISMS[0], _next_bound),
+        (replace(MECHANISMS[0], moved=1), head_of),
+        (replace(MECHANISMS[2], moved=1), head_of),
+    ],
+    ids=["every item of a user weighs 1", "clipped to nothing", "one bound further", "moved 1", "ranking moved 1"],
+)
+def test_sums_that_move_further_than_is_charged_are_rejected(monkeypatch, mechanism, heads):
+    """The replay has an edge: planted defects of weights, clipping and price are found."""
+    assert largest_cost(monkeypatch, mechanism, heads, runs=2) > 1.05
+
+
+class ExactShares(Replay):
+    """Looks at the shares without noise."""
+
+    def __call__(self, exact, noise, bits, label):
+        return exact if label == "shares" else super().__call__(exact, noise, bits, label)
+
+
+@pytest.mark.exact
+def test_a_choice_from_exact_shares_is_rejected(monkeypatch):
+    """What is chosen, or what is told of it, differs on the other table."""
+    with pytest.raises(AssertionError):
+        largest_cost(monkeypatch, MECHANISMS[0], make=ExactShares)
+
+
+def test_a_choice_costs_half_a_count():
+    """In zCDP, in whatever units the ranking prices; nothing is charged for it where nothing is returned."""
+    for noise in ("gaussian", "laplace"):
+        ranking = UnknownGumbel(3, 10, Fraction(1, 4), Fraction(1, 10**9), 1, None)
+        mechanism = UnknownGumbelSums(ranking, SUMMED, 3, noise)
+        assert mechanism.worst_cost().rho == ranking.worst_cost().rho + Fraction(1, 16) / 8 * (3 + CHOICE_PRICE)
+        assert mechanism.direct_epsilon() is None
+        empty = np.zeros(0, dtype=np.int64)
+        nothing = ExactHead(empty, 10, None, empty, np.zeros((0, 4), dtype=np.int64), np.zeros(5, dtype=np.int64))
+        outcome = mechanism.release(nothing, KeyedBits(b"k" * 32, "test"))
+        assert outcome.cost == ranking.release(nothing, KeyedBits(b"k" * 32, "test")).cost
+        assert outcome.measured.clipping is None
+
+
+@pytest.mark.parametrize("kind", [KnownGumbelSums, ListedSums])
+def test_what_is_planned_spends_the_limit(kind):
+    """`within` leaves room for the choice, and little more."""
+    request = Request(
+        3 if kind is KnownGumbelSums else None,
+        3,
+        Sensitivity(2),
+        counts=kind is KnownGumbelSums,
+        known_domain=True,
+        summed=SUMMED,
+    )
+    limit = Cost(Fraction(1, 10))
+    made = kind.within(limit, request)
+    assert made.worst_cost().within(limit)
+    assert made.worst_cost().rho > limit.rho * Fraction(999, 1000)
+
+
+def _population(rng, users=3000, items=5):
+    """Users of one to three of the items, with sums of lognormal size."""
+    return [
+        [(int(item), float(rng.lognormal(3, 1))) for item in rng.choice(items, size=rng.integers(1, 4), replace=False)]
+        for _ in range(users)
+    ]
+
+
+def _head(users, choices, items=5):
+    counts = np.zeros(items, dtype=np.int64)
+    bounded = np.zeros((items, len(choices)), dtype=np.int64)
+    shares = np.zeros(len(choices) + 1, dtype=np.int64)
+    for owned in users:
+        for item, value in owned:
+            counts[item] += 1
+            bounded[item] += [min(int(value), bound) for bound in choices]
+            shares[int(np.searchsorted(choices, int(value)))] += SHARE_UNIT // len(owned)
+    order = np.argsort(-counts, kind="stable")
+    return ExactHead(counts[order], items, None, bounded[order, -1], bounded[order], shares)
+
+
+@pytest.mark.statistical
+def test_a_generous_bound_is_made_tight_and_the_share_above_it_is_told():
+    """Of a declared bound 5,000 times too wide: the chosen one keeps most of the sums; the interval holds its share."""
+    choices = tuple(2**n for n in range(18))
+    head = _head(_population(np.random.default_rng(3)), choices)
+    mechanism = ListedSums(5, PrivateMagnitude(0, 2**17, choices=choices), 3, Fraction(2**17 * 20))
+    above = head.shares[::-1].cumsum()[::-1] / head.shares.sum()
+    within = 0
+    for run in range(300):
+        measured = mechanism.release(head, KeyedBits(b"a secret of thirty-two bytes....", run)).measured
+        clipping = measured.clipping
+        assert 32 <= clipping.bound <= 512
+        assert measured.std_errors[0] == pytest.approx(20 * clipping.bound)
+        within += clipping.low <= above[choices.index(clipping.bound) + 1] <= clipping.high
+        assert 0 <= clipping.low <= clipping.share <= clipping.high <= 1
+    assert within >= 285
+
+
+def test_averages_stay_within_the_chosen_bound():
+    """Values and intervals of averages are of the clipped mean."""
+    choices = tuple(2**n for n in range(18))
+    head = _head(_population(np.random.default_rng(4)), choices)
+    summed = PrivateMagnitude(0, 2**17, average=True, choices=choices)
+    mechanism = KnownGumbelSums(KnownGumbel(3, 5, Fraction(1, 10), 1, "gaussian"), summed, 3)
+    measured = mechanism.release(head, KeyedBits(b"k" * 32, "test")).measured
+    assert measured.name == "average"
+    assert (measured.high <= measured.clipping.bound).all()
+
+
+def test_a_head_without_sums_at_several_bounds_is_refused():
+    """An engine that knows no private bounds is not answered with the declared one."""
+    head = ExactHead(np.array([1]), 1, None, np.array([1]))
+    with pytest.raises(InvariantViolated, match="lower bounds"):
+        ListedSums(1, SUMMED, 1, Fraction(7)).release(head, KeyedBits(b"k" * 32, "test"))
+    for magnitude in ((-1, 7, False, (7,)), (0, 7, False, ()), (0, 7, False, (6,))):
+        with pytest.raises(InvariantViolated, match="between 0 and"):
+            PrivateMagnitude(*magnitude)
+    assert Magnitude(0, 7) != SUMMED
+    assert BoundChoice(SUMMED, 1, Fraction(2), "gaussian").cost().rho == Fraction(1, 8) * CHOICE_PRICE
