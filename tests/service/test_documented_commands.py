@@ -1,4 +1,4 @@
-"""The commands of docs/service/running.md do what they say, in the project that `discreet init` writes."""
+"""The commands of docs/service/running.md and index.md do what they say, in the project that `discreet init` writes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from discreet.service.settings import Store, load_settings
 from discreet.service.stores import utc_now
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/service/running.md"
+ANALYSTS = PAGE.with_name("index.md")
 COMMAND = re.compile(
     r"curl -s (?:-X (\w+) )?\$URL(\S+) -H \"Authorization: Bearer \$(\w+)\".*? -d '(.*?)'\n", re.DOTALL
 )
@@ -69,6 +70,28 @@ def test_the_commands_of_the_page_open_an_account_that_can_query(project):
         assert made.status_code in {200, 201}, made.text
     sql = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 3"
     assert ask(send, made.json()["key"], sql).status_code == 200
+
+
+def test_the_requests_of_the_page_for_analysts_are_answered(project):
+    """Every `ask` of docs/service/index.md, with the key of the example's analyst."""
+    _, keys, send = project
+    asks = re.findall(r"^ask \$SERVICE(\S+)(?:.*?--data '(.*?)')?$", _shell(ANALYSTS), re.MULTILINE)
+    assert {path for path, _ in asks} == {
+        "/v1/datasets",
+        "/v1/datasets/reads",
+        "/v1/budget",
+        "/v1/estimate",
+        "/v1/query",
+    }
+    for path, body in asks:
+        answer = send("POST" if body else "GET", path, keys["analyst"], body or None)
+        assert answer.status_code == 200, (path, answer.text)
+
+
+def _shell(page):
+    """Return the shell blocks of a page, with one line for each command."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return "".join(blocks).replace("\\\n", "")
 
 
 def test_an_analyst_can_query_all_month_and_takes_a_small_share_of_what_is_shared(project):
