@@ -17,6 +17,7 @@ from discreet.catalog.loader import load_catalog
 from discreet.errors import BudgetExceeded, EngineError, InputError, UnknownColumn
 from discreet.query.pricing import PRESETS, UnitCost
 from discreet.query.query import Measure, Select
+from discreet.values import Cost
 from discreet.warehouse import Warehouse, connect
 
 KEY = b"k" * 32
@@ -510,6 +511,15 @@ def test_a_quantile_needs_a_column_with_listed_labels(visits, selected, said):
     """Of unknown labels, those with small counts would be missing on one side or the other."""
     with pytest.raises(InputError, match=said):
         visits.sql(f"SELECT {selected} FROM visits", epsilon=5)
+
+
+@pytest.mark.parametrize("mechanism", ["head", "pcr"])
+def test_a_quantile_needs_a_mechanism_that_answers_with_all_labels(visits, mechanism):
+    """Bins with small counts would be missing; nothing is charged."""
+    budget = Budget(5, "1e-6")
+    with pytest.raises(InputError, match="the counts of all labels"):
+        visits.sql("SELECT MEDIAN(age) FROM visits", mechanism=mechanism, budget=budget)
+    assert budget.spent == Cost()
 
 
 def test_a_user_with_few_labels_of_a_column_needs_less_noise(visits):

@@ -18,6 +18,7 @@ from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
 from discreet.catalog.sample import SAMPLE_MOST, made_up_catalog, open_made_up, sample
 from discreet.errors import DiscreetError, InputError, SQLError
+from discreet.mechanisms import KnownLaplace
 from discreet.noise import SystemBits
 from discreet.query.planning import columns_named, items_of, make_plan, resolve
 from discreet.query.pricing import PerUnit
@@ -251,6 +252,7 @@ class Warehouse:
         for name, leaf in leaves.items():
             with naming(leaf, statement):
                 plans[name] = self.plan(leaf.select, **priced)  # type: ignore[arg-type]  # not None
+                check_complete(leaf, plans[name])
         public = self.public_tables(statement)
         queries = {name: (self.catalog.find(leaf.dataset), plans[name].query) for name, leaf in leaves.items()}
         check_outer(statement.outer, statement_types(self.catalog, queries, public))
@@ -457,6 +459,16 @@ def statement_types(
     """
     types = {name: answer_types(query, catalog.datasets[dataset]) for name, (dataset, query) in queries.items()}
     return types | {name: arrow_types(table) for name, table in public.items()}
+
+
+def check_complete(leaf: Leaf, plan: Plan) -> None:
+    """Raise unless *plan* answers with all labels, where quantiles are computed from the answer.
+
+    Raises:
+        InputError: another mechanism was asked for, which leaves labels with small counts out.
+    """
+    if leaf.complete and not isinstance(plan.mechanism, KnownLaplace):
+        raise InputError("quantiles need the counts of all labels: leave the mechanism out, or choose laplace")
 
 
 @contextlib.contextmanager

@@ -132,6 +132,22 @@ def test_date_trunc_is_the_column_that_the_catalog_derives(services):
     assert "date_trunc" not in found["queries"][0]["sql"]
 
 
+def test_a_quantile_is_a_replay_of_the_histogram_of_its_column(services):
+    """Priced and charged as that; a mechanism that leaves labels out is refused."""
+    domain = "group = true, domain = { first = 0, last = 59 }"
+    minutes = f'columns.tens = {{ type = "integer", of = "minutes", each = 10, {domain} }}'
+    service = services(catalog=CATALOG.replace("columns.hidden =", f"{minutes}\ncolumns.hidden =", 1), granted=None)
+    histogram = sent(service, "SELECT tens, COUNT(DISTINCT reader) AS n FROM reads GROUP BY tens", epsilon=4).json()
+    assert len(histogram["rows"]) == 6
+    quantile = "SELECT MEDIAN(tens) AS m, LOW(MEDIAN(tens)) AS low, HIGH(MEDIAN(tens)) AS high FROM reads"
+    found = sent(service, quantile, epsilon=4).json()
+    assert [query["status"] for query in found["queries"]] == ["replayed"]
+    ((median, low, high),) = found["rows"]
+    assert low <= median <= high
+    refused = sent(service, quantile, epsilon=4, mechanism="pcr")
+    assert (refused.status_code, "the counts of all labels" in refused.json()["detail"]) == (422, True)
+
+
 REFUSED = {
     "SELECT * FROM reads": (400, "rows are never shown"),
     "SELECT article FROM reads LIMIT 5": (400, "rows are never shown"),

@@ -19,7 +19,7 @@ from discreet.release.result import plain_value, python_values
 from discreet.service.problems import BudgetShort, NotFound
 from discreet.service.queries import planning_options
 from discreet.values import Cost
-from discreet.warehouse import naming, statement_types
+from discreet.warehouse import check_complete, naming, statement_types
 from discreet.wire import document
 from discreet.wire.document import decode, write_table
 from discreet.wire.problems import Malformed, Spend, needed
@@ -93,6 +93,7 @@ class Statements:
             if leaf.select is not None:
                 with naming(leaf, statement):
                     planned[leaf.name] = self._queries.plan(leaf.select, asked, account, catalog, request_id)
+                    check_complete(leaf, planned[leaf.name].plan)
         types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
         try:
             check_outer(statement.outer, types)
