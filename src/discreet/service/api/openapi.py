@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ class OpenAPI:
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         # Made by the first request: it takes longer than everything else at startup.
-        self._document = cache(lambda: openapi_document(operations))
+        self._document = lru_cache(1)(lambda: openapi_document(operations))
 
     @Operation("GET", "/docs", role=None)
     async def docs(self) -> Response:
