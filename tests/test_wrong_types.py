@@ -1,4 +1,4 @@
-"""Whatever is passed where something else belongs gets one sentence, as every question that cannot be asked."""
+"""A value of a wrong type is refused in one sentence, as every query that is not possible."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ columns.a = { type = "text", group = true, filter = true }
 
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory):
-    """One dataset of 300 users."""
+    """Open a catalog with one dataset of 300 users."""
     folder = tmp_path_factory.mktemp("wrong")
     pyarrow.parquet.write_table(ROWS, folder / "t.parquet")
     (folder / "catalog.toml").write_text(CATALOG)
@@ -57,13 +57,19 @@ def warehouse(tmp_path_factory):
         yield made
 
 
+@pytest.fixture(scope="module")
+def table():
+    """Return a table of 300 users without a budget."""
+    return discreet.scan(ROWS, user="u")
+
+
 def asked(method):
-    """Its parameters."""
+    """Return the names of its parameters."""
     return [name for name in inspect.signature(method).parameters if name not in {"self", "progress"}]
 
 
 def refusals(ask):
-    """What is said of all things that are refused; anything but our own errors comes out."""
+    """Return the messages of all refusals; errors that are not ours are raised."""
     said = []
     for thing in THINGS:
         with warnings.catch_warnings():
@@ -88,9 +94,8 @@ def test_a_question_with_a_parameter_of_a_wrong_type_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize("method", ["top", "release"])
 @pytest.mark.parametrize("name", asked(discreet.Table.top))
-def test_a_table_refuses_wrong_types_likewise(method, name):
+def test_a_table_refuses_wrong_types_likewise(table, method, name):
     """Each parameter of `top` and `release`."""
-    table = discreet.scan(ROWS, user="u")
     if name in asked(getattr(discreet.Table, method)):
         given = {} if name == "item" else {"item": "a"}
         said = refusals(lambda thing: getattr(table, method)(**given, **{name: thing}))

@@ -33,7 +33,7 @@ from tests.budget.suite import set_limit
 from .deployment import ACT, DELTA, TOP, Deployment, declared
 from .faults.strategies import QUESTIONS
 
-EXAMPLES = int(os.environ.get("DISCREET_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("DISCREET_EXAMPLES", "5"))
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
