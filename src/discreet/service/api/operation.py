@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from discreet.budget.model import AdminAction
 from discreet.errors import InputError, InvariantViolated
@@ -216,7 +216,17 @@ def routes_of(gate: Gate, *handlers: object) -> list[Route]:
     for each in handlers:
         for declared, handler in operations_of(each):
             by_path.setdefault(declared.path, {})[declared.method] = _endpoint(gate, declared, handler)
-    return [Route(path, _by_method(endpoints)) for path, endpoints in by_path.items()]
+    return [_Route(path, _by_method(endpoints)) for path, endpoints in by_path.items()]
+
+
+class _Route(Route):
+    """A route whose fixed last segment must stand after a slash of the URL: accounts/x%2Fcharge is an account."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        last, written = self.path.rpartition("/")[2], scope.get("raw_path")
+        if "{" not in last and written is not None and not written.endswith(f"/{last}".encode()):
+            return Match.NONE, {}
+        return super().matches(scope)
 
 
 def _by_method(endpoints: Mapping[str, ASGIApp]) -> ASGIApp:
