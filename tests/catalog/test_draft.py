@@ -92,7 +92,7 @@ def test_a_draft_lists_the_permissions_of_each_column(tmp_path, saved):
         "price": ("float", False, True, False),
         "mobile": ("boolean", True, True, False),
     }
-    assert '# "nested" has a type that cannot be asked about; cast it in a view.' in text
+    assert '# "nested" has a type that cannot be queried; cast it in a view.' in text
 
 
 def test_a_draft_offers_no_sum_that_cannot_be_had(monkeypatch, saved):

@@ -137,7 +137,7 @@ def test_errors_for_the_owner_hold_no_names(opened, failing):
     datasets, _ = opened("", failing)
     with pytest.raises(EngineError) as told:
         datasets.engine("d")
-    assert str(told.value) == "the dataset 'd' cannot be asked now: its owner should run discreet catalog check"
+    assert str(told.value) == "the dataset 'd' cannot be queried now: its owner should run discreet catalog check"
     assert told.value.__cause__ is not None
     assert not isinstance(failing, Engine) or failing.closed
 
@@ -197,7 +197,7 @@ def test_scales_are_read_once(opened):
         (EngineError("DuckDB failed at /srv/t.parquet"), "the engine of the dataset 'd' failed"),
         (EngineTimeout("db.internal is late"), "the engine of the dataset 'd' did not answer in time"),
         (InexactHead("db.internal lies"), "the engine of the dataset 'd' answered, but its answer is not proven exact"),
-        (EngineUnreachable("db.internal is down"), "cannot be reached now; nothing was asked"),
+        (EngineUnreachable("db.internal is down"), "cannot be reached now; nothing was queried"),
         (UnfitData("/srv/t.parquet holds it"), "holds a value that is not what its owner declared it to be"),
     ],
 )

@@ -77,7 +77,7 @@ class Use:
     """What a system of private counts is for. All of it is public.
 
     Args:
-        period_days: how long the same data can be asked about, and the budget's period; from 1 to `MOST_ANSWERS`.
+        period_days: how long the same data can be queried, and the budget's period; from 1 to `MOST_ANSWERS`.
         queries_per_day: at least 1.
         results_per_query: items per answer, each with a count; at least 1.
         tolerance: an estimate this close to a count reveals it; above 0.

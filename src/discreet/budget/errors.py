@@ -84,8 +84,8 @@ class DataChanged(DiscreetError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the data changed although its version did not, so nothing was answered; whoever changes the data has to "
-            "change its version in the catalog"
+            "the data changed although its version did not, so nothing was answered; with every change of the data "
+            "its version in the catalog has to change"
         )
 
 

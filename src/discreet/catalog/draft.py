@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from discreet.engines.base import Engine
 
 _HEAD = """\
-# What analysts may ask. Nothing yet: take away the # before what you allow.
+# What analysts may ask. Nothing yet: remove the # before what you allow.
 # Then run: discreet catalog check FILE
 """
 _DATASET = """\
@@ -31,7 +31,7 @@ _DATASET = """\
 #data_version = "1"       # which state of the data it is: change it whenever the data changes
 #retention_days = 30      # after how many days rows are gone
 
-# One table for each column that may be asked about. The others do not exist for analysts.
+# One table for each column that may be queried. The others do not exist for analysts.
 """
 _CSV = "# CSV files hold text. To have numbers or dates, cast the columns in a view: SELECT ... FROM source\n"
 _SUM = (
@@ -113,7 +113,7 @@ def _sum(engine: Engine, column: str) -> str:
 
 def _column(place: tuple[str, ...], kind: Kind, summed: str | None) -> str:
     if kind is Kind.OTHER:
-        return f"# {write_text(place[-1])} has a type that cannot be asked about; cast it in a view.\n"
+        return f"# {write_text(place[-1])} has a type that cannot be queried; cast it in a view.\n"
     settings = [f"#[{write_key(*place)}]", f'#type = "{_TYPES[kind]}"']
     settings += [] if kind is Kind.FLOAT else ["#group = true"]
     settings += ["#filter = true"]

@@ -111,7 +111,7 @@ def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str |
         return (
             f"column {name!r} is declared {column.type}, but CSV files hold text; cast it in a view, or write Parquet"
         )
-    there = _HELD.get(held[name], "values of a type that cannot be asked about")
+    there = _HELD.get(held[name], "values of a type that cannot be queried")
     return f"column {name!r} is declared {column.type}, but the table holds {there}"
 
 
@@ -249,12 +249,12 @@ def _hide_cause(name: str) -> Iterator[None]:
         yield
     except (InputError, EngineError, OSError) as error:
         raise EngineError(
-            f"the dataset {name!r} cannot be asked now: its owner should run discreet catalog check"
+            f"the dataset {name!r} cannot be queried now: its owner should run discreet catalog check"
         ) from error
 
 
 _SENTENCES: Mapping[type[EngineError], str] = {
-    EngineUnreachable: "the engine of the dataset {!r} cannot be reached now; nothing was asked",
+    EngineUnreachable: "the engine of the dataset {!r} cannot be reached now; nothing was queried",
     EngineTimeout: "the engine of the dataset {!r} did not answer in time",
     UnfitData: "the dataset {!r} holds a value that is not what its owner declared it to be",
     InexactHead: "the engine of the dataset {!r} answered, but its answer is not proven exact",

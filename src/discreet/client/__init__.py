@@ -1,4 +1,4 @@
-"""Asking a budget service from Python."""
+"""Query a budget service from Python."""
 
 from discreet.client.client import Answer, Client, Rows
 from discreet.client.errors import BudgetShort, Busy, Forbidden, NotFound, ServiceError, Suspended, Unauthorized

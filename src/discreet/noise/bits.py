@@ -104,7 +104,7 @@ class KeyedBits(_LabelledBits):
     HMAC-SHA256(secret, encode(("discreet-bits-1", encode(context), label))), read as little-endian integers.
 
     Args:
-        secret: at least 32 random bytes; whoever holds it can remove the noise.
+        secret: at least 32 random bytes; with it the noise can be removed.
         context: everything the answer depends on except the data, and a public version of the data.
     """
 

@@ -1,1 +1,1 @@
-"""What was asked: a frozen `Query`, the filter language, and the plan that answers it. Touches no data."""
+"""Queries: the frozen `Query`, the SQL and filter parsers, planning and pricing. Reads no data."""

@@ -37,7 +37,7 @@ class NoiseKey:
     """Consistent noise: the same question about the same version of the data gets the same answer.
 
     Args:
-        secret: at least 32 random bytes. Whoever holds it can remove the noise.
+        secret: at least 32 random bytes. With it the noise can be removed.
         data_version: a public name of the data and its state that does not depend on its rows, such as the name of a
             table with the number or the time of its ingest. Data that changes must get a new version, and two tables
             two: equal noise on different data shows the difference.
@@ -106,7 +106,7 @@ class DerivedKeys:
     """Keys for separate purposes, derived from one secret of a service so that none reveals another.
 
     Args:
-        secret: at least 32 random bytes. Whoever has it can remove the noise of all answers.
+        secret: at least 32 random bytes. With it the noise of all answers can be removed.
 
     Attributes:
         sessions: 32 bytes that encrypt the sessions of the web page.

@@ -1,1 +1,1 @@
-"""The budget service over HTTP: analysts ask, officers set budgets, nobody overspends."""
+"""The budget service over HTTP: analysts query, officers set budgets, and no account is overspent."""

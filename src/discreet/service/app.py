@@ -98,7 +98,7 @@ class Service:
 
     Args:
         peers: other data centres, to be synchronized with beside it; None if there are none.
-        authenticator: knows callers by their keys and tokens.
+        authenticator: identifies callers by their keys and tokens.
         grants: what accounts may query.
     """
 

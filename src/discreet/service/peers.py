@@ -3,7 +3,7 @@
 No query waits for it: it runs in a thread of its own every few seconds, and a data centre that reaches no other goes on
 with the shares that it has.
 
-    peers.requests(...)   POST /v1/peer/requests    another one is short: give, and return what is on its way to it
+    peers.requests(...)   POST /v1/peer/requests    give a share to another one that is short
     peers.transfers(...)  POST /v1/peer/transfers   another one sends shares and receipts: take them, and acknowledge
     peers.exchange()      request, send and introduce new accounts to all others, once
     peers.refused(...)    remember what a refused query would have needed
@@ -77,7 +77,7 @@ class PeerClient:
     """Send messages and read the responses.
 
     Args:
-        keys: that data centres know each other by.
+        keys: by which data centres are authenticated.
         client: sends them; closed with this.
     """
 
@@ -129,7 +129,7 @@ class PeerKeys:
                 f"the key of the data centres needs {KEY_LEAST} or more printable characters, such as openssl rand "
                 "-hex 32 prints; an older key may follow in a second line"
             )
-        self._said = keys[0]
+        self._sent_key = keys[0]
         self._digests = [_digest(key) for key in keys]
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class PeerKeys:
     @property
     def header(self) -> str:
         """Return the header Authorization of requests to other data centres."""
-        return f"Bearer {self._said}"
+        return f"Bearer {self._sent_key}"
 
     def check(self, header: str | None) -> None:
         """Raise unless *header* holds one of the keys.
@@ -189,8 +189,8 @@ class Peers:
     Args:
         store: its own.
         urls: of the others, by name.
-        keys: that they know each other by.
-        client: reaches them; closed at the end.
+        keys: by which they are authenticated.
+        client: sends to them; closed at the end.
     """
 
     def __init__(
@@ -205,14 +205,14 @@ class Peers:
 
     @property
     def behind(self) -> bool:
-        """Return True if another one knows of transfers that this store does not: it was restored from a backup."""
+        """Return True if another data centre has transfers that this store lacks: it was restored from a backup."""
         return self._behind is not None
 
     def refused(self, refusal: Refusal) -> None:
         """Remember what a refused query would have needed, to request it from the others."""
         self._asks.refused(refusal)
 
-    # ---------------------------------------------------------------------------------------------- being asked
+    # ---------------------------------------------------------------------------------------------- requests of others
 
     def requests(self, message: Requests) -> Requested:
         """Answer a request for shares.
@@ -245,14 +245,14 @@ class Peers:
         receipts = self._receive(message.centre, message.store, [sent.transfer for sent in message.transfers])
         return Transferred(store=self._shares.id, receipts=[ReceiptSent.of(receipt) for receipt in receipts])
 
-    # ---------------------------------------------------------------------------------------------- asking
+    # ---------------------------------------------------------------------------------------------- own requests
 
     def exchange(self) -> None:
         """Exchange messages with all others once; the next round tries again those that cannot be reached.
 
         Raises:
             StoreBehind: see `behind`.
-            StoreUnavailable: this store cannot be asked or cannot write.
+            StoreUnavailable: this store cannot be read or written.
         """
         if self._behind is not None:
             raise self._behind
@@ -274,14 +274,14 @@ class Peers:
         def exchange() -> None:
             try:
                 self.exchange()
-            except Exception as error:  # noqa: BLE001 - a thread that ends tends nothing
+            except Exception as error:  # noqa: BLE001 - the thread must not end
                 self._log.event(Failed.of(error, "peers"))
 
         with repeating(exchange, EVERY_SECONDS, "peers"):
             yield
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         self._client.close()
 
     # ---------------------------------------------------------------------------------------------- inside
@@ -309,7 +309,7 @@ class Peers:
             )
             reply, receipts = self._client.post(f"{url}/v1/peer/transfers", message, Transferred), []
             if not self._hear(name, store, [sent.receipt for sent in reply.receipts]):
-                break  # nothing was decided: the rest will have to wait, too
+                break  # nothing was decided: the rest would not be either
 
     def _introduce(self, name: str, store: str) -> None:
         """Send the shares of accounts that are new here."""
@@ -323,7 +323,7 @@ class Peers:
         for transfer in transfers:
             receipt = None
             if transfer.donor == store:
-                with contextlib.suppress(*_PASSING), self._noticing():
+                with contextlib.suppress(*_PASSING), self._remember_behind():
                     receipt = self._shares.receive(transfer)
             if receipt is not None:
                 self._log_move("received" if receipt.taken else "refused", name, transfer)
@@ -335,7 +335,7 @@ class Peers:
         heard = 0
         for receipt in receipts:
             if receipt.recipient == store:
-                with contextlib.suppress(*_PASSING), self._noticing():
+                with contextlib.suppress(*_PASSING), self._remember_behind():
                     self._shares.hear(receipt)
                     heard += 1
                     if not receipt.taken:
@@ -343,8 +343,8 @@ class Peers:
         return heard
 
     @contextlib.contextmanager
-    def _noticing(self) -> Iterator[None]:
-        """Remember that this store is behind."""
+    def _remember_behind(self) -> Iterator[None]:
+        """Remember a `StoreBehind`, after which nothing is exchanged any more."""
         try:
             yield
         except StoreBehind as error:
@@ -395,8 +395,8 @@ def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str,
 ACCOUNTS_AT_ONCE = 1_000
 """Accounts that are checked in a round; the next round goes on with the following ones."""
 
-PATIENCE_MOST = 64
-"""The most rounds that an account waits after the others had nothing for it."""
+BACKOFF_MOST = 64
+"""The most rounds that an account waits after no data centre had a share for it."""
 
 
 @dataclass(slots=True)
@@ -417,8 +417,8 @@ class Round:
 
 
 @dataclass(slots=True)
-class _Patience:
-    """The rounds that an account still waits, and those of the next time."""
+class _Backoff:
+    """How many rounds an account still waits, and how many it will wait after the next round without a share."""
 
     left: int = 0
     next: int = 1
@@ -431,7 +431,7 @@ class Asks:
         self._store, self._lock = store, threading.Lock()
         self._needs: dict[str, Amount] = {}  # since the last round
         self._asked: dict[str, Amount] = {}  # in the last round
-        self._patience: dict[str, _Patience] = {}
+        self._backoff: dict[str, _Backoff] = {}
         self._after = ""
 
     def refused(self, refusal: Refusal) -> None:
@@ -455,17 +455,17 @@ class Asks:
         yield found
         for account in found.asks:
             if account in found.gained:
-                self._patience.pop(account, None)
+                self._backoff.pop(account, None)
             else:
-                patience = self._patience.setdefault(account, _Patience())
-                patience.left, patience.next = patience.next, min(2 * patience.next, PATIENCE_MOST)
+                backoff = self._backoff.setdefault(account, _Backoff())
+                backoff.left, backoff.next = backoff.next, min(2 * backoff.next, BACKOFF_MOST)
 
     def _short(self, needs: dict[str, Amount]) -> Iterator[Ask]:
         """Yield the requests: first for what was refused, then for what is nearly spent."""
         names = [*list(needs)[:ENTRIES_MOST], *(name for name in self._nearly_spent() if name not in needs)]
         for name in names[:ENTRIES_MOST]:
             with contextlib.suppress(UnknownAccount):
-                balance = self._store.balance(name)  # as the next question would find it
+                balance = self._store.balance(name)  # as the next query would find it
                 account, need = balance.account, needs.get(name, NOTHING)
                 limit = Amount.of(account.limit)
                 left = limit - Amount.of(balance.spent)
@@ -478,9 +478,9 @@ class Asks:
         self._after = holdings[-1].account.id if len(holdings) == ACCOUNTS_AT_ONCE else ""
         found, before = 0, ""
         for holding in holdings:
-            name, patience = holding.account.id, self._patience.get(holding.account.id)
-            if patience is not None and patience.left:
-                patience.left -= 1
+            name, backoff = holding.account.id, self._backoff.get(holding.account.id)
+            if backoff is not None and backoff.left:
+                backoff.left -= 1
             elif holding.account.share is not None and is_short(holding.left, holding.limit, holding.total):
                 if found == ENTRIES_MOST:
                     self._after = before

@@ -141,7 +141,7 @@ def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | N
     """Return the description of a dataset for its analysts.
 
     Args:
-        dataset: without the columns that the asker may not see.
+        dataset: without the columns that the caller may not see.
         limits: of the service, which hold beside the dataset's own.
         version: of its data now, or None.
     """

@@ -1,6 +1,6 @@
 """Suites and audits for third-party mechanisms and engines, and for ours.
 
 `discreet.testing.audit` computes what a mechanism's outcomes tell about one user; `discreet.testing.mechanisms` holds
-the pytest suite that a mechanism of anybody's subclasses. Nothing here is needed to make a release, and only the
+the pytest suite that the tests of a mechanism subclass. Nothing here is needed to make a release, and only the
 suites import pytest.
 """

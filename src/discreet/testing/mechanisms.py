@@ -1,4 +1,4 @@
-"""The suite that every mechanism passes: ours, and anybody's. Needs pytest.
+"""The suite that every mechanism must pass, ours and those of other packages. Needs pytest.
 
     class TestMyMechanism(MechanismSuite):
         mechanism = MyMechanism
@@ -68,7 +68,7 @@ def on_every_head(test: Callable[[MechanismSuite, str], None]) -> Callable[[Mech
 
 
 class _Unseen:
-    """Labels that fail whoever looks at them."""
+    """Labels that raise when they are read."""
 
     def __getattribute__(self, name: str) -> NoReturn:
         raise AssertionError("a mechanism looked at the labels")
@@ -155,7 +155,7 @@ class MechanismSuite:
 
     @on_every_head
     def test_the_charge_is_within_the_worst_cost(self, head: str) -> None:
-        """Nobody is charged more than was reserved."""
+        """No more is charged than was reserved."""
         for run in RUNS:
             assert self.release(self.counts(head), run).cost.within(self.make().worst_cost())
 

@@ -15,7 +15,7 @@ from discreet.errors import InputError
 from discreet.wire.problems import Malformed
 
 ENTRIES_MOST = 64
-"""Asks, transfers or receipts in a message."""
+"""The most requests, transfers or receipts in a message."""
 
 BODY_MOST_BYTES = 2**20
 """The longest message."""
@@ -124,11 +124,11 @@ class ReceiptSent(_Message):
 
 
 class Requests(_Message):
-    """A data centre asks for shares.
+    """A data centre requests shares.
 
     Args:
-        centre: its name, for people.
-        asks: what it is short of; none just to say that it is there.
+        centre: its name, for logs.
+        asks: what it is short of; empty if it only announces itself.
     """
 
     centre: Name
@@ -137,17 +137,17 @@ class Requests(_Message):
 
 
 class Requested(_Message):
-    """The answer: all that is on its way to it, be it for this asking or for another."""
+    """The response: all transfers under way to it, whichever request they are for."""
 
     store: Name
     transfers: list[TransferSent] = Field(max_length=ENTRIES_MOST)
 
 
 class Transfers(_Message):
-    """A data centre sends shares, and receipts of what it was sent.
+    """A data centre sends shares, and receipts of the shares that it received.
 
     Args:
-        centre: its name, for people.
+        centre: its name, for logs.
         transfers: to the other one.
         receipts: of transfers from the other one.
     """
@@ -159,7 +159,7 @@ class Transfers(_Message):
 
 
 class Transferred(_Message):
-    """The answer: receipts of what was decided."""
+    """The response: receipts of what was decided."""
 
     store: Name
     receipts: list[ReceiptSent] = Field(max_length=ENTRIES_MOST)

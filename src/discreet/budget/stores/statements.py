@@ -351,8 +351,6 @@ DROP_RECORD = "DELETE FROM budget_records WHERE kind = ? AND name = ?"
 
 # ------------------------------------------------------------------------------------------------------ reads
 
-SCHEMA_VERSION = "SELECT version FROM budget_meta"
-
 STORE_ID = "SELECT id FROM budget_meta"
 
 PATH = """

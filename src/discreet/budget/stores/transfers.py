@@ -61,13 +61,13 @@ class ShareStore:
         return self._write(functools.partial(_give, here=self.id, peer=peer, ask=ask, need=need))
 
     def introduce(self, peer: str, account: str, centres: int) -> Transfer | None:
-        """Tell *peer* of an account that was made here: its first share, or later only its settings.
+        """Send *peer* an account that was made here: its first share, or later only its settings.
 
         Args:
             centres: how many data centres there are, including this one.
 
         Returns:
-            as `give`; None also if the peer knows all there is to know.
+            as `give`; None also if the peer is up to date.
 
         Raises:
             UnknownAccount: there is none.

@@ -148,7 +148,7 @@ class Gate:
     """Authenticate, authorize and limit requests.
 
     Args:
-        authenticator: knows callers by their keys and tokens.
+        authenticator: identifies callers by their keys and tokens.
         monotonic: seconds that only rise.
         log: gets an event for every request that is denied.
     """

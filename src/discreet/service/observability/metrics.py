@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, cast
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from discreet._version import __version__
 from discreet.errors import InvariantViolated
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from discreet.budget.stores.store import BudgetStore
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
-"""The content type of `Metrics.text`."""
 
 LABELS_MOST = 100
 """The most values of a label; all others are counted as "other"."""
