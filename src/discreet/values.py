@@ -74,7 +74,7 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
 
 
 def number(value: float, name: str) -> float:
-    """*value* as a float, whatever kind of number it is; it may be infinite, or not a number.
+    """Return *value*, any kind of number, as a float; it may be infinite, or not a number.
 
     Raises:
         InputError: it is none, or has hundreds of digits.
@@ -88,7 +88,7 @@ def number(value: float, name: str) -> float:
 
 
 def check_text(value: str, name: str) -> str:
-    """*value*, if it is text.
+    """Return *value* if it is text.
 
     Raises:
         InputError: it is not.
@@ -100,7 +100,7 @@ def check_text(value: str, name: str) -> str:
 
 
 def whole(value: int, name: str) -> int:
-    """*value* as an int, whatever kind of whole number it is.
+    """Return *value*, any kind of whole number, as an int.
 
     Raises:
         InputError: it is none.

@@ -123,14 +123,14 @@ class _Grid:
         return k * self.resolution * 2.0**-48 / self.spread
 
     def values(self, k: int, floor: float) -> _Array:
-        """V_k at a = 0, h, 2h, ..., never below *floor* > 0; what follows is at the floor."""
+        """Return V_k at a = 0, h, 2h, ..., never below *floor* > 0; what follows is at the floor."""
         values, front = np.full(3 * self.resolution + 2, floor), 0
         for j in range(1, k + 1):
             values, front = self.step(values, front, floor * (1 + j * _RISE))
         return values[self.resolution :]
 
     def step(self, values: _Array, front: int, floor: float) -> tuple[_Array, int]:
-        """V_j from V_{j-1}.
+        """Return V_j, from V_{j-1}.
 
         In x = e^a the supremum over t is the highest, at x, of all chords of W = V_{j-1} from u to u e^epsilon, u any
         point of [x e^-epsilon, x]. W is linear between grid points, so for u in cell i (right of grid point u_i) and x
@@ -220,7 +220,7 @@ def _bands(end: int, resolution: int) -> list[tuple[int, int]]:
 
 
 def _resolution(k: int, epsilon: float, floor: float) -> int:
-    """As many grid points per epsilon as a few seconds allow."""
+    """Return as many grid points per epsilon as a few seconds allow."""
     reach = min(k * epsilon, epsilon_tight(k * epsilon**2 / 8, floor))
     return max(16, min(256, int(_WORK * epsilon / (k * reach))))
 

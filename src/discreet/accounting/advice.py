@@ -207,7 +207,7 @@ def _why_delta(calls: int, delta_per: Fraction) -> str:
 
 
 def _round_down(value: float, digits: int) -> Fraction:
-    """*value* > 0, rounded down to *digits* significant decimal digits."""
+    """Return *value* > 0, rounded down to *digits* significant decimal digits."""
     exact = Fraction(value)
     unit = Fraction(10) ** (math.floor(math.log10(value)) - digits + 1)
     return math.floor(exact / unit) * unit

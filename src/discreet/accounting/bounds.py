@@ -56,7 +56,7 @@ def demand(fulfilled: bool, name: str, allowed: str, value: object) -> None:
 
 
 def basic(epsilons: Iterable[float]) -> float:
-    """Basic composition (Dwork et al. 2006): the epsilons add, at delta = 0.
+    """Return epsilon by basic composition (Dwork et al. 2006): the epsilons add, at delta = 0.
 
     Args:
         epsilons: shape (t,), of epsilon-DP steps, each above 0 and finite.
@@ -65,7 +65,7 @@ def basic(epsilons: Iterable[float]) -> float:
 
 
 def advanced(epsilons: Iterable[float], delta: float) -> float:
-    """Advanced composition of epsilon-DP steps (Durfee & Rogers 2019, Theorem 3; never above `basic`).
+    """Return epsilon by advanced composition of epsilon-DP steps (Durfee & Rogers 2019, Theorem 3), at most `basic`.
 
     Args:
         epsilons: shape (t,), each above 0 and finite.
@@ -77,7 +77,7 @@ def advanced(epsilons: Iterable[float], delta: float) -> float:
 
 
 def bounded_range(epsilons: Iterable[float], delta: float) -> float:
-    """Composition of epsilon-BR steps (Durfee & Rogers 2019, Lemma 4.4; never above `advanced`).
+    """Return epsilon by composition of epsilon-BR steps (Durfee & Rogers 2019, Lemma 4.4; never above `advanced`).
 
     Valid but loose: its mean term, the sum of epsilon^2 / 2, is four times what it need be (`zcdp_simple`).
 
@@ -104,13 +104,13 @@ def zcdp_simple(epsilons: Iterable[float], delta: float) -> float:
 
 
 def zcdp_tight(epsilons: Iterable[float], delta: float) -> float:
-    """As `zcdp_simple`, with the tight conversion (Canonne, Kamath & Steinke 2020); never above it."""
+    """Return as `zcdp_simple`, with the tight conversion (Canonne, Kamath & Steinke 2020); never above it."""
     steps = _checked(epsilons)
     return min(basic(steps), epsilon_tight(_squares(steps) / 8, delta))
 
 
 def linkedin(k: int, epsilon: float, delta: float) -> float:
-    """LinkedIn's Lemma 2.1 (Rogers et al. 2021): k epsilon-BR steps.
+    """Return epsilon by LinkedIn's Lemma 2.1 (Rogers et al. 2021): k epsilon-BR steps.
 
     Args:
         k: steps, at least 1.
@@ -141,7 +141,7 @@ class SystemBound:
 def linkedin_system(
     information: int, calls: int, epsilon_per: float, delta_per: Fraction, delta: Fraction
 ) -> SystemBound:
-    """LinkedIn's Theorem 2 (Rogers et al. 2021, section 6.2): an information budget k* and a call budget l*.
+    """Return LinkedIn's Theorem 2 (Rogers et al. 2021, section 6.2): an information budget k* and a call budget l*.
 
     The published delta counts every call's delta twice. A call is dominated by bounded-range steps on all but a mass of
     delta of each of two neighbouring outcomes; such masses add without a factor, so l* delta + delta' suffices.
@@ -275,7 +275,7 @@ def _least_epsilon(delta_of: Callable[[float], float], delta: float, most: float
 
 @lru_cache(maxsize=4)
 def _log_binomials(k: int) -> NDArray[np.float64]:
-    """Logarithms of k over i, i = 0..k."""
+    """Return the logarithms of k over i, i = 0..k."""
     logs = np.array([math.lgamma(i + 1) for i in range(k + 1)])
     return logs[k] - logs - logs[::-1]  # type: ignore[no-any-return]
 
@@ -285,7 +285,7 @@ def _squares(epsilons: list[float]) -> float:
 
 
 def _log_inverse(delta: float) -> float:
-    """ln(1 / delta), infinite for 0."""
+    """Return ln(1 / delta), infinite for 0."""
     demand(0 <= delta < 1, "delta", "at least 0 and below 1", delta)
     return -math.log(delta) if delta else math.inf
 

@@ -116,7 +116,7 @@ def rho_tight(epsilon: float, delta: float) -> float:
 
 
 def _order(u: float) -> float:
-    """alpha, from u = ln(alpha - 1)."""
+    """Return alpha, from u = ln(alpha - 1)."""
     return 1 + math.exp(u)
 
 
@@ -186,7 +186,7 @@ def epsilon_per_unit(rho: Fraction, units: int | Fraction) -> Fraction:
 
 
 def floor_bits(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
-    """*value* > 0, rounded down to *bits* significant bits."""
+    """Return *value* > 0, rounded down to *bits* significant bits."""
     shift = bits - (value.numerator.bit_length() - value.denominator.bit_length())
     return math.floor(value * Fraction(2) ** shift) / Fraction(2) ** shift
 

@@ -127,7 +127,7 @@ def rho_of_branch(epsilon: float, delta: float, mu: float, test: float, lost: fl
 
 
 def _delta_gaussian_at(mu: float, epsilon: float) -> float:
-    """`delta_gaussian` at any real epsilon."""
+    """Return `delta_gaussian` at any real epsilon."""
     if epsilon >= 0:
         return delta_gaussian(mu, epsilon)
     return min(1.0, 1 - math.exp(epsilon) * (1 - delta_gaussian(mu, -epsilon)) + 1e-15)

@@ -7,7 +7,8 @@ Rogers et al. 2021, section 6 and Theorem 2. Two rules:
 - "tight": lost masses add without a factor (`bounds.linkedin_system`), so delta = delta* / (2 l*), delta' = delta* / 2,
   and the tight conversion. Its epsilon_per is 10 to 20 % larger for the same promise.
 
-The largest rho for (epsilon, delta) is `convert.rho_tight`. Everything here rounds down, to the 28 bits of `calibrate`.
+The largest rho for (epsilon, delta) is `convert.rho_tight`. Everything here rounds down, to 28 bits
+(`convert.floor_bits`).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, call
 
 
 def _split(epsilon: float, delta: Fraction, calls: int, rule: Rule) -> tuple[Fraction, Fraction, Fraction]:
-    """(rho, delta_per, delta')."""
+    """Return (rho, delta_per, delta')."""
     demand(0 < epsilon < math.inf, "epsilon", "above 0 and finite", epsilon)
     demand(0 < delta < 1, "delta", "above 0 and below 1", delta)
     demand(calls >= 0, "calls", "at least 0", calls)

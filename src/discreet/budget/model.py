@@ -242,7 +242,7 @@ class Account:
     ) -> Account:
         """Return an account whose releases are (epsilon, delta)-DP together.
 
-        Half of delta pays for the conversion, half may be lost by mechanisms (`accounting.calibrate.limit_for`).
+        Half of delta pays for the conversion, half may be lost by mechanisms (`accounting.convert.limit_for`).
         """
         return cls(id, limit_for(epsilon, delta), delta, parent, period)
 

@@ -122,6 +122,6 @@ def _column(place: tuple[str, ...], kind: Kind, summed: str | None) -> str:
 
 
 def _name(words: str) -> str:
-    """*words* as the name of a dataset."""
+    """Return *words* as the name of a dataset."""
     name = re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_")
     return name if name[:1].isalpha() else f"data_{name}".rstrip("_")

@@ -229,7 +229,7 @@ class SqlEngine(ABC, Generic[_Connection, _Statement]):
 
     @contextmanager
     def _connection(self) -> Iterator[_Connection]:
-        """A connection that nothing else uses meanwhile; after a failure it is closed."""
+        """Yield a connection that nothing else uses meanwhile; after a failure it is closed."""
         try:
             connection = self._idle.pop()
         except IndexError:

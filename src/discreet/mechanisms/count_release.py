@@ -138,7 +138,7 @@ class CountRelease:
         return found
 
     def _race(self, head: ExactHead, run: _Run, epsilon: Fraction) -> Race:
-        """UnkGumb's race among the items not yet released, whose histogram has head_limit less those items."""
+        """Return UnkGumb's race among the items not yet released, whose histogram has head_limit less those items."""
         cutoff = self.head_limit - run.released
         rest = ExactHead(np.append(head.counts[run.alive], head.counts[self.head_limit :]), cutoff)
         return UnknownGumbel(1, cutoff, epsilon, self._mass(), self.rows_per_group).race(rest, cutoff)

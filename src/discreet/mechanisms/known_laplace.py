@@ -109,6 +109,6 @@ class KnownLaplace:
 
 
 def _groups(request: Request) -> int:
-    """Delta: what was declared, or the whole domain, which no user can exceed."""
+    """Return Delta: what was declared, or the whole domain, which no user can exceed."""
     declared = request.sensitivity.groups_per_user
     return request.head_limit if declared is None else min(declared, request.head_limit)

@@ -58,7 +58,7 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> 
 
 
 def averages(sums: Uncertain, counts: Uncertain, summed: Magnitude) -> Measured:
-    """Noisy sums divided by noisy counts.
+    """Return noisy sums divided by noisy counts.
 
     A count below 1 is taken for 1, since an item without users has no average. What leaves [low, high] is moved to
     its nearer end, since every user's sum is in there and so is their average. An interval reaches from the least to

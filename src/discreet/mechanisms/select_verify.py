@@ -153,11 +153,11 @@ class SelectVerify:
         return run
 
     def _anchor(self) -> Fraction:
-        """Variance of the anchor in half counts."""
+        """Return the variance of the anchor in half counts."""
         return _rounded_up(self.rows_per_group**2 / (2 * ANCHOR_SHARE * self.limit.rho))
 
     def _tail(self) -> Fraction:
-        """Variance of the tail's own noise in half counts."""
+        """Return the variance of the tail's own noise in half counts."""
         return _rounded_up(self.rows_per_group**2 / (2 * TAIL_SHARE * self.limit.rho))
 
     def _lost(self) -> Cost:
@@ -256,7 +256,7 @@ class _Run:
 
 
 def _rounded_up(variance: Fraction) -> Fraction:
-    """To a multiple of 1/1024, alike on every machine."""
+    """Round up to a multiple of 1/1024, alike on every machine."""
     return Fraction(math.ceil(variance * 1024), 1024)
 
 
@@ -267,7 +267,7 @@ def _half_counts(bits: Bits, label: str, variance: Fraction, n: int) -> NDArray[
 def _mixed(
     measured: NDArray[np.float64], sigma: NDArray[np.float64], factor: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Each count averaged with what its place in the order says: the race puts items nearly in order of their counts.
+    """Average each count with what its place in the order says: the race nearly orders items by their counts.
 
     The falling fit of the counts is off by about 1.28/L of itself, L the logarithmic factor of the level's race.
     """

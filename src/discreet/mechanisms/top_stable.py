@@ -104,7 +104,7 @@ class TopStable:
         )
 
     def gaps(self, head: ExactHead) -> NDArray[np.int64]:
-        """max(h_(i) - h_(i+1) - tau, 0) for i = 1..k, shape (k,)."""
+        """Return max(h_(i) - h_(i+1) - tau, 0) for i = 1..k, shape (k,)."""
         counts = np.zeros(self.k + 1, dtype=np.int64)
         stored = head.counts[: self.k + 1]
         counts[: len(stored)] = stored

@@ -313,7 +313,7 @@ class TwoRound:
         return believable(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)
 
     def _precisions(self, sigma: Floats) -> Ints:
-        """What items with noise of standard deviation *sigma* cost: no more than a user may, whatever the rounding.
+        """Return what items with noise of standard deviation *sigma* cost: no more than a user may, after rounding.
 
         A unit above the limit, users of one item would seem to be clipped.
         """
@@ -321,20 +321,20 @@ class TwoRound:
         return np.clip(np.ceil(COST_UNIT / sigma**2), 1, most).astype(np.int64)
 
     def _noise(self) -> float:
-        """Standard error of an item at the cut, relative to it."""
+        """Return the standard error of an item at the cut, relative to it."""
         return self.tuning.noise * float(self.relative_error)
 
     def _clipping(self) -> float:
-        """Root mean square of what clipping may take away."""
+        """Return the root mean square of what clipping may take away."""
         return self.tuning.clipping * float(self.relative_error)
 
     def _power(self, sizes: Sizes) -> float:
-        """Power of an item's size that its noise grows with; 0 where users have one item, which costs all the same."""
+        """Return the power of an item's size that its noise grows with; 0 where users have one item."""
         typical = sizes.scale**2 * self.budget.first / COST_UNIT
         return self.tuning.power * min(1.0, math.log2(max(1.0, typical)))
 
     def _evidence(self) -> float:
-        """Standard errors above the largest weight of one user that an item's second value needs."""
+        """Return the standard errors above the largest weight of one user that an item's second value needs."""
         return normal_quantile(float_below(self.lost / LARGEST_BASKET))
 
 
@@ -367,7 +367,7 @@ def believable(noisy: Floats, std: float, evidence: float) -> Floats:
 
 
 def _centres(bins: int) -> Floats:
-    """The scales that bins by sqrt(2) stand for, relative to the least; the first bin holds what is at the least."""
+    """Return the scales of bins by sqrt(2), relative to the least; the first bin holds what is at the least."""
     centres: Floats = 2.0 ** ((np.arange(bins) - 0.5) / 2)
     centres[0] = 1.0
     return centres

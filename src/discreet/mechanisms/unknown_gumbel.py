@@ -138,7 +138,7 @@ class UnknownGumbel:
         return Race(-below, self.epsilon / self.rows_per_group, divisors=cutoffs)
 
     def _mass(self) -> Fraction:
-        """delta, or less where the proof's condition delta <= e^epsilon (1 - e^(-epsilon/tau)) needs it."""
+        """Return delta, or less where the proof's condition delta <= e^epsilon (1 - e^(-epsilon/tau)) needs it."""
         epsilon = float(self.epsilon)
         most = -math.exp(epsilon) * math.expm1(-epsilon / self.rows_per_group)
         return min(self.delta, Fraction(most * (1 - 1e-9)))

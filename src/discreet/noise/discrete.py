@@ -55,7 +55,7 @@ class Noise(Protocol):
         ...
 
     def difference_margin(self, probability: Fraction) -> int:
-        """Smallest m found with Pr[X - Y > m] <= *probability*, for X and Y two such draws (never too small)."""
+        """Return the smallest m found with Pr[X - Y > m] <= *probability* for two such draws X and Y; never too small."""
         ...
 
 
@@ -82,7 +82,7 @@ class DiscreteLaplace:
         return _laplace(bits, label, n, self.scale)
 
     def rho(self, sensitivity: int = 1) -> Fraction:
-        """(s/b)-DP, so (s/b)^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
+        """Return (s/b)^2 / 2, for it is (s/b)-DP (Bun & Steinke 2016, Proposition 1.4)."""
         return (sensitivity / self.scale) ** 2 / 2
 
     def half_width(self, miss: float = 0.05) -> int:
@@ -128,7 +128,7 @@ class DiscreteGaussian:
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
     def rho(self, sensitivity: int = 1) -> Fraction:
-        """s^2 / 2 sigma^2 (Canonne et al. 2020, Theorem 14)."""
+        """Return s^2 / 2 sigma^2 (Canonne et al. 2020, Theorem 14)."""
         return sensitivity**2 / (2 * self.variance)
 
     def half_width(self, miss: float = 0.05) -> int:
@@ -151,7 +151,7 @@ def _laplace(bits: Bits, label: str, n: int, scale: Fraction) -> NDArray[np.int6
 
 
 def _geometric(variates: Exponentials, scale: Fraction) -> NDArray[np.int64]:
-    """floor(scale * E), exactly."""
+    """Return floor(scale * E), exactly."""
     values = variates.values()
     factor = float(scale)
     radius = variates.radius(values) * factor + _ULPS * values * factor

@@ -222,7 +222,7 @@ class Race:
 
 
 def _log(value: Fraction) -> float:
-    """ln(*value*), also of what is too large or too small for a float, off by 2^-51 of it and of 1 at most."""
+    """Return ln(*value*), also of what is too large or too small for a float, off by 2^-51 of it and of 1 at most."""
     shift = value.numerator.bit_length() - value.denominator.bit_length()
     return math.log(value / Fraction(2) ** shift) + shift * math.log(2)
 
@@ -275,7 +275,7 @@ def _contenders(base: NDArray[np.float64], noise: Exponentials, limit: int) -> N
 
 
 def _exact_order(race: Race, noise: Exponentials) -> Callable[[int, int], int]:
-    """A comparison for sorting: which of two competitors has the greater key. Draws further bits until it is sure."""
+    """Return a comparison for sorting: which of two competitors has the greater key. It draws bits until it is sure."""
 
     def key(i: int, depth: int) -> tuple[Fraction, Fraction] | None:
         least, most = noise.bounds(i, depth)

@@ -90,7 +90,7 @@ def _exactly_accepted(sizes: Exponentials, tests: Exponentials, i: int) -> bool:
 def _scaled(
     sizes: Exponentials, which: NDArray[np.intp], numerator: int, precisions: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """floor(Y sqrt(numerator / precision) + 1/2) of the variates *which*, exactly."""
+    """Return floor(Y sqrt(numerator / precision) + 1/2) of the variates *which*, exactly."""
     values = sizes.values()
     error = sizes.radius(values)[which]
     sigma = np.sqrt(float(numerator) / precisions[: len(which)])
@@ -115,5 +115,5 @@ def _exactly_scaled(sizes: Exponentials, i: int, variance: Fraction) -> int:
 
 
 def _rounded_root(square: Fraction) -> int:
-    """floor(sqrt(square) + 1/2)."""
+    """Return floor(sqrt(square) + 1/2)."""
     return (math.isqrt(math.floor(4 * square)) + 1) // 2

@@ -46,7 +46,7 @@ _TAIL_LAPLACE, _TAIL_GAUSSIAN = 37, 9  # in scales: less than 1e-16 of noise is 
 
 
 def hockey_stick(one: Distribution, other: Distribution, epsilon: float) -> float:
-    """Delta at *epsilon*, in one direction: the sum over outcomes of max(one - e^epsilon * other, 0), never too small.
+    """Return delta at *epsilon*, in one direction, never too small: the sum of max(one - e^epsilon * other, 0).
 
     Args:
         one: the distribution that is to be covered.
@@ -88,7 +88,7 @@ def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
 def head_of(
     counts: Mapping[str, int], limit: int, *, known_domain: bool = False, sums: Mapping[str, int] | None = None
 ) -> ExactHead:
-    """The head that an engine would return for a histogram: descending counts, ties by label, limit + 1 items at most.
+    """Return the head of a histogram, as an engine would: descending counts, ties by label, at most limit + 1 items.
 
     Args:
         counts: by label, none negative. Without *known_domain*, items that nobody has are not in the table.
@@ -103,7 +103,7 @@ def head_of(
 
 
 def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], bool], float]:
-    """All outcomes of `Race.run`: the first *limit* items before the rival, in order, and whether it was reached."""
+    """Return all outcomes of `Race.run`: the first *limit* items before the rival, in order, and if it was reached."""
     rival = len(race.scores)
     scores = [int(score) for score in race.scores] + ([] if race.rival is None else [race.rival.score])
     if not scores:
@@ -203,7 +203,7 @@ def radius(noise: Noise) -> int:
 
 
 def pmf(noise: Noise, values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Probabilities of *values*, for discrete Laplace and discrete Gaussian noise."""
+    """Return the probabilities of *values*, for discrete Laplace and discrete Gaussian noise."""
     if isinstance(noise, DiscreteLaplace):
         rate = float(1 / noise.scale)
         return np.exp(-rate * np.abs(values)) * math.tanh(rate / 2)
@@ -216,7 +216,7 @@ def pmf(noise: Noise, values: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def moved_noise(noise: Noise, moved: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The distributions of *noise* around 0 and around *moved*, runs of values with equal likelihood ratios as one."""
+    """Return the distributions of *noise* around 0 and around *moved*; runs of equal likelihood ratios are merged."""
     reach = radius(noise)
     values = np.arange(min(moved, 0) - reach, max(moved, 0) + reach + 1)
     one, other = pmf(noise, values), pmf(noise, values - moved)
@@ -224,7 +224,7 @@ def moved_noise(noise: Noise, moved: int) -> tuple[NDArray[np.float64], NDArray[
 
 
 def together(one: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Two distributions with all outcomes of one likelihood ratio taken as one, which no divergence notices.
+    """Return two distributions with all outcomes of one likelihood ratio merged, which no divergence notices.
 
     Args:
         one: probabilities above 0, of any shape.
@@ -243,7 +243,7 @@ def values_divergence(
     epsilon: float,
     sums: Noise | None = None,
 ) -> float:
-    """Delta at *epsilon*, both directions, of all noisy values above the noisy threshold, and the threshold itself.
+    """Return delta at *epsilon*, both directions, of all noisy values above the noisy threshold, and the threshold.
 
     Given the threshold the values are independent, so items with the same count in both heads tell nothing and drop
     out, and adjacent values with the same likelihood ratio are one outcome: nothing is approximated but noise farther
@@ -300,7 +300,7 @@ def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[s
 
 
 def _with_sums(cells: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Cells as from `_cells`, those that are shown with every noisy sum."""
+    """Return cells as from `_cells`, those that are shown with every noisy sum."""
     shown = (cells[:, 1:, None] * sums).reshape(len(cells), -1)
     return np.concatenate((cells[:, :1], shown), axis=1)
 
@@ -331,7 +331,7 @@ def _cells(
 
 
 def released(labels: tuple[str, ...], outcome: Outcome) -> Hashable:
-    """What a user sees of an outcome: the labels (in order, if the order says something), and the counts, if any."""
+    """Return what a user sees of an outcome: the labels (in order, if that says something) and the counts, if any."""
     seen = tuple(labels[i] for i in outcome.positions)
     if outcome.counts is not None:
         return tuple(zip(seen, outcome.counts.tolist(), strict=True))
@@ -345,7 +345,7 @@ def sample(
     secret: bytes,
     view: Callable[[tuple[str, ...], Outcome], Hashable] = released,
 ) -> list[Hashable]:
-    """*trials* independent releases, as *view* sees them; the same *secret* gives the same ones.
+    """Return *trials* independent releases, as *view* shows them; the same *secret* gives the same ones.
 
     Args:
         secret: at least 32 bytes.
@@ -383,7 +383,7 @@ def statistical_audit(one: Iterable[Hashable], other: Iterable[Hashable], epsilo
 
 
 def binomial_bounds(successes: int, trials: int, miss: float) -> tuple[float, float]:
-    """Exact one-sided bounds for a probability (Clopper & Pearson 1934): each is wrong with probability *miss* at most.
+    """Return exact one-sided bounds for a probability (Clopper & Pearson 1934), each wrong with probability at most *miss*.
 
     Args:
         successes: from 0 to *trials*.

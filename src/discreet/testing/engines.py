@@ -149,7 +149,7 @@ class _Left(Exception):
 
 
 def tables() -> st.SearchStrategy[pa.Table]:
-    """Tables of up to 25 rows with the columns of `KINDS`: few values, so that there are duplicates, ties and NULLs."""
+    """Draw tables of up to 25 rows with the columns of `KINDS`, of few values, with duplicates, ties and NULLs."""
     row = st.tuples(*(st.sampled_from([None, *values]) for _, _, values in _POOLS.values()))
     return st.lists(row, max_size=25).map(
         lambda rows: pa.table(
@@ -160,7 +160,7 @@ def tables() -> st.SearchStrategy[pa.Table]:
 
 
 def predicates(columns: Mapping[str, Kind] = KINDS) -> st.SearchStrategy[Predicate]:
-    """Filters on *columns* with every operator, up to eight conditions, nested."""
+    """Draw filters on *columns* with every operator, up to eight conditions, nested."""
 
     def leaf(name: str) -> st.SearchStrategy[Predicate]:
         constants = st.sampled_from(_CONSTANTS[columns[name]])

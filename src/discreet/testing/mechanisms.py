@@ -103,7 +103,7 @@ class MechanismSuite:
         return self.make().release(self._head(counts, _Unseen()), self._bits(run))
 
     def _head(self, counts: NDArray[np.int64], labels: object = None) -> ExactHead:
-        """With sums, if sums are wanted: as if every user added what moves a sum most."""
+        """Return a head, with sums if sums are wanted: as if every user added what moves a sum most."""
         sums, summed = None, self.request.summed
         if summed is not None:
             bound = summed.high if summed.most == summed.high else summed.low
@@ -364,7 +364,7 @@ def _by_label(head: ExactHead, values: NDArray[np.int64] | None) -> Mapping[str,
 def _divergence(
     one: Mapping[Hashable, float], other: Mapping[Hashable, float], steps: list[Step], epsilon: float
 ) -> float:
-    """The divergence, both directions, of outcomes (cut-off, labels, reached) with noisy values beside the labels."""
+    """Return the divergence, both directions, of outcomes (cut-off, labels, reached) with noisy values of the labels."""
     beside: dict[frozenset[str], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     factor = math.exp(epsilon)
     one_head, other_head = (values.keys() for values in steps[0][1:])
@@ -381,7 +381,7 @@ def _divergence(
 
 
 def _joint(moves: Iterable[tuple[Noise, int]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Independent noises around 0, and around where each moved to, by likelihood ratio."""
+    """Return independent noises around 0, and around where each moved to, by likelihood ratio."""
     one = other = np.ones(1)
     for noise, moved in moves:
         if moved:

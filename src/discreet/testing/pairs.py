@@ -83,7 +83,7 @@ class ArrayPairs:
         return numbers if self._labels is None else self._labels.take(numbers)
 
     def _rows_of(self, items: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Users of the rows with one of *items*, and which of them it is."""
+        """Return the users of the rows with one of *items*, and which of them it is."""
         place = np.full(len(self._numbers), -1)
         place[items] = np.arange(len(items))
         rows = place[self._item]

@@ -210,7 +210,7 @@ class SQLiteStore(BudgetStore):
     """A `BudgetStore` in a file.
 
     WAL with synchronous=FULL: what was answered survives a power cut. One process has the file at a time, and inside
-    it any number of threads; writes are committed together (`group_commit`), reads use a connection of their own.
+    it any number of threads; writes are committed together (`Writer`), reads use a connection of their own.
 
     Args:
         path: of the file, on a disk of this machine; it is made if it is missing, as are `-wal`, `-shm` and `.lock`

@@ -1,4 +1,4 @@
-"""The base class of budget stores: everything but how a transaction is run and how tables are read."""
+"""The base class of budget stores: everything but how a transaction is run on a database."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def no_step(name: str) -> None:
 
 
 class BudgetStore(ABC):
-    """Keeps accounts, reservations, stored releases and the ledger.
+    """Store accounts, reservations, releases and the ledger.
 
     Each method is one transaction: wholly done and durable when it returns, or not done. A method that raises has
     changed nothing. A method whose answer was lost, as by a broken connection at COMMIT, may be called again: a claim
     is known by the id of its reservation, an event by the state that it leads to, an action by its id if it has one,
     and what is repeated changes nothing. An action with the id of a different one raises `KeyReused`.
 
-    The rules are pure (`rules`, `periods`, `states`); accounts on a path are locked from the asking account upward.
+    The rules are pure (`rules`, `periods`); accounts on a path are locked from the account that is charged upward.
     Every change appends a line to the ledger in its own transaction. Time is the database's (`periods.Clock`).
 
     Every method but `close` raises `StoreUnavailable` when the database cannot be reached or cannot write. Methods that

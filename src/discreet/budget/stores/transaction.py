@@ -1,7 +1,7 @@
 """A writing transaction of a store: one reading that takes the locks, decisions, one writing.
 
-`operations`, `admin_operations` and `transfers` decide, for both databases. A transaction begins with one of the
-`begin` methods, which locks the accounts that it names, the asking one first; `flush` writes everything that changed.
+`operations` and `transfers` decide, for both databases. A transaction begins with one of the `begin` methods, which
+locks the accounts that it names, the one to be charged first; `flush` writes everything that changed.
 Nothing is written before that, so that PostgreSQL needs two round trips for a transaction.
 """
 

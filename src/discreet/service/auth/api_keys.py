@@ -112,7 +112,7 @@ class KeyRecord:
         return cls(**{**read, "roles": tuple(read["roles"])})
 
     def valid_at(self, now_us: int) -> bool:
-        """True if it has not expired."""
+        """Return True if it has not expired."""
         return self.expires_us is None or now_us < self.expires_us
 
 

@@ -276,7 +276,7 @@ def _body_of(visit: Visit, sql: str | None = None) -> bytes:
 
 
 def _is_query(sql: str) -> bool:
-    """True for a single query; all else is a whole statement."""
+    """Return True for a single query; all else is a whole statement."""
     try:
         parse_select(sql)
     except InputError:

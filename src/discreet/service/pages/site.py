@@ -357,12 +357,12 @@ def _read_assets() -> dict[str, _Asset]:
 
 
 def _is_private(request: Request) -> bool:
-    """True if nobody on the way can read the request."""
+    """Return True if the request is sent over https or to this machine."""
     return request.url.scheme == "https" or request.url.hostname in _LOOPBACK
 
 
 def _came_from_elsewhere(request: Request, session: Session | None) -> bool:
-    """True if a link on another site led here: the browser keeps the cookie back until the page is loaded again."""
+    """Return True if a link of another site led here: the browser withholds the cookie until the page is reloaded."""
     return session is None and request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site"
 
 
