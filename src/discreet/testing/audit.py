@@ -103,7 +103,7 @@ def head_of(
 
 
 def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], bool], float]:
-    """Return all outcomes of `Race.run`: the first *limit* items before the rival, in order, and if it was reached."""
+    """Return all outcomes of `Race.run`: the first *limit* items before the rival, and whether it was reached."""
     rival = len(race.scores)
     scores = [int(score) for score in race.scores] + ([] if race.rival is None else [race.rival.score])
     if not scores:
@@ -383,7 +383,7 @@ def statistical_audit(one: Iterable[Hashable], other: Iterable[Hashable], epsilo
 
 
 def binomial_bounds(successes: int, trials: int, miss: float) -> tuple[float, float]:
-    """Return exact one-sided bounds for a probability (Clopper & Pearson 1934), each wrong with probability at most *miss*.
+    """Return exact one-sided bounds for a probability (Clopper & Pearson 1934), wrong with probability at most *miss*.
 
     Args:
         successes: from 0 to *trials*.

@@ -364,7 +364,7 @@ def _by_label(head: ExactHead, values: NDArray[np.int64] | None) -> Mapping[str,
 def _divergence(
     one: Mapping[Hashable, float], other: Mapping[Hashable, float], steps: list[Step], epsilon: float
 ) -> float:
-    """Return the divergence, both directions, of outcomes (cut-off, labels, reached) with noisy values of the labels."""
+    """Return the divergence, both directions, of outcomes (cut-off, labels, reached) with noisy values."""
     beside: dict[frozenset[str], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     factor = math.exp(epsilon)
     one_head, other_head = (values.keys() for values in steps[0][1:])
