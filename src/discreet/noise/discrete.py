@@ -55,7 +55,7 @@ class Noise(Protocol):
         ...
 
     def difference_margin(self, probability: Fraction) -> int:
-        """Return the smallest m found with Pr[X - Y > m] <= *probability* for two such draws X and Y; never too small."""
+        """Return an m with Pr[X - Y > m] <= *probability* for two such draws X and Y: the smallest found, never too small."""
         ...
 
 
