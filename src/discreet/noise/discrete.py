@@ -55,7 +55,10 @@ class Noise(Protocol):
         ...
 
     def difference_margin(self, probability: Fraction) -> int:
-        """Return an m with Pr[X - Y > m] <= *probability* for two such draws X and Y: the smallest found, never too small."""
+        """Return the smallest m found with Pr[X - Y > m] <= *probability*, for X and Y two such draws.
+
+        It is never too small.
+        """
         ...
 
 
