@@ -122,6 +122,7 @@ def _serve(folder: str, port: int) -> None:
 
     _Handler.session = Session(folder)
     _Handler.session.query(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+    _Handler.session.query(f"USE {DATABASE}")
     ThreadingHTTPServer(("127.0.0.1", port), _Handler).serve_forever()
 
 

@@ -218,20 +218,18 @@ def test_listed_periods_and_bins_get_all_their_counts(engine, made):
     assert rows_of(engine, request) == reference_head(ROWS, request)
 
 
-@pytest.mark.parametrize("period", ["hour", "day", "week", "month"])
-def test_moments_outside_the_calendar_are_in_no_period(server, period):
+def test_moments_outside_the_calendar_are_in_no_period(server):
     """The functions that compute periods never see them: no row decides whether there is an answer."""
     urls = server("pinot")
-    table = f"extreme_{period}"
     fields = [{"name": "who", "dataType": "STRING"}, {"name": "at", "dataType": "TIMESTAMP"}]
-    pinot.create(urls, {"schemaName": table, "dimensionFieldSpecs": fields})
+    pinot.create(urls, {"schemaName": "extreme", "dimensionFieldSpecs": fields})
     ends = [-62_135_596_800_001, -62_135_596_800_000, 253_402_300_799_999, 253_402_300_800_000]
-    pinot.append(urls, table, [{"who": "x", "at": at} for at in (1 - 2**63, *ends, 2**63 - 1)])
-    first = datetime.datetime(1, 1, 1)
-    last = start_of(datetime.datetime(9999, 12, 31, 23), period)
-    with opened(urls, table) as engine:
-        found = rows_of(engine, HeadRequest("who", ("start",), 9, derived=(Derived("start", "at", period),)))
-    assert found == [((start_of(first, period),), 1), ((last,), 1)]
+    pinot.append(urls, "extreme", [{"who": "x", "at": at} for at in (1 - 2**63, *ends, 2**63 - 1)])
+    first, last = datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23)
+    with opened(urls, "extreme") as engine:
+        for period in ("hour", "day", "week", "month"):
+            found = rows_of(engine, HeadRequest("who", ("start",), 9, derived=(Derived("start", "at", period),)))
+            assert found == [((start_of(first, period),), 1), ((start_of(last, period),), 1)]
 
 
 def test_very_long_labels_stay_apart(server):

@@ -58,7 +58,7 @@ _REFUSED = ("spark.files.ignoreCorruptFiles", "spark.files.ignoreMissingFiles")
 """Settings of the whole of Spark that leave rows of Hive's tables out, and cannot be set for a session."""
 
 _CANCEL_SECONDS = 1.0
-_PLANNING_SECONDS = 10.0
+_PLANNING_SECONDS = 15.0
 """How long an interrupt waits for the first stage of a job, which servers report every two seconds."""
 
 _CONNECT_SECONDS = 10
