@@ -62,6 +62,7 @@ def test_json_has_the_promised_shape(ask):
         "why",
         "complete",
         "clipped",
+        "clipping",
         "privacy",
         "charged",
         "query",
