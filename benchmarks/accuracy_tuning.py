@@ -2,6 +2,9 @@
 
 Seven constants of `two_round.Tuning` are moved both ways on the tables of `accuracy_page.SET_ON`, not on the
 others. Then `top` by `auto` and by a race alone, for small k, on the same tables: from which k on is `auto` better?
+
+`--search` sets the seven constants on these tables alone, from the most careful ones on, and says what a release with
+them has on the other tables beside one with the constants that are used.
 """
 
 from __future__ import annotations
@@ -18,21 +21,21 @@ import numpy as np
 from papers.experiment import trial_bits
 from papers.tables import REAL, Tables
 
-from benchmarks.accuracy import DELTA, EPSILONS
+from benchmarks.accuracy import DELTA, EPSILONS, SMALL
 from benchmarks.accuracy_page import FEW, SET_ON, geometric_mean
 from benchmarks.timing import table as markdown
 from discreet.accounting.convert import limit_for
 from discreet.errors import InvariantViolated
 from discreet.mechanisms import Request, UnknownGumbel
 from discreet.mechanisms.auto import Auto
-from discreet.mechanisms.two_round import TUNING
+from discreet.mechanisms.two_round import TUNING, Tuning
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import ExactHead
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from papers.user_items import UserItems
+    from numpy.typing import NDArray
 
     from discreet.values import Outcome
 
@@ -45,6 +48,18 @@ MOVED: Mapping[str, tuple[float, float]] = {
     "power": (0.65, 0.85),
     "uneven_second": (0.5, 0.9),
 }
+GRIDS: Mapping[str, tuple[float, ...]] = {
+    "first_share": (0.1, 0.15, 0.2, 0.25, 0.3),
+    "mass_kept": (0.3, 0.4, 0.5, 0.6, 0.7),
+    "clipping": (0.3, 0.4, 0.5, 0.6, 0.7),
+    "noise": (0.36, 0.42, 0.48, 0.54, 0.6),
+    "precise": (0.65, 0.75, 0.85, 0.95, 1.05),
+    "power": (0.55, 0.65, 0.75, 0.85, 0.95),
+    "uneven_second": (0.3, 0.5, 0.7, 0.9, 1.1),
+}
+MOST_BEYOND = 0.06
+"""The mean share of released counts beyond 10 % that a search allows."""
+
 TRIALS = 2
 TRIALS_OF_TOP = 6
 SIZES = (3, 4, 5, 6, 8, 10)
@@ -56,14 +71,14 @@ def constants(tables: Tables) -> list[str]:
     settings = [("none", 0.0), *((name, value) for name, values in MOVED.items() for value in values)]
     for name, epsilon in itertools.product(SET_ON, EPSILONS):
         table = tables.real(name)
-        pairs, auto = ArrayPairs(table.users, table.items), _auto(epsilon, Request(None, 10_000))
+        pairs, auto = _pairs(tables, [name])[name], _auto(epsilon, Request(None, 10_000))
         for moved, value in settings:
             tuning = TUNING if moved == "none" else replace(TUNING, **{moved: value})  # type: ignore[arg-type]
             release = replace(auto, two_round=replace(auto.two_round, tuning=tuning)).release
             within = released = 0
             for trial in range(TRIALS):
                 outcome = release(pairs, trial_bits("tuning", {"table": name, "epsilon": epsilon}, trial))
-                within, released = within + _within(outcome, table), released + len(outcome.positions)
+                within, released = within + _within(outcome, table.counts), released + len(outcome.positions)
             found.setdefault((moved, value), []).append((within / TRIALS, released / TRIALS))
     lines = []
     for (moved, value), cells in found.items():
@@ -74,10 +89,62 @@ def constants(tables: Tables) -> list[str]:
     return markdown(["constant", "moved to", "counts within 10 %", "beyond", "over 10 % beyond", "worst"], lines)
 
 
+def search(tables: Tables) -> list[str]:
+    """Set the constants on `SET_ON` alone, and compare releases with them to today's.
+
+    The search starts from the first value of each grid, and the last of `uneven_second`: few counts, few of them
+    beyond. One constant after the other moves by a step if there are more counts within 10 % then and at most
+    `MOST_BEYOND` of those released are beyond, until none moves.
+    """
+    set_on = _pairs(tables, SET_ON)
+    place = dict.fromkeys(GRIDS, 0) | {"uneven_second": len(GRIDS["uneven_second"]) - 1}
+    best, _ = _found(set_on, _tuning(place))
+    moved = True
+    while moved:
+        moved = False
+        for name, step in itertools.product(GRIDS, (1, -1)):
+            other = place | {name: place[name] + step}
+            if not 0 <= other[name] < len(GRIDS[name]):
+                continue
+            counts, beyond = _found(set_on, _tuning(other))
+            if _more(counts, best) > 1 and beyond <= MOST_BEYOND:
+                place, best, moved = other, counts, True
+                print(f"{name} = {GRIDS[name][place[name]]:g}: {beyond:.1%} beyond", flush=True)
+    lines = []
+    others = _pairs(tables, [name for name in SMALL if name not in SET_ON and tables.has(name)])
+    for title, half in {"tables they are set on": set_on, "other tables": others}.items():
+        (now, now_beyond), (then, then_beyond) = _found(half, TUNING), _found(half, _tuning(place))
+        lines.append([title, f"{_more(then, now):.3f}", f"{now_beyond:.1%}", f"{then_beyond:.1%}"])
+    headings = ["", "counts within 10 %, relative to today's", "beyond, today's", "beyond"]
+    return [str({name: GRIDS[name][n] for name, n in place.items()}), *markdown(headings, lines)]
+
+
+def _tuning(place: Mapping[str, int]) -> Tuning:
+    return replace(TUNING, **{name: GRIDS[name][n] for name, n in place.items()})  # type: ignore[arg-type]
+
+
+def _found(tables: Mapping[str, ArrayPairs], tuning: Tuning) -> tuple[list[int], float]:
+    """Return the counts within 10 % of a release by table and epsilon, and the mean share beyond of the large ones."""
+    counts, beyond = [], []
+    for (name, pairs), epsilon in itertools.product(tables.items(), EPSILONS[::2]):
+        auto = _auto(epsilon, Request(None, 10_000))
+        auto = replace(auto, two_round=replace(auto.two_round, tuning=tuning))
+        outcome = auto.release(pairs, trial_bits("search", {"table": name, "epsilon": epsilon}, 0))
+        counts.append(_within(outcome, pairs.counts))
+        if len(outcome.positions) >= FEW:
+            beyond.append(1 - counts[-1] / len(outcome.positions))
+    return counts, sum(beyond) / max(len(beyond), 1)
+
+
+def _more(counts: Sequence[int], others: Sequence[int]) -> float:
+    """Return the geometric mean of how many times as many *counts* there are; one is added to all."""
+    return geometric_mean([(count + 1) / (other + 1) for count, other in zip(counts, others, strict=True)])
+
+
 def top(tables: Tables) -> list[str]:
     """The share of the k largest items that is returned with a count within 10 %: the mean over tables and epsilons."""
     lines = []
-    pairs = {name: ArrayPairs(tables.real(name).users, tables.real(name).items) for name in SET_ON}
+    pairs = _pairs(tables, SET_ON)
     for k in SIZES:
         shares = []
         for name, epsilon in itertools.product(SET_ON, EPSILONS[:-1]):
@@ -90,7 +157,7 @@ def top(tables: Tables) -> list[str]:
                 auto = _auto(epsilon, request).release(pairs[name], trial_bits("top", cell, trial))
                 raced = race.release(head, trial_bits("top by race", cell, trial))
                 raced = replace(raced, positions=order[raced.positions])
-                shares.append([_within(outcome, table, least) / k for outcome in (auto, raced)])
+                shares.append([_within(outcome, table.counts, least) / k for outcome in (auto, raced)])
         lines.append([str(k), *(f"{share:.3f}" for share in np.mean(shares, axis=0))])
     return markdown(["k", "auto", "unknown-gumbel"], lines)
 
@@ -102,9 +169,13 @@ def _auto(epsilon: float, request: Request) -> Auto:
     return auto
 
 
-def _within(outcome: Outcome, table: UserItems, least: float = -math.inf) -> int:
+def _pairs(tables: Tables, names: Sequence[str]) -> dict[str, ArrayPairs]:
+    return {name: ArrayPairs(tables.real(name).users, tables.real(name).items) for name in names}
+
+
+def _within(outcome: Outcome, truth: NDArray[np.int64], least: float = -math.inf) -> int:
     """How many counts of items with *least* users or more are within 10 %."""
-    true = table.counts[outcome.positions]
+    true = truth[outcome.positions]
     if outcome.counts is None:
         raise InvariantViolated("counts were asked for")
     return int(((np.abs(outcome.counts - true) <= true / 10) & (true >= least)).sum())
@@ -112,10 +183,11 @@ def _within(outcome: Outcome, table: UserItems, least: float = -math.inf) -> int
 
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), default=REAL, help="The folder of the real tables.")
-def main(*, data: Path) -> None:
-    """Print both tables; about ten minutes."""
+@click.option("--search", "searches", is_flag=True, help="Set the constants on half of the tables alone.")
+def main(*, data: Path, searches: bool) -> None:
+    """Print both tables, or the search; about ten minutes each."""
     tables = Tables(real=data)
-    print("\n".join([*constants(tables), "", *top(tables)]))
+    print("\n".join(search(tables) if searches else [*constants(tables), "", *top(tables)]))
 
 
 if __name__ == "__main__":
