@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from discreet.cli import main
 
-settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+settings.register_profile(
+    "fixed", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("fixed")
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own there

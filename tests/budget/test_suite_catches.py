@@ -136,12 +136,12 @@ def _voids_what_runs(monkeypatch):
 
 
 def _forgets_on_alter(monkeypatch):
-    turn = Transaction.turn
+    open_bucket = Transaction.open_bucket
 
-    def forgetful(self, page, closed_at_us, kind, detail):
-        turn(self, page, 0 if kind == "alter" else closed_at_us, kind, detail)
+    def forgetful(self, account, closed_at_us, kind, detail):
+        open_bucket(self, account, 0 if kind == "alter" else closed_at_us, kind, detail)
 
-    monkeypatch.setattr(Transaction, "turn", forgetful)
+    monkeypatch.setattr(Transaction, "open_bucket", forgetful)
 
 
 def _window_a_day_short(monkeypatch):
