@@ -120,11 +120,13 @@ def _blocks(language):
 
 
 def test_the_statements_of_the_page_are_read():
-    """And the first is the question that the page has in JSON, too; the last is a whole statement of one query."""
-    *queries, statement = _blocks("sql")
-    questions = [parse_select(text) for text in queries]
-    assert len(questions) == 4
-    assert len(split_statement(statement).leaves) == 1
+    """The first query is in JSON, too; the statement of quantiles needs the bins of a catalog."""
+    *queries, percent, quantiles, everything_else, negated = _blocks("sql")
+    questions = [parse_select(text) for text in (*queries, negated)]
+    assert len(questions) == 5
+    assert [len(split_statement(statement).leaves) for statement in (percent, everything_else)] == [1, 2]
+    with pytest.raises(SQLError, match="quantiles need a catalog"):
+        split_statement(quantiles)
     assert from_dict(json.loads(_blocks("json")[0])) == questions[0]
 
 
