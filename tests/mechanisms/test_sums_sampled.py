@@ -167,7 +167,7 @@ def test_averages_of_items_that_were_selected_by_their_noise_are_covered():
 class NoiseForCounts(ListedSums):
     """Sums get the noise of counts."""
 
-    def sum_noise(self):
+    def sum_noise(self, _=None):
         """Of scale 1 / epsilon."""
         return noise_of(self.noise, self.scale / self.summed.most)
 

@@ -45,7 +45,7 @@ def test_a_dataset_lists_what_may_be_queried(service):
     }
     assert list(columns) == ["article", "country", "minutes", "day"]
     assert columns["country"]["labels"] == ["IN", "US", "XX"]
-    assert columns["minutes"]["sum"] == {"low": 0.0, "high": 60.0}
+    assert columns["minutes"]["sum"] == {"low": 0.0, "high": 60.0, "private_bound": False}
     assert not columns["article"]["known_domain"]
 
 

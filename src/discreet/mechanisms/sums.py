@@ -118,16 +118,16 @@ class RankedSums:
         """Return the expectation of the ranking, with the standard error of a sum."""
         return replace(self.ranking.expectation(), sum_std_error=self.sum_noise().std)
 
-    def sum_noise(self) -> Noise:
-        """Return the noise of each sum."""
-        return noise_of(self.noise, self.ranking.value_scale(self.summed.most))
+    def sum_noise(self, most: int | None = None) -> Noise:
+        """Return the noise of each sum that a user moves by *most*; by as much as is declared if it is None."""
+        return noise_of(self.noise, self.ranking.value_scale(self.summed.most if most is None else most))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         _sums_of(head)  # before anything is drawn
         found = self.ranking.release(head, bits)
         released = len(found.positions)
         exact, summed, clipping = _clipped(head, found.positions, self._choice(), self.summed, bits)
-        noise = noise_of(self.noise, self.ranking.value_scale(summed.most))
+        noise = self.sum_noise(summed.most)
         noisy = with_noise(exact, noise, bits, "sums")
         if not summed.average:
             measured = measured_sums(noisy, noise, summed)
@@ -250,14 +250,14 @@ class ListedSums:
     def expectation(self) -> Expectation:
         return Expectation(None, None, None, self.sum_noise().std)
 
-    def sum_noise(self) -> Noise:
-        """Return the noise of each sum."""
-        return noise_of(self.noise, self.scale)
+    def sum_noise(self, most: int | None = None) -> Noise:
+        """Return the noise of each sum that a user moves by *most*; by as much as is declared if it is None."""
+        return noise_of(self.noise, self.scale if most is None else self.scale * most / self.summed.most)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         every = np.arange(len(_sums_of(head)))
         exact, summed, clipping = _clipped(head, every, self._choice(), self.summed, bits)
-        noise = noise_of(self.noise, self.scale * summed.most / self.summed.most)
+        noise = self.sum_noise(summed.most)
         noisy = with_noise(exact, noise, bits, "sums")
         order = shuffled(len(noisy), bits, "ties")
         order = order[np.argsort(-noisy[order], kind="stable")]
