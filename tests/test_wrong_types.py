@@ -94,7 +94,7 @@ def test_a_question_with_a_parameter_of_a_wrong_type_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize("method", ["top", "release"])
 @pytest.mark.parametrize("name", asked(discreet.Table.top))
-def test_a_table_refuses_wrong_types_likewise(table, method, name):
+def test_a_table_refuses_wrong_types(table, method, name):
     """Each parameter of `top` and `release`."""
     if name in asked(getattr(discreet.Table, method)):
         given = {} if name == "item" else {"item": "a"}

@@ -283,7 +283,7 @@ SMALL = Cost(Fraction(1, 2), Fraction(1, 10**6))
     ],
 )
 def test_an_item_above_the_smallest_count_is_returned_more_often_than_not(mechanism, request_, tau):
-    """The smallest count told before any data is read: above it an item is likely returned, far below hardly ever."""
+    """An item above the smallest count, which is predicted without data, is likely returned; one far below is not."""
     made = mechanism.within(SMALL, replace(request_, sensitivity=replace(request_.sensitivity, rows_per_group=tau)))
     smallest = made.expectation().smallest_count
     assert chance(made, smallest + 1) >= 0.5

@@ -151,7 +151,7 @@ class ExactShares(Replay):
 
 @pytest.mark.exact
 def test_a_choice_from_exact_shares_is_rejected(monkeypatch):
-    """What is chosen, or what is told of it, differs on the other table."""
+    """What is chosen, or what is reported about it, differs on the other table."""
     with pytest.raises(AssertionError):
         largest_cost(monkeypatch, MECHANISMS[0], make=ExactShares)
 

@@ -75,7 +75,7 @@ class BoundChoice:
         first = int(np.searchsorted(np.cumsum(shares), _MOST_BELOW * shares.sum()))
         first = min(first, len(bounds) - 1)
         size = self._size(head.bounded[positions, first], first, bits) * float(kept[-1] / kept[first])
-        errors = self._noise(SHARE_UNIT).std / (_WIDER * SHARE_UNIT) * bounds / size
+        errors = noise.std / (_WIDER * SHARE_UNIT) * bounds / size
         chosen = int(np.argmin(errors**2 + (_BIAS * (1 - kept / kept[-1])) ** 2))
         return head.bounded[positions, chosen], _clipping(self.summed.choices[chosen], noisy, chosen, noise)
 

@@ -333,7 +333,7 @@ def sums_divergence(mechanism: RankedSums | ListedSums, head: ExactHead, neighbo
         mechanism: sums of a whole listed domain, of what a Gumbel mechanism returns (with its counts, if it releases
             any), or of all that is above the threshold of a Laplace mechanism.
         head: with labels and sums, as from `head_of`.
-        neighbour: likewise.
+        neighbour: the head of a table with one user more or less, with labels and sums.
         epsilon: at least 0.
 
     Raises:

@@ -26,7 +26,7 @@ class PendingLogin:
     Args:
         state: comes back with the issuer's answer, which otherwise belongs to another browser.
         nonce: comes back in the ID token, which otherwise is of another login.
-        verifier: whose hash the issuer got; it redeems the code for nobody else.
+        verifier: the issuer got its hash, and redeems the code only for a client that sends the verifier.
         redirect_uri: where the issuer sends the browser back.
         next: the page to show then.
     """
