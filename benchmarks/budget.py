@@ -16,11 +16,10 @@ from pathlib import Path
 import apsw
 
 from benchmarks.timing import in_turns, table
-from discreet.budget.fixed_point import Amount, Tally
 from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line, settings_text
 from discreet.budget.ledger_replay import replay
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, AdminAction
+from discreet.budget.model import Account, AdminAction, Amount, Tally
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 

@@ -8,8 +8,7 @@ import random
 from benchmarks.timing import table
 from discreet.accounting.bounds import linkedin_system
 from discreet.budget.escrow import Ask, first_gift, gift
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION
+from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, NOTHING, Amount
 
 TOTAL = LINKEDIN.information
 COST = 30  # of a question: a hundred of them fit

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction
-from discreet.budget.periods import microseconds
+from discreet.budget.periods import clock_us, microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.query.sql import parse_select
 from discreet.service.app import open_service
@@ -72,7 +72,7 @@ def configure(folder: Path, catalog: str, dataset: str) -> str:
     (folder / "discreet.toml").write_text(SETTINGS)
     (folder / "noise.key").touch(0o600)
     (folder / "noise.key").write_bytes(secrets.token_bytes(32))
-    store = SQLiteStore(folder / "budget.db", lambda: microseconds(utc_now()))
+    store = SQLiteStore(folder / "budget.db", clock_us(utc_now))
     manager = BudgetManager(store, ids=lambda: secrets.token_hex(16))
     manager.store.create(Account.of_epsilon("data", 1e6, Fraction(1, 2)), ACT)
     manager.store.create(Account.of_epsilon("org", 1e6, Fraction(1, 2), "data"), ACT)

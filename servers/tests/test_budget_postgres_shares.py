@@ -14,8 +14,7 @@ from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 
 from discreet.budget.errors import LedgerBroken
 from discreet.budget.escrow import Ask
-from discreet.budget.fixed_point import NOTHING
-from discreet.budget.model import Reservation
+from discreet.budget.model import NOTHING, Reservation
 from discreet.budget.stores.postgres import PostgresStore
 from servers.tests.budget_places import connected, new_place
 from servers.tests.test_budget_postgres import Clocked

@@ -11,8 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from discreet.budget.escrow import Ask
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Account, AdminAction, Claim, Reservation, Sliding
+from discreet.budget.model import NOTHING, Account, AdminAction, Amount, Claim, Reservation, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 from tests.budget.crash_child import Dies

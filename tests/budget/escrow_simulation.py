@@ -15,8 +15,7 @@ from fractions import Fraction
 
 from discreet.budget import escrow
 from discreet.budget.escrow import Ask, Incoming, Outgoing, Receipt, Transfer, Verdict
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Account, Calendar, Forever, Share, Sliding
+from discreet.budget.model import NOTHING, Account, Amount, Calendar, Forever, Share, Sliding
 from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, counts
 from discreet.values import DELTA_QUANTUM
 

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from discreet.budget.fixed_point import NOTHING
-from discreet.budget.model import AdminAction, Sliding
+from discreet.budget.model import NOTHING, AdminAction, Sliding
 from tests.budget.share_suite.base import asks, carry, introduce
 from tests.budget.suite import ACT, UNIT, account, claim, spend
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from discreet.budget import escrow
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.escrow import Ask, Holding, Incoming, Outgoing, Receipt, Transfer, Verdict, check_whole, in_flight
-from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.ledger import account_of, settings_text, transfer_detail
 from discreet.budget.ledger_replay import Transfers, check_holdings
-from discreet.budget.model import Account, Calendar, Share, Sliding
+from discreet.budget.model import NOTHING, Account, Amount, Calendar, Share, Sliding
 from discreet.budget.periods import DAY_US, bucket_end, counts
 from discreet.errors import InputError, InvariantViolated
 from tests.budget.escrow_simulation import HOUR_US, PERIODS, Simulation, simulation_of

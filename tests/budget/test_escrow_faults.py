@@ -13,7 +13,7 @@ import pytest
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.escrow import Ask, check_whole, in_flight
-from discreet.budget.fixed_point import NOTHING, Amount
+from discreet.budget.model import NOTHING, Amount
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.escrow_child import STEPS, opened, prepare, talk
 from tests.budget.share_suite.base import add_up, asks, carry, introduce, limits

@@ -9,7 +9,7 @@ import pytest
 
 from discreet.budget import escrow
 from discreet.budget.escrow import Incoming, Outgoing, Verdict
-from discreet.budget.fixed_point import NOTHING, Amount
+from discreet.budget.model import NOTHING, Amount
 from discreet.errors import DiscreetError
 from tests.budget.escrow_simulation import TOTAL, Simulation, simulation_of
 

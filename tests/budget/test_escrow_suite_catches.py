@@ -10,7 +10,7 @@ import pytest
 
 from discreet.budget import escrow
 from discreet.budget.escrow import Verdict
-from discreet.budget.fixed_point import NOTHING
+from discreet.budget.model import NOTHING
 from discreet.budget.stores import operations, rows, statements, transfers
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.budget.stores.transaction import Transaction

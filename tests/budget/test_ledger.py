@@ -13,12 +13,10 @@ import apsw
 import pytest
 
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.fixed_point import Amount, Tally
 from discreet.budget.ledger import Entry, Head, Line, account_of, entry_of, head_of, next_line, settings_text
-from discreet.budget.ledger_base import chunks_of, digest_of, reader_of
-from discreet.budget.ledger_replay import replay
+from discreet.budget.ledger_replay import chunks_of, digest_of, reader_of, replay
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import AdminAction, Calendar, Sliding, Units
+from discreet.budget.model import AdminAction, Amount, Calendar, Sliding, Tally, Units
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.suite import ACT, UNIT, FakeClock, account, claim, key_of, spend

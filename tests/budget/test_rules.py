@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from discreet.budget import rules
 from discreet.budget.errors import ClockError, LeaseLost
-from discreet.budget.fixed_point import NOTHING, Amount, Tally
 from discreet.budget.model import (
     LINKEDIN,
+    NOTHING,
     Account,
     AdminAction,
+    Amount,
     Calendar,
     Claim,
     Fingerprint,
@@ -25,6 +26,7 @@ from discreet.budget.model import (
     Hold,
     Sliding,
     State,
+    Tally,
     Units,
 )
 from discreet.budget.periods import DAY_US, NEVER_US, SECOND_US, Clock, bucket_end, counts, doubled, stops_us

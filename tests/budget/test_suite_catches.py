@@ -10,8 +10,7 @@ import threading
 import pytest
 
 from discreet.budget import periods, rules
-from discreet.budget.fixed_point import NOTHING, Amount, Tally
-from discreet.budget.model import AdminAction, Refusal, State
+from discreet.budget.model import NOTHING, AdminAction, Amount, Refusal, State, Tally
 from discreet.budget.rules import Event
 from discreet.budget.stores import operations, rows, statements, transaction
 from discreet.budget.stores.sqlite import SQLiteStore

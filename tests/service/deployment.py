@@ -26,9 +26,8 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet
 
-from discreet.budget.fixed_point import Amount
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import Account, AdminAction, Sliding
+from discreet.budget.model import Account, AdminAction, Amount, Sliding
 from discreet.budget.periods import microseconds
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from discreet.service.pages.sessions import ISSUER_LIFETIME_SECONDS, LOGIN_SECONDS
+from discreet.service.pages.site import ISSUER_LIFETIME_SECONDS, LOGIN_SECONDS
 
 from .issuer import TestIssuer
 from .test_pages import Browser

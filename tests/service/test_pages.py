@@ -11,7 +11,7 @@ import pytest
 from discreet.query.query_json import as_dict, from_dict
 from discreet.query.sql import parse_select
 from discreet.service.pages import charts, text
-from discreet.service.pages.sessions import IDLE_SECONDS, LIFETIME_SECONDS
+from discreet.service.pages.site import IDLE_SECONDS, LIFETIME_SECONDS
 
 from .deployment import ACT
 

@@ -9,10 +9,9 @@ from fractions import Fraction
 import pytest
 
 from discreet.accounting.advice import averaging, differencing
-from discreet.budget.fixed_point import Amount, Tally
-from discreet.budget.history import days_until, preview, spent_by_day
 from discreet.budget.ledger import Entry
-from discreet.budget.model import Account, Forever, Sliding
+from discreet.budget.ledger_replay import days_until, preview, spent_by_day
+from discreet.budget.model import Account, Amount, Forever, Sliding, Tally
 from discreet.budget.periods import DAY_US
 from discreet.errors import EngineError
 from discreet.noise import SystemBits

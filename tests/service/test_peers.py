@@ -10,7 +10,7 @@ import pytest
 
 from discreet.budget.errors import BudgetRefused, StoreBehind
 from discreet.budget.escrow import Ask
-from discreet.budget.fixed_point import NOTHING
+from discreet.budget.model import NOTHING
 from discreet.errors import InputError
 from discreet.service import peers
 from discreet.service.api.health import HealthAPI

@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from discreet.catalog.model import Catalog
-from discreet.service.queries import PlannedQuery
-from discreet.service.replay_cache import ReplayCache, known_version
+from discreet.service.queries import PlannedQuery, ReplayCache, known_version
 
 from .deployment import NOON, TOP, Clock
 

@@ -36,8 +36,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Share
+from discreet.budget.model import NOTHING, Amount, Share
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
 

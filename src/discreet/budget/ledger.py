@@ -22,8 +22,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.fixed_point import Amount, Tally
-from discreet.budget.model import Account, Calendar, Forever, Share, Sliding, Units
+from discreet.budget.model import Account, Amount, Calendar, Forever, Share, Sliding, Tally, Units
 from discreet.budget.rules import Event
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ ACTION_KINDS = frozenset({"create", "alter", "charge", "refund", "lift", "clock"
 Their detail has actor and reason, and {"action": {"id": ..., "sha256": ...}} if the action has an id.
 
 That of a note can have {"record": {"kind": ..., "name": ..., "sha256": of its text, or null}}; all else is text.
-That of a prune has {"base": SHA-256 in hexadecimal of what stands for the removed lines (`ledger_base`)}.
+That of a prune has {"base": SHA-256 in hexadecimal of the base (`ledger_replay`) that stands for the removed lines}.
 """
 
 KINDS = ACCOUNT_KINDS | ACTION_KINDS | MOVE_KINDS | {"reserve", "replay", "refuse"} | {event.value for event in Event}

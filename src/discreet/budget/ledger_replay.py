@@ -1,12 +1,18 @@
-"""Replay of the ledger: all lines of all chains, checked and added up. Pure.
+"""Replay of the ledger: check its lines, add them up, and say what accounts spent or would have been refused. Pure.
 
-Its memory does not grow with time, except for about 300 bytes for each stored release.
+A reader's memory does not grow with time, except for about 300 bytes for each stored release.
+
+After a pruning, a base stands for the lines that were removed: the state of a reader after them, as text in one form
+only: lines of canonical JSON, each a list that begins with its kind, in chunks. The ledger's line of kind "prune" holds
+the SHA-256 of all chunks, so that a base is as hard to change as a line. The lines that follow are checked from the
+heads in the base, and added to its sums.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -14,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.budget.errors import LedgerBroken
 from discreet.budget.escrow import Incoming, Outgoing
-from discreet.budget.fixed_point import NOTHING, Amount, Tally
 from discreet.budget.ledger import ACCOUNT_KINDS, ACTION_KINDS, KINDS, MOVE_KINDS, PARTS, Head, account_of, canonical
-from discreet.budget.model import State
-from discreet.budget.periods import counts
-from discreet.budget.rules import TERMINAL, TRANSITIONS, Event, failed
+from discreet.budget.model import NOTHING, Amount, State, Tally
+from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, counts
+from discreet.budget.rules import TERMINAL, TRANSITIONS, AccountState, Event, Shortfall, admit, failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from discreet.budget.escrow import Holding
-    from discreet.budget.ledger import Line
+    from discreet.budget.ledger import Entry, Line
+    from discreet.budget.model import Account
 
 _EVENTS = {event.value: event for event in Event}
 
@@ -151,7 +157,7 @@ class Verified:
         records_version: how often records were put or removed.
         transfers: transfers of shares to and from other data centres.
         lines: how many were read.
-        base: the SHA-256 of the stored base in hexadecimal, if lines were removed (`ledger_base`).
+        base: the SHA-256 of the stored base in hexadecimal, if lines were removed (`chunks_of`).
     """
 
     heads: tuple[Head, ...] = ()
@@ -397,3 +403,201 @@ def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers
             raise LedgerBroken(f"the share of account {account.id!r} is not what its transfers add up to")
     if outgoing != transfers.outgoing or incoming != transfers.incoming:
         raise LedgerBroken("a transfer of a share is not as the ledger says")
+
+
+# ------------------------------------------------------------------------------------------------------------- the base
+
+_TOGETHER = 1_000
+"""Lines of a chunk."""
+
+
+def chunks_of(reader: LedgerReader) -> Iterator[str]:
+    """Yield the base of the lines that *reader* has read."""
+    rows = map(json.dumps, _rows(reader))
+    while chunk := "\n".join(itertools.islice(rows, _TOGETHER)):
+        yield chunk
+
+
+def digest_of(chunks: Iterable[str]) -> str | None:
+    """Return the SHA-256 of a base in hexadecimal; None if there is no base."""
+    found, digest = False, hashlib.sha256()
+    for chunk in chunks:
+        found = True
+        digest.update(f"{chunk}\n".encode())
+    return digest.hexdigest() if found else None
+
+
+def reader_of(chunks: Iterable[str]) -> LedgerReader:
+    """Return the reader that `chunks_of` wrote.
+
+    Raises:
+        LedgerBroken: it cannot be parsed.
+    """
+    reader = LedgerReader()
+    try:
+        for chunk in chunks:
+            for line in chunk.split("\n"):
+                _read(reader, json.loads(line))
+    except (ValueError, KeyError, TypeError):
+        raise LedgerBroken("what stands for removed lines cannot be read") from None
+    return reader
+
+
+def _rows(reader: LedgerReader) -> Iterator[list[Any]]:  # noqa: C901 - a loop for each kind
+    totals = reader.totals
+    for _, head in sorted(reader.heads.items()):
+        yield ["head", head.chain, head.seq, head.hash.hex()]
+    for name, account in sorted(totals.accounts.items()):
+        yield ["account", name, account.settings, account.bucket, account.end_us, account.closed]
+        yield ["closed", name, reader.every_closed[name]]
+    for where, (rho, delta) in sorted(reader.sums.items()):
+        if rho or delta:
+            yield ["sum", *where, rho, delta]
+    for name, state in sorted(totals.open.items()):
+        yield ["open", name, state.value]
+    for key, release in sorted(totals.releases.items()):
+        yield ["release", key, release.result, *_pair(release.cost), sorted(release.by)]
+    for owed, amounts in sorted(totals.forfeits.items()):
+        yield ["forfeits", *owed, sorted((*_pair(amount), times) for amount, times in amounts.items())]
+    for name, times in sorted(totals.failures.items()):
+        yield ["failures", name, times]
+    for action, digest in sorted(totals.actions.items()):
+        yield ["action", action, digest]
+    for record, digest in sorted(totals.records.items()):
+        yield ["record", *record, digest]
+    yield ["records", totals.records_version]
+    for share, out in sorted(totals.transfers.outgoing.items()):
+        pending = None if out.pending is None else _pair(out.pending)
+        yield ["outgoing", *share, out.number, *_pair(out.given), pending, out.sent_us]
+    for share, into in sorted(totals.transfers.incoming.items()):
+        yield ["incoming", *share, into.number, into.taken, *_pair(into.received)]
+
+
+def _read(reader: LedgerReader, row: list[Any]) -> None:  # noqa: C901, PLR0912 - a case for each kind
+    totals = reader.totals
+    match row:
+        case ["head", chain, seq, digest]:
+            reader.heads[chain] = Head(chain, seq, bytes.fromhex(digest))
+        case ["account", name, settings, bucket, end_us, closed]:
+            totals.accounts[name] = ReplayedAccount(settings, bucket, end_us, [(number, end) for number, end in closed])
+        case ["closed", name, closed]:
+            reader.every_closed[name] = [(number, end) for number, end in closed]
+        case ["sum", account, bucket, part, rho, delta]:
+            reader.sums[account, bucket, part] = [rho, delta]
+        case ["open", name, state]:
+            totals.open[name] = State(state)
+        case ["release", key, result, rho, delta, by]:
+            totals.releases[key] = ReplayedRelease(result, Amount(rho, delta), _accounts(tuple(by)))
+        case ["forfeits", account, bucket, key, amounts]:
+            owed = {Amount(rho, delta): times for rho, delta, times in amounts}
+            totals.forfeits[account, bucket, key] = Counter(owed)
+        case ["failures", name, times]:
+            totals.failures[name] = tuple(times)
+        case ["action", action, digest]:
+            totals.actions[action] = digest
+        case ["record", kind, name, digest]:
+            totals.records[kind, name] = digest
+        case ["records", version]:
+            totals.records_version = version
+        case ["outgoing", account, peer, number, rho, delta, pending, sent_us]:
+            out = Outgoing(number, Amount(rho, delta), None if pending is None else Amount(*pending), sent_us)
+            totals.transfers.outgoing[account, peer] = out
+        case ["incoming", account, peer, number, taken, rho, delta]:
+            totals.transfers.incoming[account, peer] = Incoming(number, taken, Amount(rho, delta))
+        case _:
+            raise ValueError(row)
+
+
+def _pair(amount: Amount) -> tuple[int, int]:
+    return amount.rho, amount.delta
+
+
+@functools.lru_cache(maxsize=4096)  # most releases were paid for by one of few sets of accounts
+def _accounts(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(names)
+
+
+# ------------------------------------------------------------------------------------------------------------- the past
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What an account's limit would have done to the queries of the past.
+
+    Args:
+        asked: queries that were charged to the account in the time looked at.
+        refused: how many of them the limit would have refused.
+        first_us: when the first of these was asked, or None.
+    """
+
+    asked: int
+    refused: int
+    first_us: int | None
+
+
+def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Preview:
+    """Return what the limit and the period of *account* would have refused, if it had enforced them all along.
+
+    Refused queries charge nothing, here as in reality. Its parents and children are left out: their limits stay.
+
+    Args:
+        entries: of the ledger, all chains together in the order of time.
+        account: with the settings to try.
+        since_us: queries before count as spent, but not as asked.
+    """
+    limit = Amount.of(account.limit)
+    bucket_of: dict[str, int] = {}  # the end of its bucket, by reservation
+    spent: defaultdict[int, Amount] = defaultdict(lambda: NOTHING)  # by end of the bucket
+    refused: set[str] = set()
+    asked, lost, first = 0, 0, None
+    for number, entry in enumerate(entries):
+        change, name = _change(entry, account.id), entry.reservation or f"action {number}"
+        if change is None or name in refused:
+            continue
+        if entry.kind == "reserve":
+            asked += entry.time_us >= since_us
+            counted = sum((held for end, held in spent.items() if _counts(account, end, entry.time_us)), start=NOTHING)
+            if isinstance(admit([AccountState(account.id, limit, True, 0, counted)], change), Shortfall):
+                refused.add(name)
+                if entry.time_us >= since_us:
+                    lost, first = lost + 1, first or entry.time_us
+                continue
+        spent[bucket_of.setdefault(name, bucket_end(account.period, entry.time_us))] += change
+    return Preview(asked, lost, first)
+
+
+def spent_by_day(entries: Iterable[Entry], since_us: int) -> Mapping[str, Mapping[int, Amount]]:
+    """Return what was used or forfeited, by account and day since 1970 UTC."""
+    found: defaultdict[str, defaultdict[int, Amount]] = defaultdict(lambda: defaultdict(lambda: NOTHING))
+    for entry in entries:
+        if entry.time_us < since_us:
+            continue
+        for account, _, tally in entry.changes:
+            found[account][entry.time_us // DAY_US] += tally.used + tally.forfeited
+    return found
+
+
+def days_until(spent: Mapping[int, Amount], limit: Amount, percent: int) -> int | None:
+    """Return how many days after its first charge an account had used a part of its limit, or None if it has not.
+
+    Args:
+        spent: by day.
+        percent: of the limit, by rho or delta, whichever is used up first.
+    """
+    total, days = NOTHING, sorted(day for day, amount in spent.items() if amount != NOTHING)
+    for day in days:
+        total += spent[day]
+        parts = ((total.rho, limit.rho), (total.delta, limit.delta))
+        if any(used and 100 * used >= percent * most for used, most in parts):
+            return day - days[0]
+    return None
+
+
+def _change(entry: Entry, account: str) -> Amount | None:
+    """Return by how much an entry changes what counts against the limit of an account; None if it does not."""
+    changes = [tally.used + tally.held + tally.forfeited for name, _, tally in entry.changes if name == account]
+    return sum(changes, start=NOTHING) if changes else None
+
+
+def _counts(account: Account, end_us: int, now_us: int) -> bool:
+    return now_us < end_us or end_us == NEVER_US or counts(account.period, end_us, now_us)

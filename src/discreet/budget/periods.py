@@ -23,6 +23,8 @@ from discreet.budget.model import Calendar, Forever, Sliding
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from discreet.budget.model import Period
 
 SECOND_US = 1_000_000
@@ -144,6 +146,11 @@ def check_period(period: Period) -> None:
 def microseconds(moment: datetime) -> int:
     """Return the whole microseconds from 1970 UTC to *moment*, which has a zone."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def clock_us(clock: Callable[[], datetime]) -> Callable[[], int]:
+    """Return *clock* in whole microseconds since 1970 UTC, as a store in a file needs it."""
+    return lambda: microseconds(clock())
 
 
 @functools.lru_cache(maxsize=64)

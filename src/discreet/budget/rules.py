@@ -19,8 +19,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from discreet.budget.errors import LeaseLost
-from discreet.budget.fixed_point import NOTHING, Amount, Tally
-from discreet.budget.model import Hold, State
+from discreet.budget.model import NOTHING, Amount, Hold, State, Tally
 from discreet.budget.periods import DAY_US
 from discreet.errors import InputError, InvariantViolated
 

@@ -32,8 +32,7 @@ from discreet.service.api.query import QueryAPI
 from discreet.service.auth.api_keys import ApiKeys, Authenticator, key_file_of
 from discreet.service.auth.gate import Gate
 from discreet.service.auth.grants import KEY, Grants, RecordCache
-from discreet.service.auth.oidc import Issuer
-from discreet.service.auth.oidc_login import OidcLogin
+from discreet.service.auth.oidc import Issuer, OidcLogin
 from discreet.service.maintenance import Maintenance
 from discreet.service.middleware import RequestMiddleware, problem_response
 from discreet.service.observability.logging import CombinedLog, StructuredLog
@@ -41,11 +40,9 @@ from discreet.service.observability.metrics import Metrics
 from discreet.service.observability.traces import open_tracer
 from discreet.service.pages.analyst import AnalystPages
 from discreet.service.pages.officer import OfficerPages
-from discreet.service.pages.sessions import Sessions
-from discreet.service.pages.site import Site
+from discreet.service.pages.site import Sessions, Site
 from discreet.service.peers import open_peers, peer_routes
-from discreet.service.queries import Queries
-from discreet.service.replay_cache import ReplayCache
+from discreet.service.queries import Queries, ReplayCache
 from discreet.service.statements import Statements
 from discreet.service.stores import checkpointer_of, noise_secret, open_store, utc_now
 from discreet.warehouse import Warehouse

@@ -17,7 +17,7 @@ import numpy as np
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
 from discreet.budget.manager import BudgetManager
 from discreet.budget.model import Account, AdminAction, Sliding
-from discreet.budget.periods import microseconds
+from discreet.budget.periods import clock_us, microseconds
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog, write_text
@@ -135,7 +135,7 @@ def _create_store(
     """Create the store with accounts, grants and keys, and its first checkpoint."""
     opened: BudgetStore
     if store.file is not None:
-        opened = SQLiteStore(stage / "budget.db", lambda: microseconds(clock()))
+        opened = SQLiteStore(stage / "budget.db", clock_us(clock))
     else:
         opened = open_store(store, environment, clock)
     numbers = itertools.count(1)

@@ -26,8 +26,7 @@ from starlette.routing import Route
 
 from discreet.budget.errors import ClockError, StoreBehind, UnknownAccount
 from discreet.budget.escrow import Ask, is_short
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import AdminAction
+from discreet.budget.model import NOTHING, AdminAction, Amount
 from discreet.errors import DiscreetError, InputError
 from discreet.service.auth.gate import read_bytes, run_in_thread
 from discreet.service.maintenance import repeating

@@ -1,8 +1,16 @@
-"""Plan, answer and estimate queries of an account."""
+"""Plan, answer and estimate queries of an account, and keep the latest plans and answers in memory.
+
+A repeated request is neither planned nor stored again. A stored answer never changes, nor does it that an account has
+paid for it. What can change is what a request means: what its account may query, and which state of the data it is
+about. So an entry of the cache holds for one catalog object and one version of the data, and only where that version
+can be had without querying an engine.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +18,8 @@ from discreet.accounting.convert import limit_for
 from discreet.budget.errors import BudgetRefused, DataChanged, LeaseLost, StoreUnavailable, Suspended
 from discreet.budget.manager import StoredBudget
 from discreet.budget.model import InFlight, Replay, Settled
+from discreet.catalog.engine_pool import scheduled_version
+from discreet.catalog.model import Schedule
 from discreet.errors import EngineError, EngineTimeout, InputError
 from discreet.noise import SystemBits
 from discreet.query.planning import EPSILON_LEAST, make_plan
@@ -28,16 +38,18 @@ from discreet.wire.problems import Fitting, Malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import Refusal
-    from discreet.catalog.model import Catalog
+    from discreet.catalog.model import Catalog, Dataset
     from discreet.query.planning import Plan
     from discreet.query.query import Query, Select
     from discreet.release import Release
     from discreet.release.keys import DerivedKeys
     from discreet.service.observability.logging import Cause, Log
     from discreet.service.observability.traces import Tracer
+    from discreet.service.serializers import Form
     from discreet.service.settings import Defaults, Limits, Settings
     from discreet.warehouse import Warehouse
     from discreet.wire.questions import Estimate, Price, Question
@@ -249,7 +261,7 @@ def planning_options(question: Price, k: int | None, defaults: Defaults, limits:
         options["relative_error"] = question.relative_error
     by_unit = question.epsilon_per is not None or question.information is not None
     by_epsilon = question.epsilon is not None or question.delta is not None
-    if by_unit or (defaults.per is not None and not by_epsilon):
+    if by_unit or (defaults.epsilon_per is not None and not by_epsilon):
         return options | {"per": _per_unit(question, defaults)}
     epsilon = question.epsilon if question.epsilon is not None else defaults.epsilon or 1.0
     if epsilon > limits.epsilon_most:
@@ -349,3 +361,103 @@ def _cause(error: Exception) -> Cause:
         case LeaseLost():
             return "lease-lost"
     return "internal"
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is kept of a request.
+
+    Args:
+        minute: in which the version was last compared with the clock; schedules know nothing shorter.
+        answers: that left, in the forms that were wanted.
+    """
+
+    catalog: Catalog
+    planned: PlannedQuery
+    minute: int
+    answers: dict[Form, bytes] = field(default_factory=dict)
+
+    def bytes(self, body: bytes) -> int:
+        """Return about how much memory this takes; a plan is many times as large as its text."""
+        return 4_000 + 40 * len(body) + sum(map(len, self.answers.values()))
+
+
+class ReplayCache:
+    """Least recently used plans and answers, by account and body of the request. Usable from several threads.
+
+    Args:
+        clock: the time with its zone.
+    """
+
+    def __init__(self, clock: Callable[[], datetime], bytes_most: int = 64 * 2**20) -> None:
+        self._clock, self._bytes_most = clock, bytes_most
+        self._entries: OrderedDict[tuple[str, bytes], _Entry] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def plan(self, account: str, body: bytes, catalog: Catalog) -> PlannedQuery | None:
+        """Return the plan of a request, if it still is one.
+
+        Args:
+            catalog: what the account may query now.
+        """
+        with self._lock:
+            entry = self._current(account, body, catalog)
+            return None if entry is None else entry.planned
+
+    def answer(self, account: str, body: bytes, catalog: Catalog, form: Form) -> tuple[PlannedQuery, bytes] | None:
+        """Return the plan of a request and its answer in *form*, which the account has paid for; see `plan`."""
+        with self._lock:
+            entry = self._current(account, body, catalog)
+            return None if entry is None or form not in entry.answers else (entry.planned, entry.answers[form])
+
+    def keep(
+        self, account: str, body: bytes, catalog: Catalog, planned: PlannedQuery, form: Form, answer: bytes
+    ) -> None:
+        """Keep the plan and the answer of a request, if it can be known later that they are current."""
+        now = self._clock()
+        if known_version(catalog.datasets[planned.dataset], now) is None:
+            return
+        with self._lock:
+            entry = self._entries.pop((account, body), None)
+            self._bytes -= 0 if entry is None else entry.bytes(body)
+            if entry is None or entry.catalog is not catalog or entry.planned.release_key != planned.release_key:
+                entry = _Entry(catalog, planned, _minute(now))
+            entry.answers[form] = answer
+            self._entries[account, body] = entry
+            self._bytes += entry.bytes(body)
+            while self._bytes > self._bytes_most:
+                self._drop(next(iter(self._entries)))
+
+    def _current(self, account: str, body: bytes, catalog: Catalog) -> _Entry | None:
+        entry = self._entries.get((account, body))
+        if entry is None:
+            return None
+        now = self._clock()
+        current = entry.catalog is catalog
+        if current and _minute(now) != entry.minute:
+            entry.minute = _minute(now)
+            dataset = catalog.datasets[entry.planned.dataset]
+            current = known_version(dataset, now) == entry.planned.data_version
+        if not current:
+            self._drop((account, body))
+            return None
+        self._entries.move_to_end((account, body))
+        return entry
+
+    def _drop(self, name: tuple[str, bytes]) -> None:
+        self._bytes -= self._entries.pop(name).bytes(name[1])
+
+
+def known_version(dataset: Dataset, now: datetime) -> str | None:
+    """Return the version of a dataset's data where catalog and clock determine it; None where an engine has to."""
+    match dataset.data_version:
+        case str() as text:
+            return text
+        case Schedule() as schedule:
+            return scheduled_version(schedule, now)
+    return None
+
+
+def _minute(now: datetime) -> int:
+    return int(now.timestamp() // 60)

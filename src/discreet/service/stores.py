@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.budget.checkpoints import Checkpointer, CheckpointFile
-from discreet.budget.periods import microseconds
+from discreet.budget.periods import clock_us
 from discreet.budget.stores.sqlite import LedgerFile, SQLiteStore
 from discreet.catalog.engine_pool import read_password
 from discreet.errors import InputError
@@ -77,7 +77,7 @@ def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[],
     """
     if store.file is not None:
         _check_exists(store.file)
-        return SQLiteStore(store.file, lambda: microseconds(clock()))
+        return SQLiteStore(store.file, clock_us(clock))
     return _postgres(store, environment)
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from discreet.budget.escrow import Ask, Receipt, Transfer
-from discreet.budget.fixed_point import Amount
 from discreet.budget.ledger import account_of, canonical, settings_text
+from discreet.budget.model import Amount
 from discreet.errors import InputError
 from discreet.wire.problems import Malformed
 

@@ -6,8 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from discreet.budget.escrow import Ask, check_whole
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Forever
+from discreet.budget.model import NOTHING, Amount, Forever
 from discreet.values import Cost
 from tests.budget.suite.base import ACT, UNIT, FakeClock, account
 

@@ -9,8 +9,7 @@ import pytest
 
 from discreet.budget.errors import StoreBehind, UnknownAccount
 from discreet.budget.escrow import Ask, Receipt
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Share, Sliding
+from discreet.budget.model import NOTHING, Amount, Share, Sliding
 from discreet.errors import InputError
 from discreet.values import RHO_QUANTUM, Cost
 from tests.budget.share_suite.base import (

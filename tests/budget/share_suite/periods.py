@@ -6,8 +6,7 @@ import pytest
 
 from discreet.budget.errors import ClockError
 from discreet.budget.escrow import Ask
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Calendar, Sliding
+from discreet.budget.model import NOTHING, Amount, Calendar, Sliding
 from tests.budget.share_suite.base import (
     ONE,
     ShareSuite,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from discreet.budget.escrow import Ask, Receipt, check_whole
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Calendar, Forever, Reservation, Sliding
+from discreet.budget.model import NOTHING, Amount, Calendar, Forever, Reservation, Sliding
 from tests.budget.share_suite.base import (
     ONE,
     PLENTY,

@@ -6,8 +6,7 @@ import dataclasses
 from fractions import Fraction
 
 from discreet.budget.escrow import Ask, Receipt
-from discreet.budget.fixed_point import NOTHING, Amount
-from discreet.budget.model import Refusal, Reservation, Share, Sliding
+from discreet.budget.model import NOTHING, Amount, Refusal, Reservation, Share, Sliding
 from discreet.values import RHO_QUANTUM, Cost
 from tests.budget.share_suite.base import (
     ONE,

@@ -230,10 +230,10 @@ def _run(folder, environment, now, pipe, orders):
 def _store(step, store, environment, clock):
     """Open a store like `discreet.service.stores.open_store`, with a step hook."""
     if store.file is not None:
-        from discreet.budget.periods import microseconds
+        from discreet.budget.periods import clock_us
         from discreet.budget.stores.sqlite import SQLiteStore
 
-        return SQLiteStore(store.file, lambda: microseconds(clock()), step)
+        return SQLiteStore(store.file, clock_us(clock), step)
     from discreet.budget.stores.postgres import PostgresStore
     from discreet.service.stores import store_url
 

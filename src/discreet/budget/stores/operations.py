@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING
 
 from discreet.budget import escrow, rules
 from discreet.budget.errors import AccountChanged, ClockError, DataChanged, KeyReused, LeaseLost, UnknownAccount
-from discreet.budget.fixed_point import EMPTY, NOTHING, Amount, Tally
 from discreet.budget.ledger import Head, canonical, settings_text
-from discreet.budget.model import Refusal, Replay, Reservation, Settled, State, StoredRelease, Suspension
+from discreet.budget.model import (
+    EMPTY,
+    NOTHING,
+    Amount,
+    Refusal,
+    Replay,
+    Reservation,
+    Settled,
+    State,
+    StoredRelease,
+    Suspension,
+    Tally,
+)
 from discreet.budget.periods import bucket_end, check_period
 from discreet.budget.rules import TERMINAL, Event, requested, transition
 from discreet.budget.stores.rows import AccountRow, ForfeitRow, ReservationRow, cost_of

@@ -1,6 +1,6 @@
 """Pruning: old lines of the ledger are written to an archive, and removed once a base stands for them.
 
-The base (`ledger_base`), its digest in a line of the ledger, and the removal are one transaction.
+The base (`ledger_replay.chunks_of`), its digest in a line of the ledger, and the removal are one transaction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from discreet.budget.ledger import Head, Line, canonical
-from discreet.budget.ledger_base import chunks_of, reader_of
+from discreet.budget.ledger_replay import chunks_of, reader_of
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores import statements
 from discreet.budget.stores.verify import verify

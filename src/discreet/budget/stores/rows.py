@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.budget import rules
 from discreet.budget.escrow import Incoming, Outgoing
-from discreet.budget.fixed_point import Amount, Tally
 from discreet.budget.ledger import Head, account_of
-from discreet.budget.model import Hold, Reservation, State, StoredRelease
+from discreet.budget.model import Amount, Hold, Reservation, State, StoredRelease, Tally
 from discreet.budget.periods import stops_us
 
 if TYPE_CHECKING:

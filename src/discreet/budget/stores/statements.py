@@ -86,7 +86,7 @@ CREATE TABLE budget_ledger (
     chain bigint NOT NULL, seq bigint NOT NULL, body text NOT NULL, hash {bytes} NOT NULL, PRIMARY KEY (chain, seq)
 ) {by_key};
 
--- what stands for lines that were removed, see ledger_base; empty if none were
+-- what stands for lines that were removed, see ledger_replay; empty if none were
 CREATE TABLE budget_base (place bigint PRIMARY KEY, text text NOT NULL);
 
 CREATE TABLE budget_records (

@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from discreet.budget.errors import ClockError, UnknownAccount
-from discreet.budget.fixed_point import EMPTY, Amount
 from discreet.budget.ledger import Head, Line
-from discreet.budget.model import Balance, Paid, check_record
+from discreet.budget.model import EMPTY, Amount, Balance, Paid, check_record
 from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, counts
 from discreet.budget.rules import Event
 from discreet.budget.stores import operations, pruning, statements

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from discreet.budget.errors import UnknownAccount
 from discreet.budget.escrow import Incoming, Outgoing
-from discreet.budget.fixed_point import EMPTY, Amount
 from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line
-from discreet.budget.model import InFlight
+from discreet.budget.model import EMPTY, Amount, InFlight
 from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, counts
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (
@@ -41,9 +40,8 @@ from discreet.errors import InvariantViolated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from discreet.budget.fixed_point import Tally
     from discreet.budget.ledger import Line
-    from discreet.budget.model import Account, Claim, Fingerprint, Hold, State, StoredRelease
+    from discreet.budget.model import Account, Claim, Fingerprint, Hold, State, StoredRelease, Tally
 
 _SEEN_EVERY_US = SECOND_US  # so that transactions do not wait for each other at the one row that holds the time
 

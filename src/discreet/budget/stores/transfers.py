@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from discreet.budget import escrow
 from discreet.budget.errors import UnknownAccount
 from discreet.budget.escrow import Receipt, Transfer, Verdict, first_gift, gift
-from discreet.budget.fixed_point import NOTHING, Amount
 from discreet.budget.ledger import canonical, settings_text, transfer_detail
+from discreet.budget.model import NOTHING, Amount
 from discreet.budget.stores import statements
 from discreet.budget.stores.operations import add_account, change_settings
 from discreet.budget.stores.rows import outgoing_of, terms_of

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from discreet.budget.errors import LedgerBroken
 from discreet.budget.escrow import Holding
-from discreet.budget.fixed_point import EMPTY, Amount, Tally
 from discreet.budget.ledger import Head, Line
-from discreet.budget.ledger_base import digest_of, reader_of
-from discreet.budget.ledger_replay import LedgerReader, Verified, check_holdings, replay
+from discreet.budget.ledger_replay import LedgerReader, Verified, check_holdings, digest_of, reader_of, replay
+from discreet.budget.model import EMPTY, Amount, Tally
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (
     LAST,

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from discreet._version import __version__
 from discreet.budget.errors import AccountChanged, LedgerBroken, StoreBehind
-from discreet.budget.fixed_point import DELTA_UNITS, RHO_UNITS, Amount
-from discreet.budget.history import days_until, preview, spent_by_day
 from discreet.budget.ledger import entry_of
-from discreet.budget.model import Account
+from discreet.budget.ledger_replay import days_until, preview, spent_by_day
+from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount
 from discreet.budget.periods import DAY_US, microseconds
 from discreet.errors import InputError
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text

@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Catalog
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import Grants
-    from discreet.service.queries import PlannedQuery, Queries
-    from discreet.service.replay_cache import ReplayCache
+    from discreet.service.queries import PlannedQuery, Queries, ReplayCache
     from discreet.service.serializers import Form
     from discreet.service.settings import Settings
     from discreet.service.statements import Statements
