@@ -114,6 +114,11 @@ def test_every_parameter_has_one_sentence_of_reason_with_its_numbers():
     assert "full answers: 140" in sentence
 
 
+def test_a_leak_chance_per_call_of_a_power_of_ten_is_not_rounded_down_to_nothing():
+    """The float 1e-6 is below 10^-6, and its logarithm is -6."""
+    assert advise(Use(1, 1, 1, leak_chance=1e-6)).delta_per == Fraction(9, 10**7)
+
+
 def test_a_longer_period_or_a_wider_tolerance_needs_a_smaller_epsilon_per():
     """More answers to average, or a coarser idea of what reveals a count, need more noise."""
     base = advise(Use(30, 1, 10)).epsilon_per

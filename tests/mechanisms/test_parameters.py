@@ -22,9 +22,9 @@ from discreet.mechanisms import (
     TopStable,
     UnknownGumbel,
     UnknownLaplace,
-    choose,
 )
 from discreet.mechanisms.base import noise_of
+from discreet.query.planning import choose
 from discreet.testing.audit import distribution, head_of, pmf, radius, sample
 from discreet.values import Cost, Sensitivity
 

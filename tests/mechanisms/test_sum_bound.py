@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from discreet.errors import InvariantViolated
-from discreet.mechanisms import KnownGumbel, Magnitude, PrivateMagnitude, Request, UnknownGumbel, sum_bound, sums
-from discreet.mechanisms.sum_bound import CHOICE_PRICE, BoundChoice
-from discreet.mechanisms.sums import KnownGumbelSums, ListedSums, UnknownGumbelSums
+from discreet.mechanisms import KnownGumbel, Magnitude, PrivateMagnitude, Request, UnknownGumbel, sums
+from discreet.mechanisms.sums import CHOICE_PRICE, BoundChoice, KnownGumbelSums, ListedSums, UnknownGumbelSums
 from discreet.noise import KeyedBits
 from discreet.values import SHARE_UNIT, Cost, ExactHead, Outcome, Sensitivity
 
@@ -93,8 +92,7 @@ def largest_cost(monkeypatch, mechanism, heads=head_of, runs=1, make=Replay):
     for user in itertools.product(VALUES, repeat=ITEMS):
         for run in range(runs):
             replay = make()
-            for module in (sum_bound, sums):
-                monkeypatch.setattr(module, "with_noise", replay)
+            monkeypatch.setattr(sums, "with_noise", replay)
             secret, context = b"a secret of thirty-two bytes....", (run, repr(user))
             outcome = mechanism.release(heads(OTHERS), KeyedBits(secret, context))
             replay.replaying = True

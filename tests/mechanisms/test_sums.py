@@ -20,7 +20,6 @@ from discreet.mechanisms import (
     Request,
     TopStable,
     UnknownGumbel,
-    choose,
     summing,
 )
 from discreet.mechanisms.base import noise_of
@@ -32,6 +31,7 @@ from discreet.mechanisms.sums import (
     UnknownLaplaceSums,
 )
 from discreet.noise import DiscreteLaplace, KeyedBits
+from discreet.query.planning import choose
 from discreet.testing.audit import head_of
 from discreet.values import LARGEST_COUNT, RHO_QUANTUM, Cost, ExactHead, Sensitivity
 

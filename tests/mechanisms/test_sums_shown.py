@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.accounting.convert import limit_for
-from discreet.mechanisms import KnownLaplace, Magnitude, Request, UnknownLaplace, choose, summing
-from discreet.mechanisms.measured import Uncertain, averages, measured_sums
-from discreet.mechanisms.sums import KnownLaplaceSums, UnknownLaplaceSums
+from discreet.mechanisms import KnownLaplace, Magnitude, Request, UnknownLaplace, summing
+from discreet.mechanisms.sums import KnownLaplaceSums, Uncertain, UnknownLaplaceSums, averages, measured_sums
 from discreet.noise import DiscreteLaplace, KeyedBits
+from discreet.query.planning import choose
 from discreet.values import Cost, ExactHead, Sensitivity
 
 SECRET = b"a secret for what sums look like"

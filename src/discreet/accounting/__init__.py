@@ -2,5 +2,5 @@
 
 `convert` converts between the two and the units of LinkedIn's budget service, finds the largest parameters within a
 limit and describes the result; `odometer` refuses what would exceed a limit, and bounds what was spent so far. For
-reports: `bounds` and `adaptive` evaluate other theorems; `solve` and `advice` choose parameters.
+reports: `bounds` and `adaptive` evaluate other theorems; `advice` chooses parameters.
 """

@@ -1,10 +1,20 @@
-"""Choose parameters by attacks that should fail (LinkedIn's Audience Engagements API, section 8.3).
+"""Choose parameters: by attacks that should fail, or the largest that keep a promise.
 
-An epsilon of tens promises little by itself; the paper sets each parameter so that one concrete attack is unlikely:
-epsilon_per by averaging answers of many days, k* by differencing two top-k results, delta and l* by the chance that an
-item of a single user is shown. `advise` does the same for a use. Noise is taken as continuous, as in the paper; the
-integer noise of the mechanisms differs from it by a relative epsilon^2. None of this replaces the guarantee, which is
-in `Advice.guarantee`. All functions raise `InputError` for a value outside the range that they give, and name it.
+`advise` follows LinkedIn's Audience Engagements API (Rogers et al. 2021), section 8.3. An epsilon of tens promises
+little by itself; the paper sets each parameter so that one concrete attack is unlikely: epsilon_per by averaging
+answers of many days, k* by differencing two top-k results, delta and l* by the chance that an item of a single user is
+shown. Noise is taken as continuous, as in the paper; the integer noise of the mechanisms differs from it by a relative
+epsilon^2. None of this replaces the guarantee, which is in `Advice.guarantee`.
+
+`settings_for` and `information_for` solve section 6 and Theorem 2 of the same paper: (epsilon_per, delta) from
+(epsilon*, delta*, k*, l*), and k* from the rest. They round down, to 28 bits. Two rules:
+
+- "published": delta = delta* / (6 l*), delta' = delta* / 2, the simple conversion. It leaves a sixth of delta* unused,
+  since Theorem 2 asks for 2 l* delta + delta' only.
+- "tight": lost masses add without a factor (`bounds.linkedin_system`), so delta = delta* / (2 l*), delta' = delta* / 2,
+  and the tight conversion. Its epsilon_per is 10 to 20 % larger for the same promise.
+
+All functions raise `InputError` for a value outside the range that they give, and name it.
 """
 
 from __future__ import annotations
@@ -15,13 +25,24 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from discreet.accounting.bounds import demand
-from discreet.accounting.convert import cost_of_units, guarantee_of
+from discreet.accounting.convert import (
+    cost_of_units,
+    epsilon_per_unit,
+    floor_bits,
+    guarantee_of,
+    rho_simple,
+    rho_tight,
+)
+from discreet.values import DELTA_QUANTUM, float_below
 
 if TYPE_CHECKING:
     from discreet.accounting.convert import Guarantee
+    from discreet.values import Cost
 
 CountNoise: TypeAlias = Literal["gaussian", "laplace"]
 """Noise of a released count at the price of one step: sigma or b = 2 / epsilon_per."""
+
+Rule: TypeAlias = Literal["published", "tight"]
 
 MOST_ANSWERS = 4_000
 LARGEST_EPSILON = 10.0
@@ -208,8 +229,10 @@ def _why_delta(calls: int, delta_per: Fraction) -> str:
 
 def _round_down(value: float, digits: int) -> Fraction:
     """Return *value* > 0, rounded down to *digits* significant decimal digits."""
-    exact = Fraction(value)
-    unit = Fraction(10) ** (math.floor(math.log10(value)) - digits + 1)
+    exact, magnitude = Fraction(value), math.floor(math.log10(value))
+    if exact < Fraction(10) ** magnitude:  # the float 1e-6 is, and its logarithm is -6
+        magnitude -= 1
+    unit = Fraction(10) ** (magnitude - digits + 1)
     return math.floor(exact / unit) * unit
 
 
@@ -227,3 +250,75 @@ def _check(epsilon_per: float, answers: int, tolerance: float, noise: str) -> No
     demand(1 <= answers <= MOST_ANSWERS, "answers", f"from 1 to {MOST_ANSWERS:,}", answers)
     demand(0 < tolerance < math.inf, "tolerance", "above 0 and finite", tolerance)
     demand(noise in ("gaussian", "laplace"), "noise", '"gaussian" or "laplace"', noise)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The parameters of a budget service.
+
+    Args:
+        information: k*, in bounded-range steps.
+        calls: l*, over unknown domains.
+        epsilon_per: of each step.
+        delta_per: mass that each call may lose; 0 without calls.
+        delta: delta', what the conversion may fail by.
+    """
+
+    information: int
+    calls: int
+    epsilon_per: Fraction
+    delta_per: Fraction
+    delta: Fraction
+
+    def cost(self) -> Cost:
+        """Return what all of it costs in zCDP."""
+        return cost_of_units(self.information, self.calls, self.epsilon_per, self.delta_per)
+
+
+def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, rule: Rule = "tight") -> Settings:
+    """Return the largest epsilon_per and delta_per that keep a budget's promise.
+
+    For a handful of steps (about eight, at usual deltas) their plain sum is the better bound; epsilon_per is then
+    epsilon / k*, and the cost in zCDP is above what the promise converts to.
+
+    Args:
+        epsilon: epsilon*, promised for the whole budget, above 0 and finite.
+        delta: delta*, above 0, below 1.
+        information: k*, at least 1.
+        calls: l*, at least 0. Without calls nothing is lost, and the tight rule gives all of delta to the conversion.
+
+    Raises:
+        InputError: a value outside its range, or so many calls that none could lose as much as 1e-27.
+    """
+    demand(information >= 1, "information", "at least 1", information)
+    rho, delta_per, conversion = _split(epsilon, delta, calls, rule)
+    summed = floor_bits(Fraction(epsilon) / information)
+    return Settings(information, calls, max(epsilon_per_unit(rho, information), summed), delta_per, conversion)
+
+
+def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, calls: int, rule: Rule = "tight") -> int:
+    """Return the largest information budget k* that keeps a promise, for a given epsilon_per; it may be 0.
+
+    Args:
+        epsilon_per: of each step, above 0.
+
+    Raises:
+        InputError: a value outside its range.
+    """
+    demand(epsilon_per > 0, "epsilon_per", "above 0", epsilon_per)
+    rho, _, _ = _split(epsilon, delta, calls, rule)
+    return max(math.floor(8 * rho / epsilon_per**2), math.floor(Fraction(epsilon) / epsilon_per))
+
+
+def _split(epsilon: float, delta: Fraction, calls: int, rule: Rule) -> tuple[Fraction, Fraction, Fraction]:
+    """Return (rho, delta_per, delta')."""
+    demand(0 < epsilon < math.inf, "epsilon", "above 0 and finite", epsilon)
+    demand(0 < delta < 1, "delta", "above 0 and below 1", delta)
+    demand(calls >= 0, "calls", "at least 0", calls)
+    demand(rule in ("published", "tight"), "rule", '"published" or "tight"', rule)
+    conversion = delta if calls == 0 and rule == "tight" else delta / 2
+    share = delta / (max(calls, 1) * (6 if rule == "published" else 2))
+    delta_per = math.floor(share / DELTA_QUANTUM) * DELTA_QUANTUM if calls else Fraction(0)
+    demand(calls == 0 or delta_per > 0, "delta", f"at least {float(delta / share * DELTA_QUANTUM):.2g}", delta)
+    largest_rho = rho_simple if rule == "published" else rho_tight
+    return floor_bits(Fraction(largest_rho(epsilon, float_below(conversion)))), delta_per, conversion

@@ -11,6 +11,7 @@ from discreet.accounting.convert import Guarantee, guarantee_of, limit_for
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
 from discreet.mechanisms import (
     PAIR_MECHANISMS,
+    Auto,
     CountRelease,
     KnownGumbel,
     KnownLaplace,
@@ -23,7 +24,6 @@ from discreet.mechanisms import (
     TwoRound,
     UnknownGumbel,
     UnknownLaplace,
-    choose,
     summing,
 )
 from discreet.query.canonical import canonical, possible_labels
@@ -46,6 +46,9 @@ EPSILON_LEAST = 1e-6
 EPSILON_MOST = 100.0
 DELTA_LEAST = Fraction(1, 10**20)
 DELTA_WARNED = Fraction(1, 10_000)
+
+AUTO_FROM_K = 6
+"""The least k for which `Auto` is the default; below, its test costs more than it gains (docs/mechanisms/auto.md)."""
 
 
 def bind(query: Query, columns: Mapping[str, Kind]) -> Query:
@@ -384,6 +387,35 @@ def _magnitude(summed: Summed, *, average: bool) -> Magnitude:
     if summed.choices:
         return PrivateMagnitude(*summed.digits, average, summed.choices)
     return Magnitude(*summed.digits, average)
+
+
+def choose(request: Request, *, has_pairs: bool, per_unit: bool = False) -> type[Mechanism]:
+    """Return the default mechanism for *request*, by what is declared (LinkedIn 2021, Table 1).
+
+    | | groups per user declared | not declared |
+    | --- | --- | --- |
+    | known domain | KnownLap | KnownGumb (top k), KnownLap with Delta = the domain (all counts) |
+    | unknown domain | UnkLap | UnkGumb (small top k), Auto (a larger top k), Auto or SelectVerify (all counts) |
+
+    Auto needs user-item pairs and counts distinct users; SelectVerify needs a head only. UnkGumb answers any top k on
+    engines without pairs, without counts, of rows or sums, with Laplace noise, or priced per unit. TopStable, TwoRound
+    and PCR answer only when the query names them. Sums are added by `discreet.mechanisms.summing`.
+
+    Args:
+        has_pairs: True if the engine has pair queries.
+        per_unit: True if the request is priced in units: what is not returned is not charged then.
+    """
+    bounded = request.sensitivity.groups_per_user is not None
+    if request.known_domain:
+        return KnownLaplace if bounded or request.k is None else KnownGumbel
+    if bounded:
+        return UnknownLaplace
+    distinct = request.sensitivity.rows_per_group == 1
+    paired = has_pairs and distinct and not per_unit
+    if request.k is None:
+        return Auto if paired else SelectVerify
+    counted = request.counts and request.noise == "gaussian" and request.summed is None
+    return Auto if paired and counted and request.k >= AUTO_FROM_K else UnknownGumbel
 
 
 def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type[Mechanism]:

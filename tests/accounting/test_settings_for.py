@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet.accounting.advice import information_for, settings_for
 from discreet.accounting.convert import limit_for
-from discreet.accounting.solve import information_for, settings_for
 from discreet.errors import InputError
 
 epsilons = st.floats(math.log(1e-3), math.log(50)).map(math.exp)
