@@ -1,4 +1,4 @@
-"""Discreet: differentially private top-k and counts over items nobody listed in advance.
+"""Discreet: differentially private top-k and counts over items that were not listed in advance.
 
     import discreet
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from discreet.values import Cost
     from discreet.warehouse import Warehouse, connect
 
-_HOMES = {
+_MODULES = {
     "scan": "table",
     "Table": "table",
     "connect": "warehouse",
@@ -55,21 +55,9 @@ _HOMES = {
     "Cost": "values",
     "KeyedBits": "noise",
     "SystemBits": "noise",
-    "DiscreetError": "errors",
-    "InputError": "errors",
-    "UnknownColumn": "errors",
-    "WhereError": "errors",
-    "SQLError": "errors",
     "CatalogError": "catalog.loader",
-    "BudgetExceeded": "errors",
-    "EngineError": "errors",
-    "EngineBusy": "errors",
-    "EngineTimeout": "errors",
-    "EngineUnreachable": "errors",
-    "UnfitData": "errors",
-    "InexactHead": "errors",
-    "InvariantViolated": "errors",
 }
+"""Where the names of `__all__` are defined that are not in `errors`."""
 
 __all__ = [
     "Budget",
@@ -104,9 +92,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any of the names above
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'discreet' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"discreet.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"discreet.{_MODULES.get(name, 'errors')}"), name)
 
 
 def __dir__() -> list[str]:

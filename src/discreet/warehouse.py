@@ -13,14 +13,14 @@ from fractions import Fraction
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Self
 
-from discreet.catalog.engine_pool import EnginePool, VersionedEngine, open_dataset
+from discreet.catalog.engine_pool import EnginePool, VersionedReader, open_dataset
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
 from discreet.catalog.sample import SAMPLE_MOST, made_up_catalog, open_made_up, sample
 from discreet.errors import DiscreetError, InputError, SQLError
 from discreet.mechanisms import KnownLaplace
 from discreet.noise import SystemBits
-from discreet.query.planning import columns_named, items_of, make_plan, resolve
+from discreet.query.planning import columns_named, make_plan, resolve
 from discreet.query.pricing import PerUnit
 from discreet.query.query import Select
 from discreet.query.query_json import from_dict
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from discreet.budget import Budget
-    from discreet.engines.base import Engine, RequestQueue
+    from discreet.engines.base import Engine, Reader, RequestQueue
     from discreet.mechanisms import NoiseName
     from discreet.noise import Bits
     from discreet.query.planning import Plan
@@ -93,7 +93,7 @@ class Warehouse:
         self._open = EnginePool(catalog, clock, environment, open_)
 
     def viewed(self, catalog: Catalog) -> Warehouse:
-        """Return the same datasets restricted to *catalog*. It is cheap: it uses the engines of this one.
+        """Return the same datasets restricted to *catalog*, over the same open engines.
 
         Args:
             catalog: this one's, but for datasets and columns that were left out.
@@ -208,7 +208,7 @@ class Warehouse:
             epsilon=1.0 if epsilon is None else epsilon,
             delta=exact(delta_of(delta, budget), "delta"),
             scales=self._scales(name, select),
-            domain=self._open.domain(name, items_of(select, dataset)),
+            domain=self._open.domain(name, columns_named(select.items, dataset)),
             head_limit=head_limit,
             mechanism=mechanism,
             noise=noise,
@@ -323,7 +323,7 @@ class Warehouse:
             return math.inf
         name = self.catalog.find(leaf.dataset)
         with contextlib.suppress(InputError):  # which is raised again, and says where, when the query is planned
-            labels = self._open.domain(name, items_of(select, self.catalog.datasets[name]))
+            labels = self._open.domain(name, columns_named(select.items, self.catalog.datasets[name]))
             return math.inf if labels is None else len(labels)
         return math.inf
 
@@ -367,7 +367,7 @@ class Warehouse:
         view = self.catalog.datasets[name].view
         return self._open.version(name), name if view is None else f"{name}\n{view}"
 
-    def steady(self, dataset: str, version: str | None) -> Engine:
+    def steady(self, dataset: str, version: str | None) -> Reader:
         """Return the engine of a dataset; its result is refused if the data has another *version* by then.
 
         Its errors name the dataset, and neither files nor hosts.
@@ -382,7 +382,7 @@ class Warehouse:
         """
         name = self.catalog.find(dataset)
         engine = self._open.engine(name)
-        return VersionedEngine(engine, name, lambda: version is None or self._open.version(name) == version)
+        return VersionedReader(engine, name, lambda: version is None or self._open.version(name) == version)
 
     def queue(self, dataset: str) -> RequestQueue:
         """Return the queue before the engine of a dataset.
@@ -391,10 +391,6 @@ class Warehouse:
             InputError: there is no such dataset.
         """
         return self._open.queue(self.catalog.find(dataset))
-
-    def data_version(self, dataset: str) -> str | None:
-        """Return the version of a dataset's data now, or None if unknown; raises what `context` does."""
-        return self.context(dataset)[0]
 
     def engine(self, dataset: str) -> Engine:
         """Return the engine of a dataset itself; raises what `steady` does."""

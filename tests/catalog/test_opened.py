@@ -8,7 +8,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from discreet.catalog.engine_pool import EnginePool, VersionedEngine
+from discreet.catalog.engine_pool import EnginePool, VersionedReader
 from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.errors import (
@@ -203,7 +203,7 @@ def test_scales_are_read_once(opened):
 )
 def test_an_engine_that_fails_names_the_dataset_only(error, sentence):
     """The kind of the error stays; the engine's own sentence is the cause."""
-    engine = VersionedEngine(Engine(error), "d", lambda: True)
+    engine = VersionedReader(Engine(error), "d", lambda: True)
     with pytest.raises(type(error)) as told:
         engine.head(REQUEST)
     assert type(told.value) is type(error)
@@ -216,7 +216,7 @@ def test_a_question_that_an_engine_cannot_answer_keeps_its_sentence():
     """It speaks of the question."""
     error = InputError("Pinot cannot keep missing labels")
     with pytest.raises(InputError) as told:
-        VersionedEngine(Engine(error), "d", lambda: True).head(REQUEST)
+        VersionedReader(Engine(error), "d", lambda: True).head(REQUEST)
     assert told.value is error
 
 
@@ -225,20 +225,13 @@ def test_a_version_that_cannot_be_read_after_counting_is_no_unreachable_engine(o
     engine = Engine()
     datasets, _ = opened('data_version = { query = "SELECT gone" }', engine)
     engine.fetch = lambda _: (_ for _ in ()).throw(EngineUnreachable("db.internal is down"))
-    steady = VersionedEngine(engine, "d", lambda: datasets.version("d") == "1")
+    steady = VersionedReader(engine, "d", lambda: datasets.version("d") == "1")
     with pytest.raises(EngineError) as told:
         steady.head(REQUEST)
     assert not isinstance(told.value, EngineUnreachable)
 
 
-def test_a_steady_engine_is_the_engine_otherwise():
-    """Columns, digits, versions, statements, heads with all arguments, and closing."""
-    inner = Engine()
-    engine = VersionedEngine(inner, "d", lambda: True)
-    assert engine.name == "d"
-    assert engine.columns() == COLUMNS
-    assert (engine.scale("a"), engine.data_version()) == (2, "1")
-    assert engine.fetch("SELECT a").num_rows == 2
-    assert engine.head(REQUEST, seed=b"s", progress=print) == (REQUEST, b"s", print)
-    engine.close()
-    assert inner.closed
+def test_a_head_of_an_unchanged_version_is_the_engines():
+    """With all arguments."""
+    reader = VersionedReader(Engine(), "d", lambda: True)
+    assert reader.head(REQUEST, seed=b"s", progress=print) == (REQUEST, b"s", print)

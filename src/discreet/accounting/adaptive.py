@@ -10,12 +10,7 @@ the neighbouring tables at hand; which step comes next may depend on all earlier
 
 and some adaptive sequence attains it (Dong, Durfee & Rogers 2020, section 6, give the recursion).
 
-Proof. Let P and Q be the laws of all answers on the two tables. The least delta is the sum of (P - e^a Q)+, and splits
-by the first answer y with loss L(y) = ln P(y)/Q(y): it is E_P[delta of the rest at a - L(y)], at most
-E_P[V_{k-1}(a - L)] by induction. With z = e^L and W(x) = V_{k-1}(ln x) this is E_Q[z W(e^a / z)]. W is convex (it is a
-supremum of such expectations, which start from a convex function), hence z W(e^a / z) is convex in z; E_Q[z] = 1; and
-BR says that z stays in some [e^(t - epsilon), e^t], which must contain 1. A convex function has its largest mean on the
-two ends, and the only law there with mean 1 has the P-probabilities p_t and 1 - p_t. QED.
+The proof is in docs/accounting.md ("What other theorems say").
 
 What it covers: exponential mechanisms and their peels (so the Gumbel mechanisms, whose lost mass comes on top of
 delta), Laplace noise of scale 2 tau / epsilon per count, anything epsilon/2-DP; *fewer* than k steps and stopping at

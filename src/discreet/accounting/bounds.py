@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.accounting.convert import epsilon_simple, epsilon_tight
+from discreet.accounting.convert import epsilon_tight
 from discreet.errors import InputError
 from discreet.values import float_above
 
@@ -79,7 +79,7 @@ def advanced(epsilons: Iterable[float], delta: float) -> float:
 def bounded_range(epsilons: Iterable[float], delta: float) -> float:
     """Return epsilon by composition of epsilon-BR steps (Durfee & Rogers 2019, Lemma 4.4; never above `advanced`).
 
-    Valid but loose: its mean term, the sum of epsilon^2 / 2, is four times what it need be (`zcdp_simple`).
+    Valid but loose: its mean term, the sum of epsilon^2 / 2, is four times what it need be (`zcdp_tight`).
 
     Args:
         epsilons: shape (t,), of BR steps, each above 0 and finite.
@@ -90,21 +90,15 @@ def bounded_range(epsilons: Iterable[float], delta: float) -> float:
     return min(advanced(steps, delta), ranged * (1 + _SLACK))
 
 
-def zcdp_simple(epsilons: Iterable[float], delta: float) -> float:
-    """Return epsilon of BR steps through zCDP (epsilon^2 / 8 each) and the simple conversion, at most their sum.
+def zcdp_tight(epsilons: Iterable[float], delta: float) -> float:
+    """Return epsilon of BR steps through zCDP (epsilon^2 / 8 each) and the tight conversion, at most their sum.
 
-    For equal steps this is LinkedIn's Lemma 2.1.
+    Canonne, Kamath & Steinke 2020. The simple conversion of equal steps is `linkedin`.
 
     Args:
-        epsilons: shape (t,), of BR steps, each above 0 and finite.
+        epsilons: shape (t,), each above 0 and finite.
         delta: above 0, below 1.
     """
-    steps = _checked(epsilons)
-    return min(basic(steps), epsilon_simple(_squares(steps) / 8, delta))
-
-
-def zcdp_tight(epsilons: Iterable[float], delta: float) -> float:
-    """Return as `zcdp_simple`, with the tight conversion (Canonne, Kamath & Steinke 2020); never above it."""
     steps = _checked(epsilons)
     return min(basic(steps), epsilon_tight(_squares(steps) / 8, delta))
 

@@ -7,24 +7,7 @@ most revealing moment: with delta = 1e-6 the true delta is then 1.46 times that 
 that bound the privacy loss by time-uniform martingale inequalities. This one is simpler, keeps the tight conversion,
 and rests on nothing but the filter theorem: a union over filters at the fixed levels rho* / 2^i, i = 0..n-1.
 
-THEOREM. Let rho*, delta_lost* and delta be fixed in advance, with n levels. Let steps be chosen adaptively, step j
-(delta_j)-approximately rho_j-zCDP given the answers before it, where rho_j and delta_j may depend on those; refuse what
-would exceed the limits; let the analyst stop by any rule that looks at the answers (and at the odometer). When the
-analyst stops let R be the reported epsilon: that of the lowest level not below the rho spent, epsilon_tight(level,
-delta / n), and 0 if no rho was spent; let D be the delta_j spent, plus delta. Then, for neighbouring tables with laws
-P and Q of all answers, all events S and all numbers e and d that do not depend on the data,
-
-    P(S and R <= e and D <= d)  <=  e^e Q(S) + d.
-
-Proof. Take first all delta_j = 0. Let I be the level that is reported, B_i = S and {I = i}. On B_i the rho spent never
-passed level i, so B_i is an event of the run that is *stopped* by the filter of level i; that run is rho_i-zCDP (the
-filter theorem), hence (epsilon_i, delta / n)-DP: P(B_i) <= e^{epsilon_i} Q(B_i) + delta / n. Where no rho was spent
-P and Q agree. The B_i are disjoint; summing over those with epsilon_i <= e gives the claim, and more:
-P(S) <= E_Q[e^R; S] + delta. Now let mass be lost. By definition P = (1 - delta_j) P' + delta_j P'' in each step, and Q
-likewise, with P' and Q' within rho_j-zCDP. Of a run, keep the part where no step drew its P'' (or Q''): under both
-laws it is the zCDP law times the same factor m = prod(1 - delta_j) <= 1 of the answers. So P_kept(B) - e^{epsilon_i}
-Q_kept(B) is at most the delta of the zCDP laws, as before, and Q_kept <= Q. What P loses on {D <= d} is at most the
-expected sum of the delta_j up to the last step that keeps it within d - delta: at most d - delta. QED.
+The theorem and its proof are in docs/accounting.md ("What was spent so far").
 
 The factor 2 between levels costs up to sqrt(2) in small epsilons, and n levels cost ln(n) beside ln(1 / delta).
 A step whose price depends on its own outcome (pay-what-you-get) is a sequence of steps: spend for each peel before it
@@ -96,8 +79,8 @@ class Reading:
     rho: float
 
 
-class Odometer:
-    """A privacy filter that can be read at any time. The theorem and its proof are at the top of this file.
+class Odometer(PrivacyFilter):
+    """A privacy filter that can be read at any time.
 
     Args:
         limit: of the filter, fixed in advance.
@@ -111,33 +94,11 @@ class Odometer:
     def __init__(self, limit: Cost, delta: Fraction, levels: int = LEVELS) -> None:
         demand(0 < delta < 1, "delta", "above 0 and below 1", delta)
         demand(1 <= levels <= 64, "levels", "from 1 to 64", levels)
-        self._filter = PrivacyFilter(limit)
+        super().__init__(limit)
         self._delta = Fraction(delta)
         share = float_below(self._delta / levels)
         rhos = [limit.rho / 2**i for i in reversed(range(levels))]
         self._levels = [(rho, epsilon_tight(float_above(rho), share)) for rho in rhos]
-
-    @property
-    def limit(self) -> Cost:
-        """What may be spent in all."""
-        return self._filter.limit
-
-    @property
-    def spent(self) -> Cost:
-        """What was spent so far."""
-        return self._filter.spent
-
-    def admits(self, cost: Cost) -> bool:
-        """Return whether *cost* can still be spent."""
-        return self._filter.admits(cost)
-
-    def spend(self, cost: Cost) -> None:
-        """Spend *cost*, before the step that costs it is run.
-
-        Raises:
-            BudgetExceeded: it does not fit; nothing was spent.
-        """
-        self._filter.spend(cost)
 
     def reading(self) -> Reading:
         """Return what holds for everything that was paid for so far, however the moment of reading was chosen."""

@@ -77,13 +77,10 @@ def read_password(variable: str | None, environment: Mapping[str, str]) -> str |
     return environment[variable]
 
 
-def misfits(dataset: Dataset, held: Mapping[str, Kind]) -> list[str]:
-    """Return a sentence for each declared column that its table lacks or holds in another type, the user first."""
-    wrong = [
-        user_error(dataset.user, held),
-        *(column_error(dataset, name, held) for name in dataset.columns),
-    ]
-    return [sentence for sentence in wrong if sentence is not None]
+def misfit(dataset: Dataset, held: Mapping[str, Kind]) -> str | None:
+    """Return why the user column or a declared column does not fit its table, or None if all do."""
+    wrong = (user_error(dataset.user, held), *(column_error(dataset, name, held) for name in dataset.columns))
+    return next(filter(None, wrong), None)
 
 
 def user_error(user: str, held: Mapping[str, Kind]) -> str | None:
@@ -227,13 +224,13 @@ class EnginePool:
     def _open(self, name: str) -> Engine:
         opened = self._open_dataset(self.catalog, name, self._environment)
         try:
-            wrong = misfits(self.catalog.datasets[name], opened.columns())
+            wrong = misfit(self.catalog.datasets[name], opened.columns())
         except BaseException:
             opened.close()
             raise
         if wrong:
             opened.close()
-            raise InputError(wrong[0])
+            raise InputError(wrong)
         return opened
 
 
@@ -263,8 +260,8 @@ _SENTENCES: Mapping[type[EngineError], str] = {
 """Messages for analysts. The engine's own message, which names files and hosts, is the cause of the error."""
 
 
-class VersionedEngine:
-    """An engine that refuses results if the data version changed while the query ran.
+class VersionedReader:
+    """A reader that refuses results if the data version changed while the query ran.
 
     Otherwise equal noise could be added to different data, which would reveal the difference.
 
@@ -277,29 +274,6 @@ class VersionedEngine:
         self._dataset = dataset
         self._unchanged = unchanged
 
-    @property
-    def name(self) -> str:
-        """The name of the dataset."""
-        return self._dataset
-
-    def columns(self) -> Mapping[str, Kind]:
-        return self._engine.columns()
-
-    def scale(self, column: str) -> int:
-        return self._engine.scale(column)
-
-    def check_sum(self, column: str) -> None:
-        self._engine.check_sum(column)
-
-    def data_version(self) -> str | None:
-        return self._engine.data_version()
-
-    def fetch(self, statement: str) -> pa.Table:
-        return self._engine.fetch(statement)
-
-    def close(self) -> None:
-        self._engine.close()
-
     def check(self, request: HeadRequest) -> None:
         with self._without_hosts():
             self._engine.check(request)
@@ -311,10 +285,6 @@ class VersionedEngine:
             head = self._engine.head(request, seed=seed, progress=progress)
         self._check_unchanged()
         return head
-
-    @property
-    def has_pairs(self) -> bool:
-        return self._engine.has_pairs
 
     @contextlib.contextmanager
     def pairs(

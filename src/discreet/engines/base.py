@@ -43,7 +43,62 @@ _POLL_SECONDS = 0.1
 _ANY_SEED = bytes(32)
 
 
-class Engine(Protocol):
+class Reader(Protocol):
+    """What `discreet.release.answer` reads a table with: an `Engine`, or one that is tied to a version of the data."""
+
+    def check(self, request: HeadRequest) -> None:
+        """Raise unless the engine can be reached and can answer *request*; sends no statement and reads no row.
+
+        Raises:
+            InputError: the engine cannot answer such a request, as its form and the types of the columns show.
+            EngineUnreachable: there is no connection.
+            EngineError: the engine failed in another way.
+        """
+        ...
+
+    def head(
+        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
+    ) -> ExactHead:
+        """Return the request.limit + 1 largest counts with their labels, exactly.
+
+        Rows without a user are left out, and so are rows without one of the labels unless missing labels are kept. Ties
+        are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
+        are returned. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine.
+
+        Args:
+            seed: decides which random items of a user are kept, where request.groups_per_user bounds them: the same
+                ones in every engine.
+            progress: called with a share from 0 to 1 about ten times a second; whatever it raises stops the engine.
+
+        Raises:
+            InputError: the engine cannot answer such a request. The request and the types of the columns alone decide
+                that, never a row: such a request costs nothing.
+            EngineUnreachable: there is no connection, and no part of the request was sent. That costs nothing, either.
+            EngineError: the engine failed in another way; its own words, which may hold data, are left out.
+            UnfitData: a view of the data owner's failed on a value.
+            InexactHead: the engine answered, but not with a head that is proven exact.
+        """
+        ...
+
+    def pairs(
+        self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
+    ) -> AbstractContextManager[UserItemPairs]:
+        """Write the distinct user-item pairs of the rows that count, and make them queryable until the context ends.
+
+        What was written is deleted then. Inside the context, no other method may be called.
+
+        Args:
+            request: its user, items, filter and keep_missing; the limit does not matter.
+            progress: as for `head`, of each query.
+
+        Raises:
+            InputError: the engine has no pair queries, or not for such a request.
+            EngineError: and its kinds, from every query, as from `head`.
+        """
+        ...
+
+
+class Engine(Reader, Protocol):
     """One table in some engine, which counts exactly. It is read-only, and several threads may use it at once.
 
     No method raises, or not, depending on a single row; `docs/threat-model.md` has the rule.
@@ -83,60 +138,9 @@ class Engine(Protocol):
         """Return a public text that changes when the data does and depends on no row, or None if there is none."""
         ...
 
-    def check(self, request: HeadRequest) -> None:
-        """Raise unless the engine can be reached and can answer *request*; sends no statement and reads no row.
-
-        Raises:
-            InputError: the engine cannot answer such a request, as its form and the types of the columns show.
-            EngineUnreachable: there is no connection.
-            EngineError: the engine failed in another way.
-        """
-        ...
-
-    def head(
-        self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
-    ) -> ExactHead:
-        """Return the request.limit + 1 largest counts with their labels, exactly.
-
-        Rows without a user are left out, and so are rows without one of the labels unless missing labels are kept. Ties
-        are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
-        are returned. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine.
-
-        Args:
-            seed: decides which random items of a user are kept, where request.groups_per_user bounds them: the same
-                ones in every engine.
-            progress: called with a share from 0 to 1 about ten times a second; whatever it raises stops the engine.
-
-        Raises:
-            InputError: the engine cannot answer such a request. The request and the types of the columns alone decide
-                that, never a row: such a request costs nothing.
-            EngineUnreachable: there is no connection, and no part of the request was sent. That costs nothing, either.
-            EngineError: the engine failed in another way; its own words, which may hold data, are left out.
-            UnfitData: a view of the data owner's failed on a value.
-            InexactHead: the engine answered, but not with a head that is proven exact.
-        """
-        ...
-
     @property
     def has_pairs(self) -> bool:
         """True if the engine has pair queries; known without a connection."""
-        ...
-
-    def pairs(
-        self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
-    ) -> AbstractContextManager[UserItemPairs]:
-        """Write the distinct user-item pairs of the rows that count, and make them queryable until the context ends.
-
-        What was written is deleted then. Inside the context, no other method may be called.
-
-        Args:
-            request: its user, items, filter and keep_missing; the limit does not matter.
-            progress: as for `head`, of each query.
-
-        Raises:
-            InputError: the engine has no pair queries, or not for such a request.
-            EngineError: and its kinds, from every query, as from `head`.
-        """
         ...
 
     def fetch(self, statement: str) -> pa.Table:

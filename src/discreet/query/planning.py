@@ -109,7 +109,7 @@ def resolve(
         InputError: the catalog does not allow the query.
         WhereError: the filter does not fit the columns.
     """
-    items = items_of(select, dataset)
+    items = columns_named(select.items, dataset)
     if len(set(items)) < len(items):
         raise InputError("an item column is named twice")
     summed = _summed(select.measure, dataset, scales)
@@ -146,17 +146,12 @@ def _k(k: int | None, domain: Any) -> int | None:  # noqa: ANN401 - an Arrow tab
     return k if k is None or domain is None else min(k, len(domain))
 
 
-def items_of(select: Select, dataset: Dataset) -> tuple[str, ...]:
-    """Return the item columns as the catalog spells them.
+def columns_named(names: tuple[str, ...], dataset: Dataset) -> tuple[str, ...]:
+    """Return columns that may be grouped by, as the catalog spells them.
 
     Raises:
-        UnknownColumn: there is no such column, or it may not name items.
+        UnknownColumn: there is no such column, or it may not be grouped by.
     """
-    return columns_named(select.items, dataset)
-
-
-def columns_named(names: tuple[str, ...], dataset: Dataset) -> tuple[str, ...]:
-    """Return columns that may be grouped by, as the catalog spells them; raises what `items_of` does."""
     return tuple(_find(name, dataset.groupable, "column to group by") for name in names)
 
 

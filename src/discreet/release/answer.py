@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from discreet.budget.model import Fingerprint
-    from discreet.engines.base import Engine, RequestQueue
+    from discreet.engines.base import Reader, RequestQueue
     from discreet.noise import Bits
     from discreet.query.planning import Plan
     from discreet.values import Cost, Outcome
@@ -78,7 +78,7 @@ class BudgetPort(Protocol[Answer_co]):
 
 def answer(
     plan: Plan,
-    engine: Engine,
+    engine: Reader,
     budget: BudgetPort[Answer] | None,
     bits: Bits,
     *,
@@ -146,7 +146,7 @@ def answer(
 
 def _read(
     plan: Plan,
-    engine: Engine,
+    engine: Reader,
     bits: Bits,
     key: bytes | None,
     progress: Callable[[float], None] | None,

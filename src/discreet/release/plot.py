@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,60 +26,50 @@ MOST_BARS = 1_000
 _SVG_WIDTH = 180
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """What is plotted: n bars, the first on top.
+def plot_bars(
+    labels: Sequence[str],
+    values: NDArray[np.float64],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    path: str | Path | None,
+    *,
+    title: str,
+    axis_label: str,
+) -> Any:  # noqa: ANN401 - a Figure
+    """Return a figure with a bar and its interval for each label, the first on top; write it to *path* if it is given.
 
     Args:
-        values: lengths, shape (n,).
+        values: lengths of the bars, shape (n,).
         low: lower ends of the intervals, shape (n,).
         high: upper ends, shape (n,).
-        title: above the plot.
-    """
-
-    labels: Sequence[str]
-    values: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    title: str
-    axis_label: str
-
-
-def plot_bars(bars: Bars, path: str | Path | None, most: int) -> Any:  # noqa: ANN401 - a Figure
-    """Return a figure of *bars*, and write it to *path* if one is given.
-
-    Args:
-        bars: at most *most*.
         path: its ending chooses the format (png, svg, pdf).
 
     Raises:
-        InputError: too many bars, matplotlib is missing, or *path* cannot be written.
+        InputError: matplotlib is missing, or *path* cannot be written.
     """
     require("matplotlib", "plotting")
     if path is not None:
         check_ending(path)
-    if most > MOST_BARS:
-        raise InputError(f"a plot has at most {MOST_BARS:,} bars, not {most:,}")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    n = len(bars.labels)
+    n = len(labels)
     figure = Figure(figsize=(8, 1.2 + 0.28 * max(n, 3)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     places = np.arange(n)[::-1]
-    errors = np.maximum(np.stack([bars.values - bars.low, bars.high - bars.values]), 0)
-    axes.barh(places, bars.values, color=_BAR, height=0.72)
-    axes.errorbar(bars.values, places, xerr=errors, fmt="none", ecolor=_ERROR, elinewidth=1.4, capsize=2.5)
+    errors = np.maximum(np.stack([values - low, high - values]), 0)
+    axes.barh(places, values, color=_BAR, height=0.72)
+    axes.errorbar(values, places, xerr=errors, fmt="none", ecolor=_ERROR, elinewidth=1.4, capsize=2.5)
     # A dollar sign would start a formula.
-    labels = [shortened(text, _LONGEST_LABEL).replace("$", r"\$") for text in bars.labels]
-    axes.set_yticks(places, labels, color=_INK)
+    texts = [shortened(text, _LONGEST_LABEL).replace("$", r"\$") for text in labels]
+    axes.set_yticks(places, texts, color=_INK)
     axes.set_ylim(-0.6, max(n, 1) - 0.4)
-    axes.set_xlabel(bars.axis_label, color=_INK)
+    axes.set_xlabel(axis_label, color=_INK)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.set_title(bars.title, loc="left", fontsize=10, color=_INK)
+    axes.set_title(title, loc="left", fontsize=10, color=_INK)
     if path is not None:
         write_whole(path, lambda part: figure.savefig(part, dpi=120))
     return figure

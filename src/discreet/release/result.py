@@ -363,11 +363,13 @@ class Release:
         Raises:
             InputError: there are no counts, matplotlib is missing, or *path* cannot be written.
         """
-        from discreet.release.plot import Bars, plot_bars
+        from discreet.release.plot import MOST_BARS, plot_bars
 
         shown = self._plotted
         if shown is None:
             raise InputError("labels without counts cannot be plotted")
+        if most > MOST_BARS:
+            raise InputError(f"a plot has at most {MOST_BARS:,} bars, not {most:,}")
         n = min(len(self), most)
         values, low, high = (np.array(ends[:n]) for ends in self._bars(shown))
         labels = zip(*map(python_values, self.labels.slice(0, n).columns), strict=True)
@@ -375,7 +377,7 @@ class Release:
         privacy = f"ε = {self.guarantee.epsilon:.3g}, δ = {self.guarantee.delta:.2g}"
         title = f"{items} by {self.mechanism}, {privacy}; bars: 95 % intervals"
         texts = [" · ".join(map(str, label)) for label in labels]
-        return plot_bars(Bars(texts, values, low, high, title, self._axis_label(shown)), path, most)
+        return plot_bars(texts, values, low, high, path, title=title, axis_label=self._axis_label(shown))
 
     def __str__(self) -> str:
         if not len(self):
