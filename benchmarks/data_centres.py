@@ -7,7 +7,7 @@ import random
 
 from benchmarks.timing import table
 from discreet.accounting.bounds import linkedin_system
-from discreet.budget.escrow import Ask, first_gift, gift
+from discreet.budget.escrow import ShareRequest, first_grant, granted
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, NOTHING, Amount
 
 TOTAL = LINKEDIN.information
@@ -76,7 +76,7 @@ class _Shares:
     """Each checks against its share, and asks the others for more when it reaches them."""
 
     def __init__(self, centres: int) -> None:
-        first = first_gift(_WHOLE, _WHOLE, centres)
+        first = first_grant(_WHOLE, _WHOLE, centres)
         self.left = [_WHOLE, *[first] * (centres - 1)]
         for gone in self.left[1:]:
             self.left[0] -= gone
@@ -91,7 +91,9 @@ class _Shares:
 
     def meet(self, one: int, other: int) -> None:
         for asks, gives in ((one, other), (other, one)):
-            moved = gift(Ask("a", self.left[asks], self.need[asks]), self.left[gives], _WHOLE, self.need[gives])
+            moved = granted(
+                ShareRequest("a", self.left[asks], self.need[asks]), self.left[gives], _WHOLE, self.need[gives]
+            )
             self.left[asks], self.left[gives] = self.left[asks] + moved, self.left[gives] - moved
 
 

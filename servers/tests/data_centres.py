@@ -43,7 +43,7 @@ def dying(whole):
         if when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         answer = whole(*arguments)
-        if answer is not None or part == "hear":
+        if answer is not None or part == "acknowledge":
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
     return until_then

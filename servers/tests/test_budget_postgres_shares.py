@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.budget.share_suite import ShareStoreSuite
-from tests.budget.share_suite.base import ONE, PLENTY, add_up, carry, holding, introduce, limits
+from tests.budget.share_suite.base import ONE, PLENTY, add_up, announce, carry, holding, limits
 from tests.budget.suite.base import ACT, UNIT, account, claim, units
 from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 
 from discreet.budget.errors import LedgerBroken
-from discreet.budget.escrow import Ask
+from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING, Reservation
 from discreet.budget.stores.postgres import PostgresStore
 from servers.tests.budget_places import connected, new_place
@@ -42,7 +42,7 @@ def places(server):
     both = [new_place(url), new_place(url)]
     with contextlib.closing(PostgresStore(both[0])) as home, contextlib.closing(PostgresStore(both[1])) as other:
         home.create(account("ann", 12), ACT)
-        introduce(home, other)
+        announce(home, other)
     yield both
     with contextlib.closing(PostgresStore(both[0])) as home, contextlib.closing(PostgresStore(both[1])) as other:
         carry(home, other)
@@ -52,21 +52,21 @@ def places(server):
 
 def _move(first, second, method):
     """Do what comes before *method* of a move from the first store to the second; returns it."""
-    need = Ask("ann", NOTHING, ONE)
-    if method == "give":
-        return lambda: first.shares.give(second.id, need, NOTHING)
-    transfer = first.shares.give(second.id, need, NOTHING)
+    need = ShareRequest("ann", NOTHING, ONE)
+    if method == "grant":
+        return lambda: first.shares.grant(second.id, need, NOTHING)
+    transfer = first.shares.grant(second.id, need, NOTHING)
     if method == "receive":
         return lambda: second.shares.receive(transfer)
     receipt = second.shares.receive(transfer)
-    return lambda: first.shares.hear(receipt)
+    return lambda: first.shares.acknowledge(receipt)
 
 
-_AFTER = {"give": [3, 6], "receive": [3, 9], "hear": [3, 9]}
-_LINES = {"give": (1, 0), "receive": (0, 1), "hear": (1, 0)}
+_AFTER = {"grant": [3, 6], "receive": [3, 9], "acknowledge": [3, 9]}
+_LINES = {"grant": (1, 0), "receive": (0, 1), "acknowledge": (1, 0)}
 
 
-@pytest.mark.parametrize("method", ["give", "receive", "hear"])
+@pytest.mark.parametrize("method", ["grant", "receive", "acknowledge"])
 @pytest.mark.parametrize("where", ["locked", "decided"])
 def test_a_connection_that_is_ended_in_mid_move_is_not_noticed(places, method, where):
     """F10, I8: nothing was done, so that it is done again, once."""
@@ -82,7 +82,7 @@ def test_a_connection_that_is_ended_in_mid_move_is_not_noticed(places, method, w
         assert tuple(store.verify().lines - n for store, n in zip(stores, before, strict=True)) == _LINES[method]
 
 
-@pytest.mark.parametrize("method", ["give", "receive", "hear"])
+@pytest.mark.parametrize("method", ["grant", "receive", "acknowledge"])
 def test_a_move_that_was_committed_and_not_heard_is_not_made_twice(places, method):
     """F6, I8: the server has committed it and its answer is lost; asked again, it is as it was."""
     which = 1 if method == "receive" else 0
@@ -112,11 +112,11 @@ def test_processes_that_take_one_transfer_at_once_take_it_once(places):
             first, second = firsts[n % 4], seconds[n // 2]
             together.wait(30)
             for _ in range(5):
-                first.shares.give(second.id, Ask("ann", NOTHING, ONE), NOTHING)
+                first.shares.grant(second.id, ShareRequest("ann", NOTHING, ONE), NOTHING)
                 for transfer in first.shares.pending(second.id, PLENTY):
                     receipt = second.shares.receive(transfer)
-                    first.shares.hear(receipt)
-                    first.shares.hear(receipt)
+                    first.shares.acknowledge(receipt)
+                    first.shares.acknowledge(receipt)
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(move, range(8)))
@@ -134,7 +134,7 @@ def test_a_new_account_that_arrives_at_several_processes_at_once_is_opened_once(
         home = stack.enter_context(contextlib.closing(PostgresStore(places[0])))
         others = [stack.enter_context(contextlib.closing(PostgresStore(places[1]))) for _ in range(6)]
         home.create(account("ann", 12), ACT)
-        transfer = home.shares.introduce(others[0].id, "ann", 2)
+        transfer = home.shares.announce(others[0].id, "ann", 2)
 
         def take(store):
             together.wait(30)
@@ -161,7 +161,7 @@ def test_a_share_that_a_question_is_about_to_take_is_not_given(places):
         with ThreadPoolExecutor(2) as pool:
             question = pool.submit(lambda: asking.reserve(claim("a", worst=UNIT * 5)))
             assert reached.wait(30)
-            gift = pool.submit(lambda: first.shares.give(second.id, Ask("ann", NOTHING), NOTHING))
+            gift = pool.submit(lambda: first.shares.grant(second.id, ShareRequest("ann", NOTHING), NOTHING))
             go_on.set()
             assert isinstance(question.result(30), Reservation)
             transfer = gift.result(30)

@@ -95,11 +95,11 @@ def test_an_officer_changes_the_total_in_one_and_both_have_it(centres):
 @pytest.mark.parametrize(
     ("who", "part", "when"),
     [
-        ("frankfurt", "introduce", "after"),
+        ("frankfurt", "announce", "after"),
         ("dublin", "receive", "before"),
         ("dublin", "receive", "after"),
-        ("frankfurt", "hear", "before"),
-        ("frankfurt", "hear", "after"),
+        ("frankfurt", "acknowledge", "before"),
+        ("frankfurt", "acknowledge", "after"),
     ],
 )
 def test_a_service_that_is_killed_half_way_through_a_move_finishes_it_later(centres, who, part, when):
@@ -130,7 +130,7 @@ def test_a_service_that_is_killed_after_it_gave_a_share_gives_it_once(centres):
     centres.share()
     frankfurt, dublin = centres.both
     frankfurt.stop()
-    frankfurt.start("give", "after")
+    frankfurt.start("grant", "after")
     frankfurt.ready()
     numbers = iter(range(1, 100))
     _spend(dublin, numbers)

@@ -10,7 +10,7 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
-from discreet.budget.escrow import Ask
+from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING, Account, AdminAction, Amount, Claim, Reservation, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
@@ -44,15 +44,15 @@ def carry(donor, recipient):
         for _ in range(2):
             receipt = recipient.shares.receive(transfer)
             if receipt is not None:
-                donor.shares.hear(receipt)
+                donor.shares.acknowledge(receipt)
 
 
 def talk(here, there):
     """One round: whatever happened before, it ends with equal shares of ann's and nothing on its way."""
     carry(here, there)
     carry(there, here)
-    for name in here.shares.unknown(there.id, 10):
-        here.shares.introduce(there.id, name, 2)
+    for name in here.shares.unannounced(there.id, 10):
+        here.shares.announce(there.id, name, 2)
     carry(here, there)
     for n, (one, other) in enumerate(((here, there), (there, here))):
         name = f"question-{n}"
@@ -60,7 +60,7 @@ def talk(here, there):
             one.start(name)
             one.settle(name, UNIT, b"x")
         left = next(each.left for each in one.shares.holdings() if each.account.id == "ann")
-        other.shares.give(one.id, Ask("ann", left, Amount.of(UNIT * 7)), NOTHING)
+        other.shares.grant(one.id, ShareRequest("ann", left, Amount.of(UNIT * 7)), NOTHING)
         carry(other, one)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from discreet.budget import escrow
-from discreet.budget.escrow import Ask, Incoming, Outgoing, Receipt, Transfer, Verdict
+from discreet.budget.escrow import Decision, Incoming, Outgoing, Receipt, ShareRequest, Transfer
 from discreet.budget.model import NOTHING, Account, Amount, Calendar, Forever, Share, Sliding
 from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, counts
 from discreet.values import DELTA_QUANTUM
@@ -104,7 +104,7 @@ class Simulation:
             self.stranger.settings(replace(_account(period), share=Share(NOTHING.cost, "elsewhere", 1)))
             self.stranger.limit = TOTAL
         self.actions = [
-            (40, self.spend), (12, self.ask), (30, self.deliver), (4, self.tend), (6, self.wait), (2, self.introduce),
+            (40, self.spend), (12, self.ask), (30, self.deliver), (4, self.tend), (6, self.wait), (2, self.announce),
             (1, self.lose), (2, self.twice), (0.3, self.crash), (0.3, self.cut_off), (0.4, self.heal),
             (0.2, self.clock), (0.2 if alters != "nothing" else 0, self.alter),
         ]  # fmt: skip
@@ -147,7 +147,7 @@ class Simulation:
             return
         left = centre.limit - centre.spent if centre is not self.stranger else NOTHING
         if escrow.is_short(left, centre.limit, self.total):
-            self.post(centre, self.another(centre), Ask("a", left))
+            self.post(centre, self.another(centre), ShareRequest("a", left))
 
     def tend(self):
         """What is pending is sent again."""
@@ -156,14 +156,14 @@ class Simulation:
             if out.pending is not None and centre.account is not None:
                 self.post(centre, self.by_id[peer], self.transfer(centre, peer, out))
 
-    def introduce(self):
+    def announce(self):
         """The home sends the account or its new settings to another store."""
         home, peer = self.centres[0], self.another(self.centres[0])
         home.look(self.true_us)
         out = home.outgoing.get(peer.id, Outgoing())
         if out.pending is None and out.version < home.account.share.version:
             left = home.limit - home.spent
-            amount = escrow.first_gift(left, self.total, len(self.centres)) if out.number == 0 else NOTHING
+            amount = escrow.first_grant(left, self.total, len(self.centres)) if out.number == 0 else NOTHING
             self.give(home, peer, out, amount)
 
     def deliver(self):
@@ -269,12 +269,12 @@ class Simulation:
     def arrive(self, sender, recipient, message):
         """A transaction of the recipient's; its answer follows, unless it crashes."""
         recipient.look(self.true_us)
-        if isinstance(message, Ask):
+        if isinstance(message, ShareRequest):
             self.asked(recipient, sender, message)
         elif isinstance(message, Transfer):
             self.received(recipient, sender, message)
         else:
-            out, back = self.rules.heard(recipient.outgoing[sender.id], message, recipient.account.share.version)
+            out, back = self.rules.acknowledged(recipient.outgoing[sender.id], message, recipient.account.share.version)
             recipient.outgoing[sender.id] = out
             recipient.limit += back
 
@@ -283,7 +283,7 @@ class Simulation:
         out = centre.outgoing.get(peer.id, Outgoing())
         if centre.account is None or centre is self.stranger or out.pending is not None:
             return
-        amount = escrow.gift(ask, centre.limit - centre.spent, self.total)
+        amount = escrow.granted(ask, centre.limit - centre.spent, self.total)
         if amount:
             self.give(centre, peer, out, amount)
 
@@ -291,16 +291,16 @@ class Simulation:
         """Take it, decline it, or neither."""
         incoming = centre.incoming.get(peer.id, Incoming())
         own, rules = centre.account, self.rules
-        verdict = rules.judge(transfer, own, incoming, centre.now_us, here=centre.id, parent_is_here=True)
-        if verdict is Verdict.TAKE:
+        decision = rules.decide(transfer, own, incoming, centre.now_us, here=centre.id, parent_is_here=True)
+        if decision is Decision.TAKE:
             if own is None or transfer.terms.share.version > own.share.version:
                 centre.settings(transfer.terms)
             incoming = centre.incoming[peer.id] = rules.taken(incoming, transfer)
             centre.limit += transfer.amount
-        elif verdict is Verdict.DECLINE:
+        elif decision is Decision.DECLINE:
             incoming = centre.incoming[peer.id] = rules.declined(incoming, transfer)
-        self.reached[verdict] += 1
-        if verdict is not Verdict.WAIT and self.random.random() < 0.9:
+        self.reached[decision] += 1
+        if decision is not Decision.WAIT and self.random.random() < 0.9:
             version = centre.account.share.version if centre.account else 0
             number = max(transfer.number, incoming.number)
             receipt = Receipt("a", peer.id, centre.id, number, incoming.taken, version)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from discreet.budget.model import NOTHING, AdminAction, Sliding
-from tests.budget.share_suite.base import asks, carry, introduce
+from tests.budget.share_suite.base import announce, asks, carry
 from tests.budget.suite import ACT, UNIT, account, claim, spend
 
 CHANGES = {
@@ -94,10 +94,10 @@ SHARE_CHANGES = {
 def prepare_shares(here, there):
     """Give and take shares of an account, so that a transfer of *here* is pending."""
     here.create(account("ann", 12), ACT)
-    introduce(here, there)
+    announce(here, there)
     here.charge("ann", UNIT * 6, ACT)
-    assert there.shares.give(here.id, asks(here), NOTHING)
+    assert there.shares.grant(here.id, asks(here), NOTHING)
     carry(there, here)
     there.charge("ann", UNIT * 3, ACT)
-    assert here.shares.give(there.id, asks(there), NOTHING)
+    assert here.shares.grant(there.id, asks(there), NOTHING)
     here.verify()

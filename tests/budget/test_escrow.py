@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from discreet.budget import escrow
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.budget.escrow import Ask, Holding, Incoming, Outgoing, Receipt, Transfer, Verdict, check_whole, in_flight
+from discreet.budget.escrow import (
+    Decision,
+    Holding,
+    Incoming,
+    Outgoing,
+    Receipt,
+    ShareRequest,
+    Transfer,
+    check_whole,
+    in_flight,
+)
 from discreet.budget.ledger import account_of, settings_text, transfer_detail
 from discreet.budget.ledger_replay import Transfers, check_holdings
 from discreet.budget.model import NOTHING, Account, Amount, Calendar, Share, Sliding
@@ -39,9 +49,9 @@ def transfer(number=1, sent_us=0, terms=None, **rest):
     return Transfer("there", "here", number, ONE, sent_us, terms or account(home="there"), **rest)
 
 
-def judge(arrived, own=None, incoming=Incoming(), now_us=0, parent=True):  # noqa: B008
+def decide(arrived, own=None, incoming=Incoming(), now_us=0, parent=True):  # noqa: B008
     """As the store "here"."""
-    return escrow.judge(arrived, own, incoming, now_us, here="here", parent_is_here=parent)
+    return escrow.decide(arrived, own, incoming, now_us, here="here", parent_is_here=parent)
 
 
 # ------------------------------------------------------------------------------------------------------ moves
@@ -68,46 +78,46 @@ def test_a_receipt_is_applied_once():
     """What was taken is gone; a second receipt, or one of an older transfer, changes nothing."""
     pending = escrow.sent(Outgoing(4, ONE), ONE, TOTAL, 1)
     said = Receipt("ann", "here", "there", 5, True, 3)
-    after, back = escrow.heard(pending, said, 9)
+    after, back = escrow.acknowledged(pending, said, 9)
     assert (after, back) == (Outgoing(5, times(2), None, 1, 3), NOTHING)
-    assert escrow.heard(after, replace(said, taken=False), 9) == (after, NOTHING)
-    assert escrow.heard(pending, replace(said, number=4, taken=False), 9) == (pending, NOTHING)
+    assert escrow.acknowledged(after, replace(said, taken=False), 9) == (after, NOTHING)
+    assert escrow.acknowledged(pending, replace(said, number=4, taken=False), 9) == (pending, NOTHING)
 
 
 def test_what_was_declined_comes_back():
     """To the donor, once."""
     pending = escrow.sent(Outgoing(), ONE, TOTAL, 1)
-    after, back = escrow.heard(pending, Receipt("ann", "here", "there", 1, False, 0), 9)
+    after, back = escrow.acknowledged(pending, Receipt("ann", "here", "there", 1, False, 0), 9)
     assert (after, back) == (Outgoing(1, NOTHING, None, 1, 9), ONE)
 
 
 def test_a_store_that_forgot_what_it_gave_or_took_notices():
     """F12: the first message of a peer shows that a store was restored."""
     with pytest.raises(StoreBehind):
-        escrow.heard(Outgoing(3), Receipt("ann", "here", "there", 4, True, 1), 1)
+        escrow.acknowledged(Outgoing(3), Receipt("ann", "here", "there", 4, True, 1), 1)
     with pytest.raises(StoreBehind):
-        judge(transfer(number=3), incoming=Incoming(1))
+        decide(transfer(number=3), incoming=Incoming(1))
 
 
 @pytest.mark.parametrize(
-    ("own", "parts", "verdict"),
+    ("own", "parts", "decision"),
     [
-        (None, {}, Verdict.TAKE),
-        (None, {"parent": False}, Verdict.WAIT),
-        (account(home="there"), {}, Verdict.TAKE),
-        (account(home="there"), {"now_us": -1}, Verdict.WAIT),
-        (account(home="there"), {"incoming": Incoming(1)}, Verdict.KNOWN),
-        (account(home="there"), {"incoming": Incoming(7), "now_us": -1}, Verdict.KNOWN),
-        (account(home="there", version=2, mode="observe"), {}, Verdict.TAKE),
-        (account(home="there", mode="observe"), {}, Verdict.DECLINE),
-        (account(home="here"), {}, Verdict.DECLINE),
-        (account(home=None), {}, Verdict.DECLINE),
-        (account(home="there", parent="org"), {}, Verdict.DECLINE),
+        (None, {}, Decision.TAKE),
+        (None, {"parent": False}, Decision.WAIT),
+        (account(home="there"), {}, Decision.TAKE),
+        (account(home="there"), {"now_us": -1}, Decision.WAIT),
+        (account(home="there"), {"incoming": Incoming(1)}, Decision.KNOWN),
+        (account(home="there"), {"incoming": Incoming(7), "now_us": -1}, Decision.KNOWN),
+        (account(home="there", version=2, mode="observe"), {}, Decision.TAKE),
+        (account(home="there", mode="observe"), {}, Decision.DECLINE),
+        (account(home="here"), {}, Decision.DECLINE),
+        (account(home=None), {}, Decision.DECLINE),
+        (account(home="there", parent="org"), {}, Decision.DECLINE),
     ],
 )
-def test_what_a_recipient_does(own, parts, verdict):
+def test_what_a_recipient_does(own, parts, decision):
     """Once per number, not before its time, and only for the account that it is for."""
-    assert judge(transfer(), own, **parts) is verdict
+    assert decide(transfer(), own, **parts) is decision
 
 
 def test_a_transfer_for_another_store_is_refused():
@@ -118,7 +128,7 @@ def test_a_transfer_for_another_store_is_refused():
         replace(transfer(), terms=account(home=None)),
     ):
         with pytest.raises(InputError, match="store of its own"):
-            judge(wrong)
+            decide(wrong)
 
 
 def test_what_was_decided_is_counted():
@@ -196,7 +206,7 @@ _AMOUNTS = st.builds(Amount, _PARTS, _PARTS)
 @given(_AMOUNTS, _AMOUNTS, _AMOUNTS.map(lambda a: a.most(NOTHING)), _AMOUNTS.map(lambda a: a.most(NOTHING)))
 def test_a_gift_is_never_more_than_what_is_left(asked, left, need, own):
     """Nor less than nothing, whatever is asked for."""
-    given_ = escrow.gift(Ask("ann", asked, need), left, TOTAL, own)
+    given_ = escrow.granted(ShareRequest("ann", asked, need), left, TOTAL, own)
     assert NOTHING.within(given_)
     assert given_.within(left.most(NOTHING))
 
@@ -204,9 +214,9 @@ def test_a_gift_is_never_more_than_what_is_left(asked, left, need, own):
 @given(_AMOUNTS, _AMOUNTS)
 def test_what_was_given_does_not_come_back_by_itself(asked, left):
     """No ping-pong: after a move without a refused question neither is short of the other."""
-    given_ = escrow.gift(Ask("ann", asked), left, TOTAL)
+    given_ = escrow.granted(ShareRequest("ann", asked), left, TOTAL)
     after, asker = left - given_, asked + given_
-    back = escrow.gift(Ask("ann", after), asker, TOTAL)
+    back = escrow.granted(ShareRequest("ann", after), asker, TOTAL)
     for part in ("rho", "delta"):
         if getattr(given_, part):
             assert getattr(after, part) >= getattr(asker, part)
@@ -226,26 +236,26 @@ def test_who_is_short():
 
 def test_a_refused_question_gets_what_it_needs_unless_the_giver_refused_one_itself():
     """Half of the difference would not be enough for it."""
-    asked = Ask("ann", times(1), need=times(4))
-    assert escrow.gift(asked, times(4), TOTAL) == times(3)
-    assert escrow.gift(asked, times(2), TOTAL) == times(2)
-    assert escrow.gift(asked, times(4), TOTAL, need=ONE) == NOTHING
-    assert escrow.gift(asked, times(5), TOTAL, need=ONE) == times(2)
+    asked = ShareRequest("ann", times(1), need=times(4))
+    assert escrow.granted(asked, times(4), TOTAL) == times(3)
+    assert escrow.granted(asked, times(2), TOTAL) == times(2)
+    assert escrow.granted(asked, times(4), TOTAL, need=ONE) == NOTHING
+    assert escrow.granted(asked, times(5), TOTAL, need=ONE) == times(2)
 
 
 def test_crumbs_stay_where_they_are():
     """Otherwise the last quanta would be halved for ever."""
     total = Amount(1024 * 100, 1024 * 100)
-    assert escrow.gift(Ask("ann", NOTHING), Amount(201, 199), total) == Amount(100, 0)
+    assert escrow.granted(ShareRequest("ann", NOTHING), Amount(201, 199), total) == Amount(100, 0)
 
 
 @pytest.mark.parametrize("centres", [2, 3, 7])
 def test_first_gifts_are_equal_parts_and_never_more_than_what_is_left(centres):
     """The home keeps what division leaves over."""
-    given_ = escrow.first_gift(TOTAL, TOTAL, centres)
+    given_ = escrow.first_grant(TOTAL, TOTAL, centres)
     assert given_ == Amount(TOTAL.rho // centres, TOTAL.delta // centres)
-    assert escrow.first_gift(ONE, TOTAL, 2) == ONE
-    assert escrow.first_gift(-ONE, TOTAL, 2) == NOTHING
+    assert escrow.first_grant(ONE, TOTAL, 2) == ONE
+    assert escrow.first_grant(-ONE, TOTAL, 2) == NOTHING
 
 
 @pytest.mark.parametrize("parts", [7, 29, 100, 1_001])
@@ -253,7 +263,7 @@ def test_one_data_centre_that_gets_all_questions_can_spend_the_whole_total(parts
     """F16: three data centres, equal shares at first; nothing is stranded while they hear each other."""
     cost = Amount(TOTAL.rho * 10**6 // parts, TOTAL.delta * 10**6 // parts)
     total = Amount(TOTAL.rho * 10**6, TOTAL.delta * 10**6)
-    first = escrow.first_gift(total, total, 3)
+    first = escrow.first_grant(total, total, 3)
     limits = [total - first - first, first, first]
     spent, admitted, moves = NOTHING, 0, 0
     for _ in range(parts + 100):
@@ -262,7 +272,7 @@ def test_one_data_centre_that_gets_all_questions_can_spend_the_whole_total(parts
             spent, admitted = spent + cost, admitted + 1
             continue
         for n in (0, 1):
-            moved = escrow.gift(Ask("ann", limits[2] - spent, cost), limits[n], total)
+            moved = escrow.granted(ShareRequest("ann", limits[2] - spent, cost), limits[n], total)
             limits[n], limits[2], moves = limits[n] - moved, limits[2] + moved, moves + bool(moved)
     assert admitted == parts
     assert moves < 30
@@ -351,7 +361,7 @@ def _all_that_b_can_spend(period, sent_us, b_us, *, rule):
     out = escrow.sent(Outgoing(), times(5), times(5), sent_us)
     gift = Transfer("a", "b", 1, out.pending, out.sent_us, terms)
     now_us = b_us if rule else max(b_us, sent_us)
-    taken = escrow.judge(gift, terms, Incoming(), now_us, here="b", parent_is_here=True) is Verdict.TAKE
+    taken = escrow.decide(gift, terms, Incoming(), now_us, here="b", parent_is_here=True) is Decision.TAKE
     return times(10) if taken else times(5)
 
 
@@ -399,7 +409,7 @@ def test_after_the_network_heals_nothing_stays_pending(seed):
                     simulation.post(centre, simulation.by_id[peer], simulation.transfer(centre, peer, out))
         while simulation.network:
             sender, recipient, message = simulation.network.pop()
-            if not isinstance(message, Ask):
+            if not isinstance(message, ShareRequest):
                 simulation.arrive(sender, recipient, message)
         simulation.check()
     assert all(out.pending is None for centre in simulation.centres for out in centre.outgoing.values())
@@ -417,7 +427,7 @@ def test_a_data_centre_that_is_cut_off_spends_its_share_and_no_more():
     simulation = _NeverHeals(3, centres=3, period=PERIODS[0])
     home, cut = simulation.centres[0], simulation.centres[2]
     for peer in simulation.centres[1:]:
-        amount = escrow.first_gift(home.limit, simulation.total, 3)
+        amount = escrow.first_grant(home.limit, simulation.total, 3)
         simulation.give(home, peer, Outgoing(), amount)
     for centre in simulation.centres[1:]:
         out = home.outgoing[centre.id]

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.budget.escrow import Ask, check_whole, in_flight
+from discreet.budget.escrow import ShareRequest, check_whole, in_flight
 from discreet.budget.model import NOTHING, Amount
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.escrow_child import STEPS, opened, prepare, talk
-from tests.budget.share_suite.base import add_up, asks, carry, introduce, limits
+from tests.budget.share_suite.base import add_up, announce, asks, carry, limits
 from tests.budget.suite.base import ACT, UNIT, FakeClock, account
 from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 
@@ -90,7 +90,7 @@ def test_a_restored_backup_of_either_side_is_detected_by_the_other(tmp_path):
         clock = FakeClock()
         stores = _in_files(folder, clock)
         stores[0].create(account("ann", 12), ACT)
-        introduce(*stores)
+        announce(*stores)
         for store in stores:
             store.close()
         name = ("here", "there")[behind]
@@ -99,7 +99,7 @@ def test_a_restored_backup_of_either_side_is_detected_by_the_other(tmp_path):
             first, second = (stack.enter_context(contextlib.closing(store)) for store in _in_files(folder, clock))
             second.charge("ann", UNIT * 6, ACT)
             for _ in range(2):
-                assert first.shares.give(second.id, asks(second), NOTHING)
+                assert first.shares.grant(second.id, asks(second), NOTHING)
                 carry(first, second)
                 second.charge("ann", UNIT * 3, ACT)
         shutil.copy(folder / "backup", folder / f"{name}.db")
@@ -109,9 +109,9 @@ def test_a_restored_backup_of_either_side_is_detected_by_the_other(tmp_path):
             second.verify()
             with pytest.raises(LedgerBroken, match="do not add up"):
                 check_whole({store.id: store.shares.holdings() for store in (first, second)})
-            transfer = first.shares.give(second.id, Ask("ann", NOTHING, Amount.of(UNIT)), NOTHING)
+            transfer = first.shares.grant(second.id, ShareRequest("ann", NOTHING, Amount.of(UNIT)), NOTHING)
             with pytest.raises(StoreBehind):
-                first.shares.hear(second.shares.receive(transfer))
+                first.shares.acknowledge(second.shares.receive(transfer))
 
 
 @pytest.mark.parametrize("change", SHARE_CHANGES)

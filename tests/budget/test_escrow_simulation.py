@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from discreet.budget import escrow
-from discreet.budget.escrow import Incoming, Outgoing, Verdict
+from discreet.budget.escrow import Decision, Incoming, Outgoing
 from discreet.budget.model import NOTHING, Amount
 from discreet.errors import DiscreetError
 from tests.budget.escrow_simulation import TOTAL, Simulation, simulation_of
@@ -28,7 +28,7 @@ def test_the_simulation_reaches_everything():
     """Otherwise the test above would test less than it says."""
     simulations = [simulation_of(seed).run(STEPS) for seed in range(24)]
     reached = {each for simulation in simulations for each in simulation.reached}
-    assert reached >= {*Verdict, *(action.__name__ for _, action in simulations[0].actions)}
+    assert reached >= {*Decision, *(action.__name__ for _, action in simulations[0].actions)}
     assert sum(len(simulation.charges) for simulation in simulations) > 15_000
     assert sum(simulation.strict for simulation in simulations) > 12
 
@@ -38,17 +38,17 @@ def _rules(**defects):
 
 
 def _takes_twice(transfer, own, incoming, now_us, **rest):
-    verdict = escrow.judge(transfer, own, incoming, now_us, **rest)
-    return Verdict.TAKE if verdict is Verdict.KNOWN else verdict
+    decision = escrow.decide(transfer, own, incoming, now_us, **rest)
+    return Decision.TAKE if decision is Decision.KNOWN else decision
 
 
 def _takes_before_its_time(transfer, own, incoming, now_us, **rest):
-    return escrow.judge(transfer, own, incoming, max(now_us, transfer.sent_us), **rest)
+    return escrow.decide(transfer, own, incoming, max(now_us, transfer.sent_us), **rest)
 
 
 def _takes_whatever_comes(transfer, own, incoming, now_us, **rest):
-    verdict = escrow.judge(transfer, own, incoming, now_us, **rest)
-    return Verdict.TAKE if verdict is Verdict.DECLINE else verdict
+    decision = escrow.decide(transfer, own, incoming, now_us, **rest)
+    return Decision.TAKE if decision is Decision.DECLINE else decision
 
 
 def _forgets_at_once(outgoing, amount, left, now_us):
@@ -56,15 +56,15 @@ def _forgets_at_once(outgoing, amount, left, now_us):
 
 
 def _returns_what_was_taken(outgoing, receipt, version):
-    return escrow.heard(outgoing, replace(receipt, taken=False), version)
+    return escrow.acknowledged(outgoing, replace(receipt, taken=False), version)
 
 
 def _keeps_what_was_declined(outgoing, receipt, version):
-    return escrow.heard(outgoing, replace(receipt, taken=True), version)
+    return escrow.acknowledged(outgoing, replace(receipt, taken=True), version)
 
 
-def _hears_old_receipts(outgoing, receipt, version):
-    return escrow.heard(outgoing, replace(receipt, number=outgoing.number), version)
+def _acknowledges_old_receipts(outgoing, receipt, version):
+    return escrow.acknowledged(outgoing, replace(receipt, number=outgoing.number), version)
 
 
 def _forgets_what_it_declined(incoming, _):
@@ -121,13 +121,13 @@ class _LowersWithoutLooking(Simulation):
 
 
 _DEFECTS = {
-    "takes twice": {"judge": _takes_twice},
-    "takes before its time": {"judge": _takes_before_its_time},
-    "takes whatever comes": {"judge": _takes_whatever_comes},
+    "takes twice": {"decide": _takes_twice},
+    "takes before its time": {"decide": _takes_before_its_time},
+    "takes whatever comes": {"decide": _takes_whatever_comes},
     "forgets at once": {"sent": _forgets_at_once},
-    "returns what was taken": {"heard": _returns_what_was_taken},
-    "keeps what was declined": {"heard": _keeps_what_was_declined},
-    "hears old receipts": {"heard": _hears_old_receipts},
+    "returns what was taken": {"acknowledged": _returns_what_was_taken},
+    "keeps what was declined": {"acknowledged": _keeps_what_was_declined},
+    "acknowledges old receipts": {"acknowledged": _acknowledges_old_receipts},
     "forgets what it declined": {"declined": _forgets_what_it_declined},
     "keeps what it gives": {"sent": _keeps_what_it_gives},
 }

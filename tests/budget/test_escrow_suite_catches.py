@@ -9,7 +9,7 @@ import inspect
 import pytest
 
 from discreet.budget import escrow
-from discreet.budget.escrow import Verdict
+from discreet.budget.escrow import Decision
 from discreet.budget.model import NOTHING
 from discreet.budget.stores import operations, rows, statements, transfers
 from discreet.budget.stores.sqlite import SQLiteStore
@@ -57,40 +57,40 @@ def _forgets_what_it_took(patch):
 
 
 def _takes_before_its_time(patch):
-    judge = escrow.judge
+    decide = escrow.decide
     patch.setattr(
         escrow,
-        "judge",
-        lambda transfer, own, incoming, now_us, **rest: judge(
+        "decide",
+        lambda transfer, own, incoming, now_us, **rest: decide(
             transfer, own, incoming, max(now_us, transfer.sent_us), **rest
         ),
     )
 
 
 def _takes_for_any_account(patch):
-    judge = escrow.judge
+    decide = escrow.decide
 
     def generous(*args, **rest):
-        verdict = judge(*args, **rest)
-        return Verdict.TAKE if verdict is Verdict.DECLINE else verdict
+        decision = decide(*args, **rest)
+        return Decision.TAKE if decision is Decision.DECLINE else decision
 
-    patch.setattr(escrow, "judge", generous)
+    patch.setattr(escrow, "decide", generous)
 
 
 def _takes_for_any_store(patch):
-    judge = escrow.judge
+    decide = escrow.decide
     patch.setattr(
         escrow,
-        "judge",
-        lambda transfer, *args, here, **rest: judge(
+        "decide",
+        lambda transfer, *args, here, **rest: decide(
             dataclasses.replace(transfer, recipient=here), *args, here=here, **rest
         ),
     )
 
 
 def _keeps_what_was_declined(patch):
-    heard = escrow.heard
-    patch.setattr(escrow, "heard", lambda *args: (heard(*args)[0], NOTHING))
+    acknowledged = escrow.acknowledged
+    patch.setattr(escrow, "acknowledged", lambda *args: (acknowledged(*args)[0], NOTHING))
 
 
 def _never_adopts(patch):
@@ -138,11 +138,11 @@ def _opens_accounts_full(patch):
 
 
 def _tells_children_first(patch):
-    patch.setattr(statements, "UNKNOWN", statements.UNKNOWN.replace("ORDER BY", "ORDER BY - "))
+    patch.setattr(statements, "UNANNOUNCED", statements.UNANNOUNCED.replace("ORDER BY", "ORDER BY - "))
 
 
 def _asks_for_crumbs(patch):
-    patch.setattr(transfers, "gift", lambda *_: NOTHING)
+    patch.setattr(transfers, "granted", lambda *_: NOTHING)
 
 
 _DEFECTS = [

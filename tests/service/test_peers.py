@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from discreet.budget.errors import BudgetRefused, StoreBehind
-from discreet.budget.escrow import Ask
+from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING
 from discreet.errors import InputError
 from discreet.service import peers
@@ -143,7 +143,7 @@ def test_who_got_nothing_waits_longer_each_time():
         del centres.wire.sent[:]
         for _ in range(40):
             centres[0].peers.exchange()
-        asked = [n for n, (_, _, message) in enumerate(centres.wire.sent) if message["asks"]]
+        asked = [n for n, (_, _, message) in enumerate(centres.wire.sent) if message["requests"]]
         assert asked == [0, 2, 5, 10, 19, 36]
 
 
@@ -224,7 +224,7 @@ def test_an_invalid_transfer_is_not_applied():
 
 
 def _transfer(centres):
-    given = centres[0].store.shares.give(centres[1].store.id, Ask("ann", NOTHING, ONE), NOTHING)
+    given = centres[0].store.shares.grant(centres[1].store.id, ShareRequest("ann", NOTHING, ONE), NOTHING)
     return peers.TransferSent.of(given).model_dump()
 
 
@@ -265,7 +265,7 @@ def test_requests_without_the_peers_key_are_refused(header):
         for path in ("/v1/peer/requests", "/v1/peer/transfers"):
             answer = centres[0].app.post(path, headers=headers, content=b"{}")
             assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthorized")
-        assert centres[0].store.shares.unknown("x", 9) == ["org", "ann"]
+        assert centres[0].store.shares.unannounced("x", 9) == ["org", "ann"]
 
 
 def test_the_key_of_the_data_centres_opens_two_routes_and_an_analysts_key_neither(service, monkeypatch):
@@ -280,7 +280,7 @@ def _check_who_may(service, centres):
     service.reopen()
     for method, path in (("GET", "/v1/budget"), ("POST", "/v1/query"), ("GET", "/v1/admin/accounts")):
         assert service.send(method, path, KEY).status_code == 401
-    message = {"centre": "c1", "store": "elsewhere", "asks": []}
+    message = {"centre": "c1", "store": "elsewhere", "requests": []}
     assert service.send("POST", "/v1/peer/requests", "ann", json=message).status_code == 401
     answer = service.send("POST", "/v1/peer/requests", KEY, json=message)
     assert (answer.status_code, answer.json()) == (200, {"store": centres[0].store.id, "transfers": []})
@@ -292,13 +292,13 @@ def test_what_is_no_message_is_refused():
     """In the shape of problems; nothing of it is said again."""
     with _made(Centres()) as centres:
         app, ask = centres[0].app, {"account": "ann", "left": {"rho": "0", "delta": "0"}}
-        whole = {"centre": "c1", "store": "s", "asks": []}
+        whole = {"centre": "c1", "store": "s", "requests": []}
         for body, status in (
             (b"s3cret", 400),
             (json.dumps({**whole, "more": "s3cret"}).encode(), 400),
-            (json.dumps({**whole, "asks": [{**ask, "need": {"rho": "s3cret", "delta": "0"}}]}).encode(), 400),
-            (json.dumps({**whole, "asks": [{**ask, "need": {"rho": "1.5", "delta": "0"}}]}).encode(), 400),
-            (json.dumps({**whole, "asks": [{**ask, "need": ask["left"]}] * 65}).encode(), 400),
+            (json.dumps({**whole, "requests": [{**ask, "need": {"rho": "s3cret", "delta": "0"}}]}).encode(), 400),
+            (json.dumps({**whole, "requests": [{**ask, "need": {"rho": "1.5", "delta": "0"}}]}).encode(), 400),
+            (json.dumps({**whole, "requests": [{**ask, "need": ask["left"]}] * 65}).encode(), 400),
             (b" " * (2**20 + 1), 413),
         ):
             answer = app.post("/v1/peer/requests", headers={**BEARER, "Content-Type": "application/json"}, content=body)
@@ -328,7 +328,7 @@ def test_a_message_speaks_for_its_own_store_only():
 def test_two_data_centres_with_the_same_store_do_not_talk():
     """One is a copy of the other: both would spend the same budget."""
     with _made(Centres()) as centres:
-        message = {"centre": "c1", "store": centres[0].store.id, "asks": []}
+        message = {"centre": "c1", "store": centres[0].store.id, "requests": []}
         answer = centres[0].app.post("/v1/peer/requests", headers=BEARER, json=message)
         assert (answer.status_code, "one of its own" in answer.json()["detail"]) == (422, True)
         centres.wire.apps["c1"] = centres[0].app

@@ -1,30 +1,30 @@
 """Budgets that are split over data centres: each has a store with a share of the limit, and shares move. Pure.
 
     donor       limit - amount, the transfer pending      one transaction, ledger line "send"
-       ---- transfer, again and again until its receipt is heard ---->
+       ---- transfer, repeated until its receipt arrives ------------->
     recipient   limit + amount, the number remembered     one transaction, once per number, "take"
        <--- receipt, as often as the transfer comes ----
     donor       the transfer forgotten                    one transaction, "delivered"
 
-A data centre spends its own share without asking the others, so that one that is cut off continues until its share is
-spent (escrow: O'Neil, ACM TODS 11(4), 1986). Between two stores an account has one transfer at a time, and they are
+A data centre spends its own share without contacting the others, so that one that is cut off continues until its share
+is spent (escrow: O'Neil, ACM TODS 11(4), 1986). Between two stores an account has one transfer at a time, and they are
 numbered: what is lost is sent again, and what arrives twice or late has a known number. A transfer can strand budget
 while its recipient cannot be reached; it can never create any.
 
-A recipient that cannot have it (it has another account of that name) remembers the number and says "decline"; then the
-donor takes the amount back ("return").
+A recipient that has another account of that name stores the number and declines ("decline"); then the amount returns to
+the donor ("return").
 
 Two rules keep the sum over all data centres within the total:
 
-- a donor gives only what it has left, so that what counts in a store is within its limit;
+- a donor sends only what it has left, so that what counts in a store is within its limit;
 - a transfer is taken no earlier, by the recipient's clock, than it was sent by the donor's. Then all that is before a
-  moment, each by its own clock, is a state in which nothing was taken that was not given: any period or window, cut out
+  moment, each by its own clock, is a state in which nothing was taken that was not sent: any period or window, cut out
   of the ledgers by their own times, holds at most the total.
 
-Shares move in the background, never during a query. A data centre that is short asks, and one with much more gives half
-of the difference: afterwards both have the same, so that nothing moves back before three quarters of it are spent. For
-a query that was refused for want of a share, every data centre that has refused none gives what is needed, so that
-small remainders are used, too.
+Shares move in the background, never during a query. A data centre that is short requests budget, and one with much more
+sends half of the difference: afterwards both have the same, so that nothing moves back before three quarters of it are
+spent. For a query that was refused for want of a share, every data centre that has refused none sends what is needed,
+so that small remainders are used, too.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A part of an account's limit on its way.
+    """A part of an account's limit that moves to another store.
 
     Args:
-        donor: id of the store that gave it.
+        donor: id of the store that sent it.
         recipient: id of the store that it is for.
         number: of the account's transfers from this donor to this recipient, from 1 without gaps.
-        amount: nothing, if it only tells the account's settings.
-        sent_us: when the donor gave it, by the donor's clock.
-        terms: the account as the donor knows it now, with its share; the limit does not matter.
+        amount: nothing, if only the settings of the account are sent.
+        sent_us: when it was sent, by the donor's clock.
+        terms: the account as the donor has it now, with its share; the limit does not matter.
     """
 
     donor: str
@@ -74,7 +74,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a recipient decided about the last transfer that it knows of.
+    """The decision of a recipient about the last transfer that it has.
 
     Args:
         taken: False if it was declined.
@@ -91,12 +91,12 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What an account gave to one other store.
+    """What an account sent to one other store.
 
     Args:
         number: of the last transfer; 0 if there was none.
-        given: the sum of all that was given and did not come back.
-        pending: the amount of the last transfer while its receipt was not heard, or None; it is in `given`.
+        given: the sum of all that was sent and did not return.
+        pending: the amount of the last transfer until its receipt arrives, or None; it is in `given`.
         sent_us: when it was sent.
         version: of the settings that the other store is known to have; 0 if none.
     """
@@ -110,7 +110,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """What an account took from one other store.
+    """What an account received from one other store.
 
     Args:
         number: of the last transfer that was decided; 0 if there was none.
@@ -123,22 +123,22 @@ class Incoming:
     received: Amount = NOTHING
 
 
-class Verdict(Enum):
-    """What a recipient does with a transfer that arrives."""
+class Decision(Enum):
+    """The decision of a recipient about a transfer."""
 
     TAKE = "take"
     DECLINE = "decline"
     KNOWN = "known"
-    """Decided before: the receipt says how."""
+    """Decided before, as the receipt says."""
     WAIT = "wait"
-    """Not now: it will come again."""
+    """Too early to decide; it will be sent again."""
 
 
-# ------------------------------------------------------------------------------------------------------ the moves
+# ------------------------------------------------------------------------------------------------------ transfers
 
 
 def sent(outgoing: Outgoing, amount: Amount, left: Amount, now_us: int) -> Outgoing:
-    """Return the state after *amount* was given out of what is *left*.
+    """Return the state after *amount* was sent out of what is *left*.
 
     Raises:
         InvariantViolated: one is pending, or it is more than what is left.
@@ -150,11 +150,11 @@ def sent(outgoing: Outgoing, amount: Amount, left: Amount, now_us: int) -> Outgo
     return Outgoing(outgoing.number + 1, outgoing.given + amount, amount, now_us, outgoing.version)
 
 
-def heard(outgoing: Outgoing, receipt: Receipt, version: int) -> tuple[Outgoing, Amount]:
+def acknowledged(outgoing: Outgoing, receipt: Receipt, version: int) -> tuple[Outgoing, Amount]:
     """Return the state after a receipt, and what returns to the donor's limit.
 
     Args:
-        outgoing: to the store whose receipt it is.
+        outgoing: to the store that sent the receipt.
         receipt: perhaps of an older transfer; then nothing changes.
         version: of the settings that the donor has.
 
@@ -162,21 +162,21 @@ def heard(outgoing: Outgoing, receipt: Receipt, version: int) -> tuple[Outgoing,
         StoreBehind: it is of a transfer that this store has not sent.
     """
     if receipt.number > outgoing.number:
-        raise StoreBehind("the store has forgotten shares that it gave to another data centre")
+        raise StoreBehind("the store lost shares that it sent to another data centre")
     if outgoing.pending is None or receipt.number < outgoing.number:
         return outgoing, NOTHING
     if receipt.taken:
         return Outgoing(outgoing.number, outgoing.given, None, outgoing.sent_us, receipt.version), NOTHING
-    # it has heard of these settings and will not have them; it is asked again when they change
+    # the recipient declined these settings; they are sent again when they change
     return Outgoing(outgoing.number, outgoing.given - outgoing.pending, None, outgoing.sent_us, version), (
         outgoing.pending
     )
 
 
-def judge(
+def decide(
     transfer: Transfer, own: Account | None, incoming: Incoming, now_us: int, *, here: str, parent_is_here: bool
-) -> Verdict:
-    """Return what the recipient does with a transfer.
+) -> Decision:
+    """Return the decision of the recipient about a transfer.
 
     Args:
         own: the account of that name, or None if there is none yet.
@@ -184,21 +184,21 @@ def judge(
 
     Raises:
         InputError: it is for another store, or from this one.
-        StoreBehind: there were transfers before that this store has forgotten.
+        StoreBehind: this store lost earlier transfers.
     """
     if transfer.recipient != here or transfer.donor == here or transfer.terms.share is None:
         raise InputError("a share for another store was sent here; each data centre needs a store of its own")
     if transfer.number <= incoming.number:
-        return Verdict.KNOWN
+        return Decision.KNOWN
     if transfer.number > incoming.number + 1:
-        raise StoreBehind("the store has forgotten shares that it took from another data centre")
+        raise StoreBehind("the store lost shares that it took from another data centre")
     if now_us < transfer.sent_us or (own is None and not parent_is_here):
-        return Verdict.WAIT
-    return Verdict.TAKE if own is None or _same_account(own, transfer.terms) else Verdict.DECLINE
+        return Decision.WAIT
+    return Decision.TAKE if own is None or _same_account(own, transfer.terms) else Decision.DECLINE
 
 
 def taken(incoming: Incoming, transfer: Transfer) -> Incoming:
-    """Return the state after taking *transfer*, which `judge` allowed."""
+    """Return the state after taking *transfer*, which `decide` allowed."""
     return Incoming(transfer.number, True, incoming.received + transfer.amount)
 
 
@@ -235,8 +235,8 @@ def altered(before: Account, wanted: Account, spent: Amount, here: str) -> Accou
     """Return an account after an administrator altered it.
 
     Args:
-        wanted: likewise, with other settings; with another total, of which the difference comes out of the share of
-            this store.
+        wanted: the account with other settings. The difference to the total before comes out of the share of this
+            store.
 
     Raises:
         InputError: another data centre has to do it, the limit was changed, or more would be taken from the total than
@@ -251,7 +251,7 @@ def altered(before: Account, wanted: Account, spent: Amount, here: str) -> Accou
     if wanted.share is None or wanted.limit != before.limit:
         raise InputError(
             f"the limit of account {before.id!r} is its share in this data centre, which moves by itself: change the "
-            "total, and ask again if the share moved meanwhile"
+            "total, and read the account again if the share moved meanwhile"
         )
     change = Amount.of(wanted.share.total) - Amount.of(before.share.total)
     left = Amount.of(before.limit) - spent
@@ -278,13 +278,13 @@ def _terms(account: Account) -> tuple[object, ...]:
 SHORT = 4
 """A data centre is short that has left less than this part (1 / SHORT) of its share, or of what another has left."""
 
-CRUMB = 1024
-"""Less than this part (1 / CRUMB) of the total is not moved, unless a query needs it."""
+SMALLEST_PART = 1024
+"""Less than this part (1 / SMALLEST_PART) of the total is not moved, unless a query needs it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a data centre that is short sends to the others.
+class ShareRequest:
+    """A request for a share, which a data centre that is short sends to the others.
 
     Args:
         left: of its limit; negative if it is overdrawn.
@@ -310,22 +310,24 @@ def is_short(left: Amount, limit: Amount, total: Amount, need: Amount = NOTHING)
     return rho or (total.delta > 0 and left.delta * SHORT <= limit.delta)
 
 
-def gift(ask: Ask, left: Amount, total: Amount, need: Amount = NOTHING) -> Amount:
-    """Return what the asked data centre gives.
+def granted(request: ShareRequest, left: Amount, total: Amount, need: Amount = NOTHING) -> Amount:
+    """Return what a data centre sends in answer to a request.
 
     Args:
-        ask: of the other one.
+        request: of another one.
         left: of its own share.
         need: the largest worst case that it refused itself of late.
     """
-    wanted = (ask.need - ask.left).most(NOTHING).least(left.most(NOTHING)) if ask.need and not need else NOTHING
+    wanted = (
+        (request.need - request.left).most(NOTHING).least(left.most(NOTHING)) if request.need and not need else NOTHING
+    )
     return Amount(
-        _part(left.rho, ask.left.rho, wanted.rho, total.rho),
-        _part(left.delta, ask.left.delta, wanted.delta, total.delta),
+        _part(left.rho, request.left.rho, wanted.rho, total.rho),
+        _part(left.delta, request.left.delta, wanted.delta, total.delta),
     )
 
 
-def first_gift(left: Amount, total: Amount, centres: int) -> Amount:
+def first_grant(left: Amount, total: Amount, centres: int) -> Amount:
     """Return what a data centre without a share gets from the account's home: an equal part of the total.
 
     Args:
@@ -335,16 +337,16 @@ def first_gift(left: Amount, total: Amount, centres: int) -> Amount:
 
 
 def _part(left: int, other: int, wanted: int, total: int) -> int:
-    """Return what is given of rho or of delta."""
+    """Return what is sent of rho or of delta."""
     half = min((left - other) // 2, left)
-    if other * SHORT >= left or half * CRUMB < total:
+    if other * SHORT >= left or half * SMALLEST_PART < total:
         half = 0
     return max(half, wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An account in a store, with what it gave to other stores and took from them.
+    """An account in a store, with what it sent to other stores and received from them.
 
     Args:
         account: with its share, or without one if it was never split.
@@ -392,7 +394,7 @@ def in_flight(stores: Mapping[str, Holding]) -> Amount:
 def check_whole(stores: Mapping[str, Sequence[Holding]]) -> None:
     """Raise unless the shares of every account add up to its total, in all stores of an installation at rest.
 
-    While shares move, what was read of one store may be older than what was read of another: stop them, or ask again.
+    While shares move, what was read of one store may be older than what was read of another: stop them, or read again.
 
     Args:
         stores: all holdings of each, by the store's id; with the home of every account.

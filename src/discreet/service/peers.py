@@ -3,9 +3,9 @@
 No query waits for it: it runs in a thread of its own every few seconds, and a data centre that reaches no other goes on
 with the shares that it has.
 
-    peers.requests(...)   POST /v1/peer/requests    give a share to another one that is short
+    peers.requests(...)   POST /v1/peer/requests    send a share to another one that is short
     peers.transfers(...)  POST /v1/peer/transfers   another one sends shares and receipts: take them, and acknowledge
-    peers.exchange()      request, send and introduce new accounts to all others, once
+    peers.exchange()      request shares, send them and announce new accounts to all others, once
     peers.refused(...)    remember what a refused query would have needed
 """
 
@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from discreet.budget.errors import ClockError, StoreBehind, UnknownAccount
-from discreet.budget.escrow import Ask, is_short
+from discreet.budget.escrow import Receipt, ShareRequest, Transfer, is_short
 from discreet.budget.model import NOTHING, AdminAction, Amount
 from discreet.errors import DiscreetError, InputError
 from discreet.service.auth.gate import read_bytes, run_in_thread
@@ -37,10 +37,10 @@ from discreet.service.stores import read_secret
 from discreet.wire.peers import (
     BODY_MOST_BYTES,
     ENTRIES_MOST,
-    AskSent,
     ReceiptSent,
     Requested,
     Requests,
+    RequestSent,
     Transferred,
     Transfers,
     TransferSent,
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from starlette.requests import Request
 
-    from discreet.budget.escrow import Receipt, Transfer
     from discreet.budget.model import Refusal
     from discreet.budget.stores.store import BudgetStore
     from discreet.budget.stores.transfers import ShareStore
@@ -70,42 +69,6 @@ class PeerUnreachable(DiscreetError):
 
     def __init__(self) -> None:
         super().__init__("another data centre cannot be reached, or does not answer as one")
-
-
-class PeerClient:
-    """Send messages and read the responses.
-
-    Args:
-        keys: by which data centres are authenticated.
-        client: sends them; closed with this.
-    """
-
-    def __init__(self, keys: PeerKeys, client: httpx.Client) -> None:
-        self._keys, self._client = keys, client
-
-    def close(self) -> None:
-        """Close connections."""
-        self._client.close()
-
-    def post(self, url: str, message: BaseModel, kind: type[Answer]) -> Answer:
-        """Send a message and return the response.
-
-        Raises:
-            PeerUnreachable: nothing came back, or nothing that can be read.
-        """
-        headers = {"Authorization": self._keys.header, "Content-Type": "application/json"}
-        try:
-            with self._client.stream("POST", url, content=message.model_dump_json(), headers=headers) as response:
-                body = b""
-                for part in response.iter_bytes():
-                    body += part
-                    if len(body) > BODY_MOST_BYTES:
-                        raise PeerUnreachable
-            if response.status_code != httpx.codes.OK:
-                raise PeerUnreachable
-            return read_body(kind, body)
-        except (httpx.HTTPError, httpx.InvalidURL, InputError):
-            raise PeerUnreachable from None
 
 
 KEY_LEAST = 32
@@ -196,9 +159,9 @@ class Peers:
         self, name: str, store: BudgetStore, urls: Mapping[str, str], keys: PeerKeys, client: httpx.Client, log: Log
     ) -> None:
         self._name, self._urls, self.keys, self._log = name, dict(urls), keys, log
-        self._client = PeerClient(keys, client)
+        self._client = client
         self._shares: ShareStore = store.shares
-        self._asks = Asks(store)
+        self._requests = ShareRequests(store)
         self._away: set[str] = set()
         self._behind: StoreBehind | None = None
 
@@ -209,7 +172,7 @@ class Peers:
 
     def refused(self, refusal: Refusal) -> None:
         """Remember what a refused query would have needed, to request it from the others."""
-        self._asks.refused(refusal)
+        self._requests.refused(refusal)
 
     # ---------------------------------------------------------------------------------------------- requests of others
 
@@ -222,12 +185,12 @@ class Peers:
         """
         self._check_store(message.store)
         again = {transfer.terms.id for transfer in self._shares.pending(message.store, ENTRIES_MOST)}
-        for sent in message.asks:
-            ask = sent.ask
-            if ask.account not in again:
+        for sent in message.requests:
+            if sent.account not in again:
                 with contextlib.suppress(*_PASSING):
-                    given = self._shares.give(message.store, ask, self._asks.need(ask.account))
-                    self._log_move("sent", message.centre, given)
+                    request = ShareRequest(**dict(sent))
+                    granted = self._shares.grant(message.store, request, self._requests.need(sent.account))
+                    self._log_move("sent", message.centre, granted)
         pending = self._shares.pending(message.store, ENTRIES_MOST)
         return Requested(store=self._shares.id, transfers=[TransferSent.of(transfer) for transfer in pending])
 
@@ -236,12 +199,12 @@ class Peers:
 
         Raises:
             InputError: its store is this one.
-            StoreBehind: it knows of transfers that this store has forgotten.
+            StoreBehind: this store lost transfers that the other one has.
             StoreUnavailable: nothing can be taken now.
         """
         self._check_store(message.store)
-        self._hear(message.centre, message.store, [sent.receipt for sent in message.receipts])
-        receipts = self._receive(message.centre, message.store, [sent.transfer for sent in message.transfers])
+        self._acknowledge(message.centre, message.store, _receipts(message.receipts))
+        receipts = self._receive(message.centre, message.store, _transfers(message.transfers))
         return Transferred(store=self._shares.id, receipts=[ReceiptSent.of(receipt) for receipt in receipts])
 
     # ---------------------------------------------------------------------------------------------- own requests
@@ -255,10 +218,10 @@ class Peers:
         """
         if self._behind is not None:
             raise self._behind
-        with self._asks.round() as asking:
+        with self._requests.round() as round_:
             for name, url in self._urls.items():
                 try:
-                    self._exchange_with(name, url, asking)
+                    self._exchange_with(name, url, round_)
                 except (PeerUnreachable, InputError):
                     if name not in self._away:
                         self._log.event(ShareMoved("-", name, "-", "unreachable"))
@@ -285,18 +248,38 @@ class Peers:
 
     # ---------------------------------------------------------------------------------------------- inside
 
-    def _exchange_with(self, name: str, url: str, asking: Round) -> None:
+    def _post(self, url: str, message: BaseModel, kind: type[Answer]) -> Answer:
+        """Send a message and return the response.
+
+        Raises:
+            PeerUnreachable: nothing came back, or nothing that can be read.
+        """
+        headers = {"Authorization": self.keys.header, "Content-Type": "application/json"}
+        try:
+            with self._client.stream("POST", url, content=message.model_dump_json(), headers=headers) as response:
+                body = b""
+                for part in response.iter_bytes():
+                    body += part
+                    if len(body) > BODY_MOST_BYTES:
+                        raise PeerUnreachable
+            if response.status_code != httpx.codes.OK:
+                raise PeerUnreachable
+            return read_body(kind, body)
+        except (httpx.HTTPError, httpx.InvalidURL, InputError):
+            raise PeerUnreachable from None
+
+    def _exchange_with(self, name: str, url: str, round_: Round) -> None:
         """Request shares of one data centre, and send it what it requested."""
-        asks = [AskSent.of(ask) for ask in asking.asks.values()]
-        answer = self._client.post(
-            f"{url}/v1/peer/requests", Requests(centre=self._name, store=self._shares.id, asks=asks), Requested
+        requests = [RequestSent.of(request) for request in round_.requests.values()]
+        answer = self._post(
+            f"{url}/v1/peer/requests", Requests(centre=self._name, store=self._shares.id, requests=requests), Requested
         )
         store = answer.store
-        arrived = [sent.transfer for sent in answer.transfers]
+        arrived = _transfers(answer.transfers)
         receipts = self._receive(name, store, arrived)
-        asking.add(receipts, arrived)
+        round_.add(receipts, arrived)
         for _ in range(ROUNDS_MOST):
-            self._introduce(name, store)
+            self._announce(name, store)
             pending = self._shares.pending(store, ENTRIES_MOST)
             if not pending and not receipts:
                 break
@@ -306,15 +289,15 @@ class Peers:
                 transfers=[TransferSent.of(transfer) for transfer in pending],
                 receipts=[ReceiptSent.of(receipt) for receipt in receipts],
             )
-            reply, receipts = self._client.post(f"{url}/v1/peer/transfers", message, Transferred), []
-            if not self._hear(name, store, [sent.receipt for sent in reply.receipts]):
+            reply, receipts = self._post(f"{url}/v1/peer/transfers", message, Transferred), []
+            if not self._acknowledge(name, store, _receipts(reply.receipts)):
                 break  # nothing was decided: the rest would not be either
 
-    def _introduce(self, name: str, store: str) -> None:
+    def _announce(self, name: str, store: str) -> None:
         """Send the shares of accounts that are new here."""
-        for account in self._shares.unknown(store, ENTRIES_MOST):
+        for account in self._shares.unannounced(store, ENTRIES_MOST):
             with contextlib.suppress(*_PASSING):
-                self._log_move("sent", name, self._shares.introduce(store, account, 1 + len(self._urls)))
+                self._log_move("sent", name, self._shares.announce(store, account, 1 + len(self._urls)))
 
     def _receive(self, name: str, store: str, transfers: Iterable[Transfer]) -> list[Receipt]:
         """Accept or decline what arrived, and return the receipts."""
@@ -329,17 +312,17 @@ class Peers:
                 receipts.append(receipt)
         return receipts
 
-    def _hear(self, name: str, store: str, receipts: Iterable[Receipt]) -> int:
+    def _acknowledge(self, name: str, store: str, receipts: Iterable[Receipt]) -> int:
         """Record the receipts of another data centre, and return their number."""
-        heard = 0
+        found = 0
         for receipt in receipts:
             if receipt.recipient == store:
                 with contextlib.suppress(*_PASSING), self._remember_behind():
-                    self._shares.hear(receipt)
-                    heard += 1
+                    self._shares.acknowledge(receipt)
+                    found += 1
                     if not receipt.taken:
                         self._log.event(ShareMoved(f"{store}/{receipt.number}", name, receipt.account, "refused"))
-        return heard
+        return found
 
     @contextlib.contextmanager
     def _remember_behind(self) -> Iterator[None]:
@@ -363,6 +346,14 @@ class Peers:
         if transfer is not None:
             label = f"{transfer.recipient if step == 'sent' else transfer.donor}/{transfer.number}"
             self._log.event(ShareMoved(label, name, transfer.terms.id, step))  # type: ignore[arg-type]  # one of its words
+
+
+def _transfers(entries: Iterable[TransferSent]) -> list[Transfer]:
+    return [Transfer(**dict(entry)) for entry in entries]
+
+
+def _receipts(entries: Iterable[ReceiptSent]) -> list[Receipt]:
+    return [Receipt(**dict(entry)) for entry in entries]
 
 
 def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str, str], log: Log) -> Peers:
@@ -402,17 +393,18 @@ BACKOFF_MOST = 64
 class Round:
     """The requests of a round, which goes to one data centre after the other."""
 
-    asks: dict[str, Ask]
+    requests: dict[str, ShareRequest]
     gained: set[str] = field(default_factory=set)
 
     def add(self, receipts: Iterable[Receipt], transfers: Iterable[Transfer]) -> None:
         """Reduce the requests by what arrived, for the next data centre."""
         taken = {receipt.account for receipt in receipts if receipt.taken}
         for transfer in transfers:
-            ask = self.asks.get(transfer.terms.id)
-            if ask is not None and ask.account in taken:
-                self.asks[ask.account] = Ask(ask.account, ask.left + transfer.amount, ask.need)
-                self.gained.add(ask.account)
+            request = self.requests.get(transfer.terms.id)
+            if request is not None and request.account in taken:
+                left = request.left + transfer.amount
+                self.requests[request.account] = ShareRequest(request.account, left, request.need)
+                self.gained.add(request.account)
 
 
 @dataclass(slots=True)
@@ -423,13 +415,13 @@ class _Backoff:
     next: int = 1
 
 
-class Asks:
+class ShareRequests:
     """Decide which accounts request shares, and how much."""
 
     def __init__(self, store: BudgetStore) -> None:
         self._store, self._lock = store, threading.Lock()
         self._needs: dict[str, Amount] = {}  # since the last round
-        self._asked: dict[str, Amount] = {}  # in the last round
+        self._requested: dict[str, Amount] = {}  # in the last round
         self._backoff: dict[str, _Backoff] = {}
         self._after = ""
 
@@ -442,24 +434,24 @@ class Asks:
     def need(self, account: str) -> Amount:
         """Return the largest worst case that was refused lately, in each part."""
         with self._lock:
-            return self._needs.get(account, NOTHING).most(self._asked.get(account, NOTHING))
+            return self._needs.get(account, NOTHING).most(self._requested.get(account, NOTHING))
 
     @contextlib.contextmanager
     def round(self) -> Iterator[Round]:
         """Return the requests of a round; accounts that get nothing wait longer each time."""
         with self._lock:
             needs, self._needs = self._needs, {}
-            self._asked = needs
-        found = Round({ask.account: ask for ask in self._short(needs)})
+            self._requested = needs
+        found = Round({request.account: request for request in self._short(needs)})
         yield found
-        for account in found.asks:
+        for account in found.requests:
             if account in found.gained:
                 self._backoff.pop(account, None)
             else:
                 backoff = self._backoff.setdefault(account, _Backoff())
                 backoff.left, backoff.next = backoff.next, min(2 * backoff.next, BACKOFF_MOST)
 
-    def _short(self, needs: dict[str, Amount]) -> Iterator[Ask]:
+    def _short(self, needs: dict[str, Amount]) -> Iterator[ShareRequest]:
         """Yield the requests: first for what was refused, then for what is nearly spent."""
         names = [*list(needs)[:ENTRIES_MOST], *(name for name in self._nearly_spent() if name not in needs)]
         for name in names[:ENTRIES_MOST]:
@@ -469,7 +461,7 @@ class Asks:
                 limit = Amount.of(account.limit)
                 left = limit - Amount.of(balance.spent)
                 if account.share is not None and is_short(left, limit, Amount.of(account.whole), need):
-                    yield Ask(name, left, need)
+                    yield ShareRequest(name, left, need)
 
     def _nearly_spent(self) -> Iterator[str]:
         """Yield accounts that are nearly spent, of the next part of all accounts."""

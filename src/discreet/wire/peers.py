@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from typing import Annotated, Any
+import re
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
-from discreet.budget.escrow import Ask, Receipt, Transfer
 from discreet.budget.ledger import account_of, canonical, settings_text
-from discreet.budget.model import Amount
+from discreet.budget.model import Account, Amount
 from discreet.errors import InputError
-from discreet.wire.problems import Malformed
+from discreet.wire.problems import mistake
 
 ENTRIES_MOST = 64
 """The most requests, transfers or receipts in a message."""
@@ -20,107 +19,93 @@ ENTRIES_MOST = 64
 BODY_MOST_BYTES = 2**20
 """The longest message."""
 
-Whole = Annotated[str, Field(pattern=r"^-?[0-9]{1,60}$")]
+_WHOLE = re.compile(r"-?[0-9]{1,60}")
+
+
+def _amount_of(sent: object) -> Amount:
+    match sent:
+        case Amount():
+            return sent
+        case {"rho": str(rho), "delta": str(delta), **rest} if not rest:
+            if _WHOLE.fullmatch(rho) and _WHOLE.fullmatch(delta):
+                return Amount(int(rho), int(delta))
+    raise mistake("an amount has rho and delta, whole numbers as text")
+
+
+def _not_negative(amount: Amount) -> Amount:
+    if amount.rho < 0 or amount.delta < 0:
+        raise mistake("a transfer must not be less than nothing")
+    return amount
+
+
+def _terms_of(sent: object) -> Account:
+    if isinstance(sent, Account):
+        return sent
+    try:
+        return account_of(canonical(sent))  # type: ignore[arg-type]  # whatever is wrong with it raises
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, InputError):
+        raise mistake("'terms' must be the settings of an account") from None
+
+
+Quanta = Annotated[
+    Amount,
+    PlainValidator(_amount_of),
+    PlainSerializer(lambda amount: {"rho": str(amount.rho), "delta": str(amount.delta)}),
+]
+"""An amount in whole quanta."""
+
+Terms = Annotated[
+    Account,
+    PlainValidator(_terms_of),
+    PlainSerializer(lambda account: json.loads(settings_text(account))),
+]
+"""The settings of an account."""
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Count = Annotated[int, Field(ge=0, lt=2**62)]
 
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-class Amounts(_Message):
-    """An amount in whole quanta."""
-
-    rho: Whole
-    delta: Whole
+class _Entry(_Message):
+    """A value of `discreet.budget.escrow`, with the same fields."""
 
     @classmethod
-    def of(cls, amount: Amount) -> Amounts:
-        """Return the message of *amount*."""
-        return cls(rho=str(amount.rho), delta=str(amount.delta))
-
-    @property
-    def amount(self) -> Amount:
-        """Return what `of` was given."""
-        return Amount(int(self.rho), int(self.delta))
+    def of(cls, value: object) -> Self:
+        """Return the entry of *value*."""
+        return cls(**{name: getattr(value, name) for name in cls.model_fields})
 
 
-class AskSent(_Message):
-    """A `discreet.budget.escrow.Ask`."""
+class RequestSent(_Entry):
+    """A `discreet.budget.escrow.ShareRequest`."""
 
     account: Name
-    left: Amounts
-    need: Amounts
-
-    @classmethod
-    def of(cls, ask: Ask) -> AskSent:
-        """Return the message of *ask*."""
-        return cls(account=ask.account, left=Amounts.of(ask.left), need=Amounts.of(ask.need))
-
-    @property
-    def ask(self) -> Ask:
-        """Return what `of` was given."""
-        return Ask(self.account, self.left.amount, self.need.amount)
+    left: Quanta
+    need: Quanta
 
 
-class TransferSent(_Message):
-    """A `discreet.budget.escrow.Transfer`; *terms* are the settings of the account."""
+class TransferSent(_Entry):
+    """A `discreet.budget.escrow.Transfer`."""
 
     donor: Name
     recipient: Name
     number: int = Field(ge=1, lt=2**62)
-    amount: Amounts
-    sent_us: int = Field(ge=0, lt=2**62)
-    terms: dict[str, Any]
-
-    @classmethod
-    def of(cls, transfer: Transfer) -> TransferSent:
-        """Return the message of *transfer*."""
-        return cls(
-            donor=transfer.donor,
-            recipient=transfer.recipient,
-            number=transfer.number,
-            amount=Amounts.of(transfer.amount),
-            sent_us=transfer.sent_us,
-            terms=json.loads(settings_text(transfer.terms)),
-        )
-
-    @property
-    def transfer(self) -> Transfer:
-        """Return what `of` was given.
-
-        Raises:
-            Malformed: the terms are of no account, or the amount is less than nothing.
-        """
-        amount = self.amount.amount
-        try:
-            terms = account_of(canonical(self.terms))
-        except (ValueError, KeyError, TypeError, IndexError, ArithmeticError, InputError):
-            raise Malformed("'terms' must be the settings of an account") from None
-        if amount.rho < 0 or amount.delta < 0:
-            raise Malformed("a transfer must not be less than nothing")
-        return Transfer(self.donor, self.recipient, self.number, amount, self.sent_us, terms)
+    amount: Annotated[Quanta, AfterValidator(_not_negative)]
+    sent_us: Count
+    terms: Terms
 
 
-class ReceiptSent(_Message):
+class ReceiptSent(_Entry):
     """A `discreet.budget.escrow.Receipt`."""
 
     account: Name
     donor: Name
     recipient: Name
-    number: int = Field(ge=0, lt=2**62)
+    number: Count
     taken: bool
-    version: int = Field(ge=0, lt=2**62)
-
-    @classmethod
-    def of(cls, receipt: Receipt) -> ReceiptSent:
-        """Return the message of *receipt*."""
-        return cls(**dataclasses.asdict(receipt))
-
-    @property
-    def receipt(self) -> Receipt:
-        """Return what `of` was given."""
-        return Receipt(**self.model_dump())
+    version: Count
 
 
 class Requests(_Message):
@@ -128,16 +113,17 @@ class Requests(_Message):
 
     Args:
         centre: its name, for logs.
-        asks: what it is short of; empty if it only announces itself.
+        store: id of its store.
+        requests: for accounts that are short; empty if it only announces itself.
     """
 
     centre: Name
     store: Name
-    asks: list[AskSent] = Field(max_length=ENTRIES_MOST)
+    requests: list[RequestSent] = Field(max_length=ENTRIES_MOST)
 
 
 class Requested(_Message):
-    """The response: all transfers under way to it, whichever request they are for."""
+    """The response: all pending transfers to it, whichever request they are for."""
 
     store: Name
     transfers: list[TransferSent] = Field(max_length=ENTRIES_MOST)
@@ -148,6 +134,7 @@ class Transfers(_Message):
 
     Args:
         centre: its name, for logs.
+        store: id of its store.
         transfers: to the other one.
         receipts: of transfers from the other one.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from discreet.budget.escrow import Ask, check_whole
+from discreet.budget.escrow import ShareRequest, check_whole
 from discreet.budget.model import NOTHING, Amount, Forever
 from discreet.values import Cost
 from tests.budget.suite.base import ACT, UNIT, FakeClock, account
@@ -32,26 +32,26 @@ def carry(donor: BudgetStore, recipient: BudgetStore) -> list[Receipt]:
         receipt = recipient.shares.receive(transfer)
         if receipt is not None:
             receipts.append(receipt)
-            donor.shares.hear(receipt)
+            donor.shares.acknowledge(receipt)
     return receipts
 
 
-def introduce(home: BudgetStore, *others: BudgetStore) -> None:
+def announce(home: BudgetStore, *others: BudgetStore) -> None:
     """Send the accounts made at home, and changes to them, to the other stores."""
     for other in others:
-        for name in home.shares.unknown(other.id, PLENTY):
-            home.shares.introduce(other.id, name, 1 + len(others))
+        for name in home.shares.unannounced(other.id, PLENTY):
+            home.shares.announce(other.id, name, 1 + len(others))
         carry(home, other)
 
 
-def asks(store: BudgetStore, name: str = "ann", need: Amount = NOTHING) -> Ask:
+def asks(store: BudgetStore, name: str = "ann", need: Amount = NOTHING) -> ShareRequest:
     """Return the request the store would send."""
-    return Ask(name, holding(store, name).left, need)
+    return ShareRequest(name, holding(store, name).left, need)
 
 
 def moved(donor: BudgetStore, recipient: BudgetStore, name: str = "ann") -> Transfer:
     """Return a transfer that was requested and is not delivered yet."""
-    transfer = donor.shares.give(recipient.id, asks(recipient, name), NOTHING)
+    transfer = donor.shares.grant(recipient.id, asks(recipient, name), NOTHING)
     assert transfer is not None
     return transfer
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from discreet.budget.errors import StoreBehind, UnknownAccount
-from discreet.budget.escrow import Ask, Receipt
+from discreet.budget.escrow import Receipt, ShareRequest
 from discreet.budget.model import NOTHING, Amount, Share, Sliding
 from discreet.errors import InputError
 from discreet.values import RHO_QUANTUM, Cost
@@ -17,9 +17,9 @@ from tests.budget.share_suite.base import (
     PLENTY,
     ShareSuite,
     add_up,
+    announce,
     carry,
     holding,
-    introduce,
     limits,
     moved,
 )
@@ -38,13 +38,13 @@ class OfficerTests(ShareSuite):
     def test_settings_are_changed_at_home_and_adopted_by_the_others(self) -> None:
         """Mode, period and total delta; the share of each stays what it is, and charges go on counting."""
         with self.centres(3) as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             home, *others = stores
             spend(others[0], claim("a"), UNIT)
             ann = home.path("ann")[0]
             home.alter(dataclasses.replace(ann, mode="observe", period=Sliding(7), delta=TOTAL / 2), ACT)
-            assert home.shares.unknown(others[0].id, PLENTY) == ["ann"]
-            introduce(*stores)
+            assert home.shares.unannounced(others[0].id, PLENTY) == ["ann"]
+            announce(*stores)
             assert limits(stores) == [4, 4, 4]
             for store in stores:
                 found = store.path("ann")[0]
@@ -52,22 +52,22 @@ class OfficerTests(ShareSuite):
                 assert found.share == Share(UNIT * 12, home.id, 2)
                 store.verify()
             assert units(others[0], "ann") == (1, 0, 0)
-            assert home.shares.unknown(others[0].id, PLENTY) == []
+            assert home.shares.unannounced(others[0].id, PLENTY) == []
 
     def test_settings_come_with_a_share_from_any_store(self) -> None:
         """They come with a transfer of any store, and older ones are not applied."""
         with self.centres(3) as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             home, second, third = stores
-            old = second.shares.give(third.id, Ask("ann", NOTHING, Amount(ONE.rho, ONE.delta)), NOTHING)
+            old = second.shares.grant(third.id, ShareRequest("ann", NOTHING, Amount(ONE.rho, ONE.delta)), NOTHING)
             assert old is not None
             home.alter(dataclasses.replace(home.path("ann")[0], period=Sliding(7)), ACT)
-            home.shares.introduce(third.id, "ann", 3)
+            home.shares.announce(third.id, "ann", 3)
             carry(home, third)
             assert third.shares.receive(old) is not None
             assert third.path("ann")[0].period == Sliding(7)
             carry(second, third)
-            transfer = third.shares.give(second.id, Ask("ann", NOTHING, Amount(ONE.rho, ONE.delta)), NOTHING)
+            transfer = third.shares.grant(second.id, ShareRequest("ann", NOTHING, Amount(ONE.rho, ONE.delta)), NOTHING)
             assert transfer is not None
             carry(third, second)
             assert second.path("ann")[0].period == Sliding(7)
@@ -75,12 +75,12 @@ class OfficerTests(ShareSuite):
     def test_the_total_is_changed_at_home(self) -> None:
         """Up by any amount, down by what is left there; the difference is of the home's share."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             home = stores[0]
             spend(home, claim("a"), UNIT)
             for total, share in ((20, 14), (7, 1)):
                 home.alter(home.path("ann")[0].limited(UNIT * total, TOTAL), ACT)
-                introduce(*stores)
+                announce(*stores)
                 assert limits(stores) == [share, 6]
                 assert [store.path("ann")[0].whole for store in stores] == [UNIT * total] * 2
                 add_up(stores)
@@ -93,7 +93,7 @@ class OfficerTests(ShareSuite):
         with self.centres() as (stores, _):
             first, second = stores
             read = first.path("ann")[0]
-            introduce(*stores)
+            announce(*stores)
             wrong: list[tuple[BudgetStore, Account]] = [
                 (first, dataclasses.replace(read, mode="observe")),
                 (first, dataclasses.replace(first.path("ann")[0], limit=UNIT * 12)),
@@ -112,10 +112,10 @@ class OfficerTests(ShareSuite):
     def test_a_charge_beyond_a_share_is_requested_from_the_others(self) -> None:
         """It is overdrawn then, gives nothing, and gets what there is."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             second.charge("ann", UNIT * 8, ACT)
-            assert second.shares.give(first.id, Ask("ann", NOTHING, ONE), NOTHING) is None
+            assert second.shares.grant(first.id, ShareRequest("ann", NOTHING, ONE), NOTHING) is None
             moved(first, second)
             carry(first, second)
             assert limits(stores) == [2, 10]
@@ -123,14 +123,14 @@ class OfficerTests(ShareSuite):
     def test_a_share_for_another_store_is_refused(self) -> None:
         """A data centre that began with a copy of another's database would spend the same budget again."""
         with self.centres(3) as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second, third = stores
-            transfer = first.shares.give(second.id, Ask("ann", NOTHING, ONE), NOTHING)
+            transfer = first.shares.grant(second.id, ShareRequest("ann", NOTHING, ONE), NOTHING)
             assert transfer is not None
             wrong: list[Callable[[], object]] = [
                 lambda: third.shares.receive(transfer),
                 lambda: second.shares.receive(dataclasses.replace(transfer, donor=second.id)),
-                lambda: third.shares.hear(Receipt("ann", first.id, second.id, 2, True, 1)),
+                lambda: third.shares.acknowledge(Receipt("ann", first.id, second.id, 2, True, 1)),
             ]
             for each in wrong:
                 with pytest.raises(InputError, match="store of its own"):
@@ -139,14 +139,14 @@ class OfficerTests(ShareSuite):
     def test_a_restored_store_is_detected_by_the_others(self) -> None:
         """F12: it receives transfers that it does not know, and changes nothing."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
-            transfer = first.shares.give(second.id, Ask("ann", NOTHING, ONE), NOTHING)
+            transfer = first.shares.grant(second.id, ShareRequest("ann", NOTHING, ONE), NOTHING)
             assert transfer is not None
             with pytest.raises(StoreBehind):
                 second.shares.receive(dataclasses.replace(transfer, number=transfer.number + 1))
             with pytest.raises(StoreBehind):
-                first.shares.hear(Receipt("ann", first.id, second.id, transfer.number + 1, True, 1))
+                first.shares.acknowledge(Receipt("ann", first.id, second.id, transfer.number + 1, True, 1))
             assert limits(stores) == [3, 6]
 
     def test_accounts_that_were_not_created_are_unknown(self) -> None:
@@ -154,9 +154,9 @@ class OfficerTests(ShareSuite):
         with self.centres() as (stores, _):
             first, second = stores
             wrong: list[Callable[[], object]] = [
-                lambda: first.shares.give(second.id, Ask("eve", NOTHING), NOTHING),
-                lambda: first.shares.introduce(second.id, "eve", 2),
-                lambda: first.shares.hear(Receipt("eve", first.id, second.id, 1, True, 1)),
+                lambda: first.shares.grant(second.id, ShareRequest("eve", NOTHING), NOTHING),
+                lambda: first.shares.announce(second.id, "eve", 2),
+                lambda: first.shares.acknowledge(Receipt("eve", first.id, second.id, 1, True, 1)),
             ]
             for each in wrong:
                 with pytest.raises(UnknownAccount):
@@ -165,7 +165,7 @@ class OfficerTests(ShareSuite):
     def test_holdings_are_read_page_by_page(self) -> None:
         """By name, with what was given and taken."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             assert [each.account.id for each in first.shares.holdings()] == ["ann", "org"]
             assert [each.account.id for each in first.shares.holdings("ann", 5)] == ["org"]
@@ -178,11 +178,11 @@ class OfficerTests(ShareSuite):
     def test_every_move_is_a_line_in_both_ledgers(self) -> None:
         """I5: what was sent, taken, declined, acknowledged, returned; of both sides, with its number."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             first.create(account("bob", 3), ACT)
             second.create(account("bob", 3), ACT)
-            introduce(*stores)
+            announce(*stores)
             kinds = [
                 sorted(line.body.split("\t")[3] for head in store.heads() for line in store.lines(head.chain))
                 for store in stores

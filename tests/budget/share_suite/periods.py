@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from discreet.budget.errors import ClockError
-from discreet.budget.escrow import Ask
+from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING, Amount, Calendar, Sliding
 from tests.budget.share_suite.base import (
     ONE,
     ShareSuite,
-    introduce,
+    announce,
 )
 from tests.budget.suite.base import ACT, UNIT, claim, spend
 
@@ -21,18 +21,18 @@ class PeriodTests(ShareSuite):
     def test_a_share_is_not_taken_before_it_was_sent(self) -> None:
         """I6, I8: by the recipient's own clock, so that what one day held cannot be spent in another again."""
         with self.centres(period=Calendar("day")) as (stores, clocks):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             clocks[1].go(seconds=-3600)
             clocks[0].go(days=0.5)
             clocks[1].go(days=0.5)
             spend(first, claim("a", worst=UNIT * 6), UNIT * 6)  # midnight: all of today's
             spend(second, claim("b", worst=UNIT * 6), UNIT * 6)  # an hour before: all of yesterday's
-            transfer = first.shares.give(second.id, Ask("ann", NOTHING), NOTHING)
+            transfer = first.shares.grant(second.id, ShareRequest("ann", NOTHING), NOTHING)
             assert transfer is None
             clocks[0].go(days=1)
             clocks[1].go(days=1)
-            transfer = first.shares.give(second.id, Ask("ann", NOTHING), NOTHING)
+            transfer = first.shares.grant(second.id, ShareRequest("ann", NOTHING), NOTHING)
             assert transfer is not None
             assert transfer.amount == Amount(ONE.rho * 3, ONE.delta * 3)
             assert second.shares.receive(transfer) is None
@@ -45,14 +45,14 @@ class PeriodTests(ShareSuite):
     def test_nothing_moves_by_a_clock_that_ran_ahead(self) -> None:
         """I6: a period that has not come has no budget to give, nor a place to take any."""
         with self.centres(period=Sliding(3)) as (stores, clocks):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             for clock in clocks:
                 clock.go(days=40)
             with pytest.raises(ClockError):
-                first.shares.give(second.id, Ask("ann", NOTHING), NOTHING)
+                first.shares.grant(second.id, ShareRequest("ann", NOTHING), NOTHING)
             first.confirm_clock(ACT)
-            transfer = first.shares.give(second.id, Ask("ann", NOTHING), NOTHING)
+            transfer = first.shares.grant(second.id, ShareRequest("ann", NOTHING), NOTHING)
             assert transfer is not None
             assert second.shares.receive(transfer) is None
             second.confirm_clock(ACT)
@@ -61,14 +61,14 @@ class PeriodTests(ShareSuite):
     def test_what_is_as_old_as_the_window_is_free_to_be_given(self) -> None:
         """A sliding window, in each data centre for itself."""
         with self.centres(period=Sliding(2)) as (stores, clocks):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             spend(first, claim("a", worst=UNIT * 6), UNIT * 6)
             need = Amount(ONE.rho * 6, ONE.delta * 6)
             for days in (0, 1, 1):
                 for clock in clocks:
                     clock.go(days=days)
-                assert first.shares.give(second.id, Ask("ann", NOTHING, need), NOTHING) is None
+                assert first.shares.grant(second.id, ShareRequest("ann", NOTHING, need), NOTHING) is None
             for clock in clocks:
                 clock.go(days=1)
-            assert first.shares.give(second.id, Ask("ann", NOTHING, need), NOTHING) is not None
+            assert first.shares.grant(second.id, ShareRequest("ann", NOTHING, need), NOTHING) is not None

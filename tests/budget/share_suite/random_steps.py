@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from discreet.budget.escrow import Ask, Receipt, check_whole
+from discreet.budget.escrow import Receipt, ShareRequest, check_whole
 from discreet.budget.model import NOTHING, Amount, Calendar, Forever, Reservation, Sliding
 from tests.budget.share_suite.base import (
     ONE,
     PLENTY,
     ShareSuite,
+    announce,
     asks,
     carry,
-    introduce,
 )
 from tests.budget.suite.base import ACT, TOTAL, UNIT, claim, units
 
@@ -43,7 +43,7 @@ class _Walk:
             self.spend(one, f"r{step}")
         elif doing == "g":
             need = Amount(ONE.rho * 2, ONE.delta * 2)
-            transfer = one.shares.give(other.id, asks(other, need=need), NOTHING)
+            transfer = one.shares.grant(other.id, asks(other, need=need), NOTHING)
             self.post(one, other, transfer)
         elif doing == "d" and self.wire:
             self.deliver(*self.wire.pop(self.chance.randrange(len(self.wire))))
@@ -55,7 +55,7 @@ class _Walk:
         elif doing == "t":
             ann = self.stores[0].path("ann")[0]
             self.stores[0].alter(ann.limited(ann.whole + UNIT, TOTAL), ACT)
-            introduce(*self.stores)
+            announce(*self.stores)
 
     def spend(self, store: BudgetStore, name: str) -> None:
         """A question, which may stay under way."""
@@ -72,7 +72,7 @@ class _Walk:
     def deliver(self, sender: BudgetStore, recipient: BudgetStore, message: Transfer | Receipt) -> None:
         """It arrives."""
         if isinstance(message, Receipt):
-            recipient.shares.hear(message)
+            recipient.shares.acknowledge(message)
         else:
             self.post(recipient, sender, recipient.shares.receive(message))
 
@@ -84,7 +84,7 @@ class RandomSteps(ShareSuite):
     def test_whatever_happens_in_whatever_order_it_adds_up(self, period: Period) -> None:
         """I8: questions, gifts, messages that are lost or come twice or late, officers; checked after every step."""
         with self.centres(3, period) as (stores, clocks):
-            introduce(*stores)
+            announce(*stores)
             walk = _Walk(stores, clocks, random.Random(str(period)))  # noqa: S311 - no secret
             for step in range(120):
                 walk.go(step)
@@ -96,7 +96,7 @@ class RandomSteps(ShareSuite):
     def test_gifts_and_questions_that_race_take_nothing_twice(self) -> None:
         """I1, I8: threads spend in both data centres while shares go back and forth."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             together = threading.Barrier(6)
 
             def ask(n: int) -> int:
@@ -108,7 +108,7 @@ class RandomSteps(ShareSuite):
                 together.wait(30)
                 one, other = stores[n], stores[1 - n]
                 for _ in range(6):
-                    one.shares.give(other.id, Ask("ann", NOTHING, Amount(ONE.rho, ONE.delta)), NOTHING)
+                    one.shares.grant(other.id, ShareRequest("ann", NOTHING, Amount(ONE.rho, ONE.delta)), NOTHING)
                     carry(one, other)
                 return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
-from discreet.budget.escrow import Ask, Receipt
+from discreet.budget.escrow import Receipt, ShareRequest
 from discreet.budget.model import NOTHING, Amount, Refusal, Reservation, Share, Sliding
 from discreet.values import RHO_QUANTUM, Cost
 from tests.budget.share_suite.base import (
@@ -13,9 +13,9 @@ from tests.budget.share_suite.base import (
     PLENTY,
     ShareSuite,
     add_up,
+    announce,
     asks,
     carry,
-    introduce,
     limits,
     moved,
 )
@@ -29,22 +29,22 @@ class TransferTests(ShareSuite):
         """With the same settings and parents, and the name of the home in each."""
         with self.centres(3, Sliding(30)) as (stores, _):
             home = stores[0]
-            assert home.shares.unknown(stores[1].id, PLENTY) == ["org", "ann"]
-            introduce(home, *stores[1:])
+            assert home.shares.unannounced(stores[1].id, PLENTY) == ["org", "ann"]
+            announce(home, *stores[1:])
             assert (limits(stores, "org"), limits(stores)) == ([8, 8, 8], [4, 4, 4])
             for store in stores:
                 ann = store.path("ann")[0]
                 assert ann.share == Share(UNIT * 12, home.id, 1)
                 assert (ann.delta, ann.period, ann.parent) == (TOTAL, Sliding(30), "org")
                 assert ann.whole == UNIT * 12
-            assert home.shares.unknown(stores[1].id, PLENTY) == []
+            assert home.shares.unannounced(stores[1].id, PLENTY) == []
             assert home.shares.pending(stores[1].id, PLENTY) == []
-            assert stores[1].shares.unknown(stores[2].id, PLENTY) == []
+            assert stores[1].shares.unannounced(stores[2].id, PLENTY) == []
 
     def test_a_share_is_in_no_data_centre_while_it_is_on_its_way(self) -> None:
         """I8: the donor has it no more, the recipient not yet; after every step it adds up."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             spend(second, claim("a", worst=UNIT * 6), UNIT * 6)
             transfer = moved(first, second)
@@ -54,23 +54,23 @@ class TransferTests(ShareSuite):
             assert receipt == Receipt("ann", first.id, second.id, 2, True, 1)
             assert limits(stores) == [3, 9]
             add_up(stores)
-            first.shares.hear(receipt)
+            first.shares.acknowledge(receipt)
             assert limits(stores) == [3, 9]
 
     def test_what_comes_twice_late_or_out_of_order_changes_nothing(self) -> None:
         """I8: numbers tell what was seen; the receipt of a transfer is the same each time."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             spend(second, claim("a", worst=UNIT * 6), UNIT * 6)
             old = moved(first, second)
-            assert first.shares.give(second.id, asks(second), NOTHING) == old
-            assert first.shares.introduce(second.id, "ann", 2) == old
+            assert first.shares.grant(second.id, asks(second), NOTHING) == old
+            assert first.shares.announce(second.id, "ann", 2) == old
             receipts = {second.shares.receive(old) for _ in range(3)}
             (receipt,) = receipts
             assert receipt is not None
             for _ in range(3):
-                first.shares.hear(receipt)
+                first.shares.acknowledge(receipt)
             spend(second, claim("b"), UNIT * 3)
             new = moved(first, second)
             assert new.number == old.number + 1
@@ -81,13 +81,13 @@ class TransferTests(ShareSuite):
             assert late is not None
             assert late.number == new.number
             for said in (late, receipt, dataclasses.replace(receipt, taken=False)):
-                first.shares.hear(said)
+                first.shares.acknowledge(said)
             assert [store.heads() for store in stores] == before
 
     def test_a_lost_transfer_is_pending_until_its_receipt(self) -> None:
         """I8: neither a lost transfer nor a lost receipt loses budget, nor makes any."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             spend(second, claim("a", worst=UNIT * 6), UNIT * 6)
             lost = moved(first, second)
@@ -102,15 +102,15 @@ class TransferTests(ShareSuite):
     def test_what_is_held_or_spent_is_not_given(self) -> None:
         """I1, I8: a donor keeps what its own questions have, under way or answered."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
             spend(first, claim("a"), UNIT)
             held = first.reserve(claim("b", worst=UNIT * 5))
             assert isinstance(held, Reservation)
             spend(second, claim("c", worst=UNIT * 6), UNIT * 6)
-            assert first.shares.give(second.id, asks(second, need=Amount(ONE.rho * 5, ONE.delta * 5)), NOTHING) is None
+            assert first.shares.grant(second.id, asks(second, need=Amount(ONE.rho * 5, ONE.delta * 5)), NOTHING) is None
             first.void("b")
-            transfer = first.shares.give(second.id, asks(second, need=Amount(ONE.rho * 5, ONE.delta * 5)), NOTHING)
+            transfer = first.shares.grant(second.id, asks(second, need=Amount(ONE.rho * 5, ONE.delta * 5)), NOTHING)
             assert transfer is not None
             assert transfer.amount == Amount(ONE.rho * 5, ONE.delta * 5)
             assert first.balance("ann").remaining == Cost()
@@ -119,9 +119,9 @@ class TransferTests(ShareSuite):
     def test_a_data_centre_that_is_cut_off_spends_its_share_and_no_more(self) -> None:
         """I8: all of it, without the other stores; then it refuses, and the others go on."""
         with self.centres() as (stores, _):
-            introduce(*stores)
+            announce(*stores)
             first, second = stores
-            assert first.shares.give(second.id, Ask("org", NOTHING), NOTHING)  # never arrives
+            assert first.shares.grant(second.id, ShareRequest("org", NOTHING), NOTHING)  # never arrives
             for store in stores:
                 spend(store, claim("a", worst=UNIT * 4), UNIT * 4)
                 assert isinstance(store.reserve(claim("b", worst=UNIT * 3)), Refusal)
@@ -133,11 +133,11 @@ class TransferTests(ShareSuite):
         """An account is opened where its parent is; what came too early comes again."""
         with self.centres() as (stores, _):
             first, second = stores
-            child = first.shares.introduce(second.id, "ann", 2)
+            child = first.shares.announce(second.id, "ann", 2)
             assert child is not None
             assert second.shares.receive(child) is None
             assert second.accounts() == []
-            first.shares.introduce(second.id, "org", 2)
+            first.shares.announce(second.id, "org", 2)
             assert [transfer.terms.id for transfer in first.shares.pending(second.id, PLENTY)] == ["org", "ann"]
             assert len(carry(first, second)) == 2
 
@@ -146,13 +146,13 @@ class TransferTests(ShareSuite):
         with self.centres() as (stores, _):
             first, second = stores
             second.create(account("org", 7), ACT)
-            transfer = first.shares.introduce(second.id, "org", 2)
+            transfer = first.shares.announce(second.id, "org", 2)
             assert transfer is not None
             assert limits(stores, "org") == [12, 7]
             receipts = {second.shares.receive(transfer) for _ in range(3)}
             (receipt,) = receipts
             assert receipt == Receipt("org", first.id, second.id, 1, False, 0)
             for _ in range(3):
-                first.shares.hear(receipt)
+                first.shares.acknowledge(receipt)
             assert limits(stores, "org") == [24, 7]
-            assert first.shares.unknown(second.id, PLENTY) == ["ann"]
+            assert first.shares.unannounced(second.id, PLENTY) == ["ann"]

@@ -461,7 +461,7 @@ SELECT number, given, pending, sent_us, version, a.settings
 FROM budget_shares g JOIN budget_accounts a ON a.id = g.account
 WHERE g.peer = ? AND g.pending IS NOT NULL ORDER BY {_DEPTH}, a.id LIMIT ?"""
 
-UNKNOWN = f"""
+UNANNOUNCED = f"""
 SELECT a.id FROM budget_accounts a LEFT JOIN budget_shares g ON g.account = a.id AND g.peer = ?
 WHERE coalesce({{settings_json}} -> 'share' ->> 2, ?) = ? AND (
     coalesce(g.number, 0) = 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from discreet.budget import escrow
 from discreet.budget.errors import UnknownAccount
-from discreet.budget.escrow import Receipt, Transfer, Verdict, first_gift, gift
+from discreet.budget.escrow import Decision, Receipt, Transfer, first_grant, granted
 from discreet.budget.ledger import canonical, settings_text, transfer_detail
 from discreet.budget.model import NOTHING, Amount
 from discreet.budget.stores import statements
@@ -20,7 +20,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from discreet.budget.escrow import Ask, Holding, Outgoing
+    from discreet.budget.escrow import Holding, Outgoing, ShareRequest
     from discreet.budget.model import Account
     from discreet.budget.stores.rows import AccountRow
     from discreet.budget.stores.store import BudgetStore
@@ -48,8 +48,8 @@ class ShareStore:
         """The id of the store."""
         return self._store.id
 
-    def give(self, peer: str, ask: Ask, need: Amount = NOTHING) -> Transfer | None:
-        """Give *peer* a part of the share of the account that it asks for, if `escrow.gift` says so.
+    def grant(self, peer: str, request: ShareRequest, need: Amount = NOTHING) -> Transfer | None:
+        """Send *peer* a part of the share of an account that it requests, as much as `escrow.granted` says.
 
         Returns:
             the transfer that is pending now, new or older; None if there is none.
@@ -58,25 +58,25 @@ class ShareStore:
             UnknownAccount: there is none.
             ClockError: a period would begin, and the clock ran ahead.
         """
-        return self._write(functools.partial(_give, here=self.id, peer=peer, ask=ask, need=need))
+        return self._write(functools.partial(_grant, here=self.id, peer=peer, request=request, need=need))
 
-    def introduce(self, peer: str, account: str, centres: int) -> Transfer | None:
+    def announce(self, peer: str, account: str, centres: int) -> Transfer | None:
         """Send *peer* an account that was made here: its first share, or later only its settings.
 
         Args:
             centres: how many data centres there are, including this one.
 
         Returns:
-            as `give`; None also if the peer is up to date.
+            as `grant`; None also if the peer is up to date.
 
         Raises:
             UnknownAccount: there is none.
-            ClockError: as `give`.
+            ClockError: as `grant`.
         """
-        return self._write(functools.partial(_introduce, here=self.id, peer=peer, account=account, centres=centres))
+        return self._write(functools.partial(_announce, here=self.id, peer=peer, account=account, centres=centres))
 
     def receive(self, transfer: Transfer) -> Receipt | None:
-        """Take a transfer, or decline it, once: see `escrow.judge`.
+        """Take a transfer, or decline it, once: see `escrow.decide`.
 
         An account that is new here is opened, empty, in a transaction before.
 
@@ -85,30 +85,30 @@ class ShareStore:
 
         Raises:
             InputError: it is for another store.
-            StoreBehind: this store has forgotten what it took before.
-            ClockError: as `give`.
+            StoreBehind: this store lost what it took before.
+            ClockError: as `grant`.
         """
         self._write(functools.partial(_open_account, here=self.id, transfer=transfer))
         return self._write(functools.partial(_receive, here=self.id, transfer=transfer))
 
-    def hear(self, receipt: Receipt) -> None:
-        """Forget the transfer that *receipt* is about; if it was declined its amount comes back.
+    def acknowledge(self, receipt: Receipt) -> None:
+        """End the transfer that *receipt* is about; if it was declined its amount returns to the limit.
 
         Raises:
             InputError: it is for another store.
-            StoreBehind: this store has forgotten what it gave.
+            StoreBehind: this store lost what it sent.
         """
-        self._write(functools.partial(_hear, here=self.id, receipt=receipt))
+        self._write(functools.partial(_acknowledge, here=self.id, receipt=receipt))
 
     def pending(self, peer: str, most: int) -> list[Transfer]:
         """Return transfers to *peer* without a receipt, those of parents first; at most *most*."""
         rows = self._store.read(lambda db: db.ask((statements.PENDING, (peer, most))))[0]
         return [_transfer(self.id, peer, outgoing_of(row[:5]), terms_of(row[5]).account) for row in rows]
 
-    def unknown(self, peer: str, most: int) -> list[str]:
-        """Return accounts made here that *peer* has to be introduced to, parents first; at most *most*."""
+    def unannounced(self, peer: str, most: int) -> list[str]:
+        """Return accounts made here that *peer* does not have as they are now, parents first; at most *most*."""
         values = (peer, self.id, self.id, most)
-        return [name for (name,) in self._store.read(lambda db: db.ask((statements.UNKNOWN, values)))[0]]
+        return [name for (name,) in self._store.read(lambda db: db.ask((statements.UNANNOUNCED, values)))[0]]
 
     def holdings(self, after: str = "", most: int | None = None) -> list[Holding]:
         """Return all accounts by name, from the one after *after*, at most *most*."""
@@ -118,19 +118,19 @@ class ShareStore:
         return self._store.write(work, repeat=True)
 
 
-def _give(transaction: Transaction, here: str, peer: str, ask: Ask, need: Amount) -> Transfer | None:
-    row = transaction.begin_account(ask.account)
+def _grant(transaction: Transaction, here: str, peer: str, request: ShareRequest, need: Amount) -> Transfer | None:
+    row = transaction.begin_account(request.account)
     outgoing = transaction.outgoing(row.id, peer)
     if outgoing.pending is None:
         transaction.advance(row)
-        amount = gift(ask, row.left, Amount.of(row.terms.account.whole), need)
+        amount = granted(request, row.left, Amount.of(row.terms.account.whole), need)
         if not amount:
             return None
         outgoing = _send(transaction, here, row, peer, outgoing, amount)
     return _transfer(here, peer, outgoing, row.terms.account)
 
 
-def _introduce(transaction: Transaction, here: str, peer: str, account: str, centres: int) -> Transfer | None:
+def _announce(transaction: Transaction, here: str, peer: str, account: str, centres: int) -> Transfer | None:
     row = transaction.begin_account(account)
     outgoing = transaction.outgoing(row.id, peer)
     if outgoing.pending is None:
@@ -138,7 +138,7 @@ def _introduce(transaction: Transaction, here: str, peer: str, account: str, cen
         if share is None or share.home != here or outgoing.version >= share.version:
             return None
         transaction.advance(row)
-        amount = NOTHING if outgoing.number else first_gift(row.left, Amount.of(share.total), centres)
+        amount = NOTHING if outgoing.number else first_grant(row.left, Amount.of(share.total), centres)
         outgoing = _send(transaction, here, row, peer, outgoing, amount)
     return _transfer(here, peer, outgoing, row.terms.account)
 
@@ -156,7 +156,7 @@ def _open_account(transaction: Transaction, here: str, transfer: Transfer) -> No
         return
     incoming = transaction.incoming(terms.id, transfer.donor)
     now_us = transaction.clock.now_us
-    if escrow.judge(transfer, None, incoming, now_us, here=here, parent_is_here=True) is Verdict.TAKE:
+    if escrow.decide(transfer, None, incoming, now_us, here=here, parent_is_here=True) is Decision.TAKE:
         add_account(transaction, account, chain, dict(_AS_AT_HOME))
 
 
@@ -168,11 +168,11 @@ def _receive(transaction: Transaction, here: str, transfer: Transfer) -> Receipt
         return None
     own = row.terms.account
     incoming = transaction.incoming(row.id, transfer.donor)
-    verdict = escrow.judge(transfer, own, incoming, transaction.clock.now_us, here=here, parent_is_here=True)
-    if verdict is Verdict.WAIT:
+    decision = escrow.decide(transfer, own, incoming, transaction.clock.now_us, here=here, parent_is_here=True)
+    if decision is Decision.WAIT:
         return None
     detail = transfer_detail(transfer.donor, transfer.number, transfer.amount)
-    if verdict is Verdict.TAKE:
+    if decision is Decision.TAKE:
         transaction.advance(row)
         newer = escrow.adopted(own, transfer.terms)
         if newer is not own:
@@ -181,7 +181,7 @@ def _receive(transaction: Transaction, here: str, transfer: Transfer) -> Receipt
         _resize(row, transfer.amount)
         transaction.append(row, "take", detail=buckets_detail(row, detail))
         transaction.put_incoming(row.id, transfer.donor, incoming)
-    elif verdict is Verdict.DECLINE:
+    elif decision is Decision.DECLINE:
         incoming = escrow.declined(incoming, transfer)
         transaction.append(row, "decline", detail=canonical(detail | {"account": row.id}))
         transaction.put_incoming(row.id, transfer.donor, incoming)
@@ -189,12 +189,12 @@ def _receive(transaction: Transaction, here: str, transfer: Transfer) -> Receipt
     return Receipt(row.id, transfer.donor, here, incoming.number, incoming.taken, version)
 
 
-def _hear(transaction: Transaction, here: str, receipt: Receipt) -> None:
+def _acknowledge(transaction: Transaction, here: str, receipt: Receipt) -> None:
     if receipt.donor != here:
         raise InputError("a receipt for another store was sent here; each data centre needs a store of its own")
     row = transaction.begin_account(receipt.account)
     outgoing = transaction.outgoing(row.id, receipt.recipient)
-    after, back = escrow.heard(outgoing, receipt, _version(row.terms.account))
+    after, back = escrow.acknowledged(outgoing, receipt, _version(row.terms.account))
     if outgoing.pending is None or after is outgoing:
         return
     detail = transfer_detail(receipt.recipient, outgoing.number, outgoing.pending)
