@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from discreet.service.init_project import create_project
-from discreet.service.settings import Store
-from discreet.service.stores import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,15 +37,7 @@ def run() -> Iterator[str]:
     yield "| key | requests | failures |"
     yield "| --- | --- | --- |"
     with tempfile.TemporaryDirectory() as folder:
-        made = create_project(
-            Path(folder),
-            catalog=None,
-            store=Store(),
-            force=False,
-            environment={},
-            clock=utc_now,
-            random=secrets.token_bytes,
-        )
+        made = create_project(Path(folder))
         settings = Path(folder) / "discreet.toml"
         settings.write_text(
             re.sub(r"#requests_per_minute = \d+", "requests_per_minute = 1000000", settings.read_text())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import secrets
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from discreet.cli.serve import store_named
 from discreet.service.app import open_service
 from discreet.service.init_project import create_project
 from discreet.service.settings import load_settings
-from discreet.service.stores import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,10 +97,6 @@ def running(folder: Path) -> Iterator[Recorded]:
         folder / "project",
         catalog=folder / "catalog.toml",
         store=store,
-        force=False,
-        environment={},
-        clock=utc_now,
-        random=secrets.token_bytes,
     )
     with contextlib.ExitStack() as stack:
         service = stack.enter_context(open_service(load_settings(project.settings), {}, io.StringIO()))

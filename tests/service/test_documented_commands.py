@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import secrets
 from pathlib import Path
 
 import anyio.from_thread
@@ -15,8 +14,7 @@ import pytest
 
 from discreet.service.app import open_service
 from discreet.service.init_project import QUESTION, create_project
-from discreet.service.settings import Store, load_settings
-from discreet.service.stores import utc_now
+from discreet.service.settings import load_settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/service/running.md"
 ANALYSTS = PAGE.with_name("index.md")
@@ -29,15 +27,7 @@ COMMAND = re.compile(
 def project(tmp_path_factory):
     """An initialized project that is open, its keys, and what sends requests to it."""
     folder = tmp_path_factory.mktemp("project")
-    made = create_project(
-        folder,
-        catalog=None,
-        store=Store(),
-        force=False,
-        environment={},
-        clock=utc_now,
-        random=secrets.token_bytes,
-    )
+    made = create_project(folder)
     opened = open_service(load_settings(folder / "discreet.toml"), os.environ, io.StringIO())
     with opened as service, anyio.from_thread.start_blocking_portal() as portal:
 

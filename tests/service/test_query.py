@@ -257,9 +257,9 @@ class Spans:
     def __init__(self):
         self.seen = []
 
-    def span(self, step, facts, parent=None):
+    def span(self, step, request_id, account=None, parent=None):  # noqa: ARG002
         """See `Tracer.span`."""
-        self.seen.append((step, facts.account, parent))
+        self.seen.append((step, account, parent))
         return contextlib.nullcontext()
 
 

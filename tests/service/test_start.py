@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import shutil
 import signal
 import socket
@@ -19,7 +18,7 @@ from discreet.service.app import open_service
 from discreet.service.init_project import QUESTION, create_project
 from discreet.service.server import _configuration
 from discreet.service.settings import Store, load_settings
-from discreet.service.stores import open_ledger, utc_now
+from discreet.service.stores import open_ledger
 from tests.client.running_service import running
 from tests.service.process import ServiceProcess
 
@@ -29,9 +28,7 @@ def project(tmp_path_factory):
     """Return the folder and the keys that `discreet init` makes."""
     folder = tmp_path_factory.mktemp("template")
     store = Store.model_validate({"url": "sqlite:budget.db"})
-    made = create_project(
-        folder, catalog=None, store=store, force=False, environment={}, clock=utc_now, random=secrets.token_bytes
-    )
+    made = create_project(folder, store=store)
     return folder, made.keys
 
 
@@ -198,15 +195,7 @@ def test_a_store_that_is_older_than_its_witness_does_not_serve(folder, keys, ref
 def test_a_store_of_another_service_does_not_serve(folder, refused, tmp_path):
     """T25: a store that was created again is not the one of the witness."""
     store = Store.model_validate({"url": "sqlite:budget.db"})
-    create_project(
-        tmp_path / "other",
-        catalog=None,
-        store=store,
-        force=False,
-        environment={},
-        clock=utc_now,
-        random=secrets.token_bytes,
-    )
+    create_project(tmp_path / "other", store=store)
     shutil.copy(tmp_path / "other" / "budget.db", folder / "budget.db")
     code, said = refused()
     assert code == 3

@@ -183,6 +183,7 @@ class BudgetManager:
             InputError: *before_us* is later, or lines were removed meanwhile.
             LedgerBroken, StoreBehind: as `verify`; nothing was removed.
         """
+        self.store.check_old(before_us)
         self.store.note(action, {"what": "prune the ledger"})  # after all that is removed, also of chain 0
         cut = self.store.cut(before_us, self.store.heads(), archive)
         if self._checkpointer is not None:

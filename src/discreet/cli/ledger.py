@@ -8,7 +8,7 @@ import io
 import json
 import os
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -128,18 +128,16 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
     require_service()
     from discreet.budget.manager import BudgetManager
     from discreet.budget.model import AdminAction
+    from discreet.budget.periods import microseconds
     from discreet.service.settings import load_settings
     from discreet.service.stores import checkpointer_of, open_store, utc_now
 
-    before = before.replace(tzinfo=UTC)
-    if before > utc_now() - timedelta(days=1):
-        raise InputError("--before must be at least 24 hours ago")
     check_writable(Path(archive), force=force)
     settings = load_settings(config)
     with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
         manager = BudgetManager(store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.witness))
         removed = manager.prune(
-            int(before.timestamp()) * 1_000_000,
+            microseconds(before.replace(tzinfo=UTC)),
             AdminAction("discreet", reason),
             lambda lines: _write_durably(Path(archive), _as_json(map(_described, lines))),
         )

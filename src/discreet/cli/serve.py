@@ -90,8 +90,6 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
         store=store_named(store or "sqlite:budget.db", password_env),
         force=force,
         environment=os.environ,
-        clock=lambda: datetime.now(UTC),
-        random=secrets.token_bytes,
     )
     click.echo(_instructions(project))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import secrets
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from discreet.catalog.loader import load_catalog, write_text
 from discreet.errors import InputError
 from discreet.service.auth.api_keys import KeyRecord, digest_of, new_key
 from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
-from discreet.service.stores import open_store, signing_key, write_secret
+from discreet.service.settings import Store
+from discreet.service.stores import open_store, signing_key, utc_now, write_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Catalog
     from discreet.service.auth.api_keys import IssuedKey
     from discreet.service.auth.gate import Role
-    from discreet.service.settings import Store
 
 
 DATA, ORGANISATION, ANALYST = "data", "example", "ann@example"
@@ -69,12 +70,12 @@ class Project:
 def create_project(
     folder: Path,
     *,
-    catalog: Path | None,
-    store: Store,
-    force: bool,
-    environment: Mapping[str, str],
-    clock: Callable[[], datetime],
-    random: Callable[[int], bytes],
+    catalog: Path | None = None,
+    store: Store = Store(),  # noqa: B008 - frozen
+    force: bool = False,
+    environment: Mapping[str, str] | None = None,
+    clock: Callable[[], datetime] = utc_now,
+    random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> Project:
     """Create all files of a new service, or none.
 
@@ -106,7 +107,7 @@ def create_project(
             known = load_catalog(stage / "catalog.toml")
         where = "catalog.toml" if catalog is None else str(catalog.absolute())
         (stage / "discreet.toml").write_text(_settings(where, store), "utf-8")
-        keys = _create_store(stage, store, known, environment, clock, random)
+        keys = _create_store(stage, store, known, environment or {}, clock, random)
     return Project(folder / "discreet.toml", keys, QUESTION if catalog is None else None)
 
 

@@ -13,7 +13,6 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 
 from discreet.service.observability.logging import Failed, Requested, on_grid
-from discreet.service.observability.traces import SpanAttributes
 from discreet.service.problems import problem_of
 from discreet.wire.problems import PROBLEM_TYPE, problem
 
@@ -99,7 +98,7 @@ class RequestMiddleware:
             await send(message)
 
         parent = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1") or None
-        with self._tracer.span("request", SpanAttributes(context.request_id), parent):
+        with self._tracer.span("request", context.request_id, parent=parent):
             await self._answer(scope, receive, send_with_headers, context)
         self._log.event(
             Requested(

@@ -29,7 +29,6 @@ from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
 from discreet.release.answer import answer
 from discreet.service.observability.logging import Forfeited, Refused, Released
-from discreet.service.observability.traces import SpanAttributes, spans_of
 from discreet.service.problems import BudgetShort, ClientDisconnected, NotFound, RequestInFlight, RunFailed
 from discreet.service.serializers import estimate_of
 from discreet.values import Cost, exact, float_above
@@ -111,7 +110,7 @@ class Queries:
             InputError: something is not allowed, or above a limit.
             EngineError: the engine cannot be queried for what planning needs.
         """
-        with self._tracer.span("plan", SpanAttributes(request_id, account=account)):
+        with self._tracer.span("plan", request_id, account):
             try:
                 dataset = catalog.find(select.dataset)
             except InputError as error:
@@ -169,7 +168,7 @@ class Queries:
                 encode=document,
                 fingerprint_key=None if version is None else self._keys.fingerprint_key(planned.table, version),
                 progress=check_connected,
-                span=spans_of(self._tracer, SpanAttributes(request_id, account=account)),
+                span=lambda step: self._tracer.span(step, request_id, account),
             )
         except BudgetRefused as error:
             raise self._budget_short(error.refusal, account, plan, request_id) from error

@@ -84,10 +84,11 @@ class Pruning(Suite):
     def test_young_lines_stay(self) -> None:
         """Nothing of the last day is removed, and a cut that is not the next one is refused."""
         with self.accounts() as (store, clock):
-            archived = []
+            archived, heads = [], store.heads()
             with pytest.raises(InputError, match="24 hours"):
                 BudgetManager(store, str).prune(clock(), ACT, archived.extend)
             assert not archived
+            assert store.heads() == heads
             clock.go(days=2)
             store.note(ACT, {})
             first, second = (store.cut(clock() - 86_400_000_000, store.heads(), list) for _ in "ab")

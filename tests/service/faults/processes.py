@@ -161,7 +161,7 @@ class _Dies:
             self._pipe.recv()
 
     @contextlib.contextmanager
-    def span(self, step, facts, parent=None):  # noqa: ARG002
+    def span(self, step, request_id, account=None, parent=None):  # noqa: ARG002
         """See `discreet.service.observability.traces.Tracer`: a step."""
         if step == "request":
             self._seen = {}

@@ -48,6 +48,17 @@ class Cut:
         return self.reader.totals.lines
 
 
+def check_old(db: Connection, before_us: int) -> None:
+    """Raise unless *before_us* is at least `KEPT_US` ago by the clock of the database.
+
+    Raises:
+        InputError: it is later.
+    """
+    ((now,),) = db.ask((statements.NOW, ()))
+    if before_us > now[0] - KEPT_US:
+        raise InputError("lines of the last 24 hours cannot be removed from the ledger; give an earlier date")
+
+
 def cut(db: Connection, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:
     """Verify the ledger, give its lines before *before_us* to *archive*, and return what they add up to.
 
@@ -62,9 +73,7 @@ def cut(db: Connection, before_us: int, heads: Sequence[Head], archive: Callable
         InputError: *before_us* is later.
         LedgerBroken: the ledger is not sound.
     """
-    ((now,),) = db.ask((statements.NOW, ()))
-    if before_us > now[0] - KEPT_US:
-        raise InputError("lines of the last 24 hours cannot be removed from the ledger; give an earlier date")
+    check_old(db, before_us)
     verify(db)
     chunks = [chunk for (chunk,) in db.stream(statements.BASE)]
     reader = reader_of(chunks)

@@ -417,6 +417,10 @@ class BudgetStore(ABC):
         """
         return self._snapshot(partial(verify, archived=archived))
 
+    def check_old(self, before_us: int) -> None:
+        """Raise `InputError` if *before_us* is in the last 24 hours, of which no lines can be removed."""
+        self.read(partial(pruning.check_old, before_us=before_us))
+
     def cut(self, before_us: int, heads: Sequence[Head], archive: Callable[[Iterable[Line]], object]) -> Cut:
         """Verify the ledger, and give its lines before *before_us* to *archive*, see `BudgetManager.prune`.
 

@@ -1,25 +1,23 @@
 """Spans of requests for OpenTelemetry, if the settings name an endpoint.
 
-    with tracer.span("request", SpanAttributes(request_id, route="POST /v1/query"), parent=headers.get("traceparent")):
-        with tracer.span("engine", SpanAttributes(request_id, dataset="reads")):
+    with tracer.span("request", request_id, parent=headers.get("traceparent")):
+        with tracer.span("plan", request_id, account):
             ...
 
-`SpanAttributes` lists what a span may contain. Of an exception only the type's name is recorded. OpenTelemetry is
+A span has a step, the id of the request and the account, and of an exception the name of its type. OpenTelemetry is
 imported only if the settings ask for traces.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from discreet._version import __version__
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from opentelemetry.sdk.trace.export import SpanProcessor  # type: ignore[attr-defined]
@@ -27,34 +25,16 @@ if TYPE_CHECKING:
 Step: TypeAlias = Literal["request", "plan", "reserve", "queue", "engine", "noise", "settle", "encode"]
 """The steps of a request that have spans."""
 
-Steps: TypeAlias = "Callable[[Step], AbstractContextManager[None]]"
-"""Opens the span of a step of one request; see `spans_of`."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpanAttributes:
-    """What a span may contain.
-
-    Args:
-        route: the method and the template of the path.
-    """
-
-    request_id: str
-    route: str | None = None
-    account: str | None = None
-    dataset: str | None = None
-    mechanism: str | None = None
-    reservation: str | None = None
-
 
 class Tracer(Protocol):
     """Where spans go."""
 
-    def span(self, step: Step, facts: SpanAttributes, parent: str | None = None) -> AbstractContextManager[None]:
+    def span(
+        self, step: Step, request_id: str, account: str | None = None, parent: str | None = None
+    ) -> AbstractContextManager[None]:
         """Return a context with a span around a step; spans within are its children.
 
         Args:
-            step: what is done.
             parent: the request's header `traceparent`, for the outermost span.
         """
         ...
@@ -67,7 +47,13 @@ class Tracer(Protocol):
 class NullTracer:
     """Discard all spans."""
 
-    def span(self, step: Step, facts: SpanAttributes, parent: str | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
+    def span(
+        self,
+        step: Step,  # noqa: ARG002
+        request_id: str,  # noqa: ARG002
+        account: str | None = None,  # noqa: ARG002
+        parent: str | None = None,  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def close(self) -> None:
@@ -88,14 +74,17 @@ class OpenTelemetryTracer:
         self._tracer = self._provider.get_tracer("discreet", __version__)
 
     @contextlib.contextmanager
-    def span(self, step: Step, facts: SpanAttributes, parent: str | None = None) -> Iterator[None]:
+    def span(
+        self, step: Step, request_id: str, account: str | None = None, parent: str | None = None
+    ) -> Iterator[None]:
         from opentelemetry.trace import StatusCode
 
+        attributes = {"discreet.request_id": request_id} | ({} if account is None else {"discreet.account": account})
         # What OpenTelemetry records of an exception by itself is its text and its stack.
         with self._tracer.start_as_current_span(
             step,
             context=_context(parent),
-            attributes=_attributes(facts),
+            attributes=attributes,
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -128,16 +117,6 @@ def open_tracer(endpoint: str | None) -> Tracer:
     except ImportError:
         raise InputError("traces need OpenTelemetry; install it with: pip install 'discreet[traces]'") from None
     return OpenTelemetryTracer(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
-
-
-def spans_of(tracer: Tracer, facts: SpanAttributes) -> Steps:
-    """Return what opens spans with the same attributes."""
-    return lambda step: tracer.span(step, facts)
-
-
-def _attributes(facts: SpanAttributes) -> dict[str, str]:
-    fields = {field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)}
-    return {f"discreet.{name}": value for name, value in fields.items() if value is not None}
 
 
 def _context(parent: str | None) -> Any:  # noqa: ANN401 - OpenTelemetry's
