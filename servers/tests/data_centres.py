@@ -15,9 +15,8 @@ import time
 from pathlib import Path
 
 import httpx
-from tests.budget.share_suite.base import holding
+from tests.budget.share_suite.base import check_whole, holding
 
-from discreet.budget.escrow import check_whole
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.service.init_project import CATALOG, write_reads
 from servers import postgres as server_of

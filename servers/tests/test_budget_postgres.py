@@ -75,12 +75,7 @@ def test_whatever_is_done_in_whatever_order_the_manager_agrees_with_the_referenc
     """I1, I5: the state machine of the SQLite store, on PostgreSQL."""
     url = server("postgres")
 
-    class OnPostgres:
-        @staticmethod
-        def in_memory(clock):
-            return Clocked(new_place(url), clock)
-
-    monkeypatch.setattr(test_model_of_store, "SQLiteStore", OnPostgres)
+    monkeypatch.setattr(test_model_of_store, "SQLiteStore", lambda _, clock: Clocked(new_place(url), clock))
     run_state_machine_as_test(
         test_model_of_store.Manager,
         settings=settings(max_examples=15, stateful_step_count=40, derandomize=True, deadline=None, database=None),

@@ -19,8 +19,6 @@ from discreet.budget.escrow import (
     Receipt,
     ShareRequest,
     Transfer,
-    check_whole,
-    in_flight,
 )
 from discreet.budget.ledger import account_of, settings_text, transfer_detail
 from discreet.budget.ledger_replay import Transfers, check_holdings
@@ -28,6 +26,7 @@ from discreet.budget.model import NOTHING, Account, Amount, Calendar, Share, Sli
 from discreet.budget.periods import DAY_US, bucket_end, counts
 from discreet.errors import InputError, InvariantViolated
 from tests.budget.escrow_simulation import HOUR_US, PERIODS, Simulation, simulation_of
+from tests.budget.share_suite.base import check_whole, in_flight
 
 ONE = Amount(1_000, 2_000)
 TOTAL = Amount(10_000, 20_000)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from discreet.budget.errors import LedgerBroken, StoreBehind
-from discreet.budget.escrow import ShareRequest, check_whole, in_flight
+from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING, Amount
 from discreet.budget.stores.sqlite import SQLiteStore
 from tests.budget.escrow_child import STEPS, opened, prepare, talk
-from tests.budget.share_suite.base import add_up, announce, asks, carry, limits
+from tests.budget.share_suite.base import add_up, announce, asks, carry, check_whole, in_flight, limits
 from tests.budget.suite.base import ACT, UNIT, FakeClock, account
 from tests.budget.tampering import SHARE_CHANGES, prepare_shares
 

@@ -32,6 +32,6 @@ class TestInMemory(ShareStoreSuite):
     @contextlib.contextmanager
     def opened(self, clock):
         """In memory."""
-        store = SQLiteStore.in_memory(clock)
+        store = SQLiteStore(None, clock)
         yield store
         store.close()

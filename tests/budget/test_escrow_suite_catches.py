@@ -20,7 +20,7 @@ from tests.budget.share_suite import ShareStoreSuite
 class _InMemory(ShareStoreSuite):
     @contextlib.contextmanager
     def opened(self, clock):
-        store = SQLiteStore.in_memory(clock)
+        store = SQLiteStore(None, clock)
         try:
             yield store
         finally:

@@ -413,7 +413,7 @@ def test_a_new_store_cannot_take_the_place_of_a_witnessed_one(tmp_path):
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     checkpointer.write(store)
-    other = SQLiteStore.in_memory(FakeClock())
+    other = SQLiteStore(None, FakeClock())
     with pytest.raises(StoreBehind, match="another store"):
         checkpointer.check(other)
     checkpointer.check(store)

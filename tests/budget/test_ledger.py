@@ -27,7 +27,7 @@ from tests.budget.tampering import CHANGES, prepare
 def lines():
     """A small ledger with lines of every kind."""
     clock = FakeClock()
-    store = SQLiteStore.in_memory(clock)
+    store = SQLiteStore(None, clock)
     for name, parent in (("org", None), ("ann", "org"), ("bob", "org")):
         store.create(account(name, 20, parent, Sliding(30)), ACT)
     spend(store, claim("a", release="q"))
@@ -244,7 +244,7 @@ def test_a_base_is_read_back_as_it_was_written(pruned):
 def test_a_change_of_a_bucket_that_is_over_is_found():
     """I5: what it holds, whether it counts for the balance or not."""
     clock = FakeClock()
-    store = SQLiteStore.in_memory(clock)
+    store = SQLiteStore(None, clock)
     store.create(account("ann", 20, period=Sliding(30)), ACT)
     spend(store, claim("a"))
     clock.go(days=1)

@@ -32,7 +32,7 @@ from tests.budget.suite import ACT, NOON_US, UNIT, FakeClock, account, key_of, s
 @pytest.fixture
 def manager():
     """Ann in LinkedIn's units under an organisation."""
-    store = SQLiteStore.in_memory(FakeClock())
+    store = SQLiteStore(None, FakeClock())
     numbers = itertools.count()
     made = BudgetManager(store, lambda: f"r{next(numbers)}")
     made.store.create(account("org", 9_000, period=Sliding(30)), ACT)
@@ -101,7 +101,7 @@ def test_observed_accounts_and_broken_limits_promise_nothing_they_cannot_keep(ma
 
 def test_units_without_calls_are_reported_too():
     """A budget for known domains only; and one that allows nothing."""
-    store = SQLiteStore.in_memory(FakeClock())
+    store = SQLiteStore(None, FakeClock())
     manager = BudgetManager(store, lambda: "r", computational=True)
     manager.store.create(Account.of_units("a", Units(Fraction(1, 10), Fraction(0), 100, 0)), ACT)
     manager.store.create(Account.of_units("b", Units(Fraction(1, 10), Fraction(0), 0, 0), period=Sliding(1)), ACT)

@@ -28,7 +28,7 @@ class Manager(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.clock = FakeClock()
-        self.store = SQLiteStore.in_memory(self.clock)
+        self.store = SQLiteStore(None, self.clock)
         numbers = itertools.count()
         self.manager = BudgetManager(self.store, lambda: f"r{next(numbers)}", 86_400_000)
         for name in ("org", "ann", "bob"):

@@ -52,6 +52,6 @@ class TestInMemory(BudgetStoreSuite):
     @contextlib.contextmanager
     def opened(self, clock):
         """In memory."""
-        store = SQLiteStore.in_memory(clock)
+        store = SQLiteStore(None, clock)
         yield store
         store.close()

@@ -9,13 +9,13 @@ import json
 import anyio.from_thread
 import httpx
 
-from discreet.budget.escrow import check_whole
 from discreet.budget.manager import BudgetManager
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.service.app import Runtime, create_app
 from discreet.service.observability.logging import StructuredLog
 from discreet.service.observability.traces import NullTracer
 from discreet.service.peers import PeerKeys, Peers, peer_routes
+from tests.budget.share_suite.base import check_whole
 from tests.budget.suite.base import FakeClock
 
 from .deployment import Clock
@@ -84,7 +84,7 @@ class Centre:
 
     def __init__(self, name, wire, names, portal):
         self.name, self.clock = name, FakeClock()
-        self.store = SQLiteStore.in_memory(self.clock)
+        self.store = SQLiteStore(None, self.clock)
         numbers = itertools.count()
         self.manager = BudgetManager(self.store, lambda: f"{name}-{next(numbers)}")
         self.lines = io.StringIO()

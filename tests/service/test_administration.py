@@ -6,6 +6,7 @@ import hashlib
 import json
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from starlette.requests import Request
@@ -20,7 +21,6 @@ from discreet.service.api.operation import Call
 from discreet.service.auth.gate import Identity
 from discreet.service.auth.grants import RecordCache
 from discreet.service.middleware import KEY, RequestContext
-from discreet.service.observability.logging import NullLog
 from discreet.service.problems import NotFound
 from discreet.service.settings import Settings
 from discreet.values import Cost
@@ -38,7 +38,15 @@ class Office:
     """The operations of officers, called without HTTP."""
 
     def __init__(self, manager, settings):
-        self._api = AdminAPI(manager, RecordCache(manager.store, Clock()), None, CATALOG, settings, NullLog(), Clock())
+        self._api = AdminAPI(
+            manager,
+            RecordCache(manager.store, Clock()),
+            None,
+            CATALOG,
+            settings,
+            SimpleNamespace(event=lambda _: None),
+            Clock(),
+        )
 
     def create(self, asked, act):
         return self._api.create_account(_call(act), asked)

@@ -129,7 +129,7 @@ def test_upkeep_gets_older_until_it_succeeds():
 def test_a_store_is_timed_by_method_whether_it_succeeds_or_not():
     """And answers, and fails, as it did."""
     metrics = Metrics(Watch())
-    inner = SQLiteStore.in_memory(FakeClock())
+    inner = SQLiteStore(None, FakeClock())
     store = metrics.timed(inner)
     assert store.id == inner.id
     assert list(store.heads()) == list(inner.heads())

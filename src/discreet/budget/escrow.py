@@ -30,19 +30,16 @@ so that small remainders are used, too.
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from discreet.budget.errors import LedgerBroken, StoreBehind
+from discreet.budget.errors import StoreBehind
 from discreet.budget.model import NOTHING, Amount, Share
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from discreet.budget.model import Account
 
 
@@ -374,44 +371,3 @@ class Holding:
     def left(self) -> Amount:
         """What may still be spent here; negative if it is overdrawn."""
         return self.limit - self.spent
-
-
-def in_flight(stores: Mapping[str, Holding]) -> Amount:
-    """Return what left one store and has not arrived in another, of one account.
-
-    Args:
-        stores: by their ids. What goes to a store that is not among them is in flight.
-    """
-    flying = NOTHING
-    for name, holding in stores.items():
-        for peer, out in holding.outgoing.items():
-            other = stores[peer].incoming.get(name, Incoming()) if peer in stores else Incoming()
-            arrived = other.number >= out.number and other.taken
-            flying += NOTHING if out.pending is None or arrived else out.pending
-    return flying
-
-
-def check_whole(stores: Mapping[str, Sequence[Holding]]) -> None:
-    """Raise unless the shares of every account add up to its total, in all stores of an installation at rest.
-
-    While shares move, what was read of one store may be older than what was read of another: stop them, or read again.
-
-    Args:
-        stores: all holdings of each, by the store's id; with the home of every account.
-
-    Raises:
-        LedgerBroken: they add up to something else.
-    """
-    accounts = defaultdict[tuple[str, str], dict[str, Holding]](dict)
-    for store, holdings in stores.items():
-        for holding in holdings:
-            if holding.account.share is not None:
-                accounts[holding.account.id, holding.account.share.home][store] = holding
-    for (name, home), parts in accounts.items():
-        if home not in parts:
-            raise LedgerBroken(f"account {name!r} is split, and the store that it was made in is not here")
-        total = in_flight(parts)
-        for part in parts.values():
-            total += part.limit
-        if total != parts[home].total:
-            raise LedgerBroken(f"the shares of account {name!r} do not add up to its total")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from discreet.budget.escrow import ShareRequest, check_whole
+from discreet.budget.errors import LedgerBroken
+from discreet.budget.escrow import Incoming, ShareRequest
 from discreet.budget.model import NOTHING, Amount, Forever
 from discreet.values import Cost
 from tests.budget.suite.base import ACT, UNIT, FakeClock, account
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from fractions import Fraction
 
@@ -23,6 +25,47 @@ ONE = Amount.of(UNIT)
 """The amount of which all shares are multiples."""
 
 PLENTY = 1_000
+
+
+def in_flight(stores: Mapping[str, Holding]) -> Amount:
+    """Return what left one store and has not arrived in another, of one account.
+
+    Args:
+        stores: by their ids. What goes to a store that is not among them is in flight.
+    """
+    flying = NOTHING
+    for name, holding in stores.items():
+        for peer, out in holding.outgoing.items():
+            other = stores[peer].incoming.get(name, Incoming()) if peer in stores else Incoming()
+            arrived = other.number >= out.number and other.taken
+            flying += NOTHING if out.pending is None or arrived else out.pending
+    return flying
+
+
+def check_whole(stores: Mapping[str, Sequence[Holding]]) -> None:
+    """Raise unless the shares of every account add up to its total, in all stores of an installation at rest.
+
+    While shares move, what was read of one store may be older than what was read of another: stop them, or read again.
+
+    Args:
+        stores: all holdings of each, by the store's id; with the home of every account.
+
+    Raises:
+        LedgerBroken: they add up to something else.
+    """
+    accounts: defaultdict[tuple[str, str], dict[str, Holding]] = defaultdict(dict)
+    for store, holdings in stores.items():
+        for holding in holdings:
+            if holding.account.share is not None:
+                accounts[holding.account.id, holding.account.share.home][store] = holding
+    for (name, home), parts in accounts.items():
+        if home not in parts:
+            raise LedgerBroken(f"account {name!r} is split, and the store that it was made in is not here")
+        total = in_flight(parts)
+        for part in parts.values():
+            total += part.limit
+        if total != parts[home].total:
+            raise LedgerBroken(f"the shares of account {name!r} do not add up to its total")
 
 
 def carry(donor: BudgetStore, recipient: BudgetStore) -> list[Receipt]:

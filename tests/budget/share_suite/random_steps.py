@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from discreet.budget.escrow import Receipt, ShareRequest, check_whole
+from discreet.budget.escrow import Receipt, ShareRequest
 from discreet.budget.model import NOTHING, Amount, Calendar, Forever, Reservation, Sliding
 from tests.budget.share_suite.base import (
     ONE,
@@ -18,6 +18,7 @@ from tests.budget.share_suite.base import (
     announce,
     asks,
     carry,
+    check_whole,
 )
 from tests.budget.suite.base import ACT, TOTAL, UNIT, claim, units
 

@@ -253,11 +253,6 @@ class SQLiteStore(BudgetStore):
             stack.pop_all()
         self._writer = Writer(self._db, lambda: Transaction(connection, self._seen_us, guard_us, step), step)
 
-    @classmethod
-    def in_memory(cls, clock: Callable[[], int], guard_us: int = GUARD_US) -> SQLiteStore:
-        """Return a store that is gone when it is closed."""
-        return cls(None, clock, guard_us=guard_us)
-
     @property
     def id(self) -> str:
         return self._id

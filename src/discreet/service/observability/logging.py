@@ -309,13 +309,6 @@ class Log(Protocol):
         ...
 
 
-class NullLog:
-    """Discards events."""
-
-    def event(self, event: Event) -> None:
-        fields_of(event)  # raises for what is no event, as other logs do
-
-
 class CombinedLog:
     """Pass events on to several logs, in order."""
 
