@@ -404,7 +404,8 @@ def _check_order(table: pa.Table, request: HeadRequest) -> None:
         raise InexactHead("the engine answered in another order than it was asked for")
     if len(table) and table.column("n")[-1].as_py() < (1 if request.domain is None else 0):
         raise InexactHead("the engine answered with items that have no users")
-    if len(table.group_by(names).aggregate([])) < len(table):
+    # Without threads: Arrow's would compete with those of the engine for a fraction of a millisecond of work.
+    if len(table.group_by(names, use_threads=False).aggregate([])) < len(table):
         raise InexactHead("the engine answered with an item twice")
 
 
@@ -496,11 +497,11 @@ class RequestQueue:
     """
 
     def __init__(self, connections: int = 4, seconds: float | None = None) -> None:
-        self._free = connections
+        self._free = connections  # 0 while any request waits: a slot is handed to the next one
         self._waiting_most = _WAITING_PER_CONNECTION * connections
         self._seconds = seconds
-        self._changed = threading.Condition()
-        self._waiting: deque[object] = deque()
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
 
     @contextmanager
     def slot(self, progress: Callable[[float], None] | None = None) -> Iterator[None]:
@@ -512,33 +513,40 @@ class RequestQueue:
         Raises:
             EngineBusy: too many requests wait already, or this one waited too long.
         """
-        self._wait(progress)
+        turn = self._join()
         try:
+            self._wait(turn, progress)
             yield
         finally:
-            with self._changed:
-                self._free += 1
-                self._changed.notify_all()
+            self._leave(turn)
 
-    def _wait(self, progress: Callable[[float], None] | None) -> None:
-        end = None if self._seconds is None else time.monotonic() + self._seconds
-        ticket = object()
-        with self._changed:
-            if not self._free and len(self._waiting) >= self._waiting_most:
+    def _join(self) -> threading.Event:
+        """Return an event that is set when a slot is free for the caller; it is set already if one is."""
+        turn = threading.Event()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                turn.set()
+            elif len(self._waiting) >= self._waiting_most:
                 raise EngineBusy(f"{self._waiting_most} queries wait for this engine already; try again later")
-            self._waiting.append(ticket)
-        try:
-            while True:
-                with self._changed:
-                    if self._free and self._waiting[0] is ticket:
-                        self._free -= 1
-                        return
-                    self._changed.wait(_POLL_SECONDS)
-                if end is not None and time.monotonic() >= end:
-                    raise EngineBusy(f"the engine was busy for {self._seconds:g} seconds; try again later")
-                if progress is not None:
-                    progress(0.0)
-        finally:
-            with self._changed:
-                self._waiting.remove(ticket)
-                self._changed.notify_all()
+            else:
+                self._waiting.append(turn)
+        return turn
+
+    def _wait(self, turn: threading.Event, progress: Callable[[float], None] | None) -> None:
+        end = None if self._seconds is None else time.monotonic() + self._seconds
+        while not turn.wait(_POLL_SECONDS):
+            if end is not None and time.monotonic() >= end:
+                raise EngineBusy(f"the engine was busy for {self._seconds:g} seconds; try again later")
+            if progress is not None:
+                progress(0.0)
+
+    def _leave(self, turn: threading.Event) -> None:
+        """Hand the slot of *turn* to the next request; if it never had one, stop waiting for it."""
+        with self._lock:
+            if not turn.is_set():
+                self._waiting.remove(turn)
+            elif self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
