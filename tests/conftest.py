@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import warnings
@@ -22,6 +23,17 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own there
 if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     # Stores wait for the disk at every commit, and no test cuts the power.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_collection_finish():
+    """Exclude what is imported and collected from garbage collection, which would scan it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish():
+    """Collect it at exit, which extension modules check."""
+    gc.unfreeze()
 
 
 @dataclass(frozen=True)

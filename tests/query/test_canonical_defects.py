@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from discreet.query import canonical
 from discreet.question import Every, Kind, Not, Some
-from tests.query.test_canonical_worlds import check, filters, world
+from tests.query.test_canonical_rows import all_rows, check, filters
 
 
 def _read_as(wrong):
@@ -119,10 +119,10 @@ def _without_missing(form):
 
 
 def _check(columns, examples=300):
-    rows = world(columns)
+    rows = all_rows(columns)
 
     @settings(max_examples=examples, phases=[Phase.generate])
-    @given(st.lists(filters(list(columns), 3), min_size=2, max_size=6))
+    @given(st.lists(filters(tuple(columns), 3), min_size=2, max_size=6))
     def run(predicates):
         check(predicates, rows)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -208,11 +209,12 @@ def pmf(noise: Noise, values: NDArray[np.int64]) -> NDArray[np.float64]:
         rate = float(1 / noise.scale)
         return np.exp(-rate * np.abs(values)) * math.tanh(rate / 2)
 
-    def weight(z: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.exp(-0.5 * (z / noise.std) ** 2)
+    return np.exp(-0.5 * (values / noise.std) ** 2) / _gaussian_total(noise.std, 5 * radius(noise))
 
-    reach = 5 * radius(noise)
-    return weight(values) / math.fsum(weight(np.arange(-reach, reach + 1)))
+
+@lru_cache(maxsize=256)
+def _gaussian_total(std: float, reach: int) -> float:
+    return math.fsum(np.exp(-0.5 * (np.arange(-reach, reach + 1) / std) ** 2))
 
 
 def moved_noise(noise: Noise, moved: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -255,21 +257,12 @@ def values_divergence(
         epsilon: at least 0.
         sums: noise in the sums of the items above the threshold, which are shown too; None for no sums.
     """
-    return max(
-        _values_hockey_stick(mechanism, head, neighbour, epsilon, sums),
-        _values_hockey_stick(mechanism, neighbour, head, epsilon, sums),
-    )
-
-
-def _values_hockey_stick(
-    mechanism: KnownLaplace | UnknownLaplace, head: ExactHead, other: ExactHead, epsilon: float, sums: Noise | None
-) -> float:
     noise = noise_of(mechanism.noise, mechanism.scale)
-    here, there = _stored(mechanism, head), _stored(mechanism, other)
+    here, there = _stored(mechanism, head), _stored(mechanism, neighbour)
     centres = [count for count, _ in (*here.values(), *there.values())]
     if isinstance(mechanism, UnknownLaplace):
         lift = mechanism.rows_per_group + mechanism.margin()
-        bottoms = [h.count_at(mechanism.head_limit + 1) + lift for h in (head, other)]
+        bottoms = [h.count_at(mechanism.head_limit + 1) + lift for h in (head, neighbour)]
         centres += bottoms
         grid = np.arange(min(centres) - radius(noise), max(centres) + radius(noise) + 1)
         bars = grid
@@ -287,8 +280,9 @@ def _values_hockey_stick(
                 cells_p, cells_q = (_with_sums(c, s) for c, s in zip((cells_p, cells_q), shown, strict=True))
             p = (p[:, :, None] * cells_p[:, None, :]).reshape(len(bars), -1)
             q = (q[:, :, None] * cells_q[:, None, :]).reshape(len(bars), -1)
-    missing = max(0.0, 1 - float(p.sum()))
-    return float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) + missing + ROUNDING
+    factor = math.exp(epsilon)
+    deltas = [float(np.maximum(a - factor * b, 0).sum()) + max(0.0, 1 - float(a.sum())) for a, b in ((p, q), (q, p))]
+    return max(deltas) + ROUNDING
 
 
 def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[str, tuple[int, int]]:
