@@ -72,7 +72,7 @@ def test_a_process_whose_connection_was_lost_says_again_that_it_lives(open_store
     store, other = open_store(), open_store()
     store.reserve(claim("a"))
     store._alive[0].close()
-    until(lambda: other.read(lambda db: db.ask((statements.LOST, ()))))
+    until(lambda: other.read(lambda db: db.query((statements.LOST, ()))))
     store.heartbeat()
     assert other.recover() == 0
 

@@ -1,7 +1,7 @@
-"""Signed checkpoints of the ledger, kept outside the database, that tell an older copy of it from the ledger.
+"""Signed checkpoints of the ledger, kept outside the database, by which an older copy of the ledger is recognized.
 
 A restored backup and a replica that was promoted while it lagged are complete and consistent, so they can only be
-recognised by what is remembered elsewhere. The heads of the ledger are signed now and then, and a store that does not
+recognized by what is stored elsewhere. The heads of the ledger are signed now and then, and a store that does not
 have the lines of its last checkpoint refuses to serve. What happened after the last checkpoint is not covered.
 """
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
     from discreet.budget.ledger import Line
+    from discreet.budget.stores.sqlite import LedgerFile
     from discreet.budget.stores.store import BudgetStore
 
 _PURPOSE = b"discreet checkpoint 1\n"
@@ -133,7 +134,7 @@ class Checkpointer:
     witness: CheckpointFile
     key: Ed25519PrivateKey
 
-    def write(self, store: BudgetStore) -> None:
+    def write(self, store: BudgetStore | LedgerFile) -> None:
         """Write a checkpoint of *store*, unless it is as at the last one.
 
         Raises:
@@ -141,7 +142,7 @@ class Checkpointer:
             StoreBehind: as `check`; a checkpoint now would hide that lines are missing.
             LedgerBroken: as `check`.
         """
-        last = self.witness.latest()  # before the heads: what another process writes meanwhile is in neither
+        last = self.witness.latest()  # before the heads: what another process writes in between is in neither
         now = Checkpoint.signed(store.id, store.heads(), self.key)
         if now == last:  # Ed25519 is deterministic
             return
@@ -150,7 +151,7 @@ class Checkpointer:
         store.flush()  # or the witness could have a line that a power failure takes from the store
         self.witness.append(now)
 
-    def check(self, store: BudgetStore) -> None:
+    def check(self, store: BudgetStore | LedgerFile) -> None:
         """Raise unless *store* has every line of the last checkpoint.
 
         Raises:
@@ -161,11 +162,11 @@ class Checkpointer:
         if last is not None:
             self._compare(store, store.heads(), last)
 
-    def _compare(self, store: BudgetStore, heads: Sequence[Head], checkpoint: Checkpoint) -> None:
+    def _compare(self, store: BudgetStore | LedgerFile, heads: Sequence[Head], checkpoint: Checkpoint) -> None:
         """Compare the *heads* of *store* with a checkpoint; lines are read only of chains that grew since."""
         checkpoint.check(self.key.public_key())
         if checkpoint.store != store.id:
-            raise StoreBehind("the witness knows another store than this one; it cannot be put in its place")
+            raise StoreBehind("the witness has checkpoints of another store; this one cannot replace it")
         last = {head.chain: head for head in heads}
         for head in checkpoint.heads:
             now: Head | Line | None = last.get(head.chain)

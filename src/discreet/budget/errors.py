@@ -3,7 +3,7 @@
     DiscreetError
     ├── InputError
     │   ├── UnknownAccount     no account has that name
-    │   ├── AccountChanged     the account was changed meanwhile
+    │   ├── AccountChanged     the account was changed since it was read
     │   └── KeyReused          an idempotency key came with another request, or an action's id with another action
     ├── BudgetExceeded
     │   └── BudgetRefused      as above, with the account that fell short
@@ -40,14 +40,14 @@ class AccountChanged(InputError):
     """The account was changed since it was read: read it again, and decide again."""
 
     def __init__(self) -> None:
-        super().__init__("the account was changed meanwhile; read it again, then change it")
+        super().__init__("the account was changed since it was read; read it again, then change it")
 
 
 class KeyReused(InputError):
     """An idempotency key came back with another question, or the id of an act with another act."""
 
     def __init__(self) -> None:
-        super().__init__("this idempotency key was used for something else; whatever is new needs a new key")
+        super().__init__("this idempotency key was used for another request; use a new key for a new request")
 
 
 class BudgetRefused(BudgetExceeded):
@@ -103,7 +103,7 @@ class LeaseLost(DiscreetError):
     """The reservation has ended, and what was computed for it must be dropped."""
 
     def __init__(self) -> None:
-        super().__init__("the reservation has ended, so the answer must be dropped; ask again")
+        super().__init__("the reservation has ended, so the answer must be dropped; send the query again")
 
 
 class StoreUnavailable(DiscreetError):

@@ -2,9 +2,9 @@
 
     donor       limit - amount, the transfer pending      one transaction, ledger line "send"
        ---- transfer, repeated until its receipt arrives ------------->
-    recipient   limit + amount, the number remembered     one transaction, once per number, "take"
+    recipient   limit + amount, the number stored         one transaction, once per number, "take"
        <--- receipt, as often as the transfer comes ----
-    donor       the transfer forgotten                    one transaction, "delivered"
+    donor       the transfer ended                        one transaction, "delivered"
 
 A data centre spends its own share without contacting the others, so that one that is cut off continues until its share
 is spent (escrow: O'Neil, ACM TODS 11(4), 1986). Between two stores an account has one transfer at a time, and they are
@@ -23,8 +23,8 @@ Two rules keep the sum over all data centres within the total:
 
 Shares move in the background, never during a query. A data centre that is short requests budget, and one with much more
 sends half of the difference: afterwards both have the same, so that nothing moves back before three quarters of it are
-spent. For a query that was refused for want of a share, every data centre that has refused none sends what is needed,
-so that small remainders are used, too.
+spent. For a query that was refused because the share was too small, every data centre that has refused none sends what
+is needed, so that small remainders are used, too.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def follow(
 
 @dataclass(slots=True)
 class Transfers:
-    """The transfers of a store, without the versions of settings that others know.
+    """The transfers of a store, without the versions of settings that other stores have.
 
     Attributes:
         outgoing: by account and other store.
@@ -134,7 +134,7 @@ class ReplayedRelease:
 
     Args:
         result: SHA-256 of its bytes in hexadecimal, or None if no line has it.
-        by: the accounts that asked and were answered.
+        by: the accounts that got it.
     """
 
     result: str | None
@@ -525,9 +525,9 @@ class Preview:
     """What an account's limit would have done to the queries of the past.
 
     Args:
-        asked: queries that were charged to the account in the time looked at.
+        asked: queries that were charged to the account since then.
         refused: how many of them the limit would have refused.
-        first_us: when the first of these was asked, or None.
+        first_us: when the first of these was sent, or None.
     """
 
     asked: int
@@ -543,7 +543,7 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
     Args:
         entries: of the ledger, all chains together in the order of time.
         account: with the settings to try.
-        since_us: queries before count as spent, but not as asked.
+        since_us: earlier queries count as spent, but not as asked.
     """
     limit = Amount.of(account.limit)
     bucket_of: dict[str, int] = {}  # the end of its bucket, by reservation

@@ -47,9 +47,6 @@ class BudgetManager:
         checkpointer: compares the store with signed checkpoints; None if there are none.
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
 
-    Attributes:
-        store: as above.
-
     Raises:
         StoreBehind: the store is older than its last checkpoint.
         LedgerBroken: the store's lines are not those of the checkpoint.
@@ -180,7 +177,7 @@ class BudgetManager:
             how many lines were removed.
 
         Raises:
-            InputError: *before_us* is later, or lines were removed meanwhile.
+            InputError: *before_us* is later, or other lines were removed at the same time.
             LedgerBroken, StoreBehind: as `verify`; nothing was removed.
         """
         self.store.check_old(before_us)
@@ -234,7 +231,7 @@ class StoredBudget:
         self._manager.start(hold.id)
 
     def settle(self, hold: Hold, cost: Cost, result: bytes, fingerprint: Fingerprint | None = None) -> StoredAnswer:
-        """Charge *cost* and store *result*, or return the answer that was stored meanwhile."""
+        """Charge *cost* and store *result*, or return the answer that another query stored first."""
         return self._manager.settle(hold.id, cost, result, fingerprint)
 
     def void(self, hold: Hold) -> None:
@@ -273,7 +270,7 @@ class Report:
     Args:
         balance: exactly.
         epsilon_spent: epsilon of all that is spent, by the tight formula at `conversion`.
-        epsilon_left: epsilon of one release that takes all that is left, likewise; rounded down.
+        epsilon_left: epsilon of one release that takes all that is left, by the same formula; rounded down.
         conversion: the delta of both; what releases may lose comes on top.
         units: in LinkedIn's units, or None if the account has none.
         resets_at: when some charge stops counting, or None if none will.

@@ -439,7 +439,7 @@ class Claim:
     Args:
         reservation: a new id, unique for ever. A claim whose answer was lost may be sent again: a store answers a known
             id as it did the first time.
-        account: that asks; its parents are charged too.
+        account: that pays, as do its parents.
         release_key: names the answer: the canonical query with all parameters, the mechanism and the version of the
             data, keyed and hashed; 16 to 64 bytes.
         worst: the most that the answer can cost; the same for the same release key.
@@ -488,7 +488,7 @@ class Reservation:
     """A claim that was admitted.
 
     Args:
-        holds: one for each account on the path, that of the asking account first.
+        holds: one for each account on the path, that of the claim's account first.
         lease_until_us: when it expires if nothing happens.
     """
 
@@ -521,7 +521,7 @@ class Replay:
     """The answer to a claim whose release is stored.
 
     Args:
-        charged: what the asking account paid just now: nothing if it had paid before.
+        charged: what the claim's account paid just now: nothing if it had paid before.
     """
 
     release: StoredRelease
@@ -546,7 +546,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Too many runs of the asking account failed after the data was queried: all its claims are refused.
+    """Too many runs of the account failed after the data was queried: all its claims are refused.
 
     Args:
         until_us: when the suspension ends, if it is not lifted before.

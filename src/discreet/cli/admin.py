@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Command: TypeAlias = Callable[..., Any]
+from discreet.cli.options import options_of
 
 
 @click.group()
@@ -25,22 +22,17 @@ def admin() -> None:
     """
 
 
-def _connected(command: _Command) -> _Command:
-    for option in (
-        click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
-        click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
-    ):
-        command = option(command)
-    return command
-
-
-def _changing(command: _Command) -> _Command:
-    return _connected(click.option("--reason", required=True, help="Why; it is kept in the ledger.")(command))
-
-
-def _limited(command: _Command) -> _Command:
-    command = click.option("--delta", required=True, metavar="FLOAT", help="Delta of all answers together.")(command)
-    return click.option("--epsilon", required=True, type=float, help="Epsilon of all answers together.")(command)
+_connected = options_of(
+    click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
+    click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
+)
+_changing = options_of(
+    _connected, click.option("--reason", required=True, help="The reason, which is recorded in the ledger.")
+)
+_limited = options_of(
+    click.option("--epsilon", required=True, type=float, help="Epsilon of all answers together."),
+    click.option("--delta", required=True, metavar="FLOAT", help="Delta of all answers together."),
+)
 
 
 @admin.command()
@@ -130,7 +122,7 @@ def keys(**options: Any) -> None:
 @admin.command("make-key")
 @click.option("--account", help="That the queries of an analyst are charged to.")
 @click.option("--role", "roles", multiple=True, type=click.Choice(["analyst", "officer", "admin"]), required=True)
-@click.option("--label", default="", help="Whose it is, or what for.")
+@click.option("--label", default="", help="Its owner or purpose.")
 @click.option("--days", type=int, default=365, show_default=True, help="How long it is valid.")
 @_changing
 def make_key(account: str | None, roles: tuple[str, ...], label: str, days: int, **options: Any) -> None:

@@ -10,24 +10,23 @@ import os
 import secrets
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from discreet.cli.options import options_of
 from discreet.cli.output import check_writable
 from discreet.cli.serve import require_service, store_named
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from discreet.budget.checkpoints import Checkpointer
     from discreet.budget.ledger import Line
+    from discreet.budget.stores.sqlite import LedgerFile
     from discreet.budget.stores.store import BudgetStore
-    from discreet.service.stores import Ledger
     from discreet.wire.administration import LedgerLine
-
-_Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 _FIELDS = (
     *("chain", "seq", "time", "kind", "reservation", "actor", "reason", "detail"),
@@ -35,16 +34,11 @@ _FIELDS = (
 )
 
 
-def _where(command: _Command) -> _Command:
-    """Add the options that name a store."""
-    options = (
-        click.option("--config", metavar="FILE", help="Settings of the service.  [default: discreet.toml]"),
-        click.option("--store", metavar="URL", help="Or its store: sqlite:FILE or postgresql://..."),
-        click.option("--password-env", metavar="NAME", help="The environment variable that holds the password."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_store_options = options_of(
+    click.option("--config", metavar="FILE", help="Settings of the service.  [default: discreet.toml]"),
+    click.option("--store", metavar="URL", help="Or its store: sqlite:FILE or postgresql://..."),
+    click.option("--password-env", metavar="NAME", help="The environment variable that holds the password."),
+)
 
 
 @click.group()
@@ -53,19 +47,19 @@ def ledger() -> None:
 
 
 @ledger.command()
-@_where
+@_store_options
 @click.option("--archive", "archives", multiple=True, metavar="FILE", help="Lines that prune removed; give every file.")
 def verify(archives: Sequence[str], **where: str | None) -> None:
     """Verify every line, every balance and the end.
 
     Reads the whole ledger, computes every balance from it, and compares its end with the signed checkpoint. Exit code 3
     if something was changed. Lines that were removed are read from their archives, or, without archives, not at all:
-    the check then starts from the sums that stand for them.
+    the check then starts from their sums, which the ledger holds the hash of.
     """
     with _opened(**where) as (store, checkpointer):
         verified = store.verify([_archived(Path(file)) for file in archives])
         if checkpointer is not None:
-            checkpointer.check(cast("BudgetStore", store))
+            checkpointer.check(store)
     vouched = (
         "its end is not checked: there are no checkpoints"
         if checkpointer is None
@@ -77,7 +71,7 @@ def verify(archives: Sequence[str], **where: str | None) -> None:
 
 
 @ledger.command()
-@_where
+@_store_options
 @click.option("--account", metavar="NAME", help="Only lines that name this account.")
 @click.option("--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="How many lines.")
 def show(account: str | None, last: int, **where: str | None) -> None:
@@ -92,7 +86,7 @@ def show(account: str | None, last: int, **where: str | None) -> None:
 
 
 @ledger.command()
-@_where
+@_store_options
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
 @click.option("--output", metavar="FILE", help="Write to FILE instead of standard output.")
 @click.option("--force", is_flag=True, help="Overwrite the file.")
@@ -148,7 +142,7 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
 @contextlib.contextmanager
 def _opened(
     config: str | None, store: str | None, password_env: str | None
-) -> Iterator[tuple[Ledger, Checkpointer | None]]:
+) -> Iterator[tuple[BudgetStore | LedgerFile, Checkpointer | None]]:
     """Open the store that the options name; yields it and its checkpointer."""
     require_service()
     from discreet.service.settings import load_settings
@@ -165,7 +159,7 @@ def _opened(
         yield opened, checkpointer
 
 
-def _lines(store: Ledger) -> Iterator[tuple[int, LedgerLine]]:
+def _lines(store: BudgetStore | LedgerFile) -> Iterator[tuple[int, LedgerLine]]:
     for head in store.heads():
         yield from map(_described, store.lines(head.chain, 0, head.seq))
 

@@ -18,7 +18,24 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
-_SHARED = (
+
+def options_of(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds *options* to a command, which shows them in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+file_options = options_of(
+    click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]"),
+    click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format."),
+)
+plot_option = click.option("--plot", metavar="FILE", help="Plot the counts too: .png, .svg or .pdf.")
+shared_options = options_of(
     click.argument("source"),
     click.option("--user", metavar="COL", help="The column that identifies the user of a row."),
     click.option("--item", "item", multiple=True, metavar="COL", help="The column of the items; may be repeated."),
@@ -41,8 +58,6 @@ _SHARED = (
     click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine."),
     click.option("--no-counts", is_flag=True, help="Labels only: all of epsilon is spent on finding them."),
     click.option("--force", is_flag=True, help="Overwrite files; allow epsilon above 100."),
-)
-_DELIVERY = (
     click.option(
         "--key",
         metavar="FILE",
@@ -53,9 +68,8 @@ _DELIVERY = (
         metavar="TEXT",
         help="With --key: a public version of the data.  [default: paths and times of the files]",
     ),
-    click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]"),
-    click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format."),
-    click.option("--plot", metavar="FILE", help="Plot the counts too: .png, .svg or .pdf."),
+    file_options,
+    plot_option,
     click.option("--quiet", "-q", is_flag=True, help="No notes, no progress."),
 )
 k_option = click.option("-k", "k", type=int, help="How many items at most.  [default: 10]")
@@ -67,13 +81,6 @@ relative_error_option = click.option(
 def mechanism_option(choices: str) -> Callable[[_Command], _Command]:
     """Return the option --mechanism; the planner checks the choice."""
     return click.option("--mechanism", metavar=f"[{choices}]", help="By default the best for the other options.")
-
-
-def shared_options(command: _Command) -> _Command:
-    """Add the options of a query and of its output."""
-    for option in reversed(_SHARED + _DELIVERY):
-        command = option(command)
-    return command
 
 
 def require_columns(options: dict[str, Any]) -> None:
@@ -120,19 +127,12 @@ def read_key(path: str, *, quiet: bool) -> bytes:
     return secret
 
 
-_OPTIONS = (
+catalog_options = options_of(
     click.option("--catalog", metavar="FILE", help="Query a dataset of this catalog; SOURCE is its name."),
     click.option("--sql", metavar="TEXT", help="The query as a SELECT. Needs --catalog."),
 )
 _DECLARED = ("user", "table", "groups_per_user", "domain", "data_version")
 """Options that a catalog decides."""
-
-
-def catalog_options(command: _Command) -> _Command:
-    """Add the options that query a dataset of a catalog."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def select_of(method: str, options: dict[str, Any]) -> Select:

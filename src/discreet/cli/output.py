@@ -32,10 +32,7 @@ class Output:
 
     Args:
         form: table, csv, json or parquet.
-        output: a file, or None for standard output.
-        plot: a file for a plot, or None.
         force: True to overwrite.
-        quiet: True for no notes.
     """
 
     form: str

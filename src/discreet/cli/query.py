@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from discreet.cli.options import mechanism_option
+from discreet.cli.options import file_options, mechanism_option, options_of, plot_option
 from discreet.cli.output import Output
 from discreet.errors import InputError
 
@@ -30,21 +30,18 @@ _INTERRUPTED = (
     "interrupted; if the service was reading data, the worst case is charged, and pays for the same query again"
 )
 
-_SERVICE = (
+service_options = options_of(
     click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
     click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
     click.option(
         "--timeout", type=float, default=300.0, show_default=True, metavar="SECONDS", help="Of all attempts together."
     ),
 )
-_DELIVERY = (
-    click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]"),
-    click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format."),
-    click.option("--plot", metavar="FILE", help="Plot the counts too: .png, .svg or .pdf."),
+_delivery_options = options_of(
     click.option("--force", is_flag=True, help="Overwrite files."),
     click.option("--quiet", "-q", is_flag=True, help="No notes."),
 )
-_QUERY = (
+_query_options = options_of(
     click.option("--epsilon", type=float, metavar="FLOAT", help="The largest epsilon of the release, with delta."),
     click.option("--delta", metavar="FLOAT", help="Goes with epsilon."),
     click.option("--epsilon-per", metavar="FLOAT", help="Of one unit of information, instead of epsilon."),
@@ -68,31 +65,14 @@ _ASKED = (
 )
 
 
-def service_options(command: _Command) -> _Command:
-    """Add the options that name a service and a key."""
-    for option in reversed(_SERVICE):
-        command = option(command)
-    return command
-
-
-def _delivery_options(command: _Command) -> _Command:
-    for option in reversed(_DELIVERY):
-        command = option(command)
-    return command
-
-
-def _query_options(command: _Command) -> _Command:
-    for option in reversed(_QUERY):
-        command = option(command)
-    return command
-
-
 @click.command()
 @service_options
 @click.option("--sql", required=True, metavar="TEXT", help="The query as a SELECT, or a whole statement.")
 @_query_options
 @click.option("--no-counts", is_flag=True, help="Labels only.")
 @click.option("--estimate", is_flag=True, help="Show what it would cost; nothing is read or charged.")
+@file_options
+@plot_option
 @_delivery_options
 def query(sql: str, *, estimate: bool, **options: Any) -> None:
     """Query a budget service.
@@ -129,10 +109,8 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
 @click.option("--sql", metavar="TEXT", help="Or a statement, which is computed from made-up rows.")
 @click.option("--rows", type=click.IntRange(1, 10_000), help="How many made-up rows to show.  [default: 100]")
 @_query_options
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]), help="[default: table]")
-@click.option("--output", metavar="FILE", help="Write to FILE; .csv, .json or .parquet chooses the format.")
-@click.option("--force", is_flag=True, help="Overwrite files.")
-@click.option("--quiet", "-q", is_flag=True, help="No notes.")
+@file_options
+@_delivery_options
 def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: Any) -> None:
     """Show made-up rows of a dataset, or compute a statement from them, before any budget is spent.
 

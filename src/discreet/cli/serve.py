@@ -37,7 +37,7 @@ def require_service() -> None:
 @click.command()
 @click.argument("settings", default="discreet.toml", metavar="[SETTINGS]")
 @click.option("--host", metavar="ADDRESS", help="Address to listen at, instead of that of SETTINGS.")
-@click.option("--port", type=int, metavar="N", help="Port, likewise; 0 for any free one.")
+@click.option("--port", type=int, metavar="N", help="Port, instead of that of SETTINGS; 0 for any free one.")
 @click.option("--workers", type=int, metavar="N", help="Processes; more than one need a PostgreSQL store.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of settings files and exit.")
 def serve(settings: str, *, schema: bool, **overrides: Any) -> None:

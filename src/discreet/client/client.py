@@ -217,11 +217,11 @@ class Client:
         """Return how a question would be answered, what it could cost and whether that fits. No data is read.
 
         Args:
-            **options: likewise.
+            **options: as in `query`.
 
         Raises:
             InputError: as in `query`.
-            ServiceError: likewise.
+            ServiceError: as in `query`.
         """
         return self._read(Estimate, self._post("/v1/estimate", question, options, {}))
 

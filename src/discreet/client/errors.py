@@ -2,7 +2,7 @@
 
     DiscreetError
     ├── InputError
-    │   ├── Unauthorized       the service does not know the key
+    │   ├── Unauthorized       the key is wrong, expired or revoked
     │   ├── Forbidden          the key lacks the role
     │   ├── Suspended          too many runs failed; wait, or contact an officer
     │   ├── NotFound           nothing of that name that this key may see
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Unauthorized(InputError):
-    """The service does not know the key: it is wrong, it expired, or it was revoked."""
+    """The key is wrong, it expired, or it was revoked."""
 
 
 class Forbidden(InputError):

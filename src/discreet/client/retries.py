@@ -50,7 +50,7 @@ class Attempt:
 
     @property
     def waits(self) -> bool:
-        """True if nothing failed and the service asks the client to wait."""
+        """True if nothing failed and the service requires the client to wait."""
         return self.status == 429 or (self.status == 409 and self.problem == "in-flight")
 
     @property
@@ -66,7 +66,7 @@ def pause_before_next(attempt: Attempt, failures: int, waits: int, retries: int,
 
     Args:
         attempt: how the last one ended.
-        waits: attempts that the service asked to wait.
+        waits: attempts after which the service required the client to wait.
         retries: failures after which the client gives up.
         chance: a random number from 0 to 1, so that clients that failed together do not retry together.
     """

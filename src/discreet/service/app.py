@@ -95,8 +95,6 @@ class Service:
 
     Args:
         peers: other data centres, to be synchronized with beside it; None if there are none.
-        authenticator: identifies callers by their keys and tokens.
-        grants: what accounts may query.
     """
 
     app: Starlette
@@ -126,7 +124,7 @@ def open_service(
 
     Raises:
         InputError: a secret, the catalog or the store cannot be used as it is, or there is no API key.
-        StoreUnavailable: the store cannot be opened, or another process has it.
+        StoreUnavailable: the store cannot be opened, or another process has it open.
         StoreBehind: the store is older than its last checkpoint.
         LedgerBroken: the store does not hold what its checkpoints say.
     """

@@ -59,7 +59,7 @@ class Project:
 
     Args:
         keys: the first key of each role, to be shown once.
-        question: a SELECT that the analyst may ask; None if the catalog is not ours.
+        question: a SELECT that the first analyst may send; None for a catalog that was given.
     """
 
     settings: Path
@@ -88,7 +88,7 @@ def create_project(
 
     Raises:
         InputError: files or accounts are there already, or the catalog cannot be used.
-        StoreUnavailable: the store cannot be opened, or a service has it.
+        StoreUnavailable: the store cannot be opened, or a service has it open.
     """
     known = None if catalog is None else load_catalog(catalog)
     names = (
@@ -178,7 +178,7 @@ QUESTION = (
 """A query of the example data."""
 
 CATALOG = """\
-# What analysts may ask about a reading log that is made up. To serve data of your own, start another catalog with
+# What analysts may query of a made-up reading log. To serve data of your own, start another catalog with
 # discreet catalog init, check it with discreet catalog check, and name it in discreet.toml.
 
 [datasets.reads]

@@ -30,8 +30,6 @@ class Maintenance:
     """End expired reservations, write checkpoints, compare clocks, and store when keys were last used.
 
     Args:
-        keys: store when they were last used.
-        monotonic: seconds that only rise.
         witnessed: True if the manager writes checkpoints.
 
     Attributes:

@@ -65,8 +65,6 @@ class RequestMiddleware:
     """Give each request an id, a span and a log line, and answer its problem if it has one.
 
     Args:
-        new_id: makes ids for requests.
-        monotonic: seconds that only rise.
         grid_ms: durations are logged as multiples of so many milliseconds.
     """
 

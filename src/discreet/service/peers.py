@@ -6,7 +6,7 @@ with the shares that it has.
     peers.requests(...)   POST /v1/peer/requests    send a share to another one that is short
     peers.transfers(...)  POST /v1/peer/transfers   another one sends shares and receipts: take them, and acknowledge
     peers.exchange()      request shares, send them and announce new accounts to all others, once
-    peers.refused(...)    remember what a refused query would have needed
+    peers.refused(...)    record what a refused query would have needed
 """
 
 from __future__ import annotations
@@ -149,10 +149,7 @@ class Peers:
     """The other data centres.
 
     Args:
-        store: its own.
         urls: of the others, by name.
-        keys: by which they are authenticated.
-        client: sends to them; closed at the end.
     """
 
     def __init__(
@@ -171,7 +168,7 @@ class Peers:
         return self._behind is not None
 
     def refused(self, refusal: Refusal) -> None:
-        """Remember what a refused query would have needed, to request it from the others."""
+        """Record what a refused query would have needed, to request it from the others."""
         self._requests.refused(refusal)
 
     # ---------------------------------------------------------------------------------------------- requests of others
@@ -305,7 +302,7 @@ class Peers:
         for transfer in transfers:
             receipt = None
             if transfer.donor == store:
-                with contextlib.suppress(*_PASSING), self._remember_behind():
+                with contextlib.suppress(*_PASSING), self._record_behind():
                     receipt = self._shares.receive(transfer)
             if receipt is not None:
                 self._log_move("received" if receipt.taken else "refused", name, transfer)
@@ -317,7 +314,7 @@ class Peers:
         found = 0
         for receipt in receipts:
             if receipt.recipient == store:
-                with contextlib.suppress(*_PASSING), self._remember_behind():
+                with contextlib.suppress(*_PASSING), self._record_behind():
                     self._shares.acknowledge(receipt)
                     found += 1
                     if not receipt.taken:
@@ -325,8 +322,8 @@ class Peers:
         return found
 
     @contextlib.contextmanager
-    def _remember_behind(self) -> Iterator[None]:
-        """Remember a `StoreBehind`, after which nothing is exchanged any more."""
+    def _record_behind(self) -> Iterator[None]:
+        """Record a `StoreBehind`, after which nothing is exchanged any more."""
         try:
             yield
         except StoreBehind as error:
@@ -426,7 +423,7 @@ class ShareRequests:
         self._after = ""
 
     def refused(self, refusal: Refusal) -> None:
-        """Remember a refusal for want of a share."""
+        """Record what a refused query would have needed."""
         needed = Amount.of(refusal.needed)
         with self._lock:
             self._needs[refusal.account] = self._needs.get(refusal.account, NOTHING).most(needed)

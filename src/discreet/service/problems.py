@@ -48,7 +48,7 @@ Reason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token
 
 
 class Unauthorized(DiscreetError):
-    """A request has no valid key or token. Its message never says why, so that it does not tell which keys exist.
+    """A request has no valid key or token. Its message never says why: that would reveal which keys exist.
 
     Attributes:
         reason: for the log.
@@ -76,7 +76,7 @@ class IssuerUnavailable(DiscreetError):
 
 
 class NotFound(DiscreetError):
-    """Something does not exist, or the caller may not see it; the message does not tell which.
+    """Something does not exist, or the caller may not see it; the message does not say which.
 
     Args:
         sentence: the message, which depends only on what the caller may see.

@@ -79,8 +79,7 @@ class Queries:
 
     Args:
         keys: name answers and draw their noise.
-        random: returns so many random bytes.
-        refused: called with every refusal for want of budget.
+        refused: called with every refusal that is due to a budget.
     """
 
     def __init__(
@@ -367,8 +366,8 @@ class _Entry:
     """What is kept of a request.
 
     Args:
-        minute: in which the version was last compared with the clock; schedules know nothing shorter.
-        answers: that left, in the forms that were wanted.
+        minute: in which the version was last compared with the clock; schedules are in whole minutes.
+        answers: that were sent, by representation.
     """
 
     catalog: Catalog
@@ -386,6 +385,7 @@ class ReplayCache:
 
     Args:
         clock: the time with its zone.
+        bytes_most: roughly how much memory entries may take.
     """
 
     def __init__(self, clock: Callable[[], datetime], bytes_most: int = 64 * 2**20) -> None:
@@ -395,11 +395,7 @@ class ReplayCache:
         self._lock = threading.Lock()
 
     def plan(self, account: str, body: bytes, catalog: Catalog) -> PlannedQuery | None:
-        """Return the plan of a request, if it still is one.
-
-        Args:
-            catalog: what the account may query now.
-        """
+        """Return the plan of a request, if it still is one."""
         with self._lock:
             entry = self._current(account, body, catalog)
             return None if entry is None else entry.planned

@@ -100,7 +100,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
 
     Args:
         version: of its data now; with one, noise is keyed.
-        paid: True if the asking account has paid for the answer.
+        paid: True if the account has paid for the answer.
     """
     worst, expected, units = plan.worst_cost, plan.expectation, path[0].balance.account.units
     information, calls = (None, None) if units is None else _in_units(worst, units)

@@ -292,7 +292,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(408, "the request was not sent in time")
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer with a problem that the application does not know of, and close the connection."""
+        """Answer with a problem that is found before the application gets the request, and close the connection."""
         title = http.HTTPStatus(status).phrase
         body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail}).encode()
         head = (

@@ -123,7 +123,7 @@ class Service(Table):
     """The address of the service, and its limits."""
 
     catalog: File = Field(
-        default=Path("catalog.toml"), validate_default=True, description="The catalog of what analysts may ask."
+        default=Path("catalog.toml"), validate_default=True, description="The catalog of what analysts may query."
     )
     host: Text = Field(
         default="127.0.0.1", description="Address to listen at; by default only this machine can connect."

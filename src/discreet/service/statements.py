@@ -44,7 +44,6 @@ class PlannedStatement:
     """A statement with the plans of its queries.
 
     Args:
-        statement: as split.
         queries: plans by the name of their answer.
         public: tables that are known without a query, by name.
     """
@@ -68,14 +67,7 @@ _AMPLE = Cost(Fraction(10**9), Fraction(1))
 
 
 class Statements:
-    """Plans and answers statements. Usable from several threads.
-
-    Args:
-        queries: answers their queries.
-        manager: of the accounts.
-        warehouse: all datasets.
-        settings: of the service.
-    """
+    """Plans and answers statements. Usable from several threads."""
 
     def __init__(self, queries: Queries, manager: BudgetManager, warehouse: Warehouse, settings: Settings) -> None:
         self._queries, self._manager, self._warehouse = queries, manager, warehouse
@@ -119,7 +111,7 @@ class Statements:
 
         Raises:
             BudgetShort: an account on the path cannot pay the worst cases together; nothing was charged. If others
-                spend the same budget meanwhile: those before were charged, and are free when they are sent again.
+                spend the same budget at the same time, the queries before were charged, and are free when sent again.
             InputError: the rows cannot be computed; the answers are charged.
         """
         statement = planned.statement

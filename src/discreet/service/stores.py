@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,38 +18,11 @@ from discreet.errors import InputError
 from discreet.noise.bits import SECRET_BYTES_LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from discreet.budget.ledger import Head, Line
-    from discreet.budget.ledger_replay import Verified
     from discreet.budget.stores.store import BudgetStore
     from discreet.service.settings import Noise, Store, WitnessSettings
-
-
-class Ledger(Protocol):
-    """What can be read of a store while a service has it open."""
-
-    @property
-    def id(self) -> str:
-        """Return the id of the store."""
-        ...
-
-    def heads(self) -> tuple[Head, ...]:
-        """Return the last line of each chain of the ledger."""
-        ...
-
-    def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
-        """Yield up to *most* lines of a chain behind the line *after*."""
-        ...
-
-    def verify(self, archived: Sequence[Iterable[Line]] = ()) -> Verified:
-        """Verify the ledger, with lines that were removed from it."""
-        ...
-
-    def close(self) -> None:
-        """Close the store."""
-        ...
 
 
 def utc_now() -> datetime:
@@ -81,7 +54,7 @@ def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[],
     return _postgres(store, environment)
 
 
-def open_ledger(store: Store, environment: Mapping[str, str]) -> Ledger:
+def open_ledger(store: Store, environment: Mapping[str, str]) -> BudgetStore | LedgerFile:
     """Open the store to read from it, while a service may have it open.
 
     Raises:

@@ -156,10 +156,12 @@ class AccountPage(Reply):
 class Preview(Reply):
     """What changes of an account would have done to its queries of the last days."""
 
-    since: str = Field(description="When the time looked at began: later than asked if the ledger is too long.")
+    since: str = Field(
+        description="When the time that is covered begins: later than requested if the ledger is too long."
+    )
     asked: int = Field(description="Queries of the account since then.")
     refused: int = Field(description="How many of them would have been refused, if it enforced its limit.")
-    first: str | None = Field(description="When the first of these was asked.")
+    first: str | None = Field(description="When the first of these was sent.")
 
 
 class AccountSpending(Reply):
@@ -182,7 +184,9 @@ class Reached(Reply):
 class Spending(Reply):
     """What all accounts spent on the last days, failed queries included, and how far that goes."""
 
-    since: str = Field(description="When the time looked at began: later than asked if the ledger is too long.")
+    since: str = Field(
+        description="When the time that is covered begins: later than requested if the ledger is too long."
+    )
     days: list[str] = Field(description="Days of UTC, the last one today.")
     accounts: list[AccountSpending] = Field(description="Those with charges, by name.")
     analysts: int = Field(description="Accounts with charges and without accounts below them.")

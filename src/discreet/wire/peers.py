@@ -113,7 +113,6 @@ class Requests(_Message):
 
     Args:
         centre: its name, for logs.
-        store: id of its store.
         requests: for accounts that are short; empty if it only announces itself.
     """
 
@@ -134,8 +133,6 @@ class Transfers(_Message):
 
     Args:
         centre: its name, for logs.
-        store: id of its store.
-        transfers: to the other one.
         receipts: of transfers from the other one.
     """
 

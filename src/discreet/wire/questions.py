@@ -196,7 +196,7 @@ class Estimate(Reply):
     mechanism: str
     worst_cost: Spend = Field(description="What is reserved; the release often costs less.")
     information: int | None = Field(description="The same in the account's units, or null if it has none.")
-    calls: int | None = Field(description="Likewise.")
+    calls: int | None = Field(description="Calls over unknown domains; null if the account has no units.")
     privacy: Privacy
     expected: Expected
     paid: bool = Field(description="True if the account has paid for this release, so that it is free.")
@@ -299,7 +299,7 @@ class BudgetReport(Reply):
     forfeited: Spend = Field(description="Charged for failed queries; pays for the same queries again.")
     left: Spend
     epsilon_spent: float = Field(description="Of all that is spent, at the delta of the conversion.")
-    epsilon_left: float = Field(description="Of one release that costs all that is left, likewise.")
+    epsilon_left: float = Field(description="Of one release that costs all that is left, at the same delta.")
     conversion_delta: float
     units: Units | None
     resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")

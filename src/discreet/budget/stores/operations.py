@@ -56,15 +56,15 @@ def reserve(transaction: Transaction, claim: Claim) -> Admission:
         return Replay(facts.key.answered, Cost())
     if not facts.path:
         raise UnknownAccount(claim.account)
-    asking = facts.path[0]
-    if asking.paid:
+    account = facts.path[0]
+    if account.paid:
         transaction.remember_key(claim)
         return Replay(_stored(facts.release), Cost())
-    until_us = asking.suspended_until_us(transaction.clock.now_us)
+    until_us = account.suspended_until_us(transaction.clock.now_us)
     if until_us is not None:
         detail = canonical({"by": claim.account, "suspended_until_us": str(until_us)})
-        transaction.append(asking, "refuse", claim.reservation, detail)
-        return Suspension(asking.id, until_us)
+        transaction.append(account, "refuse", claim.reservation, detail)
+        return Suspension(account.id, until_us)
     return _admit(transaction, claim, facts)
 
 
@@ -208,7 +208,7 @@ def settle(
     if not actual.within(row.worst):
         raise InvariantViolated("an answer cost more than its worst case")
     if fingerprint is not None:
-        _compare(transaction, fingerprint, facts.head_digest)
+        _check_fingerprint(transaction, fingerprint, facts.head_digest)
     if release is None:
         release = StoredRelease(row.release_key, result, cost_of(actual), transaction.clock.now_us)
         transaction.add_release(release)
@@ -237,7 +237,7 @@ def expire(transaction: Transaction, reservation: str) -> bool:
     facts = transaction.begin_end(reservation)
     row = _known(facts.row)
     if row.state in TERMINAL or row.lease_until_us > transaction.clock.now_us:
-        return False  # it was ended or prolonged meanwhile
+        return False  # it was ended or prolonged in between
     _end(transaction, facts.path, row, transition(row.state, Event.EXPIRE), Event.EXPIRE)
     return True
 
@@ -266,7 +266,7 @@ def _end(transaction: Transaction, path: list[AccountRow], row: ReservationRow, 
     transaction.append(path[0], event.value, row.id, _detail(row.account, row.release_key), changes)
 
 
-def _compare(transaction: Transaction, fingerprint: Fingerprint, known: bytes | None) -> None:
+def _check_fingerprint(transaction: Transaction, fingerprint: Fingerprint, known: bytes | None) -> None:
     """Store the digest of what an engine returned, or compare it with that of the first time."""
     if known is None:
         transaction.add_fingerprint(fingerprint)

@@ -72,7 +72,7 @@ _SCHEMA_LOCK = 0x64697363_72656574
 """Of the advisory lock under which one process at a time creates the tables."""
 
 _SESSION_LOCK = 0x64697363
-"""The first key of the advisory locks that say which processes live; the second is random."""
+"""The first key of the advisory locks that say which processes are alive; the second is random."""
 
 
 class PostgresConnection:
@@ -89,7 +89,7 @@ class PostgresConnection:
     def __init__(self, db: psycopg.Connection[Any], pipeline: psycopg.Pipeline | None = None) -> None:
         self._db, self._pipeline, self._begun = db, pipeline, False
 
-    def ask(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
+    def query(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
         if self._pipeline is not None and not self._begun:
             self._begun = True
             self._db.execute("BEGIN")
@@ -112,12 +112,12 @@ class PostgresConnection:
 class PostgresStore(BudgetStore):
     """A `BudgetStore` in a PostgreSQL database.
 
-    A transaction locks the accounts of the path, the asking one first, and writes and commits in one more round trip.
-    Each account has its own chain of the ledger, so that analysts wait for each other only at the accounts that they
-    share. Time is the server's.
+    A transaction locks the accounts of the path, that of the claim first, and writes and commits in one more round
+    trip. Each account has its own chain of the ledger, so that analysts wait for each other only at the accounts that
+    they share. Time is the server's.
 
-    An advisory lock of a connection that is kept says that this process lives, so that `recover` of another one leaves
-    its reservations alone.
+    An advisory lock of a connection that is kept says that this process is alive, so that `recover` of another one
+    leaves its reservations alone.
 
     If the connection breaks, claims and their events are repeated: if they had been committed, nothing changes.
 
@@ -169,7 +169,7 @@ class PostgresStore(BudgetStore):
         _close_all(self._alive)
 
     def _hold_session(self) -> None:
-        """Take the lock that says that this process lives, unless its connection still has it."""
+        """Take the lock that says that this process is alive, unless its connection still has it."""
         for held in self._alive:
             with contextlib.suppress(psycopg.Error):
                 held.execute("SELECT 1")
@@ -213,7 +213,7 @@ class PostgresStore(BudgetStore):
                 answer = work(transaction)
             except DiscreetError:
                 with contextlib.suppress(psycopg.Error):
-                    db.execute("COMMIT")  # of nothing; rolling back would forget all prepared statements
+                    db.execute("COMMIT")  # of nothing; rolling back would discard all prepared statements
                 raise
             transaction.flush()
             if not repeat:

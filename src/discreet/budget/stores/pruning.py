@@ -54,7 +54,7 @@ def check_old(db: Connection, before_us: int) -> None:
     Raises:
         InputError: it is later.
     """
-    ((now,),) = db.ask((statements.NOW, ()))
+    ((now,),) = db.query((statements.NOW, ()))
     if before_us > now[0] - KEPT_US:
         raise InputError("lines of the last 24 hours cannot be removed from the ledger; give an earlier date")
 
@@ -98,9 +98,9 @@ def prune(transaction: Transaction, removed: Cut, action: AdminAction) -> None:
         InputError: lines were removed since the cut.
     """
     db, digest = transaction.db, hashlib.sha256()
-    found, _ = db.ask((statements.BASE_BEGIN, ()), (statements.WITHOUT_TIMEOUT, ()))
+    found, _ = db.query((statements.BASE_BEGIN, ()), (statements.WITHOUT_TIMEOUT, ()))
     if (found[0][0] if found else None) != removed.replaces:
-        raise InputError("lines were removed from the ledger meanwhile; try again")
+        raise InputError("other lines were removed from the ledger at the same time; try again")
     db.write([(statements.DROP_BASE, ())])
     for place, chunk in enumerate(chunks_of(removed.reader)):
         digest.update(f"{chunk}\n".encode())

@@ -206,7 +206,7 @@ class SQLiteConnection:
     def __init__(self, db: apsw.Connection, step: Callable[[str], None] = no_step) -> None:
         self._db, self._step = db, step
 
-    def ask(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
+    def query(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
         return [self._db.execute(for_sqlite(statement), values).fetchall() for statement, values in queries]
 
     def stream(self, statement: str) -> Iterator[Any]:
@@ -341,7 +341,7 @@ class SQLiteStore(BudgetStore):
 
 
 class LedgerFile:
-    """What a file of budgets holds at one moment. It takes no lock, so that a service can go on writing meanwhile.
+    """A snapshot of a file of budgets, without a lock, so that a service can go on writing.
 
     Args:
         path: of the file, or of a copy of it.
@@ -362,11 +362,11 @@ class LedgerFile:
 
     def heads(self) -> tuple[Head, ...]:
         """Return as `BudgetStore.heads`."""
-        return tuple(Head(*row) for row in self._connection.ask((statements.HEADS, ()))[0])
+        return tuple(Head(*row) for row in self._connection.query((statements.HEADS, ()))[0])
 
     def lines(self, chain: int = 0, after: int = 0, most: int | None = None) -> Iterator[Line]:
         """Return as `BudgetStore.lines`."""
-        (rows,) = self._connection.ask((statements.LINES, (chain, after, LAST if most is None else most)))
+        (rows,) = self._connection.query((statements.LINES, (chain, after, LAST if most is None else most)))
         return iter([Line(*row) for row in rows])
 
     def verify(self, archived: Sequence[Iterable[Line]] = ()) -> Verified:

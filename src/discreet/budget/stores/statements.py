@@ -5,7 +5,7 @@ in. Both have the functions budget_now_us() and sha256(): PostgreSQL as a functi
 registered with the connection. Amounts are text, whole quanta between spaces, because they do not fit 64 bits (`rows`).
 
 PostgreSQL locks rows of an account's path from the account upward, so that transactions that hold a row wait only for
-rows further up. What is locked is read as the previous holder left it; what else may have changed meanwhile is read by
+rows further up. What is locked is read as the previous holder left it; what else may have changed since is read by
 a second statement, which in READ COMMITTED sees all that was committed.
 """
 
@@ -232,8 +232,8 @@ SETTLE = _LOCK_RESERVATION.format(
     f"{_ON_PATH} LEFT JOIN budget_releases s ON s.release_key = r.release_key",
     "ORDER BY p.place {lock_reservation}",
 )
-"""Lock likewise, and read the release and the digest of the head as they were before the locks. If another transaction
-stored them meanwhile, the insert fails and the transaction is repeated."""
+"""Lock the same rows, and read the release and the digest of the head as they were before the locks. If another
+transaction has stored them since, the insert fails and the transaction is repeated."""
 
 # ------------------------------------------------------------------------------------------------------ facts
 
@@ -260,7 +260,7 @@ CLAIM_WITH_KEY = _CLAIM.format(
     "LEFT JOIN budget_entitlements e ON e.account = k.account AND e.release_key = k.release_key "
     "LEFT JOIN budget_releases o ON o.release_key = e.release_key AND o.release_key <> ?",
 )
-"""Read likewise, and what became of the idempotency key: the reservation under way, or another release it paid for."""
+"""Read the same, and what an idempotency key led to: the reservation under way, or another release it paid for."""
 
 CREATION = f"""
 SELECT {META}, {{next_chain}}, a.id, p.id

@@ -118,11 +118,11 @@ class BudgetStore(ABC):
         3. a reservation of the account with that idempotency key or that release key is HELD or RUNNING: `InFlight`;
         4. the account has paid for the release that the idempotency key came with last, even where that is not the
            claim's: `Replay`, charged nothing;
-        5. the asking account has paid for the release: `Replay`, charged nothing;
-        6. the asking account enforces, and too many of its runs failed lately (`rules.suspended_until_us`):
+        5. the account has paid for the release: `Replay`, charged nothing;
+        6. the account enforces, and too many of its runs failed lately (`rules.suspended_until_us`):
            `Suspension`, with a ledger line;
         7. an account on the path cannot hold the worst case: `Refusal`, with a ledger line;
-        8. the release is stored: `Replay`, the asking account charged what it cost (step 7 requires room for the worst
+        8. the release is stored: `Replay`, the account charged what it cost (step 7 requires room for the worst
            case, so that a refusal reveals nothing about a release not yet paid for), shared accounts that paid before
            nothing;
         9. `Reservation`, HELD. What an account forfeited for this release key, in a bucket that still counts, pays
@@ -172,7 +172,7 @@ class BudgetStore(ABC):
     def forfeit(self, reservation: str) -> None:
         """Change RUNNING to FORFEIT: what is held stays charged, and pays for a retry of the same release key only.
 
-        It counts towards a suspension of the asking account; a RUNNING reservation that expires or is lost does not.
+        It counts towards a suspension of the account; a RUNNING reservation that expires or is lost does not.
 
         Raises:
             LeaseLost: it has ended otherwise.
@@ -385,7 +385,7 @@ class BudgetStore(ABC):
         if not 1 <= most <= HISTORY_PAGE_MOST:
             raise InputError(f"a page of a history has from 1 to {HISTORY_PAGE_MOST:,} releases, not {most}")
         values = (account, LAST if before is None else before, most)
-        rows, known = self.read(lambda db: db.ask((statements.HISTORY, values), (statements.HAS_ACCOUNT, (account,))))
+        rows, known = self.read(lambda db: db.query((statements.HISTORY, values), (statements.HAS_ACCOUNT, (account,))))
         if not known:
             raise UnknownAccount(account)
         found = ((number, time_us, release_row(columns)) for number, time_us, *columns in rows)
@@ -454,7 +454,7 @@ class BudgetStore(ABC):
         self.write(work, repeat=action.id is not None)
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        return self.read(lambda db: db.ask((statement, values)))[0]
+        return self.read(lambda db: db.query((statement, values)))[0]
 
 
 def _open_bucket(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:

@@ -56,7 +56,7 @@ class Connection(Protocol):
         """True if transactions run one after the other, so that all lines can go into one chain without a lock."""
         ...
 
-    def ask(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
+    def query(self, *queries: tuple[str, Sequence[Any]]) -> list[list[Any]]:
         """Return the rows of each query, in one round trip; the first queries of a transaction begin it."""
         ...
 
@@ -97,7 +97,7 @@ class EventFacts:
     Args:
         path: the accounts on its path, or as much of it as the event changes.
         row: the reservation, if there is one.
-        release: the stored release, if the event asks for it and there is one.
+        release: the stored release, if the event needs it and there is one.
         head_digest: what is known of the fingerprint's head key.
     """
 
@@ -141,7 +141,7 @@ class Transaction:
         values: tuple[Any, ...] = (*wanted, claim.release_key, claim.reservation, *wanted)
         if claim.key is not None:
             statement, values = statements.CLAIM_WITH_KEY, (*values, claim.account, claim.key, claim.release_key)
-        locked, (facts,) = self.db.ask((statements.LOCK_PATH, (claim.account,)), (statement, values))
+        locked, (facts,) = self.db.query((statements.LOCK_PATH, (claim.account,)), (statement, values))
         path = self._load(locked)
         meta, (forfeits,), release_columns, known, same, key = _split(facts, _META, 1, _RELEASE, _RESERVATION, 2)
         self._read_meta(meta)
@@ -194,7 +194,7 @@ class Transaction:
         Raises:
             UnknownAccount: there is none.
         """
-        locked, (meta,) = self.db.ask((statements.LOCK_ACCOUNT, (account,)), (statements.NOW, ()))
+        locked, (meta,) = self.db.query((statements.LOCK_ACCOUNT, (account,)), (statements.NOW, ()))
         self._read_meta(meta)
         if not locked:
             raise UnknownAccount(account)
@@ -202,7 +202,7 @@ class Transaction:
 
     def begin_store(self) -> None:
         """Lock what belongs to no account."""
-        _, (meta,) = self.db.ask((statements.LOCK_META, ()), (statements.NOW, ()))
+        _, (meta,) = self.db.query((statements.LOCK_META, ()), (statements.NOW, ()))
         self._read_meta(meta, locked=True)
         self._store_changed = True
 
@@ -240,7 +240,7 @@ class Transaction:
         return bool(self._rows(statements.HAS_ACCOUNT, (account,)))
 
     def outgoing(self, account: str, peer: str) -> Outgoing:
-        """Return what a locked account gave to the store *peer*."""
+        """Return what a locked account sent to the store *peer*."""
         rows = self._rows(statements.SENT, (account, peer))
         return outgoing_of(rows[0]) if rows else Outgoing()
 
@@ -340,7 +340,7 @@ class Transaction:
         self._writes.append((statements.SAVE_RESERVATION, (state.value, lease_until_us, text, reservation)))
 
     def remember_key(self, claim: Claim) -> None:
-        """Remember the claim's idempotency key, if it has one."""
+        """Store the claim's idempotency key, if it has one."""
         if claim.key is not None:
             values = (claim.account, claim.key, claim.digest, claim.reservation, claim.release_key)
             self._writes.append((statements.SAVE_KEY, (*values, self.clock.now_us)))
@@ -368,7 +368,7 @@ class Transaction:
         self._writes.append((statements.DROP_FORFEIT, (row.number,)))
 
     def add_action(self, action: str, digest: bytes) -> None:
-        """Remember the id of an action. If two transactions do, one fails, is repeated, and finds the other's."""
+        """Store the id of an action. If two transactions do, one fails, is repeated, and finds the other's."""
         self._writes.append((statements.ADD_ACTION, (action, digest)))
 
     def put_record(self, kind: str, name: str, text: str | None) -> None:
@@ -380,7 +380,7 @@ class Transaction:
         self._records_changed = 1
 
     def put_outgoing(self, account: str, peer: str, outgoing: Outgoing) -> None:
-        """Write what the account gave to the store *peer*."""
+        """Write what the account sent to the store *peer*."""
         pending = None if outgoing.pending is None else amount_text(outgoing.pending)
         values = (account, peer, outgoing.number, amount_text(outgoing.given), pending)
         self._writes.append((statements.SAVE_SENT, (*values, outgoing.sent_us, outgoing.version)))
@@ -412,7 +412,7 @@ class Transaction:
     # ------------------------------------------------------------------------------------------------ inside
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        (rows,) = self.db.ask((statement, values))
+        (rows,) = self.db.query((statement, values))
         return rows
 
     def _begin_event(
@@ -433,7 +433,7 @@ class Transaction:
         return self._accounts
 
     def _read_meta(self, meta: Sequence[Any], *, locked: bool = False) -> None:
-        """Read the clock, and the head of the store's chain if nothing else can extend it meanwhile."""
+        """Read the clock, and the head of the store's chain if nothing else can extend it."""
         raw_us, self._recorded_us, seq, hash_ = meta
         self.clock = Clock(raw_us, max(self._recorded_us, self._seen_us), self._guard_us)
         if locked or self.db.serial:

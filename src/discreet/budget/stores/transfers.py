@@ -35,9 +35,6 @@ class ShareStore:
     """Moves the shares of a store. Each method is one transaction, and may be repeated if its answer was lost.
 
     Every method raises `StoreUnavailable` when the database cannot be reached or cannot write.
-
-    Args:
-        store: that holds the shares.
     """
 
     def __init__(self, store: BudgetStore) -> None:
@@ -102,13 +99,13 @@ class ShareStore:
 
     def pending(self, peer: str, most: int) -> list[Transfer]:
         """Return transfers to *peer* without a receipt, those of parents first; at most *most*."""
-        rows = self._store.read(lambda db: db.ask((statements.PENDING, (peer, most))))[0]
+        rows = self._store.read(lambda db: db.query((statements.PENDING, (peer, most))))[0]
         return [_transfer(self.id, peer, outgoing_of(row[:5]), terms_of(row[5]).account) for row in rows]
 
     def unannounced(self, peer: str, most: int) -> list[str]:
         """Return accounts made here that *peer* does not have as they are now, parents first; at most *most*."""
         values = (peer, self.id, self.id, most)
-        return [name for (name,) in self._store.read(lambda db: db.ask((statements.UNANNOUNCED, values)))[0]]
+        return [name for (name,) in self._store.read(lambda db: db.query((statements.UNANNOUNCED, values)))[0]]
 
     def holdings(self, after: str = "", most: int | None = None) -> list[Holding]:
         """Return all accounts by name, from the one after *after*, at most *most*."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def holdings(db: Connection, after: str = "", most: int | None = None) -> list[Holding]:
     """Return accounts with their shares by name, from the one after *after*, at most *most*."""
-    (rows,) = db.ask((statements.HOLDINGS, (after, LAST if most is None else most)))
+    (rows,) = db.query((statements.HOLDINGS, (after, LAST if most is None else most)))
     found: dict[str, Holding] = {}
     for name, settings, tally, older, peer, *columns in rows:
         if name not in found:
@@ -66,7 +66,7 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> Verified:
     ledger = replay(itertools.groupby(lines, lambda line: line.chain), reader)
     if ledger.base != digest_of(chunks):
         raise LedgerBroken("what stands for removed lines is not what was recorded when they were removed")
-    (heads,) = db.ask((statements.NEXT_HEADS, ()))
+    (heads,) = db.query((statements.NEXT_HEADS, ()))
     if ledger.heads != tuple(itertools.starmap(Head, heads)):
         raise LedgerBroken("a chain does not end where its account says")
     tallies = _check_accounts(db, ledger)
@@ -75,7 +75,7 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> Verified:
     _check_entitlements(db, ledger)
     _check_forfeits(db, ledger)
     _check_actions(db, ledger)
-    ((store,),) = db.ask((statements.STORE_ID, ()))[0]
+    ((store,),) = db.query((statements.STORE_ID, ()))[0]
     check_holdings(store, holdings(db), ledger.transfers)
     return ledger
 
@@ -158,7 +158,7 @@ def _check_actions(db: Connection, ledger: Verified) -> None:
     """Check that records are those that were put last, and that no action can be done twice."""
     rows = db.stream(statements.ALL_RECORDS)
     records = {(kind, name): hashlib.sha256(text.encode()).hexdigest() for kind, name, text in rows}
-    ((version,),) = db.ask((statements.RECORDS_VERSION, ()))[0]
+    ((version,),) = db.query((statements.RECORDS_VERSION, ()))[0]
     if records != ledger.records or version != ledger.records_version:
         raise LedgerBroken("a record is not what was put there")
     if {action: digest.hex() for action, digest in db.stream(statements.ALL_ACTIONS)} != ledger.actions:

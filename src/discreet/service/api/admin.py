@@ -72,13 +72,7 @@ _make_key = partial(_admin, "POST", answer=wire.MadeKey, status=201)
 
 
 class AdminAPI:
-    """The operations of officers and admins. Every change is written to the ledger with its author and reason.
-
-    Args:
-        records: the cache of grants, invalidated by changes.
-        log: gets an event for every change.
-        clock: the time.
-    """
+    """The operations of officers and admins. Every change is written to the ledger with its author and reason."""
 
     def __init__(
         self,
@@ -214,7 +208,7 @@ class AdminAPI:
             before = self._store.account(name)
             try:
                 self._store.alter(altered(before, body), call.act(body.reason), before)
-            except AccountChanged:  # by another change meanwhile, of which this one must keep what it leaves out
+            except AccountChanged:  # another change came first, and this one must keep the settings that it leaves out
                 continue
             return self._changed(call, name)
 

@@ -27,12 +27,7 @@ MAINTENANCE_SECONDS = 35.0
 
 
 class HealthAPI:
-    """Liveness and readiness.
-
-    Args:
-        maintenance: with the times of its last successes.
-        peers: other data centres, or None.
-    """
+    """Liveness and readiness."""
 
     def __init__(self, catalog: Catalog, store: BudgetStore, maintenance: Maintenance, peers: Peers | None) -> None:
         self._catalog, self._store, self._maintenance, self._peers = catalog, store, maintenance, peers

@@ -277,13 +277,13 @@ RELEASE: Mapping[str, Any] = {
     "properties": {
         "id": {"type": "string", "description": "Its name."},
         "dataset": {"type": "string"},
-        "question": {"type": "object", "description": "What was asked, in canonical form."},
+        "question": {"type": "object", "description": "The query in canonical form."},
         "data_version": {"type": ["string", "null"], "description": "Which state of the data it is about."},
         "mechanism": {"type": "string"},
         "chosen": {"type": ["string", "null"], "description": "The mechanism that auto took."},
         "why": {"type": ["string", "null"], "description": "Why, from noisy numbers only."},
         "ordered": {"type": "boolean", "description": "True if the order of the items is a ranking."},
-        "complete": {"type": "boolean", "description": "True if all that was asked for was returned."},
+        "complete": {"type": "boolean", "description": "True if all items that the query asks for were returned."},
         "clipped": {"type": ["string", "null"], "description": "How much of one user counts, if not all of it does."},
         "clipping": {
             "type": ["object", "null"],
@@ -301,8 +301,8 @@ RELEASE: Mapping[str, Any] = {
         },
         "items": {"type": "array", "items": {"type": "object"}},
         "privacy": {"type": "object", "description": "The guarantee to every single user."},
-        "charged": {"type": "object", "description": "What it cost whom it was first answered to."},
-        "query": {"type": "object", "description": "What was asked, as the library says it."},
+        "charged": {"type": "object", "description": "What it cost the first account that got it."},
+        "query": {"type": "object", "description": "The query with its parameters, as in the library."},
     },
     "examples": [_RELEASE_EXAMPLE],
 }

@@ -107,13 +107,7 @@ _QUERY_PROBLEMS: tuple[Slug, ...] = (
 
 
 class QueryAPI:
-    """Handlers of the analysts' routes.
-
-    Args:
-        grants: what accounts may query.
-        monotonic: seconds that only rise.
-        pause: waits so many seconds.
-    """
+    """Handlers of the analysts' routes."""
 
     def __init__(
         self,
@@ -155,7 +149,7 @@ class QueryAPI:
         """
         request, account = call.request, call.account
         form, key = negotiate(request.headers.get("accept")), call.parameters["Idempotency-Key"]
-        # The store knows which answer an idempotency key got, so that a request with a key is answered from there.
+        # Only the store has the answers of idempotency keys, so a request with a key is answered from there.
         catalog = self._grants.cached(account) if key is None else None
         cached = None if catalog is None else self._cache.answer(account, body, catalog, form)
         if cached is not None:

@@ -94,16 +94,7 @@ class KeyRecord:
     @property
     def text(self) -> str:
         """Return the record as canonical JSON."""
-        return canonical(
-            {
-                "sha256": self.sha256,
-                "account": self.account,
-                "roles": list(self.roles),
-                "created_us": self.created_us,
-                "expires_us": self.expires_us,
-                "label": self.label,
-            }
-        )
+        return canonical(dataclasses.asdict(self))
 
     @classmethod
     def of_text(cls, text: str) -> KeyRecord:
@@ -201,7 +192,7 @@ class Authenticator:
 
     def _check(self, token: str, id_: str, snapshot: Snapshot) -> Identity:
         found = self._find(id_, snapshot)
-        # An unknown key takes as long as a known one.
+        # Compare also for an unknown id, so that the time does not show which ids exist.
         matches = hmac.compare_digest(digest_of(token), bytes.fromhex(found[0].sha256) if found else _NO_DIGEST)
         now_us = microseconds(self._clock())
         if found is None or not matches:
@@ -249,8 +240,7 @@ class ApiKeys:
     """Create, rotate, revoke and list API keys.
 
     Args:
-        authenticator: knows when keys were last used in this process.
-        random: returns random bytes for keys.
+        authenticator: records when keys were last used in this process.
         key_file: where `discreet key admin` writes a key while this process has the store open; None for none.
     """
 

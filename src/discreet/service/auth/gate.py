@@ -72,7 +72,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 NAMES_MOST = 10_000
-"""Callers whose rate is remembered; beyond, idle ones are forgotten first."""
+"""Callers whose rate is stored; beyond, idle ones are removed first."""
 
 
 class RateLimiter:
@@ -108,7 +108,7 @@ class RateLimiter:
         return min(self._most, tokens + (now - counted) * self._most / 60)
 
     def _forget(self, now: float) -> None:
-        """Keep the half with the emptiest buckets: a caller that is forgotten has a full one."""
+        """Keep the half with the emptiest buckets: removing a full one changes nothing."""
         fullest = sorted(self._buckets, key=lambda name: self._tokens(name, now))
         self._buckets = {name: self._buckets[name] for name in fullest[: NAMES_MOST // 2]}
 
@@ -145,13 +145,7 @@ class ConcurrencyLimit:
 
 
 class Gate:
-    """Authenticate, authorize and limit requests.
-
-    Args:
-        authenticator: identifies callers by their keys and tokens.
-        monotonic: seconds that only rise.
-        log: gets an event for every request that is denied.
-    """
+    """Authenticate, authorize and limit requests."""
 
     def __init__(
         self, authenticator: Authenticator, settings: Service, monotonic: Callable[[], float], log: Log

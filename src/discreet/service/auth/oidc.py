@@ -308,7 +308,6 @@ class OidcLogin:
     Args:
         settings: with a client id.
         secret: of the client; None for a public client, which PKCE alone protects.
-        random: returns so many random bytes.
     """
 
     def __init__(self, issuer: Issuer, settings: Oidc, secret: str | None, random: Callable[[int], bytes]) -> None:
@@ -317,7 +316,7 @@ class OidcLogin:
         self.host = urlsplit(settings.issuer).hostname or ""
 
     def begin(self, redirect_uri: str, next_: str) -> tuple[str, PendingLogin]:
-        """Return the URL at the issuer to send the browser to, and what the browser has to keep meanwhile.
+        """Return the URL at the issuer to send the browser to, and what the browser keeps until it comes back.
 
         Raises:
             IssuerUnavailable: the issuer cannot be reached.

@@ -53,7 +53,7 @@ class Requested:
         account: of the actor, or None.
         problem: the kind of problem that was answered, or None.
         release: the id of an answer from the cache; others are in `Released`.
-        client: the address that it came from, as far as trusted proxies tell.
+        client: the address that it came from, or the one that a trusted proxy sent.
     """
 
     request_id: str
@@ -327,7 +327,6 @@ class StructuredLog:
 
     Args:
         form: "json" or "console".
-        clock: the time, with its zone.
     """
 
     def __init__(self, stream: TextIO, form: Literal["json", "console"], clock: Callable[[], datetime]) -> None:
@@ -401,7 +400,7 @@ def capture_library_logs(log: Log) -> Iterator[None]:
     """Write to *log*, until the context ends, what libraries log and Python prints of uncaught exceptions.
 
     Without their texts: a web server logs the exceptions of an application, and Python prints those of threads; either
-    may hold what an engine said about data. Existing handlers are removed meanwhile, so that nothing is written twice.
+    may hold a message of an engine with data. Existing handlers are removed, so that nothing is written twice.
     This is for the whole process, as the outermost step of the one that serves.
     """
     root, handler = logging.getLogger(), _EventHandler(log)

@@ -1,4 +1,4 @@
-"""Pages of analysts: ask, the answers, the budget."""
+"""Pages of analysts: the query form, answers, the budget."""
 
 from __future__ import annotations
 
@@ -36,14 +36,7 @@ _SHOWN_MOST = 1_000
 
 
 class AnalystPages:
-    """Pages of analysts.
-
-    Args:
-        site: the frame around all pages.
-        api: the handlers that answer.
-        settings: of the service: default prices.
-        runtime: makes idempotency keys.
-    """
+    """Pages of analysts."""
 
     def __init__(self, site: Site, api: QueryAPI, settings: Settings, runtime: Runtime) -> None:
         self._site, self._api, self._settings, self._runtime = site, api, settings, runtime
@@ -52,12 +45,12 @@ class AnalystPages:
 
     @page("GET", "/ask", role="analyst")
     async def show_form(self, visit: Visit) -> Response:
-        """Show a query with its price, before it is asked."""
+        """Show a query with its price, before it is sent."""
         return await self._form(visit)
 
     @page("POST", "/ask", role="analyst")
     async def ask(self, visit: Visit) -> Response:
-        """Ask the query, and show its answer."""
+        """Send the query, and show its answer."""
         if visit.field("from"):  # without scripts, a button of the form writes the statement again
             fields = {
                 name: visit.fields(name) for name in ("from", "dataset", "measure", "item", "where", "k", "epsilon")

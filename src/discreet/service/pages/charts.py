@@ -28,9 +28,9 @@ class Item:
 
     Args:
         label: what it is.
-        value: its noisy value, or None if only labels were asked for.
+        value: its noisy value, or None in a release of labels only.
         low: of its 95 % interval.
-        high: likewise.
+        high: the upper end of its interval, or None.
         bar: where the bar begins and how wide it is; then where the interval begins and ends; in percent.
     """
 

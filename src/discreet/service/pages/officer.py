@@ -47,15 +47,7 @@ _FRACTIONS = ("epsilon_per", "delta_per")
 
 
 class OfficerPages:
-    """Pages of officers; those about keys are for admins.
-
-    Args:
-        site: the frame around all pages.
-        api: the handlers that answer.
-        manager: of the budgets.
-        catalog: all datasets.
-        runtime: its clock, and what makes idempotency keys.
-    """
+    """Pages of officers; those about keys are for admins."""
 
     def __init__(self, site: Site, api: AdminAPI, manager: BudgetManager, catalog: Catalog, runtime: Runtime) -> None:
         self._site, self._api, self._manager, self._catalog = site, api, manager, catalog
@@ -176,7 +168,7 @@ class OfficerPages:
 
     @page("GET", "/officer/catalog", role="officer")
     def catalog(self, visit: Visit) -> Response:
-        """Show what analysts may ask, with warnings."""
+        """Show what analysts may query, with warnings."""
         return self._show(visit, "catalog.html", datasets=self._catalog.datasets)
 
     @page("GET", "/officer/ledger", role="officer")

@@ -53,7 +53,7 @@ LIFETIME_SECONDS = 12 * 60 * 60
 """Time after which a session ends in any case."""
 
 ISSUER_LIFETIME_SECONDS = 60 * 60
-"""The same for a session that began at the issuer of tokens, which is asked again for roles."""
+"""The same for a session that began at the issuer of tokens, so that changed roles apply after an hour."""
 
 LOGIN_SECONDS = 10 * 60
 """Time that a login at the issuer may take."""
@@ -81,8 +81,6 @@ class Sessions:
 
     Args:
         key: 32 secret bytes.
-        clock: the time.
-        random: returns so many random bytes.
     """
 
     def __init__(self, key: bytes, clock: Callable[[], datetime], random: Callable[[int], bytes]) -> None:
@@ -97,11 +95,11 @@ class Sessions:
         """Return the value of the cookie, valid for `IDLE_SECONDS` from now."""
         who = session.caller
         caller = None if who is None else [who.actor, who.account, sorted(who.roles)]
-        return self._seal(COOKIE, [session.token, session.csrf, session.began, caller])
+        return self._encrypt(COOKIE, [session.token, session.csrf, session.began, caller])
 
     def read(self, cookie: str | None) -> Session | None:
         """Return the session of a cookie, or None if it is over or not ours."""
-        found = self._open(COOKIE, cookie, IDLE_SECONDS)
+        found = self._decrypt(COOKIE, cookie, IDLE_SECONDS)
         if found is None:
             return None
         token, csrf, began, who = found
@@ -112,18 +110,18 @@ class Sessions:
 
     def write_login(self, pending: PendingLogin) -> str:
         """Return the value of the cookie for a login, valid for `LOGIN_SECONDS` from now."""
-        return self._seal(LOGIN_COOKIE, list(astuple(pending)))
+        return self._encrypt(LOGIN_COOKIE, list(astuple(pending)))
 
     def read_login(self, cookie: str | None) -> PendingLogin | None:
         """Return the login of a cookie, or None if it took too long or the cookie is not ours."""
-        found = self._open(LOGIN_COOKIE, cookie, LOGIN_SECONDS)
+        found = self._decrypt(LOGIN_COOKIE, cookie, LOGIN_SECONDS)
         return None if found is None else PendingLogin(*found)
 
-    def _seal(self, name: str, values: list[Any]) -> str:
+    def _encrypt(self, name: str, values: list[Any]) -> str:
         return self._fernet.encrypt_at_time(json.dumps([name, *values]).encode(), self._now).decode()
 
-    def _open(self, name: str, cookie: str | None, seconds: int) -> list[Any] | None:
-        """Return what a cookie of that name holds."""
+    def _decrypt(self, name: str, cookie: str | None, seconds: int) -> list[Any] | None:
+        """Return the values that `_encrypt` wrote under that name, or None if the cookie is not ours or too old."""
         try:
             found = json.loads(self._fernet.decrypt_at_time((cookie or "").encode(), seconds, self._now))
         except InvalidToken:
@@ -194,8 +192,6 @@ def page(method: str, path: str, *, role: Role | None = None, login: bool = True
     """Declare that the decorated method answers a page; a plain function runs in a thread.
 
     Args:
-        method: of HTTP.
-        path: of the page.
         role: that the caller needs, or None if any role will do.
         login: False for a page that needs no login.
     """
@@ -211,8 +207,6 @@ class Site:
     """The frame around all pages.
 
     Args:
-        gate: authenticates callers and limits requests.
-        sessions: of browsers.
         login: at the OpenID issuer; None if it has no client for that.
         has_issuer: True if tokens of an OpenID issuer are accepted beside API keys.
     """
@@ -242,14 +236,7 @@ class Site:
         return found
 
     def render(self, visit: Visit, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page.
-
-        Args:
-            visit: that it answers.
-            template: its file.
-            status: of HTTP.
-            **values: for the template.
-        """
+        """Return a page."""
         html = self._templates.get_template(template).render(
             caller=visit.caller, csrf=visit.session.csrf, path=visit.request.url.path, **values
         )

@@ -36,9 +36,9 @@ def sql_of(question: Mapping[str, Any], user: str = "") -> str:
         question: as `discreet.query.query_json.from_dict` reads it.
         user: the column of users, where the measure does not name it.
     """
-    measure, items = question["measure"], [_name(item) for item in question["items"]]
-    aggregate = _AGGREGATES[measure["kind"]].format(_name(measure.get("column") or user))
-    lines = [f"SELECT {', '.join([*items, aggregate])}", f"FROM {_name(question['dataset'])}"]
+    measure, items = question["measure"], [_quoted(item) for item in question["items"]]
+    aggregate = _AGGREGATES[measure["kind"]].format(_quoted(measure.get("column") or user))
+    lines = [f"SELECT {', '.join([*items, aggregate])}", f"FROM {_quoted(question['dataset'])}"]
     where = question.get("where")
     if where:
         lines.append(f"WHERE {where if isinstance(where, str) else condition_of(where)}")
@@ -59,13 +59,13 @@ def condition_of(where: Mapping[str, Any], *, nested: bool = False) -> str:
     """
     match where:
         case {"column": column, "operator": operator, "constant": constant}:
-            return f"{_name(column)} {operator} {_constant(constant)}"
+            return f"{_quoted(column)} {operator} {_constant(constant)}"
         case {"column": column, "in": constants}:
-            return f"{_name(column)} IN ({', '.join(map(_constant, constants))})"
+            return f"{_quoted(column)} IN ({', '.join(map(_constant, constants))})"
         case {"not": {"column": column, "missing": True}}:
-            return f"{_name(column)} IS NOT NULL"
+            return f"{_quoted(column)} IS NOT NULL"
         case {"column": column}:
-            return f"{_name(column)} IS NULL"
+            return f"{_quoted(column)} IS NULL"
         case {"not": inner}:
             joined = f"NOT {condition_of(inner, nested=True)}"
         case {"and": parts}:
@@ -76,7 +76,7 @@ def condition_of(where: Mapping[str, Any], *, nested: bool = False) -> str:
 
 
 @functools.lru_cache(1_000)
-def _name(name: str) -> str:
+def _quoted(name: str) -> str:
     """Return a name as statements have it: in quotes unless the parser takes it without."""
     if _SIMPLE.fullmatch(name):
         with contextlib.suppress(InputError):
@@ -142,7 +142,7 @@ _CHOSEN = {
     SelectVerify.name: "There are few people for so many items, so only the largest were counted, and precisely.",
     TwoRound.name: "There are many people, so all items were counted roughly, and then the larger ones precisely.",
 }
-"""What the branches of the mechanism auto do, for people who know no mechanism."""
+"""What the branches of the mechanism auto do, without the names of mechanisms."""
 
 
 def chosen_for_you(release: Mapping[str, Any]) -> str | None:
