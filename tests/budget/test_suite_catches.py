@@ -250,7 +250,7 @@ def _lifts_nothing(monkeypatch):
 
 
 def _compares_no_heads(monkeypatch):
-    monkeypatch.setattr(operations, "_compare", lambda *_: None)
+    monkeypatch.setattr(operations, "_check_fingerprint", lambda *_: None)
 
 
 def _replaces_fingerprints(monkeypatch):
@@ -259,7 +259,9 @@ def _replaces_fingerprints(monkeypatch):
         self._writes.append((statement, (fingerprint.head_key, fingerprint.digest)))
 
     monkeypatch.setattr(Transaction, "add_fingerprint", replace)
-    monkeypatch.setattr(operations, "_compare", lambda work, fingerprint, _: work.add_fingerprint(fingerprint))
+    monkeypatch.setattr(
+        operations, "_check_fingerprint", lambda work, fingerprint, _: work.add_fingerprint(fingerprint)
+    )
 
 
 def _shows_fingerprints(monkeypatch):

@@ -134,7 +134,7 @@ class Checkpointer:
     witness: CheckpointFile
     key: Ed25519PrivateKey
 
-    def write(self, store: BudgetStore | LedgerFile) -> None:
+    def write(self, store: BudgetStore) -> None:
         """Write a checkpoint of *store*, unless it is as at the last one.
 
         Raises:

@@ -124,6 +124,10 @@ class BudgetManager:
         """Return the balance of the account and what is guaranteed."""
         return report(self.store.balance(account), self._computational)
 
+    def path(self, account: str) -> list[Report]:
+        """Return the reports of the account and its parents, that account first."""
+        return [self.get(member.id) for member in self.store.path(account)]
+
     def maintain(self) -> int:
         """Record the time, end reservations whose lease is over, write a checkpoint; call it every ten seconds or so.
 

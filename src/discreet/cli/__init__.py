@@ -14,8 +14,8 @@ import click
 
 from discreet._version import __version__
 from discreet.cli.admin import admin
-from discreet.cli.advise import advise
-from discreet.cli.catalog import catalog, convert
+from discreet.cli.advise import advise, convert
+from discreet.cli.catalog import catalog
 from discreet.cli.ledger import ledger
 from discreet.cli.query import budget, query, rehearse
 from discreet.cli.release import plan, release, top

@@ -1,4 +1,4 @@
-"""`discreet catalog` and `convert`: check catalogs, and convert privacy parameters."""
+"""`discreet catalog`: check and draft catalogs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from discreet.errors import InputError
-
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from discreet.catalog.loader import Finding
 
 
@@ -81,104 +77,3 @@ def init(source: str, user: str, table: str | None, password_env: str | None) ->
     from discreet.catalog.draft import draft_catalog
 
     click.echo(draft_catalog(source, user, environment=os.environ, table=table, password_env=password_env), nl=False)
-
-
-@click.command()
-@click.option("--epsilon", type=float, metavar="FLOAT", help="Of an (epsilon, delta) guarantee.")
-@click.option("--delta", metavar="FLOAT", help="Of an (epsilon, delta) guarantee: the part spent on converting.")
-@click.option("--rho", metavar="FLOAT", help="Of rho-zCDP.")
-@click.option("--information", type=int, metavar="K", help="Units of information (k*).")
-@click.option("--calls", type=int, metavar="L", help="Calls over an unknown domain (l*).")
-@click.option("--epsilon-per", metavar="FLOAT", help="Epsilon of one unit of information.")
-@click.option("--delta-per", metavar="FLOAT", help="Delta of one call.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def convert(
-    epsilon: float | None,
-    delta: str | None,
-    rho: str | None,
-    information: int | None,
-    calls: int | None,
-    epsilon_per: str | None,
-    delta_per: str | None,
-    form: str,
-) -> None:
-    """Convert between (epsilon, delta), rho and the units of LinkedIn's API.
-
-    Give two of --rho, --epsilon and --delta to get the third (with --epsilon-per, the units of information too). Or
-    give a budget in units: --information, --epsilon-per and --delta, optionally --calls and --delta-per.
-
-    epsilon and rho follow the tight formula, epsilon_simple and rho_simple the simple one; all are rounded to the safe
-    side.
-    """
-    given = {
-        name: None if text is None else _number(text, name)
-        for name, text in (("delta", delta), ("rho", rho), ("epsilon-per", epsilon_per), ("delta-per", delta_per))
-    }
-    if information is not None or calls is not None:
-        found = _from_units(information or 0, calls or 0, given, rho=rho, epsilon=epsilon)
-    elif rho is not None and (epsilon is None) != (delta is None):
-        found = _from_rho(given, epsilon)
-    elif epsilon is not None and given["delta"] is not None and rho is None:
-        found = _from_epsilon(epsilon, given["delta"], given["epsilon-per"])
-    else:
-        raise InputError("give two of --rho, --epsilon and --delta, or --information with --epsilon-per and --delta")
-    if form == "json":
-        click.echo(json.dumps(found))
-    else:
-        click.echo("\n".join(f"{name:<16}{value:.8g}" for name, value in found.items()))
-
-
-def _from_units(
-    information: int, calls: int, given: dict[str, Fraction | None], *, rho: str | None, epsilon: float | None
-) -> dict[str, float]:
-    from discreet.accounting.convert import cost_of_units, epsilon_simple, epsilon_tight
-    from discreet.values import float_above, float_below
-
-    per, delta = given["epsilon-per"], given["delta"]
-    if rho is not None or epsilon is not None:
-        raise InputError("units determine rho and epsilon; leave --rho and --epsilon out")
-    if per is None or delta is None:
-        raise InputError("units need --epsilon-per and --delta")
-    if calls and given["delta-per"] is None:
-        raise InputError("calls need --delta-per")
-    cost = cost_of_units(information, calls, per, given["delta-per"] or delta * 0)
-    exact_rho, spent = float_above(cost.rho), float_below(delta)
-    return {
-        "rho": exact_rho,
-        "epsilon_simple": epsilon_simple(exact_rho, spent),
-        "epsilon": epsilon_tight(exact_rho, spent),
-        "delta": float_above(cost.delta + delta),
-    }
-
-
-def _from_rho(given: dict[str, Fraction | None], epsilon: float | None) -> dict[str, float]:
-    from discreet.accounting.convert import delta_tight, epsilon_simple, epsilon_tight
-
-    rho = float(given["rho"] or 0)
-    if epsilon is not None:
-        return {"rho": rho, "epsilon": epsilon, "delta": delta_tight(rho, epsilon)}
-    delta = float(given["delta"] or 0)
-    return {
-        "rho": rho,
-        "epsilon_simple": epsilon_simple(rho, delta),
-        "epsilon": epsilon_tight(rho, delta),
-        "delta": delta,
-    }
-
-
-def _from_epsilon(epsilon: float, delta: Fraction, per: Fraction | None) -> dict[str, float]:
-    from discreet.accounting.convert import rho_simple, rho_tight
-
-    rho = rho_tight(epsilon, float(delta))
-    found = {"epsilon": epsilon, "delta": float(delta), "rho_simple": rho_simple(epsilon, float(delta)), "rho": rho}
-    if per is not None:
-        if per <= 0:
-            raise InputError("epsilon per unit must be above 0")
-        found["information"] = int(rho / (per**2 / 8))
-    return found
-
-
-def _number(text: str, name: str) -> Fraction:
-    from discreet.values import exact
-
-    return exact(text, f"--{name}")

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from discreet.client.errors import ServiceError
+from discreet.client.errors import ServiceError, cost_of
 from discreet.client.retries import Request, Runtime
 from discreet.errors import InputError
 from discreet.query.query import Select
@@ -99,8 +99,7 @@ class Rows:
     @property
     def charged(self) -> Cost:
         """What the account was charged this time."""
-        each = (query.charged for query in self.queries)
-        return sum((Cost(exact(spend.rho, "rho"), exact(spend.delta, "delta")) for spend in each), Cost())
+        return sum((cost_of(query.charged) for query in self.queries), Cost())
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas frame. Needs pandas."""
@@ -201,11 +200,7 @@ class Client:
         """
         body = _statement_body(text, options, rehearse=rehearse)
         sent = {**_ACCEPT_ARROW, "Content-Type": "application/json", "Idempotency-Key": self._runtime.ids()}
-        reply = self._transport.send(Request("POST", "/v1/sql", body, sent))
-        try:
-            return Rows.read(reply.body)
-        except (ValueError, KeyError, TypeError):  # also Arrow's and pydantic's
-            raise self._unexpected(reply) from None
+        return self._rows(Request("POST", "/v1/sql", body, sent))
 
     def estimate_sql(self, text: str, **options: Unpack[Options]) -> StatementEstimate:
         """Return what the queries of a whole statement could cost; no data is read. Arguments as in `sql`."""
@@ -251,11 +246,7 @@ class Client:
             NotFound: there is none of that name that the account may query.
         """
         path = f"/v1/datasets/{_segment(name, 'a dataset')}/sample"
-        reply = self._transport.send(Request("GET", path, headers=_ACCEPT_ARROW, parameters={"rows": str(rows)}))
-        try:
-            return Rows.read(reply.body).table
-        except (ValueError, KeyError, TypeError):  # also Arrow's and pydantic's
-            raise self._unexpected(reply) from None
+        return self._rows(Request("GET", path, headers=_ACCEPT_ARROW, parameters={"rows": str(rows)})).table
 
     def history(self, limit: int = 100) -> list[HistoryEntry]:
         """List what the account has paid for, newest first.
@@ -319,6 +310,13 @@ class Client:
     ) -> Reply:
         sent = {**_ACCEPT, "Content-Type": "application/json", **headers}
         return self._transport.send(Request("POST", path, body_of(question, options), sent))
+
+    def _rows(self, request: Request) -> Rows:
+        reply = self._transport.send(request)
+        try:
+            return Rows.read(reply.body)
+        except (ValueError, KeyError, TypeError):  # also Arrow's and pydantic's
+            raise self._unexpected(reply) from None
 
     def _release(self, reply: Reply) -> Release:
         try:

@@ -208,7 +208,7 @@ class Queries:
     def estimate(self, account: str, planned: PlannedQuery) -> Estimate:
         """Return what *planned* could cost *account*, and whether that fits; no data is read, nothing is held."""
         paid = self.paid(account, planned)
-        path = [self._manager.get(member.id) for member in self._manager.store.path(account)]
+        path = self._manager.path(account)
         return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
 
     def usual_cost(self) -> Cost | None:
@@ -231,8 +231,8 @@ class Queries:
             )
         )
         self._refused(refusal)
-        path = [self._manager.get(member.id).balance for member in self._manager.store.path(account)]
-        rest = [balance.remaining for balance in path if balance.account.enforced]
+        balances = [report.balance for report in self._manager.path(account)]
+        rest = [balance.remaining for balance in balances if balance.account.enforced]
         left = Cost(min(cost.rho for cost in rest), min(cost.delta for cost in rest)) if rest else Cost()
         return BudgetShort(refusal, most_that_fits(plan, left))
 

@@ -457,9 +457,9 @@ def represent(stored: bytes, form: Form) -> bytes:
     return stored if form == "json" else document.write_table(document.decode(stored).to_arrow(), form)
 
 
-def content_type(form: Form) -> str:
-    """Return the header Content-Type of *form*."""
-    return _CONTENT_TYPES[form]
+def content_headers(form: Form) -> dict[str, str]:
+    """Return the headers of a response in *form*, which depends on what the request accepts."""
+    return {"Content-Type": _CONTENT_TYPES[form], "Vary": "Accept"}
 
 
 def _range(part: str) -> tuple[str, float]:

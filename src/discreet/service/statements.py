@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from discreet.budget.manager import BudgetManager
-    from discreet.budget.model import Settled
+    from discreet.budget.model import Settled, StoredRelease
+    from discreet.budget.stores.store import BudgetStore
     from discreet.catalog.model import Catalog
     from discreet.query.statement import Leaf, Statement
     from discreet.service.queries import PlannedQuery, Queries
@@ -177,10 +178,7 @@ class Statements:
                 queries.append(_public_query(leaf))
                 continue
             id_ = releases.get(leaf.sql, "")
-            key = release_key_of(id_)
-            stored = self._manager.store.release(key) if self._manager.store.entitled(account, key) else None
-            if stored is None:
-                raise NotFound
+            stored = paid_release(self._manager.store, account, id_)
             tables[leaf.name] = answer_table(decode(stored.result))
             charged = Spend.model_validate(document.read(stored.result)["charged"])
             query = StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="replayed", charged=charged, id=id_)
@@ -237,10 +235,9 @@ class Statements:
 
     def _refusal(self, account: str, total: Cost) -> Refusal | None:
         """Return why *total* does not fit the account or one of its parents now, or None."""
-        for member in self._manager.store.path(account):
-            balance = self._manager.get(member.id).balance
+        for balance in (report.balance for report in self._manager.path(account)):
             if not balance.admits(total):
-                return Refusal(member.id, total, balance.remaining, balance.resets_at_us)
+                return Refusal(balance.account.id, total, balance.remaining, balance.resets_at_us)
         return None
 
     def _unpaid(
@@ -255,13 +252,22 @@ class Statements:
         ]
 
 
-def release_key_of(id_: str) -> bytes:
-    """Return the release key of an id, or one that no release has."""
+def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
+    """Return the release with that id, which *account* has paid for.
+
+    Raises:
+        NotFound: there is none, or the account has not paid for it.
+    """
     try:
         key = bytes.fromhex(id_)
     except ValueError:
         key = b""
-    return key if len(key) == 32 and key.hex() == id_ else bytes(32)
+    if len(key) != 32 or key.hex() != id_:
+        key = bytes(32)  # no release has it, so that a malformed id takes as long as an unknown one
+    stored = store.release(key) if store.entitled(account, key) else None
+    if stored is None:
+        raise NotFound
+    return stored
 
 
 def represent_result(answered: AnsweredStatement, form: Form) -> bytes:

@@ -388,7 +388,7 @@ class AdminAPI:
         return since_us, heapq.merge(*chains, key=lambda entry: entry.time_us)
 
     def _detail(self, name: str) -> wire.AccountDetail:
-        return account_detail([self._manager.get(member.id) for member in self._store.path(name)])
+        return account_detail(self._manager.path(name))
 
     def _changed(self, call: Call, account: str) -> wire.AccountDetail:
         self._log_change(call, account)

@@ -23,13 +23,13 @@ from discreet.service.serializers import (
     budget_headers,
     budget_report,
     charged_header,
-    content_type,
+    content_headers,
     dataset_detail,
     history_entry,
     negotiate,
     represent,
 )
-from discreet.service.statements import AnsweredStatement, release_key_of, represent_result
+from discreet.service.statements import AnsweredStatement, paid_release, represent_result
 from discreet.values import Cost
 from discreet.wire.problems import read_body
 from discreet.wire.questions import (
@@ -311,7 +311,7 @@ class QueryAPI:
                 )
         finally:
             await self._pause(self._until_grid(request))
-        headers = {"Content-Type": content_type(form), "Vary": "Accept", "Discreet-Charged": charged_header(charged)}
+        headers = {**content_headers(form), "Discreet-Charged": charged_header(charged)}
         return Response(content, headers=headers | self._balance_headers(account, report))
 
     @Operation(
@@ -346,7 +346,7 @@ class QueryAPI:
 
         With what is left of the accounts above it, which others share.
         """
-        own, *parents = (self._manager.get(member.id) for member in self._manager.store.path(call.account))
+        own, *parents = self._manager.path(call.account)
         return budget_report(own, parents, self._queries.usual_cost())
 
     @Operation("GET", "/v1/datasets", role="analyst", answer=DatasetList)
@@ -409,7 +409,7 @@ class QueryAPI:
             raise NotFound(str(error)) from None
         result = Result(table, tuple(arrow_types(table).values()))
         content = represent_result(AnsweredStatement(result, [], Cost()), form)
-        return Response(content, headers={"Content-Type": content_type(form), "Vary": "Accept"})
+        return Response(content, headers=content_headers(form))
 
     @Operation(
         "GET",
@@ -444,18 +444,13 @@ class QueryAPI:
         The stored bytes, free of charge.
         """
         form, id_ = negotiate(call.request.headers.get("accept")), call.parameters["id"]
-        key = release_key_of(id_)
-        stored = self._manager.store.release(key) if self._manager.store.entitled(call.account, key) else None
-        if stored is None:
-            raise NotFound
-        body = represent(stored.result, form)
-        return Response(body, headers={"Discreet-Release": id_, "Vary": "Accept", "Content-Type": content_type(form)})
+        stored = paid_release(self._manager.store, call.account, id_)
+        return Response(represent(stored.result, form), headers={"Discreet-Release": id_, **content_headers(form)})
 
 
 def _release_headers(form: Form, release_key: bytes, charged: Cost, *, replayed: bool) -> dict[str, str]:
     return {
-        "Content-Type": content_type(form),
-        "Vary": "Accept",
+        **content_headers(form),
         "Discreet-Release": release_key.hex(),
         "Discreet-Charged": charged_header(charged),
         "Discreet-Replayed": "?1" if replayed else "?0",

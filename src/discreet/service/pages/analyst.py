@@ -15,7 +15,7 @@ from discreet.service.auth.gate import run_in_thread
 from discreet.service.pages import charts, text
 from discreet.service.pages.site import HEADERS, Site, Visit, page
 from discreet.service.problems import NotFound
-from discreet.service.serializers import MEDIA_TYPES, content_type, represent
+from discreet.service.serializers import MEDIA_TYPES, content_headers, represent
 from discreet.wire import document
 from discreet.wire.problems import read_body
 from discreet.wire.questions import StatementAnswer, StatementRequest
@@ -316,5 +316,5 @@ def _where_of(query: dict[str, Any] | None) -> str:
 
 
 def _file(content: bytes, name: str, form: Form) -> Response:
-    headers = dict(HEADERS) | {"Content-Disposition": f'attachment; filename="{name[:12]}.{form}"'}
-    return Response(content, headers=headers, media_type=content_type(form))
+    headers = {**content_headers(form), **HEADERS, "Content-Disposition": f'attachment; filename="{name[:12]}.{form}"'}
+    return Response(content, headers=headers)
