@@ -317,7 +317,7 @@ def test_a_catalog_that_does_not_fit_its_table_is_not_queried(folder):
 @pytest.mark.parametrize("question", [None, 7, [TOP], b"SELECT"])
 def test_a_question_is_text_json_or_a_select(warehouse, question):
     """Anything else is refused in one sentence."""
-    with pytest.raises(InputError, match="a question is a SELECT"):
+    with pytest.raises(InputError, match="a query is a SELECT"):
         warehouse.query(question)
 
 

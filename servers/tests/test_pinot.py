@@ -265,7 +265,7 @@ def test_the_version_of_the_data_changes_with_every_segment_and_with_nothing_els
         assert engine.data_version() != first
 
 
-def test_columns_are_told_in_order_with_their_kinds(engine):
+def test_columns_come_in_order_with_their_kinds(engine):
     """Filters and labels are checked against them."""
     assert list(engine.columns().items()) == list(KINDS.items())
 

@@ -1,4 +1,4 @@
-"""What an engine has to count: a filter and the head to return. Each engine renders them in its dialect."""
+"""The request to an engine: a filter and the head to return. Each engine renders them in its dialect."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ MOST_CHOICES = 20
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """A column of exact numbers that is added up, for each user and item by itself first.
+    """A column of exact numbers to be summed, first for each user and item, then over users.
 
     Args:
-        column: what is added; rows without a value add nothing.
+        column: rows without a value add nothing.
         low: the least that one user adds to one item; a smaller sum is raised to it. A multiple of 10^-scale.
         high: the most that one user adds to one item; a larger sum is lowered to it. A multiple of 10^-scale.
-        scale: digits behind the point of the column; sums come back as whole multiples of 10^-scale.
+        scale: digits after the decimal point of the column; sums are whole multiples of 10^-scale.
     """
 
     column: str
@@ -183,7 +183,7 @@ class HeadRequest:
         groups_per_user: how many random items of each user to keep, or None to keep all.
         domain: the items listed in advance, an Arrow table with the item columns; items without rows count 0.
         keep_missing: True to count rows without a label under a missing label; otherwise they are left out.
-        summed: a column whose sums are wanted beside the counts, or None.
+        summed: a column to sum beside the counts, or None.
         derived: the columns of the items and the filter that the table does not have itself.
     """
 

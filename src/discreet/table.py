@@ -128,18 +128,18 @@ class Table:
             domain: all possible items, listed in advance: a list of labels (tuples for several columns), an Arrow
                 table, or a path of a CSV or Parquet file with the item columns. Listed items without rows take part.
             head_limit: how many items to read from the engine, at least k; by default max(10 k, 1000).
-            budget: a budget to draw from, pay what you get; without one the guarantee is this question's own.
+            budget: a budget to draw from, pay what you get; without one, the guarantee is for this query alone.
             bits: where randomness comes from: the operating system, a `KeyedBits` of your own, or a `NoiseKey` for
                 consistent noise.
             force: True to allow epsilon above 100.
             progress: called with the share of the counting that is done.
 
         Raises:
-            InputError: something in the question is not allowed; the message says what is.
+            InputError: the query is not allowed; the message says what is.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
             EngineError: the engine failed; the budget is charged the worst case if data was being read.
         """
-        query = question(
+        query = table_query(
             self._user,
             item,
             k=k,
@@ -189,11 +189,11 @@ class Table:
             head_limit: how many items to read from the engine; by default 10,000.
 
         Raises:
-            InputError: something in the question is not allowed; the message says what is.
+            InputError: the query is not allowed; the message says what is.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
             EngineError: the engine failed; the budget is charged the worst case if data was being read.
         """
-        query = question(
+        query = table_query(
             self._user,
             item,
             k=None,
@@ -240,7 +240,7 @@ class Table:
         return bits
 
 
-def question(
+def table_query(
     user: str,
     item: str | Sequence[str],
     *,
@@ -256,10 +256,10 @@ def question(
     domain: Any = None,  # noqa: ANN401 - as in `Table.top`
     head_limit: int | None = None,
 ) -> Query:
-    """Return a query that is not yet checked against a table; parameters as in `Table.top` and `Table.release`.
+    """Return the `Query` of a table, not yet bound to its columns; parameters as in `Table.top` and `Table.release`.
 
     Raises:
-        InputError: something in it is malformed.
+        InputError: an argument is malformed.
     """
     given: object = item
     if not isinstance(given, str | Iterable):

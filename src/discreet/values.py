@@ -196,10 +196,10 @@ class ExactHead:
     Args:
         counts: int64 counts of shape (n,), descending, none negative, n <= limit + 1. Ties stand in an order that
             depends on labels only.
-        limit: how many items may be released (dbar); the engine was asked for limit + 1.
+        limit: how many items may be released (dbar); the engine reads limit + 1.
         labels: the n labels, in whatever columnar form the engine and the release share; mechanisms never look.
         sums: int64 sums of a column beside the counts, shape (n,), in units of its last digit, none beyond 2^62 on
-            either side of 0; None if none are wanted.
+            either side of 0; None without sums.
         bounded: the sums if what each user adds is clipped to each of m bounds, ascending, int64 of shape (n, m); None
             unless a bound is chosen from them.
         shares: int64 of shape (m + 1,) in units of 1 / `SHARE_UNIT`: of each user of the rows that count, the shares of
@@ -226,7 +226,7 @@ class ExactHead:
         if self.bounded is not None and self.bounded.shape != (len(counts), bounds):
             raise InvariantViolated("a head has one sum for each count and bound")
         if len(counts) > self.limit + 1:
-            raise InvariantViolated("the engine returned more items than it was asked for")
+            raise InvariantViolated("the engine returned more items than requested")
         if len(counts) and (bool((counts[1:] > counts[:-1]).any()) or counts[-1] < 0):
             raise InvariantViolated("a head is sorted by descending counts that are not negative")
         if len(counts) and counts[0] > LARGEST_COUNT:
@@ -357,7 +357,7 @@ class Measured:
         std_errors: standard deviation of the noise in each sum, or nearly that of the error of each average; shape
             (m,).
         low: lower ends of 95 % intervals for the true values, shape (m,), of the type of the values.
-        high: upper ends, likewise.
+        high: upper ends, of the same shape and type.
         clipping: what the values are clipped to, if it was chosen privately; None if not, or if nothing was released.
     """
 
@@ -375,14 +375,14 @@ class Outcome:
 
     Args:
         positions: rows of the head that were released, shape (m,), in the order of release.
-        counts: released counts, shape (m,), or None where none were asked for. Unbiased, so they may be negative.
+        counts: released counts, shape (m,), or None for labels only. Unbiased, so they may be negative.
         std_errors: standard deviation of the noise in each count, shape (m,), or None.
         low: lower ends of 95 % intervals for the true counts, shape (m,), or None.
-        high: upper ends, likewise.
-        ordered: True if the order of release says something (a rank); False if it was shuffled.
-        complete: True if everything that was asked for was returned.
+        high: upper ends, shape (m,), or None.
+        ordered: True if the order is a ranking; False if it was shuffled.
+        complete: True if everything requested was returned.
         cost: what is charged: never above the mechanism's worst cost.
-        measured: sums or averages of the released items, or None where none were asked for.
+        measured: sums or averages of the released items, or None without.
         chosen: the mechanism that a mechanism with a choice took, or None.
         why: a sentence that says why, from noisy values alone; None if there was no choice.
     """

@@ -96,10 +96,10 @@ class Warehouse:
         """Return the same datasets restricted to *catalog*, over the same open engines.
 
         Args:
-            catalog: this one's, but for datasets and columns that were left out.
+            catalog: that of this warehouse without some datasets and columns.
 
         Raises:
-            InputError: it has a dataset that this one has not.
+            InputError: it has a dataset that this warehouse lacks.
         """
         unknown = catalog.datasets.keys() - self.catalog.datasets.keys()
         if unknown:
@@ -127,25 +127,25 @@ class Warehouse:
 
         Args:
             question: a SELECT, see `discreet.query.sql`; or its JSON form as a mapping, or `discreet.Select`.
-                With LIMIT k, a top k; without, as many accurate counts as can be had; without GROUP BY, one total.
+                With LIMIT k, a top k; without, as many accurate counts as possible; without GROUP BY, one total.
             epsilon: at least 1e-6; above 100 only if forced; by default 1.
             delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
                 default 1e-8, or a hundredth of the budget's if there is one.
             per: a price for each unit of information and each call, as LinkedIn's budget has it, in place of epsilon
                 and delta.
-            relative_error: what most counts should stay within where as many as can be had are asked for.
+            relative_error: what most counts should stay within, for queries without k.
             counts: False for labels only.
             mechanism: by name; by default what fits the catalog.
             noise: "gaussian" or "laplace"; by default the one with the smaller standard error.
             head_limit: how many items to read from the engine, at least k.
-            budget: a budget to draw from, pay what you get; without one the guarantee is this question's own.
-            key: a secret of 32 bytes or more for consistent noise: the same question about the same version of the
-                data gets the same answer, whatever the engine. The catalog must say the data's version.
+            budget: a budget to draw from, pay what you get; without one, the guarantee is for this query alone.
+            key: a secret of 32 bytes or more for consistent noise: the same query of the same version of the data
+                gets the same answer, on every engine. The catalog must declare the version of the data.
             force: True to allow epsilon above 100.
-            progress: called with the share of the counting that is done; whatever it raises stops the engine.
+            progress: called with the share of the counting that is done; an exception from it stops the engine.
 
         Raises:
-            InputError: something in the question is not allowed; the message says what is.
+            InputError: the query is not allowed; the message says what is.
             BudgetExceeded: the budget cannot cover the worst case; nothing was read.
             EngineError: the engine failed; the budget is charged the worst case if data was being read.
             InexactHead: the engine's answer is not proven exact; the budget is charged the worst case.
@@ -190,12 +190,12 @@ class Warehouse:
         shared: bool = False,
         force: bool = False,
     ) -> Plan:
-        """Return how a question would be answers and what it could cost; no row is read. Parameters as in `query`.
+        """Return how a query would be answered and what it could cost; no row is read. Parameters as in `query`.
 
         *shared* is True if another budget that adds up zCDP will be charged, such as an account of a service.
 
         Raises:
-            InputError: something in the question is not allowed; the message says what is.
+            InputError: the query is not allowed; the message says what is.
             EngineError: the engine failed to return its columns or the items of a listed domain.
         """
         select = _read(question)
@@ -357,7 +357,7 @@ class Warehouse:
     def context(self, dataset: str) -> tuple[str | None, str]:
         """Return the version of a dataset's data now, or None if unknown; and its table's name, to derive keys from.
 
-        An edited view is another table; where a table is, and in which engine, is not part of what it is.
+        A view with other SQL is another table. The name does not depend on the engine or the place of the table.
 
         Raises:
             InputError: there is no such dataset.
@@ -461,7 +461,7 @@ def check_complete(leaf: Leaf, plan: Plan) -> None:
     """Raise unless *plan* answers with all labels, where quantiles are computed from the answer.
 
     Raises:
-        InputError: another mechanism was asked for, which leaves labels with small counts out.
+        InputError: the query names another mechanism, which leaves labels with small counts out.
     """
     if leaf.complete and not isinstance(plan.mechanism, KnownLaplace):
         raise InputError("quantiles need the counts of all labels: leave the mechanism out, or choose laplace")
@@ -493,7 +493,7 @@ def _check_price(per: object, *others: object) -> None:
     if not isinstance(per, PerUnit | None):
         raise InputError("a price per unit is a discreet.query.pricing.PerUnit")
     if per is not None and others != (None, None):
-        raise InputError("a question has a price per unit, or an epsilon and a delta, not both")
+        raise InputError("a query has a price per unit, or an epsilon and a delta, not both")
 
 
 def _read(question: str | Mapping[str, Any] | Select) -> Select:
@@ -504,4 +504,4 @@ def _read(question: str | Mapping[str, Any] | Select) -> Select:
             return question
         case dict():
             return from_dict(question)
-    raise InputError("a question is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
+    raise InputError("a query is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")

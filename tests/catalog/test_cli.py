@@ -116,7 +116,7 @@ def test_schema_prints_the_schema(run):
 def test_init_prints_a_draft(run):
     """Which is a catalog once it allows something."""
     text = run(GOOD, "init", "reads.parquet", "--user", "u").output
-    assert text.startswith("# What analysts may ask.")
+    assert text.startswith("# What analysts may query.")
     ran = run(
         text.replace("#[datasets.reads.columns.a]\n#type", "[datasets.reads.columns.a]\ntype").replace(
             "#group =", "group ="

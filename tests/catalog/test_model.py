@@ -149,7 +149,8 @@ def test_the_bounds_of_a_sum_may_have_18_digits(load):
 def test_a_sum_whose_bounds_the_column_cannot_hold_is_refused(load):
     """A bound between two values of the column would be rounded by the engine."""
     with pytest.raises(
-        InputError, match="the bounds for sums of column 'price' have more digits behind the point than the column: 1"
+        InputError,
+        match="the bounds for sums of column 'price' have more digits after the decimal point than the column: 1",
     ):
         load(FULL).datasets["engagements"].summed("price", 1)
 

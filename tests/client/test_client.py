@@ -53,7 +53,7 @@ def test_options_are_sent_exactly():
 @pytest.mark.parametrize(
     ("question", "options", "sentence"),
     [
-        (7, {}, "a question is a SELECT as text"),
+        (7, {}, "a query is a SELECT as text"),
         ("", {}, "'sql' must not be empty"),
         (SQL, {"epsilon": "much"}, "'epsilon' must be a number"),
         (SQL, {"epsilon": float("nan")}, "'epsilon' must be a finite number"),

@@ -25,7 +25,7 @@ class TestPlainEngine(EngineSuite):
         yield reference_engine.PlainEngine(table)
 
     # These would hold plain counting against itself.
-    test_random_questions_get_the_head_that_plain_counting_gives = None
+    test_random_requests_get_the_head_that_plain_counting_gives = None
     test_a_listed_domain_gets_all_its_counts_and_no_others = None
     test_periods_and_bins_that_are_listed_get_all_their_counts = None
     test_private_bounds_are_chosen_from_exact_sums_and_shares = None
@@ -34,7 +34,7 @@ class TestPlainEngine(EngineSuite):
     test_a_count_ends_when_its_progress_raises = None
     test_a_count_ends_at_its_time_limit = None
     test_a_count_does_not_wait_for_another = None
-    test_an_engine_that_is_gone_is_unreachable_before_anything_is_asked = None
+    test_an_engine_that_is_gone_is_unreachable_before_a_query = None
 
 
 DEFECTS = [
@@ -45,12 +45,12 @@ DEFECTS = [
     (reference_engine.NothingBelowTheCut, "test_the_item_below_the_cut_is_returned_too", ()),
     (reference_engine.UnknownUsers, "test_rows_without_a_user_or_a_label_are_left_out", ()),
     (reference_engine.TwoValuedNot, "test_every_operator_compares_every_kind", ("=",)),
-    (reference_engine.OneTooMany, "test_each_user_keeps_exactly_the_bound_or_all_she_has", ()),
+    (reference_engine.OneTooMany, "test_each_user_keeps_as_many_items_as_the_bound_or_all", ()),
     (reference_engine.FirstItems, "test_what_users_keep_is_uniform", (1,)),
     (reference_engine.CommonOrder, "test_what_users_keep_is_uniform", (3,)),
-    (reference_engine.FirstItems, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
-    (reference_engine.DeafToTheSeed, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
-    (reference_engine.CrowdDependent, "test_what_a_user_keeps_depends_on_the_seed_and_herself_alone", ()),
+    (reference_engine.FirstItems, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
+    (reference_engine.DeafToTheSeed, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
+    (reference_engine.CrowdDependent, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
     (reference_engine.OnlyStored, "test_an_empty_table_has_an_empty_head", ()),
     *(
         (engine, "test_pair_queries_return_the_integers_that_numpy_gives", (("word",), {}))
@@ -198,7 +198,7 @@ class FoundOutLate(DuckDBEngine):
 
 OPERATORS, GONE = (
     "test_every_operator_compares_every_kind",
-    "test_an_engine_that_is_gone_is_unreachable_before_anything_is_asked",
+    "test_an_engine_that_is_gone_is_unreachable_before_a_query",
 )
 BROKEN = [
     ("NaNIsLarge", AssertionError, OPERATORS, (">",)),

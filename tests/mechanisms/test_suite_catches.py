@@ -104,7 +104,7 @@ DEFECTS = {
     "positions_are_different_rows_above_the_cut": with_outcome(
         positions=lambda outcome, _, head: np.arange(len(outcome.positions)) + max(len(head.counts) - 3, 0)
     ),
-    "an_item_that_nobody_has_appears_only_in_a_known_domain": with_outcome(
+    "an_item_without_users_appears_only_in_a_known_domain": with_outcome(
         positions=lambda _, self, head: np.arange(min(self.k, len(head.counts)))
     ),
     "complete_means_that_all_was_returned": with_outcome(complete=lambda *_: True),

@@ -200,7 +200,7 @@ def _largest_epsilon(use: Use) -> float:
 def _why_epsilon(use: Use, epsilon_per: Fraction) -> str:
     chance = averaging(float(epsilon_per), use.period_days, use.tolerance, use.noise)
     return (
-        f"Averaging one question's daily answers ({use.period_days:,} in a period) comes within {use.tolerance:g} of "
+        f"Averaging one query's daily answers ({use.period_days:,} in a period) comes within {use.tolerance:g} of "
         f"the true count with probability {chance:.1%}, at most the {use.averaging_chance:.1%} allowed."
     )
 
@@ -301,9 +301,6 @@ def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, call
 
     Args:
         epsilon_per: of each step, above 0.
-
-    Raises:
-        InputError: a value outside its range.
     """
     demand(epsilon_per > 0, "epsilon_per", "above 0", epsilon_per)
     rho, _, _ = _split(epsilon, delta, calls, rule)

@@ -7,7 +7,8 @@
 
 All functions take and return floats and lean to the safe side by a relative 1e-12, far more than their rounding errors:
 epsilon and delta up, rho down. delta is always the part spent on the conversion; mass that a mechanism loses
-(`Cost.delta`) comes on top. Parameters found for a limit are rounded down, so that costs computed from them fit it.
+(`Cost.delta`) comes on top. Parameters found for a limit are rounded down, so that costs computed from them fit it. All
+raise `InputError` for a value outside the range that they give.
 
 LinkedIn's units (Rogers et al. 2021, section 6) are an information budget k* and a call budget l*: a unit of
 information is rho = epsilon_per^2 / 8 (one peel of the exponential mechanism, or one noisy count), a call to a
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _SLACK = 1e-12
 # ln(alpha - 1) of the optimum is near ln(ln(1/delta) / rho) / 2: this covers rho from 1e-30 to 1e8.
 _LEAST, _MOST = -12.0, 45.0
-_REMEMBERED = 1024  # a minimum takes 200 times as long as a look at the last ones, and questions come at few prices
+_REMEMBERED = 1024  # a minimum takes 200 times as long as a cache hit, and queries have few different prices
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -43,9 +44,6 @@ def epsilon_simple(rho: float, delta: float) -> float:
     Args:
         rho: at least 0.
         delta: above 0, below 1.
-
-    Raises:
-        InputError: a value outside its range.
     """
     _check(rho=rho, delta=delta)
     return (rho + 2 * math.sqrt(rho * -math.log(delta))) * (1 + _SLACK)
@@ -71,9 +69,6 @@ def delta_tight(rho: float, epsilon: float) -> float:
 
     Returns:
         the smallest delta the formula allows, at most 1.
-
-    Raises:
-        InputError: a value outside its range.
     """
     _check(rho=rho)
     if not 0 <= epsilon < math.inf:
@@ -94,9 +89,6 @@ def rho_simple(epsilon: float, delta: float) -> float:
     Args:
         epsilon: above 0, finite.
         delta: above 0, below 1.
-
-    Raises:
-        InputError: a value outside its range.
     """
     _check(epsilon=epsilon, delta=delta)
     log = -math.log(delta)
@@ -157,7 +149,7 @@ def _check(*, rho: float = 0.0, epsilon: float = 1.0, delta: float = 0.5) -> Non
 
 PRECISION_BITS = 28
 """Parameters are rounded to so many significant bits: coarser than what two machines' logarithms differ by, so that
-equal questions have equal parameters everywhere, and too fine to matter (4e-9)."""
+equal queries have equal parameters everywhere, and too fine to matter (4e-9)."""
 
 
 def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:
@@ -170,9 +162,6 @@ def limit_for(epsilon: float, delta: Fraction, lossless: bool = False) -> Cost:
         epsilon: above 0.
         delta: above 0, below 1.
         lossless: True if no mass will be lost.
-
-    Raises:
-        InputError: a value outside its range.
     """
     if not 0 < delta < 1:
         raise InputError(f"delta must be above 0 and below 1, not {delta}")
@@ -214,9 +203,6 @@ def cost_of_units(information: int, calls: int, epsilon_per: Fraction, delta_per
         calls: l, at least 0.
         epsilon_per: privacy parameter of one unit, above 0.
         delta_per: mass lost by one call, at least 0 and below 1.
-
-    Raises:
-        InputError: a value outside its range.
     """
     if information < 0 or calls < 0:
         raise InputError("information and calls must not be negative")

@@ -1,4 +1,4 @@
-"""A first catalog for a table, written by its columns and their types. It looks at no row and allows nothing yet."""
+"""Write a first catalog for a table from its columns and their types. It reads no row and allows nothing yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from discreet.engines.base import Engine
 
 _HEAD = """\
-# What analysts may ask. Nothing yet: remove the # before what you allow.
+# What analysts may query. Nothing yet: remove the # before what you allow.
 # Then run: discreet catalog check FILE
 """
 _DATASET = """\
@@ -49,7 +49,7 @@ def draft_catalog(
     table: str | None = None,
     password_env: str | None = None,
 ) -> str:
-    """Return a catalog for a table, as TOML. Settings begin with # until the owner of the data takes it away.
+    """Return a catalog for a table, as TOML. Settings are commented out until the data owner removes the #.
 
     Args:
         source: a path or pattern of files, a DuckDB file, or the URL of an engine, as `discreet.scan` takes it.

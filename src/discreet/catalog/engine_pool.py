@@ -241,7 +241,7 @@ def _is_written_out(dataset: Dataset, items: tuple[str, ...]) -> bool:
 
 @contextlib.contextmanager
 def _hide_cause(name: str) -> Iterator[None]:
-    """Replace errors that only the data owner can fix by one that tells analysts nothing about the engine."""
+    """Replace errors that only the data owner can fix by one that reveals nothing about the engine to analysts."""
     try:
         yield
     except (InputError, EngineError, OSError) as error:
@@ -315,7 +315,7 @@ _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "su
 
 
 def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime) -> str | None:
-    """Return the version of a dataset's data; None if the catalog declares none and the engine knows none.
+    """Return the version of a dataset's data; None if the catalog declares none and the engine has none.
 
     Args:
         now: with a time zone.

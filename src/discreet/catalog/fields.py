@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 Setting = TypeVar("Setting")
 
 INVALID = "invalid"
-"""The type of our validators' errors about the setting itself."""
+"""The type of an error about the setting itself."""
 
 INVALID_PARENT = "invalid parent"
-"""The type of our validators' errors about the table around a setting: two that exclude each other, or none of them."""
+"""The type of an error about the table around a setting: two settings that exclude each other, or none of them."""
 
 NUMBER_DIGITS = 18
 """Digits of a number, before its point and behind it."""
@@ -37,7 +37,7 @@ _NAME_LONGEST = 100
 
 @dataclass(frozen=True, slots=True)
 class LoadContext:
-    """What validators need to know from outside of the catalog.
+    """The context of validation: what validators need beside the catalog itself.
 
     Args:
         place: resolves a path or URL relative to the catalog file.

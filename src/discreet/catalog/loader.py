@@ -1,4 +1,4 @@
-"""Reading catalog files: TOML to a `Catalog`, or every mistake in it at once with its place; and their JSON schema."""
+"""Read catalog files: TOML to a `Catalog`, or all mistakes at once with their places; and their JSON schema."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ _SENTENCES = {
     "less_than_equal": "must be at most {le:,}",
     "string_pattern_mismatch": 'must be a time such as "04:00", or the minute of an hourly schedule such as ":15"',
 }
-"""Our sentence for each type of pydantic's errors, whose own are written for programmers."""
+"""A sentence for each type of pydantic error; pydantic's own messages are written for programmers."""
 
 _FORMS: Mapping[str, type[Table]] = {
     "~text": Dataset,

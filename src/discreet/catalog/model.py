@@ -480,7 +480,8 @@ class Dataset(Table):
             raise InputError(f"column {column!r} may not be summed")
         if {(bound * 10**scale).denominator for bound in (clip.low, clip.high)} != {1}:
             raise InputError(
-                f"the bounds for sums of column {column!r} have more digits behind the point than the column: {scale}"
+                f"the bounds for sums of column {column!r} have more digits after the decimal point than the column: "
+                f"{scale}"
             )
         return (PrivatelyBounded if clip.private_bound else Summed)(column, clip.low, clip.high, scale)
 

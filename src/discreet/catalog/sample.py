@@ -1,4 +1,4 @@
-"""Made-up rows of a dataset, from its catalog alone: to try programs and charts before any budget is spent."""
+"""Make up rows of a dataset from its catalog alone, to try programs and charts before any budget is spent."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _START = datetime.datetime(2026, 1, 1)
 def sample(dataset: Dataset, rows: int) -> pa.Table:
     """Return made-up rows with the user column and the columns of the catalog; the same for the same arguments.
 
-    Labels that the catalog lists are used as they are, the first most often. Nothing else is known of the data, so that
-    numbers of users, values and their sizes are all invented.
+    Labels that the catalog lists are used as they are, the first most often. Numbers of users, values and their
+    sizes are invented.
 
     Args:
         rows: at least 1.

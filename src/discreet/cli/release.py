@@ -182,10 +182,10 @@ def _price(context: click.Context, options: dict[str, Any]) -> PerUnit | None:
 def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     from discreet.query.planning import make_plan
     from discreet.query.sql import parse_where
-    from discreet.table import question
+    from discreet.table import table_query
 
     require_columns(options)
-    query = question(options["user"], **question_of(options))
+    query = table_query(options["user"], **question_of(options))
     if options["where"] is not None:
         query = dataclasses.replace(query, where=parse_where(options["where"]))
     return make_plan(query, force=options["force"], per=per)

@@ -397,7 +397,7 @@ def body_of(question: str | Mapping[str, Any] | Select, options: Options) -> byt
         case dict():
             question_fields = {"query": question}
         case _:
-            raise InputError("a question is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
+            raise InputError("a query is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
     body = _body(question_fields, options)
     read_question(body)
     return body

@@ -1,4 +1,4 @@
-"""Private top-k and counts: pure functions of exact data, parameters and bits. One mechanism a file.
+"""Private top-k and counts: pure functions of exact data, parameters and bits. One file for each mechanism.
 
 `summing` adds sums and averages to what KnownLap, KnownGumb, UnkLap and UnkGumb return. To add a mechanism: a file, a
 line in `MECHANISMS`, a test case, a page. `discreet.query.planning.choose` says which one is the default for a query.

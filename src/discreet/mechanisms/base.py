@@ -1,9 +1,8 @@
 """The protocol of mechanisms: the paper's four operations (LinkedIn's Audience Engagements API, section 4).
 
-A mechanism is a frozen value of its parameters. It says how long a head it needs, what it may cost at worst, releases,
-and says in the outcome what it did cost. It sees counts and positions, never labels, so nothing it does can depend on
-a label; it draws all its randomness from the bits it is given, so the same head, parameters and bits give the same
-outcome.
+A mechanism is a frozen value of its parameters. It states the head limit it needs and its worst cost; its outcome
+states the actual cost. It gets counts and positions, never labels, so nothing can depend on a label. It draws all
+randomness from the given bits, so the same head, parameters and bits give the same outcome.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ class Magnitude:
 
     Args:
         low: in units of the column's last digit, at least -2^31; enforced by the engine that reads the head.
-        high: likewise, at least *low* and at most 2^31.
-        average: True if what is wanted is the sum divided by the number of users.
+        high: in the same units, at least *low* and at most 2^31.
+        average: True for the sum divided by the number of users.
     """
 
     low: int
@@ -92,7 +91,7 @@ class Request:
         known_domain: True if the items were listed in advance.
         relative_error: what error a count should stay within (PCR), above 0 and below 1.
         optimise_cutoff: True to choose the cut-off privately below the head limit (UnkGumb).
-        summed: how far one user can move the sums that are wanted beside the counts, or None for no sums.
+        summed: how far one user can move the requested sums, or None for no sums.
     """
 
     k: int | None
@@ -113,7 +112,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What can be said before any data is read.
+    """The expected error and size of a release, before any data is read.
 
     Args:
         std_error_least: smallest standard error of a count, or None where no counts are released.
@@ -182,7 +181,7 @@ class Mechanism(Protocol):
         ...
 
     def expectation(self) -> Expectation:
-        """Return what can be said before any data is read."""
+        """Return the expected error and size, before any data is read."""
         ...
 
     def release(self, source: Any, bits: Bits, /) -> Outcome:  # noqa: ANN401 - one of two types, by mechanism
@@ -265,7 +264,7 @@ def require_gaussian(request: Request, name: str) -> None:
 def require_k(request: Request, name: str) -> int:
     """Return the k of a request to a mechanism that needs one."""
     if request.k is None:
-        raise InputError(f"the {name} mechanism answers top-k questions only; say how many items (k)")
+        raise InputError(f"the {name} mechanism answers top-k queries only; give the number of items (k)")
     return request.k
 
 

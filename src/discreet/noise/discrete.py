@@ -5,7 +5,7 @@ discrete Laplace. The discrete Gaussian accepts discrete Laplace proposals (Cano
 by comparing a further exponential variate with a rational number. floor and comparison are decided by intervals, and
 where those cannot decide, by further bits and exact fractions.
 
-Each distribution knows what it costs (zCDP of adding it to integers) and which error and interval it has.
+Each distribution has its cost (zCDP of adding it to integers), its error and its interval.
 """
 
 from __future__ import annotations

@@ -302,7 +302,7 @@ def _plan_per_unit(query: Query, mechanism: Mechanism, per: PerUnit, force: bool
     if guarantee.epsilon > EPSILON_MOST and not force:
         units = per.units(mechanism.worst_cost()).information
         raise InputError(
-            f"{units:,} units come to an epsilon above {EPSILON_MOST:g}, where nothing is protected; ask for less"
+            f"{units:,} units come to an epsilon above {EPSILON_MOST:g}, where nothing is protected; use fewer units"
         )
     delta = Fraction(guarantee.delta)
     priced = replace(query, epsilon=guarantee.epsilon, delta=delta)

@@ -67,9 +67,9 @@ class PerUnit:
         if not DELTA_PER_LEAST <= delta < 1:
             raise InputError("delta per call must be below 1 and at least 1e-20")
         if (epsilon**2 / 8 / RHO_QUANTUM).denominator > 1:
-            raise InputError("epsilon per unit has seven digits behind the point at most")
+            raise InputError("epsilon per unit has at most seven digits after the decimal point")
         if (delta / DELTA_QUANTUM).denominator > 1:
-            raise InputError("delta per call has 27 digits behind the point at most")
+            raise InputError("delta per call has at most 27 digits after the decimal point")
         object.__setattr__(self, "epsilon_per", epsilon)
         object.__setattr__(self, "delta_per", delta)
         object.__setattr__(self, "information", whole(self.information, "information"))
@@ -85,7 +85,7 @@ class PerUnit:
         return UnitCost(*units_of_cost(cost, self.epsilon_per, self.delta_per))
 
     def guarantee(self, mechanism: Mechanism) -> Guarantee:
-        """Return the guarantee of one answer of *mechanism* by itself, with delta_per for the conversion."""
+        """Return the guarantee of one answer of *mechanism*, with delta_per for the conversion."""
         cost = mechanism.worst_cost()
         return guarantee_of(cost, cost.delta + self.delta_per, mechanism.direct_epsilon())
 

@@ -1,4 +1,4 @@
-"""Quantiles of a column whose labels are listed: computed from its noisy histogram, so they cost what it costs."""
+"""Quantiles of a column whose labels are listed: computed from its noisy histogram, at the cost of that histogram."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Quantile:
 
 
 def read_quantile(node: Node) -> Quantile | None:
-    """Return the quantile that a call of one of `QUANTILES` asks for, or None if it is not one of a single column."""
+    """Return the quantile that a call of one of `QUANTILES` computes, or None if it is not of a single column."""
     arguments = [argument["expression"] for argument in node["arguments"]]
     orders = node["order_bys"]["orders"]
     if len(orders) == 1 and orders[0]["type"] in {"ORDER_DEFAULT", "ASCENDING"}:  # WITHIN GROUP (ORDER BY column)

@@ -56,8 +56,8 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
             {"column": name, "operator": one of = <> < <= > >=, "constant": constant},
             {"column": name, "in": [constant, ...]}, {"column": name, "missing": true},
             {"not": filter}, {"and": [filter, filter, ...]} or {"or": [filter, filter, ...]}, or {"or": []} for no row.
-            A constant is {"text": "IN"} or likewise integer, decimal, boolean, date or timestamp, always as text, so
-            that no JSON parser rounds it.
+            A constant is {"text": "IN"} with the key integer, decimal, boolean, date or timestamp; the value is always
+            text, so that no JSON parser rounds it.
 
     Raises:
         InputError: a key is unknown or missing, or its value is not allowed; the message names the key.

@@ -1,4 +1,4 @@
-"""Whole statements, split into the queries that cost something and what is computed from their answers for free.
+"""Split whole statements into queries, which are charged, and what is computed from their answers, which is free.
 
 Every SELECT directly over a dataset becomes a query for each of its aggregates, in the grammar of `discreet.query.sql`:
 what it groups by, the aggregate, its filter, and k where it is ordered by its only aggregate, largest first, with a
@@ -136,7 +136,7 @@ class Statement:
         outer: what is computed from the answers, as SQL over `answers.q1`, ...
         leaves: the queries, each once.
         schemas: tables of information_schema that it uses, as `answers.tables` and `answers.columns`.
-        explain: True if only the plan is wanted.
+        explain: True to return the plan only.
     """
 
     outer: str
@@ -150,8 +150,8 @@ def split_statement(text: str, catalog: Catalog | None = None) -> Statement:
 
     Args:
         text: one SELECT, or EXPLAIN and a SELECT, of at most 20,000 characters.
-        catalog: says which column holds `date_trunc(unit, column)`, and whose quantiles are asked for; without one,
-            neither is allowed.
+        catalog: declares the columns for `date_trunc(unit, column)`, and the bins of quantiles; without one, neither
+            is allowed.
 
     Raises:
         SQLError: anything that is not allowed, with its position.
@@ -167,7 +167,7 @@ def split_statement(text: str, catalog: Catalog | None = None) -> Statement:
     tree = parse_statement(text, arithmetic=True)
     splitter = _Splitter(text, catalog)
     try:
-        outer = splitter.statement(tree)
+        outer = splitter.subquery(tree, frozenset())
         written = write_statement(outer)
     except RecursionError:
         raise SQLError(TOO_DEEP) from None
@@ -183,10 +183,6 @@ class _Splitter(TreeReader):
         self.leaves: dict[object, Leaf] = {}
         self.schemas: set[str] = set()
         self._selects = 0
-
-    def statement(self, tree: Node) -> Node:
-        """Return the outer statement."""
-        return self.subquery(tree, frozenset())
 
     def subquery(self, tree: Node, ctes: frozenset[str]) -> Node:
         """Return a subquery over answers."""
@@ -404,7 +400,7 @@ class _Splitter(TreeReader):
                 self.refuse(f"column {name!r} is selected, but not in GROUP BY", column)
 
     def _top(self, node: Node, wrapped: _Wrapped) -> list[Node]:
-        """Return the modifiers of the query: the largest k if that is all that the statement wants, or none."""
+        """Return the modifiers of the query: the largest k if the statement uses nothing else, or none."""
         if len(wrapped.aggregates) != 1 or not node["group_expressions"]:
             return []  # the items with the largest of one measure are not those with the largest of another
         kinds = [modifier["type"] for modifier in node["modifiers"]]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NoiseKey:
-    """Consistent noise: the same question about the same version of the data gets the same answer.
+    """Consistent noise: the same query of the same version of the data gets the same answer.
 
     Args:
         secret: at least 32 random bytes. With it the noise can be removed.
@@ -64,7 +64,7 @@ class NoiseKey:
 def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
     """Return everything an answer depends on except the data, for `KeyedBits`.
 
-    The version of the software is part of it, because a release of ours may draw its bits in another order.
+    The version of the software is part of it, because another version of Discreet may draw its bits in another order.
     """
     query = plan.query
     return (

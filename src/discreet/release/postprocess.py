@@ -175,7 +175,7 @@ def answer_table(release: Release) -> pa.Table:
     measure = "average" if query.average else "count" if query.summed is None else "sum"
     columns = {item: release.labels.column(item) for item in query.items}
     if measure not in table.column_names:
-        raise InputError("labels without counts have no value; ask for counts")
+        raise InputError("labels without counts have no value; request counts")
     import pyarrow as pa
 
     return pa.table(columns | {VALUE: table[measure], LOW: table["low"], HIGH: table["high"]})

@@ -196,17 +196,16 @@ class Release:
 
     Attributes:
         labels: Arrow table of the items, a column for each item column, shape (m,), in order of release.
-        counts: int64 noisy counts, shape (m,), or None if only labels were asked for. Unbiased: small ones may be
-            negative.
+        counts: int64 noisy counts, shape (m,), or None for labels only. Unbiased: small ones may be negative.
         std_errors: standard deviation of the noise in each count, shape (m,), or None.
         low: lower ends of 95 % intervals, shape (m,), or None. At least 95 % of the released true counts lie within
             their interval, on average.
         ordered: True if the order is a ranking; False for a set.
-        complete: True if all that was asked for was returned: k items, or the whole domain. Always False for as many
+        complete: True if everything requested was returned: k items, or the whole domain. Always False for as many
             counts as possible over an unknown domain, where it cannot be known.
         charged: what it cost: less than the guarantee allows where less was returned (pay what you get).
         seconds: how long it took, if it was measured.
-        measured: sums or averages in units of the column's last digit, or None if only counts were asked for.
+        measured: sums or averages in units of the column's last digit, or None for counts only.
         chosen: the mechanism that auto took, by name, or None.
         why: a sentence that says why, from noisy numbers only, or None.
     """

@@ -1,6 +1,6 @@
 """Suites and audits for third-party mechanisms and engines, and for ours.
 
-`discreet.testing.audit` computes what a mechanism's outcomes tell about one user; `discreet.testing.mechanisms` holds
+`discreet.testing.audit` computes what a mechanism's outcomes reveal about one user; `discreet.testing.mechanisms` holds
 the pytest suite that the tests of a mechanism subclass. Nothing here is needed to make a release, and only the
 suites import pytest.
 """

@@ -1,4 +1,4 @@
-"""Audits: how much the outcomes of a mechanism tell about one user, on heads small enough to compute all of them.
+"""Audits: how much the outcomes of a mechanism reveal about one user, on heads small enough to compute all of them.
 
 *Exact*: from the public structure of a mechanism (its races, gaps, margins and noise) the probability of every outcome
 follows, and from two of those the hockey-stick divergence, which is at most delta at epsilon if and only if the pair is
@@ -92,10 +92,10 @@ def head_of(
     """Return the head of a histogram, as an engine would: descending counts, ties by label, at most limit + 1 items.
 
     Args:
-        counts: by label, none negative. Without *known_domain*, items that nobody has are not in the table.
+        counts: by label, none negative. Without *known_domain*, items without users are not in the table.
         limit: dbar.
         known_domain: True to keep items of count 0.
-        sums: by label, or None if none are wanted.
+        sums: by label, or None.
     """
     items = sorted((-count, label) for label, count in counts.items() if count > 0 or known_domain)[: limit + 1]
     labels = tuple(label for _, label in items)

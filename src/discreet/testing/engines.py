@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from discreet.values import UserItemPairs
 
 Row: TypeAlias = "tuple[Any, ...]"
-"""An item's labels and its count, and its sum where one was asked for."""
+"""An item's labels and its count, and its sum if one was requested."""
 
 OPERATORS: dict[Operator, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -305,7 +305,7 @@ def reference_pairs(table: pa.Table, request: HeadRequest, largest_basket: int =
 
 
 def check_pair_queries(pairs: UserItemPairs, reference: ArrayPairs, seed: int = 0) -> None:
-    """Ask *pairs* and *reference* the same, chosen at random: few and many items, none, costs up to the largest."""
+    """Compare *pairs* with *reference* on random queries: few and many items, none, costs up to the largest."""
     rng = np.random.default_rng(seed)
     size = len(reference.counts)
     for bounds in ([1, 2, 3, 5, 8], [0]):
@@ -413,9 +413,7 @@ class EngineSuite:
 
     @_SETTINGS
     @given(data=st.data(), table=tables())
-    def test_random_questions_get_the_head_that_plain_counting_gives(
-        self, data: st.DataObject, table: pa.Table
-    ) -> None:
+    def test_random_requests_get_the_head_that_plain_counting_gives(self, data: st.DataObject, table: pa.Table) -> None:
         """Limit, filter, bounds, clipping, sums, periods, bins: duplicates, NULLs, ties and all, the head is exact."""
         items = st.lists(st.sampled_from(_LABELS), max_size=3, unique=True).map(tuple)
         with self.opened(table) as engine:
@@ -501,7 +499,7 @@ class EngineSuite:
         assert self.head(table, "item") == [(("a",), 1)]
 
     def test_duplicated_rows_count_once(self) -> None:
-        """Counts are of users, unless rows are asked for, and then of so many per user at most."""
+        """Counts are of users, or of rows, of which at most so many per user count."""
         table = pa.table({"who": [1] * 1000 + [2] * 3, "item": ["a"] * 1003})
         each = [{"rows_per_group": tau} for tau in (1, 2, 5, 2**31)]
         assert self.heads(table, "item", each=each) == [[(("a",), count)] for count in (2, 4, 8, 1003)]
@@ -553,7 +551,7 @@ class EngineSuite:
         found = self.heads(table, "item", each=[{"where": where} for where in equal])
         assert found == [[((text,), 1)] for text in hostile] * 2
 
-    def test_each_user_keeps_exactly_the_bound_or_all_she_has(self) -> None:
+    def test_each_user_keeps_as_many_items_as_the_bound_or_all(self) -> None:
         """User u owns u items, twice each: min(groups, u) are kept, with their rows."""
         pairs = [(user, f"{user}/{n}") for user in range(1, 8) for n in range(user)] * 2
         table = pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs]})
@@ -564,8 +562,8 @@ class EngineSuite:
             owners = Counter(int(label.split("/")[0]) for (label,), _ in kept)
             assert owners == {user: min(groups, user) for user in range(1, 8)}
 
-    def test_what_a_user_keeps_depends_on_the_seed_and_herself_alone(self) -> None:
-        """The same seed keeps the same items, whoever else is there and however often; another seed keeps others."""
+    def test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone(self) -> None:
+        """The same seed keeps the same items, whatever the other users are; another seed keeps others."""
         pairs = [(user, f"{user}/{n}") for user in range(30) for n in range(9)]
         together = pa.table({"who": [user for user, _ in pairs], "item": [item for _, item in pairs]})
         crowded = pa.concat_tables([together.take([*range(269, -1, -1)]), together.slice(0, 50)])
@@ -690,7 +688,7 @@ class EngineSuite:
             heads = list(threads.map(functools.partial(rows_of, engine), requests))
         assert heads == [reference_head(table, request) for request in requests]
 
-    def test_an_engine_that_is_gone_is_unreachable_before_anything_is_asked(self) -> None:
+    def test_an_engine_that_is_gone_is_unreachable_before_a_query(self) -> None:
         """`check` raises `EngineUnreachable`, so that nothing is charged; a head raises an `EngineError`."""
         with self.dead() as engine:
             with pytest.raises(EngineUnreachable):
@@ -715,7 +713,7 @@ class EngineSuite:
         if found:
             raise found[0]
 
-    def test_columns_are_told_in_order_with_their_kinds(self) -> None:
+    def test_columns_come_in_order_with_their_kinds(self) -> None:
         """Filters and labels are checked against them."""
         table = pa.table({name: pa.array([], type_) for name, (_, type_, _) in _POOLS.items()})
         with self.opened(table) as engine:
@@ -745,8 +743,8 @@ class EngineSuite:
                 assert head.shares is not None
                 assert head.shares.tolist() == shares
 
-    def test_columns_that_cannot_be_summed_are_told_beforehand(self) -> None:
-        """By their type, so that the owner of the data hears of it, not the analyst."""
+    def test_columns_that_cannot_be_summed_are_refused_beforehand(self) -> None:
+        """By their type, so that the data owner sees the error, not the analyst."""
         table = pa.table({name: pa.array([], type_) for name, (_, type_, _) in _POOLS.items()})
         with self.opened(table) as engine:
             for name in ("who", "share", "day"):

@@ -4,8 +4,8 @@
         mechanism = MyMechanism
         request = Request(k=3, head_limit=8, counts=False)
 
-It tests the promises of `Mechanism` and `Outcome` that can be seen from outside; that a mechanism is private, it cannot
-tell: see `discreet.testing.audit` for that.
+It tests the promises of `Mechanism` and `Outcome` that can be seen from outside, not that a mechanism is private: see
+`discreet.testing.audit` for that.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class MechanismSuite:
     """What a mechanism promises, as tests; subclass it and set the attributes.
 
     Attributes:
-        request: what is asked of it; k and the head limit best between 2 and 10.
+        request: what it has to release; k and the head limit best between 2 and 10.
         limit: what a release may cost.
     """
 
@@ -103,7 +103,7 @@ class MechanismSuite:
         return self.make().release(self._head(counts, _Unseen()), self._bits(run))
 
     def _head(self, counts: NDArray[np.int64], labels: object = None) -> ExactHead:
-        """Return a head, with sums if sums are wanted: as if every user added what moves a sum most."""
+        """Return a head, with sums if the request has them: as if every user added what moves a sum most."""
         sums, summed = None, self.request.summed
         if summed is not None:
             bound = summed.high if summed.most == summed.high else summed.low
@@ -133,7 +133,7 @@ class MechanismSuite:
         )
 
     def test_it_has_a_name(self) -> None:
-        """People can call it something."""
+        """Options and records refer to it by that name."""
         assert self.make().name
 
     def test_the_worst_cost_is_within_the_limit(self) -> None:
@@ -141,7 +141,7 @@ class MechanismSuite:
         assert self.make().worst_cost().within(self.limit)
 
     def test_only_a_lossless_mechanism_costs_no_delta(self) -> None:
-        """Who says that no mass is lost costs no delta, and the other way round."""
+        """A mechanism is declared lossless exactly if it costs no delta."""
         assert self.make().lossless == (self.make().worst_cost().delta == 0)
 
     def test_its_parameters_are_a_frozen_value(self) -> None:
@@ -197,7 +197,7 @@ class MechanismSuite:
             assert all(0 <= p < min(len(counts), self.make().head_limit) for p in positions.tolist())
 
     @on_every_head
-    def test_an_item_that_nobody_has_appears_only_in_a_known_domain(self, head: str) -> None:
+    def test_an_item_without_users_appears_only_in_a_known_domain(self, head: str) -> None:
         """A count of 0 is as good as not being in the table."""
         counts = self.counts(head)
         for run in RUNS:

@@ -1,7 +1,7 @@
 """A check that no row of a table decides whether there is an answer, or which error. Needs no test framework.
 
 An engine on a table with one more user, whose rows hold the extreme values of every type, must answer the same requests
-as the engine on the table without them. Errors tell about that user for nothing, at any epsilon.
+as the engine on the table without them. Errors would reveal that user, at any epsilon.
 
 ```python
 cases = {"SMALLINT": ["7", "-32768", "32767"], "DATE": ["DATE '2024-02-29'", "DATE '0001-01-01'", "NULL"]}
@@ -103,7 +103,7 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
             _outcome(engine, request, seed) for engine in (with_user, without_user)
         )
         assert error == error_without, f"with the user {error}, without {error_without}: {request}"
-        if request.user != USER:  # other values than hers are then other users
+        if request.user != USER:  # the other values are then other users
             continue
         summed = request.summed
         most = 0 if summed is None else max(map(abs, summed.digits))
