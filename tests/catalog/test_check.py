@@ -164,6 +164,14 @@ def test_an_engine_that_cannot_be_opened_is_a_finding(found, monkeypatch, error)
     assert found("") == [f"datasets.d: {error}"]
 
 
+def test_a_private_bound_needs_an_engine_that_knows_it(found, monkeypatch):
+    """The owner reads it at the check, not the first analyst."""
+    monkeypatch.setattr(opening, "open_engine", lambda *_, **__: FakeEngine({"u": Kind.TEXT, "a": Kind.INTEGER}))
+    settings = 'columns.a = { type = "integer", sum = { low = 0, high = 8, private_bound = true } }'
+    refused = "this engine cannot choose the bound of 'a' privately; declare its sum without private_bound"
+    assert f"datasets.d.columns.a: {refused}" in found(settings)
+
+
 @pytest.mark.parametrize("columns", [None, {"u": Kind.TEXT}])
 def test_engines_are_closed(found, monkeypatch, columns):
     """Also one that fails."""

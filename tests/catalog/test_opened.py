@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import threading
+from dataclasses import replace
+from fractions import Fraction
 
 import pyarrow as pa
 import pytest
@@ -19,7 +21,7 @@ from discreet.errors import (
     InputError,
     UnfitData,
 )
-from discreet.question import HeadRequest, Kind
+from discreet.question import HeadRequest, Kind, PrivatelyBounded
 from tests.catalog.fakes import FakeEngine, catalog_of
 
 COLUMNS = {"u": Kind.TEXT, "a": Kind.TEXT, "b": Kind.TEXT}
@@ -218,6 +220,13 @@ def test_a_question_that_an_engine_cannot_answer_keeps_its_sentence():
     with pytest.raises(InputError) as told:
         VersionedReader(Engine(error), "d", lambda: True).head(REQUEST)
     assert told.value is error
+
+
+def test_an_engine_that_does_not_know_private_bounds_is_not_read_for_one():
+    """Another package's may return the sums alone; the check precedes the start, so nothing is charged (I3)."""
+    engine = VersionedReader(Engine(), "d", lambda: True)
+    with pytest.raises(InputError, match="choose the bound of 'b' privately; declare its sum without private_bound"):
+        engine.check(replace(REQUEST, summed=PrivatelyBounded("b", Fraction(0), Fraction(8))))
 
 
 def test_a_version_that_cannot_be_read_after_counting_is_no_unreachable_engine(opened):

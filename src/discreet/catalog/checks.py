@@ -9,6 +9,7 @@ from discreet.catalog.domains import known_labels
 from discreet.catalog.engine_pool import column_error, open_dataset, queried_version, user_error
 from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.loader import Finding, write_key
+from discreet.engines.base import check_private_bounds
 from discreet.errors import EngineError, InputError
 from discreet.mechanisms import Magnitude
 
@@ -70,7 +71,9 @@ def _sum_error(dataset: Dataset, name: str, engine: Engine) -> str | None:
         return None
     try:
         engine.check_sum(name)
-        Magnitude(*dataset.summed(name, engine.scale(name)).digits)
+        summed = dataset.summed(name, engine.scale(name))
+        check_private_bounds(engine, summed)
+        Magnitude(*summed.digits)
     except (InputError, EngineError) as error:
         return str(error)
     return None

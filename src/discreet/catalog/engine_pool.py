@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from discreet.catalog.domains import known_domain
 from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.model import KINDS, Schedule
-from discreet.engines.base import RequestQueue
+from discreet.engines.base import RequestQueue, check_private_bounds
 from discreet.errors import (
     EngineError,
     EngineTimeout,
@@ -275,6 +275,8 @@ class VersionedReader:
         self._unchanged = unchanged
 
     def check(self, request: HeadRequest) -> None:
+        if request.summed is not None:
+            check_private_bounds(self._engine, request.summed)
         with self._without_hosts():
             self._engine.check(request)
 

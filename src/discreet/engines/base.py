@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from discreet.engines.pairs import SqlPairs
     from discreet.engines.sql import Column, HeadStatement
-    from discreet.question import HeadRequest, Kind
+    from discreet.question import HeadRequest, Kind, Summed
     from discreet.values import UserItemPairs
 
 _Result = TypeVar("_Result")
@@ -63,7 +63,9 @@ class Reader(Protocol):
 
         Rows without a user are left out, and so are rows without one of the labels unless missing labels are kept. Ties
         are in ascending order of the labels, missing ones first, text by UTF-8 bytes. With a domain, exactly its items
-        are returned. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine.
+        are returned. Labels are text, int64, decimals, booleans, dates or microseconds, whatever the engine. With
+        request.summed.choices, sums with each bound and the shares come, too; only engines with a true attribute
+        has_private_bounds get such requests.
 
         Args:
             seed: decides which random items of a user are kept, where request.groups_per_user bounds them: the same
@@ -175,6 +177,7 @@ class SqlEngine(ABC, Generic[_Connection, _Statement]):
     """
 
     keeps_connections: ClassVar[bool] = True
+    has_private_bounds: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -297,6 +300,18 @@ def _check_pairs(request: HeadRequest) -> None:
 def _close_all(connections: list[Any]) -> None:
     while connections:
         connections.pop().close()
+
+
+def check_private_bounds(engine: Engine, summed: Summed) -> None:
+    """Refuse a sum that an engine of another package may not know, before a row is read.
+
+    Raises:
+        InputError: the bound of *summed* is chosen privately, and the engine does not know such sums.
+    """
+    if summed.choices and not getattr(engine, "has_private_bounds", False):
+        raise InputError(
+            f"this engine cannot choose the bound of {summed.column!r} privately; declare its sum without private_bound"
+        )
 
 
 def check_names(names: Iterable[str], source: str) -> None:
