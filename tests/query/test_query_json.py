@@ -16,7 +16,7 @@ from discreet.query.parse_tree import DEEPEST as DEEPEST_TEXT
 from discreet.query.parse_tree import LONGEST_WHERE as LONGEST
 from discreet.query.predicates import bind_where
 from discreet.query.query import Measure, Select
-from discreet.query.query_json import DEEPEST, LARGEST, as_dict, from_dict
+from discreet.query.query_json import DEEPEST, LARGEST, from_dict
 from discreet.query.sql import parse_select, parse_where
 from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 from tests.query.filters import NAMES, predicates
@@ -42,15 +42,15 @@ def _selects():
 @given(_selects())
 def test_nothing_is_lost_in_json(select):
     """Every question is read back from its JSON, character for character, as the same value."""
-    assert from_dict(json.loads(json.dumps(as_dict(select)))) == select
+    assert from_dict(json.loads(json.dumps(select.to_dict()))) == select
 
 
 @settings(max_examples=200)
 @given(_selects(), _selects())
 def test_different_questions_have_different_json(one, other):
     """And equal ones the same, whatever order their keys have."""
-    assert (one == other) == (json.dumps(as_dict(one)) == json.dumps(as_dict(other)))
-    assert from_dict(dict(reversed(as_dict(one).items()))) == one
+    assert (one == other) == (json.dumps(one.to_dict()) == json.dumps(other.to_dict()))
+    assert from_dict(dict(reversed(one.to_dict().items()))) == one
 
 
 def test_a_question_in_json():
@@ -70,7 +70,7 @@ def test_a_question_in_json():
     }
     select = from_dict(asked)
     assert select == Select("engagements", ("article",), _USERS, parse_where(asked["where"]), 10)
-    assert as_dict(select) == asked | {"where": nested}
+    assert select.to_dict() == asked | {"where": nested}
     assert from_dict(asked | {"where": nested}) == select
 
 
@@ -86,7 +86,7 @@ def test_each_part_of_a_filter_has_its_shape():
     }
     members = tuple(Constant(Kind[kind.upper()], text) for kind, text in constants.items())
     where = Some((Not(Missing("x")), Every((Membership("y", members), Comparison("z", "<>", members[1])))))
-    assert as_dict(Select("t", (), Measure("rows"), where)) == {
+    assert Select("t", (), Measure("rows"), where).to_dict() == {
         "dataset": "t",
         "items": [],
         "measure": {"kind": "rows"},
@@ -109,7 +109,7 @@ def test_the_form_of_filters_that_no_row_passes_can_be_read_back():
     """As it stands in the answers of the service."""
     asked = {"dataset": "t", "items": ["a"], "measure": {"kind": "rows"}, "where": {"or": []}}
     assert from_dict(asked).where == Some(())
-    assert as_dict(from_dict(asked)) == asked | {"k": None}
+    assert from_dict(asked).to_dict() == asked | {"k": None}
 
 
 def test_where_and_k_may_be_left_out():
@@ -133,7 +133,7 @@ def test_the_deepest_and_the_largest_filter_in_text_can_be_written_nested():
     many = "OR ".join(["x LIKE'a'"] * (LONGEST // 12))
     for text in (deep, wide, large, many):
         select = Select("t", ("a",), Measure("rows"), parse_where(text))
-        assert from_dict(as_dict(select)) == select
+        assert from_dict(select.to_dict()) == select
 
 
 _MISTAKES = [
@@ -273,7 +273,7 @@ def test_neighbours_are_not_nested():
 def test_a_pattern_in_json_is_for_columns_of_text_only():
     """What LIKE means is kept, that dates are not like anything too."""
     select = parse_select("SELECT COUNT(*) FROM t WHERE day LIKE '2024-01-01%'")
-    again = from_dict(as_dict(select))
+    again = from_dict(select.to_dict())
     with pytest.raises(WhereError, match="column 'day' holds dates and cannot be compared with text"):
         bind_where(again.where, {"day": Kind.DATE})
 

@@ -8,7 +8,7 @@ import re
 import httpx
 import pytest
 
-from discreet.query.query_json import as_dict, from_dict
+from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
 from discreet.service.pages import charts, text
 from discreet.service.pages.site import IDLE_SECONDS, LIFETIME_SECONDS
@@ -333,6 +333,6 @@ def test_a_link_on_another_site_opens_the_page(service):
 )
 def test_a_query_written_as_sql_is_read_as_the_same_query(sql):
     """What the page offers to copy asks what was answered."""
-    query = as_dict(parse_select(sql))
-    assert as_dict(parse_select(text.sql_of(query))) == query
-    assert as_dict(from_dict(query)) == query
+    query = parse_select(sql).to_dict()
+    assert parse_select(text.sql_of(query)).to_dict() == query
+    assert from_dict(query).to_dict() == query

@@ -303,4 +303,4 @@ def test_a_new_query_crosses_few_of_our_files(services):
         assert service.ask(TOP.replace("LIMIT 5", "LIMIT 4")).status_code == 200
     finally:
         threading.setprofile(None)
-    assert 30 < len(files) <= 47
+    assert 30 < len(files) <= 45

@@ -19,7 +19,6 @@ from discreet.client.errors import ServiceError, cost_of
 from discreet.client.retries import Request, Runtime
 from discreet.errors import InputError
 from discreet.query.query import Select
-from discreet.query.query_json import as_dict
 from discreet.release.result import require
 from discreet.values import Cost, exact
 from discreet.wire.document import decode
@@ -393,7 +392,7 @@ def body_of(question: str | Mapping[str, Any] | Select, options: Options) -> byt
         case str():
             question_fields: dict[str, Any] = {"sql": question}
         case Select():
-            question_fields = {"query": as_dict(question)}
+            question_fields = {"query": question.to_dict()}
         case dict():
             question_fields = {"query": question}
         case _:

@@ -7,12 +7,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from discreet.errors import InputError
-from discreet.question import Predicate
+from discreet.question import Comparison, Every, Membership, Missing, Not, Predicate, Some
 from discreet.values import Sensitivity, check_text, number, whole
 
 if TYPE_CHECKING:
     from discreet.mechanisms import NoiseName
-    from discreet.question import Derived, Summed
+    from discreet.question import Constant, Derived, Summed
 
 MechanismChoice: TypeAlias = Literal["auto", "gumbel", "laplace", "stable", "head", "two-round", "pcr"]
 MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
@@ -92,6 +92,19 @@ class Select:
             if not self.items:
                 raise InputError("'k' needs items: a total is one number")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the query in JSON's own types, as `discreet.query.query_json.from_dict` reads them."""
+        measure: dict[str, str] = {"kind": self.measure.kind}
+        if self.measure.column is not None:
+            measure["column"] = self.measure.column
+        return {
+            "dataset": self.dataset,
+            "items": list(self.items),
+            "measure": measure,
+            "where": None if self.where is None else _nested(self.where),
+            "k": self.k,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -161,3 +174,23 @@ def check_name(name: Any, key: str) -> str:  # noqa: ANN401 - any JSON value
     if not isinstance(name, str) or not name or "\0" in name or any("\ud800" <= c <= "\udfff" for c in name):
         raise InputError(f"{key!r} must be a name: text that is not empty, of whole characters other than NUL")
     return name
+
+
+def _nested(predicate: Predicate) -> dict[str, Any]:
+    match predicate:
+        case Comparison(column, operator, constant):
+            return {"column": column, "operator": operator, "constant": _named(constant)}
+        case Membership(column, constants):
+            return {"column": column, "in": [_named(constant) for constant in constants]}
+        case Missing(column):
+            return {"column": column, "missing": True}
+        case Not(inner):
+            return {"not": _nested(inner)}
+        case Every(parts):
+            return {"and": [_nested(part) for part in parts]}
+        case Some(parts):
+            return {"or": [_nested(part) for part in parts]}
+
+
+def _named(constant: Constant) -> dict[str, str]:
+    return {constant.kind.name.lower(): constant.text}

@@ -1,4 +1,4 @@
-"""Queries as JSON: `as_dict` writes a `Select`, `from_dict` reads one."""
+"""Read queries from JSON, as `Select.to_dict` writes them."""
 
 from __future__ import annotations
 
@@ -33,20 +33,6 @@ _SHAPES = (
 )
 
 
-def as_dict(select: Select) -> dict[str, Any]:
-    """Return *select* in JSON's own types, as `from_dict` reads them; the filter is nested."""
-    measure: dict[str, str] = {"kind": select.measure.kind}
-    if select.measure.column is not None:
-        measure["column"] = select.measure.column
-    return {
-        "dataset": select.dataset,
-        "items": list(select.items),
-        "measure": measure,
-        "where": None if select.where is None else _nested(select.where),
-        "k": select.k,
-    }
-
-
 def from_dict(mapping: Mapping[str, Any]) -> Select:
     """Return the query that a JSON object states.
 
@@ -79,26 +65,6 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
         where,
         parts.get("k"),
     )
-
-
-def _nested(predicate: Predicate) -> dict[str, Any]:
-    match predicate:
-        case Comparison(column, operator, constant):
-            return {"column": column, "operator": operator, "constant": _named(constant)}
-        case Membership(column, constants):
-            return {"column": column, "in": [_named(constant) for constant in constants]}
-        case Missing(column):
-            return {"column": column, "missing": True}
-        case Not(inner):
-            return {"not": _nested(inner)}
-        case Every(parts):
-            return {"and": [_nested(part) for part in parts]}
-        case Some(parts):
-            return {"or": [_nested(part) for part in parts]}
-
-
-def _named(constant: Constant) -> dict[str, str]:
-    return {constant.kind.name.lower(): constant.text}
 
 
 class _NestedReader:

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
 from discreet.query.query import Measure, Query, Select
-from discreet.query.query_json import as_dict, from_dict
+from discreet.query.query_json import from_dict
 from discreet.question import TOTAL, PrivatelyBounded, Summed
 from discreet.release import Release
 from discreet.values import Clipping, Cost, Measured, Sensitivity, exact
@@ -43,7 +43,7 @@ def question_of(query: Query, dataset: str) -> dict[str, Any]:
         measure = Measure("rows")
     else:
         measure = Measure("users", query.user)
-    return as_dict(Select(dataset, query.items, measure, query.where, query.k if query.items else None))
+    return Select(dataset, query.items, measure, query.where, query.k if query.items else None).to_dict()
 
 
 def encode(

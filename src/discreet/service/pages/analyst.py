@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from discreet.errors import DiscreetError, InputError
-from discreet.query.query_json import as_dict
 from discreet.query.sql import parse_select
 from discreet.service.auth.gate import run_in_thread
 from discreet.service.pages import charts, text
@@ -282,7 +281,7 @@ def _query_of(visit: Visit, datasets: set[str]) -> dict[str, Any] | None:
     sql = visit.field("sql")
     if sql and not visit.field("from"):
         try:
-            return as_dict(parse_select(sql))
+            return parse_select(sql).to_dict()
         except InputError:
             return None
     if visit.field("dataset") not in datasets:
