@@ -10,6 +10,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Waiting
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import duckdb
@@ -456,9 +457,10 @@ def typed_domain(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
     try:
         listed = _as_given(domain, types)
         if listed is None:
-            with duckdb.connect() as connection:
+            with _database().cursor() as connection:
                 listed = _cast_domain(connection, domain, types)
     except (duckdb.Error, pa.ArrowInvalid):
+        _database.cache_clear()  # an internal error of DuckDB makes a database unusable
         raise InputError("the domain lists labels of another type than their column") from None
     if len(listed.group_by(listed.column_names).aggregate([])) < len(listed):
         raise InputError("the domain lists an item twice")
@@ -466,7 +468,7 @@ def typed_domain(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
 
 
 def _as_given(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table | None:
-    """Return a domain whose labels have their types already, or None: opening DuckDB would take most of a query."""
+    """Return a domain whose labels have their types already, or None: casting takes longer than most queries."""
     given = domain.select(list(types))
     if given.schema.types != list(types.values()) or any(map(pa.types.is_temporal, types.values())):
         return None
@@ -474,6 +476,12 @@ def _as_given(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table | 
     if any(column.null_count for column in given.columns):
         raise InputError(_WRONG_LABEL)
     return given.rename_columns([f"i{n}" for n in range(len(types))])
+
+
+@lru_cache(maxsize=1)
+def _database() -> duckdb.DuckDBPyConnection:
+    """Return a database in memory, where each cursor sees only what is registered on it."""
+    return duckdb.connect(config={"threads": 1})
 
 
 def _cast_domain(connection: duckdb.DuckDBPyConnection, domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:

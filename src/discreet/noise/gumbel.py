@@ -238,7 +238,7 @@ def _first_places(race: Race, noise: Exponentials, limit: int) -> NDArray[np.int
     high = high + exponents + margin
 
     # Any order will do as a start: what matters is where an order by intervals is certain.
-    start = np.argsort(-np.where(np.isfinite(high), np.nan_to_num(low, neginf=-1e300) + high, np.inf), kind="stable")
+    start = np.argsort(-np.where(np.isfinite(high), np.maximum(low, -1e300) + high, np.inf), kind="stable")
     contenders, low, high = contenders[start], low[start], high[start]
     behind = np.maximum.accumulate(high[::-1])[::-1]
     certain = np.flatnonzero(np.minimum.accumulate(low)[:-1] > behind[1:]) + 1
