@@ -41,10 +41,11 @@ def level_of(mechanism, epsilon=Fraction(3, 5)):
     return mechanism._level(epsilon)
 
 
-def pmf(values, variance):
-    """Probabilities of rounded Gaussian noise."""
-    sigma = math.sqrt(variance)
-    return stats.norm.cdf((values + 0.5) / sigma) - stats.norm.cdf((values - 0.5) / sigma)
+@cache
+def pmf(reach, variance):
+    """Probabilities of rounded Gaussian noise from -reach to reach."""
+    edges = (np.arange(-reach, reach + 2) - 0.5) / math.sqrt(variance)
+    return np.diff(stats.norm.cdf(edges))
 
 
 def outcomes(mechanism, level, histogram):
@@ -70,7 +71,7 @@ def outcomes(mechanism, level, histogram):
         for i in rest:
             count = list(rivals.values())[i]
             density = np.zeros(len(grid))
-            density[np.searchsorted(grid, 2 * count + anchor + noise)] = pmf(noise, float(level.variance))
+            density[np.searchsorted(grid, 2 * count + anchor + noise)] = pmf(REACH, float(level.variance))
             passes = grid[None, :] - grid[:, None] > 2 * mechanism.rows_per_group + level.margin
             passed = (here.reshape(len(grid), -1)[:, :, None] * (passes * density)[:, None, :]).reshape(
                 (*here.shape, len(grid))
@@ -81,9 +82,9 @@ def outcomes(mechanism, level, histogram):
             walk((*order, list(rivals)[i]), share * passed, [j for j in rest if j != i], anchor)
         found[order] = found.get(order, 0) + stop
 
-    for anchor, probability in zip(noise.tolist(), pmf(noise, float(mechanism._anchor())), strict=True):
+    for anchor, probability in zip(noise.tolist(), pmf(REACH, float(mechanism._anchor())), strict=True):
         tails = np.zeros(len(grid))
-        tails[np.searchsorted(grid, 2 * tail + anchor + noise)] = pmf(noise, float(mechanism._tail()))
+        tails[np.searchsorted(grid, 2 * tail + anchor + noise)] = pmf(REACH, float(mechanism._tail()))
         walk((), probability * tails, list(range(len(rivals))), anchor)
     return found
 
@@ -117,8 +118,7 @@ def allowed(mechanism, level, epsilon):
 
 def tail_of_difference(mechanism, level):
     """Pr[X - Y > margin] of a count's own noise and the tail's."""
-    values = np.arange(-40, 41)
-    difference = np.convolve(pmf(values, float(level.variance)), pmf(values, float(mechanism._tail())))
+    difference = np.convolve(pmf(40, float(level.variance)), pmf(40, float(mechanism._tail())))
     return float(difference[np.arange(-80, 81) > level.margin].sum())
 
 
