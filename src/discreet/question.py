@@ -14,7 +14,7 @@ TOTAL = "total"
 
 
 class Kind(Enum):
-    """What a column or a constant holds, as far as filters and labels care."""
+    """The kind of value of a column or a constant, for filters and labels."""
 
     TEXT = "text"
     INTEGER = "whole numbers"
@@ -157,7 +157,7 @@ class Derived:
 
     @property
     def kind(self) -> Kind:
-        """What the new column holds."""
+        """The kind of the computed column."""
         if isinstance(self.each, int):
             return Kind.INTEGER
         return Kind.TIMESTAMP if self.each == "hour" else Kind.DATE

@@ -110,7 +110,7 @@ class Table:
         force: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Release:
-        """Release the k items that most users have, in order, with counts; fewer where the rest does not stand out.
+        """Release the k items that most users have, in order, with counts; fewer if the others do not stand out.
 
         Args:
             item: the column that names the item, or several columns that do together.

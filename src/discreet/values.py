@@ -124,9 +124,9 @@ def float_below(value: Fraction) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an answer spends: delta-approximate rho-zCDP (Bun & Steinke 2016), the unit in which all costs are counted.
+    """The cost of an answer: delta-approximate rho-zCDP (Bun & Steinke 2016), the unit of all costs.
 
-    Both parts are exact multiples of `RHO_QUANTUM` and `DELTA_QUANTUM`; whatever is given is rounded *up* to them.
+    Both parts are exact multiples of `RHO_QUANTUM` and `DELTA_QUANTUM`; values are rounded *up* to them.
     Costs of adaptively chosen steps add.
 
     Args:
@@ -349,7 +349,7 @@ class Clipping:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was released about a column of the released items, in units of its last digit.
+    """The released sums or averages of a column of the released items, in units of its last digit.
 
     Args:
         name: "sum", or "average" for the sum of an item divided by the number of its users.

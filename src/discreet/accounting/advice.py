@@ -73,7 +73,7 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
 
 @dataclass(frozen=True, slots=True)
 class Differencing:
-    """What a difference of two top-k results with a single user between them gives away (8.3.2).
+    """What a difference of two top-k results that differ by one user reveals (8.3.2).
 
     Args:
         chance: that one released count is within the tolerance of the truth.
@@ -95,7 +95,7 @@ def differencing(epsilon_per: float, tolerance: float = 0.5, noise: CountNoise =
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a system of private counts is for. All of it is public.
+    """The workload of a system of private counts. All of it is public.
 
     Args:
         period_days: how long the same data can be queried, and the budget's period; from 1 to `MOST_ANSWERS`.
@@ -118,7 +118,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a parameter is what it is.
+    """The reason for the value of a parameter.
 
     Args:
         sentence: one sentence.
@@ -130,7 +130,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Parameters for a use.
+    """Parameters for a workload.
 
     Args:
         epsilon_per: of each step, rounded down to two digits.

@@ -119,7 +119,7 @@ def linkedin(k: int, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SystemBound:
-    """What Theorem 2 promises for a whole budget.
+    """The guarantee of a whole budget by Theorem 2.
 
     Args:
         epsilon: by Lemma 2.1.
@@ -233,7 +233,7 @@ def _side(
     ratio: Callable[[int], NDArray[np.float64]],
     most: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Sum of mass * (1 - e^-excess) on one side of the peak, where masses fall ever faster.
+    """Return the sum of mass * (1 - e^-excess) on one side of the peak, where masses fall ever faster.
 
     Args:
         mass: at the peak.

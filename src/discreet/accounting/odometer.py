@@ -26,7 +26,7 @@ from discreet.values import Cost, float_above, float_below
 
 
 class PrivacyFilter:
-    """Adds up adaptively chosen costs and refuses what would exceed a limit fixed in advance.
+    """A sum of adaptively chosen costs that refuses what would exceed a limit fixed in advance.
 
     Whitehouse, Ramdas, Rogers & Wu 2023 (Theorem 1 and its extension to approximate zCDP): each step's cost may depend
     on all earlier outputs; refusing the first step that would exceed (rho, delta) keeps the whole sequence
@@ -66,7 +66,7 @@ LEVELS = 20
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What holds for all answers so far.
+    """The guarantee of all answers so far.
 
     Args:
         epsilon: rounded up; 0 if no rho was spent.

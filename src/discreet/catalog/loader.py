@@ -21,12 +21,15 @@ from discreet.catalog.model import Catalog, Clip, Column, Dataset, EngineSetting
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
     from pydantic.json_schema import JsonSchemaValue
-    from pydantic_core import core_schema
+    from pydantic_core import ErrorDetails, core_schema
 
     from discreet.catalog.fields import Table
+
+    Placed: TypeAlias = Callable[[tuple[int | str, ...]], tuple[type[Table], list[str]]]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DUCKDB = "duckdb:///"
@@ -147,16 +150,6 @@ def _parse(text: str) -> dict[str, Any]:
         wrong = "it is not TOML that can be read: a number is too long, or lists are nested too deep"
     raise InputError(wrong)
 
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypeAlias
-
-    from pydantic_core import ErrorDetails
-
-    from discreet.catalog.fields import Table
-
-    Placed: TypeAlias = Callable[[tuple[int | str, ...]], tuple[type[Table], list[str]]]
 
 _SENTENCES = {
     "string_type": "must be text in quotes",

@@ -169,7 +169,7 @@ class Mechanism(Protocol):
 
     @property
     def head_limit(self) -> int:
-        """How many items of the head it needs, not counting the one below the cut."""
+        """The number of items of the head that it needs, without the one below the cut."""
         ...
 
     def worst_cost(self) -> Cost:
@@ -195,7 +195,7 @@ class Mechanism(Protocol):
 
 
 class Ranking(Mechanism, Protocol):
-    """A mechanism whose items can get one more noisy value each: a sum (`discreet.mechanisms.sums`)."""
+    """A mechanism that returns items, each of which can get a noisy sum as well (`discreet.mechanisms.sums`)."""
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
@@ -207,11 +207,11 @@ class Ranking(Mechanism, Protocol):
         ...
 
     def value_scale(self, moved: int) -> Fraction:
-        """Scale of noise of a value that one user moves by *moved*, at the price of one count that the user moves."""
+        """Return the scale of noise with which a value that one user moves by *moved* costs as much as a count."""
         ...
 
     def plain_miss(self, released: int, miss: float) -> float:
-        """Return how seldom plain intervals of *released* counts may fail if, on average, a share of *miss* shall."""
+        """Return the failure probability of plain intervals with which *released* counts fail *miss* of the time."""
         ...
 
 

@@ -34,7 +34,7 @@ CONFIDENCE = 1.645
 
 @dataclass(frozen=True, slots=True)
 class CountRelease:
-    """Repeat until the budget is spent: find the next item with the least epsilon that finds one, then count it.
+    """Release items one by one until the budget is spent: find one with as little epsilon as finds any, then count it.
 
     UnkGumb with k = 1 is tried with a small epsilon that doubles after every failure; the item found gets a Gaussian
     count whose sigma follows from the relative error and the threshold it passed, and is put aside (Rogers 2024,
@@ -119,7 +119,7 @@ class CountRelease:
         return self._outcome(run)
 
     def _pay(self, run: _Run, epsilon: Fraction, found: int, reached: bool) -> int:
-        """Pay for the items of one level in order, then for the threshold; returns how many items were paid for."""
+        """Spend budget on the items of one level in order, then on the threshold; return how many items it covers."""
         peel = self._peel(epsilon)
         count = self._count(epsilon)
         for paid in range(found):
@@ -179,7 +179,7 @@ class CountRelease:
 
 @dataclass(slots=True)
 class _Run:
-    """How far a run has come; noises holds one entry for each item released."""
+    """The state of a run; noises holds one entry for each item released."""
 
     budget: PrivacyFilter
     alive: NDArray[np.int64]

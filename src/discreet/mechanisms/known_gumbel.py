@@ -46,7 +46,7 @@ class KnownGumbel:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
-        """Peels: k epsilon-DP, and k epsilon/2 more for Laplace counts; Gaussian counts have no such theorem."""
+        """Return the instance by pure DP: k epsilon for peels, k epsilon/2 for Laplace counts; None for Gaussian."""
         if request.count_noise == "gaussian":
             return None
         return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)))

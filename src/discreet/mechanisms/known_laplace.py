@@ -52,7 +52,7 @@ class KnownLaplace:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
-        """Laplace noise of scale Delta tau / epsilon is epsilon-DP (Dwork et al. 2006)."""
+        """Return the instance with Laplace noise of scale Delta tau / epsilon: epsilon-DP (Dwork et al. 2006)."""
         if request.noise == "gaussian":
             return None
         return cls._make(request, _groups(request) * request.sensitivity.rows_per_group / epsilon)

@@ -1,8 +1,7 @@
 """Sums and averages of a clipped column over items that were found by their counts (docs/mechanisms/sums.md).
 
-Another mechanism finds the items; then the sum of each item that it returned gets noise of its own, which had no part
-in finding it. This is what Rogers 2024, section 5, names as the next step: discover by distinct users, then clip and
-add up for what was discovered.
+Another mechanism finds the items; then the sum of each returned item gets noise that is independent of the selection.
+Rogers 2024, section 5, suggests this as the next step: discover items by distinct users, then clip and add up.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _MOST_BELOW = 0.75
 
 @dataclass(frozen=True, slots=True)
 class RankedSums:
-    """What *ranking* returns, and beside each item the noisy sum of a column, at the price of a noisy count.
+    """The items that *ranking* returns, each with the noisy sum of a column, at the price of a noisy count.
 
     Noise of scale s on a sum that one user moves by C at most costs C^2 / 2 s^2; no user moves more than *moved* of the
     returned sums. s is chosen so that one sum costs what one count of *ranking* does.
@@ -154,14 +153,11 @@ class RankedSums:
             raise InvariantViolated("an average without a count")
         else:  # each of the two intervals may fail half as often as the average's
             sums = Uncertain.of(noisy, noise, MISS / 2)
-            counts = Uncertain.of(found.counts, self._count_noise(), self.ranking.plain_miss(released, MISS / 2))
+            count_noise = noise_of(self.noise, self.ranking.value_scale(1))
+            counts = Uncertain.of(found.counts, count_noise, self.ranking.plain_miss(released, MISS / 2))
             measured = averages(sums, counts, summed)
         measured = replace(measured, clipping=clipping)
         return replace(found, cost=found.cost + self._price(released), measured=measured)
-
-    def _count_noise(self) -> Noise:
-        """Return what the ranking adds to a count of users."""
-        return noise_of(self.noise, self.ranking.value_scale(1))
 
     def _choice(self) -> BoundChoice | None:
         return _choice(self.summed, self.moved, self.ranking.value_scale(1), self.noise)
@@ -191,7 +187,7 @@ class KnownGumbelSums(RankedSums):
 
 
 class UnknownLaplaceSums(RankedSums):
-    """UnkLap, then sums: what stands above the threshold, where a user's items are bounded."""
+    """UnkLap, then sums: the items above the threshold, where a user's items are bounded."""
 
     __slots__ = ()
     kind = UnknownLaplace
@@ -236,7 +232,7 @@ class ListedSums:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
-        """Laplace noise of scale Delta C / epsilon is epsilon-DP (Dwork et al. 2006)."""
+        """Return the instance with Laplace noise of scale Delta C / epsilon: epsilon-DP (Dwork et al. 2006)."""
         if request.noise == "gaussian" or isinstance(request.summed, PrivateMagnitude):
             return None
         return cls._make(_moved(request) * _magnitude(request).most / epsilon, request)
@@ -361,7 +357,7 @@ def _moved(request: Request) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Uncertain:
-    """Noisy values and how far they may be from the true ones.
+    """Noisy values with their standard error and intervals.
 
     Args:
         values: int64, shape (m,).

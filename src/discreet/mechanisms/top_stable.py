@@ -51,7 +51,7 @@ class TopStable:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """epsilon-DP costs epsilon^2 / 2."""
+        """Return the instance with epsilon^2 / 2 = rho."""
         return cls._make(floor_sqrt(2 * limit.rho), limit.delta, request)
 
     @classmethod
@@ -77,7 +77,7 @@ class TopStable:
         return self.k
 
     def worst_cost(self) -> Cost:
-        """(epsilon, delta)-DP, so delta-approximate epsilon^2/2-zCDP."""
+        """Return (epsilon^2 / 2, delta), for it is (epsilon, delta)-DP."""
         return Cost(self.epsilon**2 / 2, self.delta)
 
     def direct_epsilon(self) -> Fraction | None:
@@ -120,6 +120,6 @@ class TopStable:
         return DiscreteLaplace(2 * self.rows_per_group / ((1 - THRESHOLD_SHARE) * self.epsilon))
 
     def threshold(self) -> int:
-        """Return T."""
+        """Return T, the least integer that the noise of a gap less that of the bar exceeds with delta / k at most."""
         gap, bar = self.gap_noise().scale, self.threshold_noise().scale
         return smallest_margin(lambda m: laplace_difference_tail(gap, bar, m + 1), self.delta / self.k)

@@ -50,18 +50,18 @@ class Tuning:
     Args:
         first_share: of mu^2 without the histograms, for the first round.
         histogram_share: of mu^2, for each of three histograms.
-        mass_kept: what share of the first round's mass clipping keeps at least.
+        mass_kept: least share of the first round's mass that clipping keeps.
         clipping: root mean square of the share that clipping takes from users in the second round, at most, per
             relative error.
         noise: standard error of an item at the cut, relative to it, per relative error.
-        most_noise: likewise, at most, where the first round is precise enough for a lower cut.
+        most_noise: the largest such standard error, where the first round is precise enough for a lower cut.
         known: standard errors of the first round that a lowered cut is at least, times the relative error.
         precise: items are released whose standard error, relative to them, is at most this, per relative error.
         power: noise grows with an item's size to this power.
         least_evidence: standard errors that an item's first value must be above 0 to be measured again.
         uneven_first: how much the loss differs between items in the first round, relative to their size.
-        uneven_second: likewise in the second, relative to the root mean square loss.
-        evidence: standard errors above 0 that a bin of a histogram needs to be believed.
+        uneven_second: the same in the second round, relative to the root mean square loss.
+        evidence: standard errors above 0 that a bin of a histogram needs to be used.
         unseen: standard errors of a bin: so many users may be just above the limit and not be believed.
         lost: share of delta for items that only one user has.
     """
@@ -92,7 +92,7 @@ THINNING = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a user may cost in each step, in units of 1 / `COST_UNIT`: three histograms and two rounds."""
+    """The most that a user may cost in each step, in units of 1 / `COST_UNIT`: three histograms and two rounds."""
 
     histogram: int
     first: int
@@ -101,7 +101,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the first histogram says: how much the users have.
+    """The result of the first histogram: how many items users have.
 
     Args:
         scale: noise of the first round.
@@ -128,7 +128,7 @@ class TwoRound:
         counts: False to return labels only.
         k: how many items, or None for as many accurate counts as possible.
         epsilon: of the exact (epsilon, delta) theorem, if mu was chosen by it.
-        delta: likewise; 0 if not.
+        delta: of that theorem; 0 without it.
         tuning: public constants.
     """
 
@@ -307,7 +307,7 @@ class TwoRound:
         return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
 
     def _noisy_users(self, users: Ints, bits: Bits, label: str) -> Floats:
-        """Add noise to every bin; returns what a decreasing tail makes of it."""
+        """Return the histogram with noise in every bin, smoothed by `believable`."""
         precisions = np.full(len(users), self.budget.histogram)
         noisy = add_noise(users, 1, precisions, bits, label).astype(np.float64)
         return believable(noisy, math.sqrt(COST_UNIT / self.budget.histogram), self.tuning.evidence)

@@ -62,7 +62,7 @@ class UnknownGumbel:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Peels are epsilon-DP, Laplace counts epsilon/2-DP; Gaussian counts have no such theorem."""
+        """Return the instance by DP: epsilon for a peel, epsilon/2 for a Laplace count; None for Gaussian counts."""
         if request.count_noise == "gaussian":
             return None
         return cls._make(request, epsilon / cls.units(request, Fraction(1, 2)), delta)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UnknownLaplace:
-    """Noise on every count of the head and on a threshold; what is above the threshold is returned with its value.
+    """Noise on every count of the head and on a threshold; items above the threshold are returned with their values.
 
     v_bot = h_(dbar+1) + tau + margin + noise, v_i = h_(i) + noise for the stored items i <= dbar; the items with
     v_i > v_bot, sorted by value, the k largest if k is given (LinkedIn 2021, Algorithm 3). The margin is the least
@@ -57,7 +57,7 @@ class UnknownLaplace:
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Laplace noise of scale Delta tau / epsilon is (epsilon, delta)-DP: no user moves more in l_1."""
+        """Return the instance with Laplace noise of scale Delta tau / epsilon, which is (epsilon, delta)-DP."""
         if request.noise == "gaussian":
             return None
         return cls._make(request, _groups(request) * request.sensitivity.rows_per_group / epsilon, delta)

@@ -74,7 +74,7 @@ def encode(value: Encodable) -> bytes:
 
 
 class _LabelledBits:
-    """Remembers the labels that were drawn."""
+    """A base class that refuses a label that was drawn before."""
 
     def __init__(self) -> None:
         self._drawn: set[str] = set()
@@ -89,7 +89,6 @@ class SystemBits(_LabelledBits):
     """Bits of the operating system's generator: different at every draw."""
 
     def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
-        """Draw *n* words for *label*; see `Bits.uint64`."""
         self._claim(label)
         return np.frombuffer(os.urandom(8 * n), dtype="<u8")
 
@@ -98,7 +97,7 @@ class SystemBits(_LabelledBits):
 
 
 class KeyedBits(_LabelledBits):
-    """Bits that follow from a secret and a context.
+    """Bits derived from a secret and a context.
 
     The words of a label are the AES-256-CTR key stream (counter from 0) under the key
     HMAC-SHA256(secret, encode(("discreet-bits-1", encode(context), label))), read as little-endian integers.
@@ -116,7 +115,6 @@ class KeyedBits(_LabelledBits):
         self._context = encode(context)
 
     def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
-        """Draw *n* words for *label*; see `Bits.uint64`."""
         self._claim(label)
         key = hmac.digest(self._secret, encode(("discreet-bits-1", self._context, label)), hashlib.sha256)
         stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()

@@ -39,7 +39,7 @@ class Noise(Protocol):
 
     @property
     def std(self) -> float:
-        """Standard deviation in counts (an upper bound, tight but for scales far below 1)."""
+        """The standard deviation in counts (an upper bound, tight except for scales far below 1)."""
         ...
 
     def draw(self, bits: Bits, label: str, n: int) -> NDArray[np.int64]:
@@ -47,7 +47,7 @@ class Noise(Protocol):
         ...
 
     def rho(self, sensitivity: int = 1) -> Fraction:
-        """Return what it costs in zCDP to add this to one count that a user moves by *sensitivity* at most."""
+        """Return the zCDP cost of adding this to one count that a user moves by *sensitivity* at most."""
         ...
 
     def half_width(self, miss: float = 0.05) -> int:
@@ -77,7 +77,7 @@ class DiscreteLaplace:
 
     @property
     def std(self) -> float:
-        """sqrt(2 q) / (1 - q) with q = e^(-1/b)."""
+        """The standard deviation, sqrt(2 q) / (1 - q) with q = e^(-1/b)."""
         decay = float(1 / self.scale)
         return math.sqrt(2 * math.exp(-decay)) / -math.expm1(-decay)
 
@@ -113,7 +113,7 @@ class DiscreteGaussian:
 
     @property
     def std(self) -> float:
-        """sigma, which the true standard deviation does not exceed (Canonne et al. 2020, Corollary 9)."""
+        """Sigma, which the true standard deviation does not exceed (Canonne et al. 2020, Corollary 9)."""
         return math.sqrt(self.variance)
 
     def draw(self, bits: Bits, label: str, n: int) -> NDArray[np.int64]:

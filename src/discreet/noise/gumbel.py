@@ -180,11 +180,11 @@ class Race:
     divisors: NDArray[np.int64] | None = None
 
     def run(self, bits: Bits, label: str, limit: int, known_bits: int = 64) -> tuple[NDArray[np.int64], bool]:
-        """Run it: the first *limit* items that come before the rival, in order, and whether the rival was reached.
+        """Return the first *limit* items that come before the rival, in order, and whether the rival was reached.
 
         Args:
             bits: source of randomness.
-            label: what the draw is called.
+            label: of the draw.
             limit: how many places there are, at least 1.
         """
         n = len(self.scores)

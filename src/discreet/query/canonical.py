@@ -376,7 +376,7 @@ def constant_of(kind: Kind, value: Any) -> Constant:  # noqa: ANN401 - a number 
 
 
 def _flatten(junction: type[Every | Some], predicates: Sequence[Predicate]) -> Predicate:
-    """Return AND (or OR) of at least one predicate."""
+    """Return AND (or OR) of at least one predicate, with those of the same junction flattened."""
     parts: list[Predicate] = []
     for predicate in predicates:
         parts += predicate.predicates if isinstance(predicate, junction) else (predicate,)

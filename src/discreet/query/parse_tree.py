@@ -302,7 +302,7 @@ _NO_LOCATION = 2**64 - 1
 
 
 class TreeReader:
-    """Reads nodes of one statement.
+    """A reader of the nodes of one statement, by the allow-list.
 
     Args:
         shift: characters before the text that the user wrote.

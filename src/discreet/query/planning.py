@@ -202,7 +202,7 @@ def _head_limit(k: int | None, head_limit: int | None, dataset: Dataset) -> int 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a query will be answered.
+    """A mechanism with all its parameters for a query, with its worst cost and guarantee.
 
     Args:
         guarantee: the worst case of the answer.
@@ -330,7 +330,7 @@ def _notes(delta: Fraction) -> tuple[str, ...]:
 
 
 def _check(query: Query) -> None:
-    """Raise for parameters out of range, whatever the price."""
+    """Raise for parameters out of range, except epsilon and delta."""
     if query.k is not None and query.k < 1:
         raise InputError(f"k must be at least 1, not {query.k}")
     if not 0 < query.relative_error < 1:

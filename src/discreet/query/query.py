@@ -29,7 +29,7 @@ def default_head_limit(k: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is measured of each item.
+    """The measure of each item: a count, a sum or an average.
 
     Args:
         kind: "users" for COUNT(DISTINCT column), "rows" for COUNT(*), "sum" for SUM(column), "average" for AVG(column).

@@ -175,7 +175,7 @@ def split_statement(text: str, catalog: Catalog | None = None) -> Statement:
 
 
 class _Splitter(TreeReader):
-    """Rewrites the tree of a statement, and collects its queries."""
+    """A rewriter of the tree of a statement, which collects its queries."""
 
     def __init__(self, text: str, catalog: Catalog | None) -> None:
         super().__init__(text, SQLError)
@@ -515,7 +515,7 @@ _NAMES = {"count": "count", "count_star": "count", "sum": "sum", "avg": "average
 
 
 class _Wrapped:
-    """What surrounds the aggregates of a SELECT over a dataset.
+    """The expressions around the aggregates of a SELECT over a dataset.
 
     Attributes:
         aggregates: each once, without its name, by its shape.

@@ -46,7 +46,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class BudgetPort(Protocol[Answer_co]):
-    """What one query is charged to: `discreet.Budget`, or a stored account (`discreet.budget.manager.StoredBudget`).
+    """The budget of one query: `discreet.Budget`, or a stored account (`discreet.budget.manager.StoredBudget`).
 
     *Answer* is what the caller of `answer` gets: the `Release`, or the stored release that the store says to return.
     """

@@ -177,7 +177,7 @@ def _lossless(table: pa.Table) -> tuple[str, bytes]:
 
 
 class RecordedPairs:
-    """`UserItemPairs` that digest what every query returns.
+    """`UserItemPairs` with a digest of all query results.
 
     With keyed noise, the queries of a plan follow from the data and the key; so equal data give an equal digest.
     """

@@ -157,12 +157,8 @@ def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
     number = "DOUBLE" if query.average else "BIGINT"
     if query.summed is not None and query.summed.scale and not query.average:
         number = f"DECIMAL(38,{query.summed.scale})"
-    return label_types(query.items, dataset) | dict.fromkeys((VALUE, LOW, HIGH), number)
-
-
-def label_types(items: tuple[str, ...], dataset: Dataset) -> dict[str, str]:
-    """Return the types of columns that are grouped by."""
-    return {item: _TYPES[dataset.columns[item].kind] for item in items}
+    labels = {item: _TYPES[dataset.columns[item].kind] for item in query.items}
+    return labels | dict.fromkeys((VALUE, LOW, HIGH), number)
 
 
 def answer_table(release: Release) -> pa.Table:

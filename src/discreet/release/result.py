@@ -192,7 +192,7 @@ _OURS = ("rank", "count", "sum", "average", "std_error", "low", "high")
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Release:
-    """Private counts, safe to publish with everything in here but how long they took, which depends on the data.
+    """Private counts. All of it is safe to publish except the time it took, which depends on the data.
 
     Attributes:
         labels: Arrow table of the items, a column for each item column, shape (m,), in order of release.

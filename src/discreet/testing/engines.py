@@ -377,7 +377,7 @@ def rows_of(engine: Engine, request: HeadRequest, seed: bytes = b"") -> list[Row
 
 
 class EngineSuite:
-    """What every engine must pass. Subclass it, and say how an Arrow table gets into the engine.
+    """What every engine must pass. Subclass it, and implement how the engine reads an Arrow table.
 
     Attributes:
         patience_seconds: how long a cancelled count may take to end, and one of two to start.
