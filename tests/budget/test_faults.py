@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import closing, contextmanager
-from pathlib import Path
 
 import apsw
 import pytest
@@ -20,7 +18,7 @@ from discreet.budget.checkpoints import Checkpoint, Checkpointer, CheckpointFile
 from discreet.budget.errors import LedgerBroken, StoreBehind, StoreUnavailable
 from discreet.budget.ledger import Head, Line
 from discreet.budget.manager import BudgetManager
-from discreet.budget.model import AdminAction, Fingerprint, Refusal, Replay, State, Suspension
+from discreet.budget.model import AdminAction, Fingerprint, Replay, State, Suspension
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores import sqlite
 from discreet.budget.stores.sqlite import SQLiteStore
@@ -237,71 +235,6 @@ class SQLiteStoreAgain:
 
     def __exit__(self, *_):
         self._store.close()
-
-
-class _Disk(apsw.VFS):
-    """A disk that remembers what it held when a file was flushed last."""
-
-    def __init__(self, path, flushed):
-        self.path, self.flushed = path, flushed
-        super().__init__("disk", "")
-
-    def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
-        """A file on it."""
-        return _FlushedFile(self, name, flags)
-
-
-class _FlushedFile(apsw.VFSFile):
-    def __init__(self, disk, name, flags):
-        self._disk = disk
-        super().__init__("", name, flags)
-
-    def xSync(self, flags):  # noqa: N802 - SQLite's name
-        """Flush."""
-        super().xSync(flags)
-        for end in ("", "-wal"):
-            if Path(f"{self._disk.path}{end}").exists():
-                shutil.copy(f"{self._disk.path}{end}", f"{self._disk.flushed}{end}")
-
-
-def test_a_power_failure_undoes_a_hold_that_was_not_started_and_nothing_else(tmp_path, monkeypatch):
-    """I2, F12: what lets data be read or an answer out is on disk, and so is every line that is witnessed."""
-    disk = _Disk(tmp_path / "budget.db", tmp_path / "flushed")
-    with monkeypatch.context() as patched:
-        connection = functools.partial(apsw.Connection, vfs="disk")
-        patched.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)
-        store = _small(tmp_path)
-    store.create(account("bob", 10), ACT)
-
-    @contextmanager
-    def after_power_failure():
-        for end in ("", "-wal"):
-            shutil.copy(f"{disk.flushed}{end}", tmp_path / f"cut.db{end}")
-        with closing(SQLiteStore(tmp_path / "cut.db", FakeClock())) as cut:
-            cut.verify()
-            yield cut
-
-    store.reserve(claim("a"))
-    with after_power_failure() as cut:
-        assert cut.reservation("a") is None
-    store.start("a")
-    with after_power_failure() as cut:
-        assert cut.reservation("a").state is State.RUNNING
-    store.settle("a", UNIT, b"x")
-    with after_power_failure() as cut:
-        assert units(cut, "ann") == (1, 0, 0)
-    assert store.reserve(claim("b", "bob", "a")).charged == UNIT
-    with after_power_failure() as cut:
-        assert units(cut, "bob") == (1, 0, 0)
-    assert isinstance(store.reserve(claim("c", "bob", worst=UNIT * 11)), Refusal)
-    with after_power_failure() as cut:
-        assert cut.heads() == store.heads()
-    store.reserve(claim("d"))
-    checkpointer = _checkpointer(tmp_path)
-    checkpointer.write(store)
-    with after_power_failure() as cut:
-        checkpointer.check(cut)
-    store.close()
 
 
 def test_an_unforeseen_error_changes_nothing_and_blocks_no_request(tmp_path):

@@ -148,7 +148,6 @@ class Checkpointer:
             return
         if last is not None:
             self._compare(store, now.heads, last)
-        store.flush()  # or the witness could have a line that a power failure takes from the store
         self.witness.append(now)
 
     def check(self, store: BudgetStore | LedgerFile) -> None:

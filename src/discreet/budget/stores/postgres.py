@@ -161,9 +161,6 @@ class PostgresStore(BudgetStore):
         self._hold_session()
         super().heartbeat()
 
-    def flush(self) -> None:
-        """Do nothing: every commit is flushed."""
-
     def close(self) -> None:
         self._pool.close()
         _close_all(self._alive)

@@ -14,22 +14,19 @@ import apsw
 
 from discreet.budget.errors import StoreInUse, StoreUnavailable
 from discreet.budget.ledger import Head, Line
-from discreet.budget.model import Refusal, Replay, Suspension
 from discreet.budget.periods import GUARD_US
-from discreet.budget.stores import operations, statements
+from discreet.budget.stores import statements
 from discreet.budget.stores.rows import LAST
 from discreet.budget.stores.statements import for_sqlite
 from discreet.budget.stores.store import BudgetStore, no_step
 from discreet.budget.stores.transaction import Transaction
 from discreet.budget.stores.verify import verify
 from discreet.errors import DiscreetError
-from discreet.values import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from discreet.budget.ledger_replay import Verified
-    from discreet.budget.model import Admission, Claim
     from discreet.budget.stores.transaction import Connection
 
 
@@ -44,18 +41,14 @@ _CANNOT = "the budget store cannot write now, so nothing was answered and it is 
 class _Job:
     """An operation with its result, and a lock that is released when it is done (cheaper than an Event)."""
 
-    __slots__ = ("answer", "done", "durable", "error", "work")
+    __slots__ = ("answer", "done", "error", "work")
 
-    def __init__(self, work: Callable[[Transaction], Any], durable: bool) -> None:
-        self.work, self.durable = work, durable
+    def __init__(self, work: Callable[[Transaction], Any]) -> None:
+        self.work = work
         self.answer: Any = None
         self.error: BaseException | None = None
         self.done = threading.Lock()
         self.done.acquire()
-
-
-class _NotAHold(DiscreetError):
-    """A claim has another outcome than a hold, so that it must be durable when it is committed."""
 
 
 class Writer:
@@ -79,17 +72,14 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="budget writer", daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[[Transaction], Answer], *, durable: bool = True) -> Answer:
-        """Run *work* in a transaction and return what it returns, once that is committed.
-
-        Args:
-            durable: True if it must be on disk then; False if the next durable commit may bring it there.
+    def run(self, work: Callable[[Transaction], Answer]) -> Answer:
+        """Run *work* in a transaction and return what it returns, once that is durable.
 
         Raises:
             StoreUnavailable: the database could not write, or the writer is closed.
             DiscreetError: as *work* raises; it has changed nothing then.
         """
-        job = _Job(work, durable)
+        job = _Job(work)
         with self._gate:
             if not self._open:
                 raise StoreUnavailable("the budget store is closed")
@@ -129,9 +119,6 @@ class Writer:
         """Run *jobs* in one transaction."""
         try:
             self._step("begin")
-            # NORMAL leaves the write-ahead log to the next commit that is FULL, which flushes all of it.
-            flushed = any(job.durable for job in jobs)
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if flushed else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 self._try(job)
@@ -222,9 +209,8 @@ class SQLiteConnection:
 class SQLiteStore(BudgetStore):
     """A `BudgetStore` in a file.
 
-    WAL with synchronous=FULL: answers survive a power failure. A hold alone need not, because no data is read for it
-    before `start`, whose commit flushes both. One process has the file at a time, and inside it any number of threads;
-    writes are committed together (`Writer`), reads use a connection of their own.
+    WAL with synchronous=FULL: what was answered survives a power cut. One process has the file at a time, and inside
+    it any number of threads; writes are committed together (`Writer`), reads use a connection of their own.
 
     Args:
         path: of the file, on a disk of this machine; it is made if it is missing, as are `-wal`, `-shm` and `.lock`
@@ -271,30 +257,8 @@ class SQLiteStore(BudgetStore):
     def id(self) -> str:
         return self._id
 
-    def reserve(self, claim: Claim) -> Admission:
-        def hold(transaction: Transaction) -> Admission:
-            admission = operations.reserve(transaction, claim)
-            charged = isinstance(admission, Replay) and admission.charged != Cost()
-            if charged or isinstance(admission, Refusal | Suspension):
-                raise _NotAHold  # which is rolled back
-            return admission
-
-        try:
-            return self._write(hold, durable=False)
-        except _NotAHold:  # it ends the query, without a `start` that would bring it to the disk
-            return super().reserve(claim)
-
     def write(self, work: Callable[[Transaction], Answer], *, repeat: bool) -> Answer:  # noqa: ARG002 - never in doubt
-        return self._write(work, durable=True)
-
-    def flush(self) -> None:
-        # SQLite flushes what it writes, with all before it, and does not write a page on which nothing changed.
-        there, back = "UPDATE budget_meta SET seen_us = seen_us + 1", "UPDATE budget_meta SET seen_us = seen_us - 1"
-        self._writer.run(lambda _: self._db.execute(f"{there}; {back}"))
-
-    def _write(self, work: Callable[[Transaction], Answer], *, durable: bool) -> Answer:
-        run = self._writer.run
-        answer, now_us = run(lambda transaction: (work(transaction), transaction.clock.now_us), durable=durable)
+        answer, now_us = self._writer.run(lambda transaction: (work(transaction), transaction.clock.now_us))
         self._seen_us = max(self._seen_us, now_us)
         return answer
 

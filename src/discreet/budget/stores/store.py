@@ -52,11 +52,10 @@ def no_step(name: str) -> None:
 class BudgetStore(ABC):
     """Store accounts, reservations, releases and the ledger.
 
-    Each method is one transaction: wholly done and durable when it returns, or not done. A power failure may undo a
-    hold that was not started. A method that raises has changed nothing. A method whose answer was lost, as by a broken
-    connection at COMMIT, may be called again: a claim is known by the id of its reservation, an event by the state that
-    it leads to, an action by its id if it has one, and what is repeated changes nothing. An action with the id of a
-    different one raises `KeyReused`.
+    Each method is one transaction: wholly done and durable when it returns, or not done. A method that raises has
+    changed nothing. A method whose answer was lost, as by a broken connection at COMMIT, may be called again: a claim
+    is known by the id of its reservation, an event by the state that it leads to, an action by its id if it has one,
+    and what is repeated changes nothing. An action with the id of a different one raises `KeyReused`.
 
     The rules are pure (`rules`, `periods`); accounts on a path are locked from the account that is charged upward.
     Every change appends a line to the ledger in its own transaction. Time is the database's (`periods.Clock`).
@@ -88,10 +87,6 @@ class BudgetStore(ABC):
     @abstractmethod
     def read(self, work: Callable[[Connection], Answer]) -> Answer:
         """Return what *work* reads of the committed state."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Make holds durable that were not started."""
 
     @abstractmethod
     def close(self) -> None:
