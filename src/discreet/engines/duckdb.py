@@ -103,7 +103,8 @@ class DuckDBEngine(SqlEngine[duckdb.DuckDBPyConnection, "DuckDBStatement"]):
         timeout_seconds: float | None = None,
     ) -> None:
         spill = tempfile.mkdtemp(prefix="discreet-")
-        self._database = duckdb.connect(config={"temp_directory": spill})
+        # The scheduler is fair: threads turn from a long query to a short one before the long one ends.
+        self._database = duckdb.connect(config={"temp_directory": spill, "scheduler_process_partial": "true"})
         self._close = weakref.finalize(self, _close, self._database, spill)
         _configure(self._database)
         self._source = open_source(self._database, source, table, view)
