@@ -119,14 +119,15 @@ def _served(folder: Path) -> Iterator[Callable[[], object]]:
 def _by_hand(url: str, warehouse: Warehouse, sql: str) -> Callable[[], object]:
     """Return a call for the same head, written by hand; of Pinot with the options without which it is another.
 
-    Pinot stores missing values as if they were values: they are left out by hand.
+    Pinot stores missing values as if they were values.
     """
+    pinot = url.startswith("pinot:")
+    there = "member_id <> -9223372036854775807 AND article <> '(missing)'" if pinot else "article IS NOT NULL"
     head = sql.replace("LIMIT 100", "LIMIT 1001").replace("n DESC", "n DESC, article")
-    if not url.startswith("pinot:"):
+    head = head.replace("WHERE ", f"WHERE {there} AND ")
+    if not pinot:
         reader = warehouse.engine("engagements")
         return lambda: reader.fetch(head)
-    there = "member_id <> -9223372036854775807 AND article <> '(missing)'"
-    head = head.replace("WHERE ", f"WHERE {there} AND ")
     place = parse_url(url)
     options = "".join(f"SET {name}={value}; " for name, value in OPTIONS.items())
     client = httpx.Client(base_url=f"http://{place.host}:{place.port}")
