@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from discreet.accounting.convert import Guarantee
     from discreet.budget.ledger import Line
     from discreet.budget.manager import Report
-    from discreet.budget.model import Account, Balance, Paid
+    from discreet.budget.model import Balance, Paid
     from discreet.budget.model import Period as AccountPeriod
     from discreet.budget.model import Units as AccountUnits
     from discreet.catalog.model import Column, Dataset, Label
@@ -181,18 +181,17 @@ def charged_header(cost: Cost) -> str:
     return f"rho={spend.rho!r}, delta={spend.delta!r}"
 
 
-def budget_headers(report: Report) -> tuple[tuple[str, str], ...]:
+def budget_headers(balance: Balance) -> tuple[tuple[str, str], ...]:
     """Return the headers with the balance of an account: its mode, and its budget as a rate limit.
 
     RateLimit-Policy and RateLimit are those of draft-ietf-httpapi-ratelimit-headers-11. Their quotas are whole numbers:
     units where the account has them, otherwise thousandths of rho and 1e-12 of delta; limits and what is left are
     rounded down.
     """
-    balance = report.balance
     account, now_us = balance.account, balance.time_us
     window = _window(account.period)
     reset = None if balance.resets_at_us is None else max(math.ceil((balance.resets_at_us - now_us) / 1_000_000), 0)
-    quotas = _quotas(account, balance, report)
+    quotas = _quotas(balance)
     policy = ", ".join(f'"{name}";q={most}{_parameter("w", window)}' for name, most, _ in quotas)
     limit = ", ".join(f'"{name}";r={rest}{_parameter("t", reset)}' for name, _, rest in quotas)
     return ("Discreet-Mode", account.mode), ("RateLimit-Policy", policy), ("RateLimit", limit)
@@ -202,17 +201,19 @@ def _parameter(name: str, seconds: int | None) -> str:
     return "" if seconds is None else f";{name}={seconds}"
 
 
-def _quotas(account: Account, balance: Balance, report: Report) -> list[tuple[str, int, int]]:
+def _quotas(balance: Balance) -> list[tuple[str, int, int]]:
     """Return the name, the quota and the rest of each limit."""
-    if account.units is not None and report.units is not None:
-        units, rest = account.units, report.units
-        information = math.floor(account.limit.rho / (units.epsilon_per**2 / 8))
-        calls = math.floor(account.limit.delta / units.delta_per) if units.delta_per else 0
-        return [("information", information, rest.information_left), ("calls", calls, rest.calls_left)]
-    limit, rest_of = account.limit, balance.remaining
+    limit, rest, units = balance.account.limit, balance.remaining, balance.account.units
+    if units is None:
+        return [
+            ("rho", math.floor(limit.rho * 1000), math.floor(rest.rho * 1000)),
+            ("delta", math.floor(limit.delta * 10**12), math.floor(rest.delta * 10**12)),
+        ]
+    information = units.epsilon_per**2 / 8
+    calls = [math.floor(cost.delta / units.delta_per) if units.delta_per else 0 for cost in (limit, rest)]
     return [
-        ("rho", math.floor(limit.rho * 1000), math.floor(rest_of.rho * 1000)),
-        ("delta", math.floor(limit.delta * 10**12), math.floor(rest_of.delta * 10**12)),
+        ("information", math.floor(limit.rho / information), math.floor(rest.rho / information)),
+        ("calls", calls[0], calls[1]),
     ]
 
 
@@ -239,7 +240,7 @@ def _units(report: Report) -> Units | None:
     account, found = report.balance.account, report.units
     if account.units is None or found is None:
         return None
-    (_, information, _), (_, calls, _) = _quotas(account, report.balance, report)
+    (_, information, _), (_, calls, _) = _quotas(report.balance)
     return Units(
         epsilon_per=_decimal(account.units.epsilon_per),
         delta_per=_decimal(account.units.delta_per),

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from discreet.budget.manager import BudgetManager, Report
-    from discreet.budget.model import Settled
+    from discreet.budget.manager import BudgetManager
+    from discreet.budget.model import Balance, Settled
     from discreet.catalog.model import Catalog
     from discreet.service.auth.gate import Gate
     from discreet.service.auth.grants import Grants
@@ -156,14 +156,14 @@ class QueryAPI:
             return await self._answer_from_cache(request, account, form, *cached)
         try:
             with self._gate.slots.slot(account):
-                answered, content, report = await self._answer_or_join(
+                answered, content, balance = await self._answer_or_join(
                     request, lambda: self._answer(request, account, body, form, key)
                 )
         finally:
             await self._pause(self._until_grid(request))
         replayed = isinstance(answered, Replay)
         headers = _release_headers(form, answered.release.release_key, answered.charged, replayed=replayed)
-        return Response(content, headers=headers | self._balance_headers(account, report))
+        return Response(content, headers=headers | self._balance_headers(account, balance))
 
     async def _answer_or_join(self, request: Request, attempt: Callable[[], Awaitable[Answered]]) -> Answered:
         """Answer with *attempt*; while the same query of the account is under way, wait for its answer, which is free.
@@ -184,11 +184,11 @@ class QueryAPI:
 
     async def _answer(
         self, request: Request, account: str, body: bytes, form: Form, key: str | None
-    ) -> tuple[Settled | Replay, bytes, Report]:
+    ) -> tuple[Settled | Replay, bytes, Balance]:
         """Return the answer, its bytes in *form*, and how the account stands after it."""
         request_id = context_of(request.scope).request_id
 
-        def work(disconnected: Callable[[], bool]) -> tuple[Settled | Replay, bytes, Report]:
+        def work(disconnected: Callable[[], bool]) -> tuple[Settled | Replay, bytes, Balance]:
             catalog, planned = self._plan(account, body, request_id)
             answered = self._queries.answer(
                 account,
@@ -201,7 +201,7 @@ class QueryAPI:
             content = represent(answered.release.result, form)
             if answered.release.release_key == planned.release_key:
                 self._cache.keep(account, body, catalog, planned, form, content)
-            return answered, content, self._manager.get(account)
+            return answered, content, self._manager.store.balance(account)
 
         return await run_while_connected(request, work, self._gate.slots.threads)
 
@@ -220,11 +220,11 @@ class QueryAPI:
         context.release, context.mechanism = release_key.hex(), planned.plan.mechanism.name
         read, balance = self._balances.get(account, (-math.inf, {}))
         if self._monotonic() - read > FRESH_SECONDS:
-            balance = self._balance_headers(account, await run_in_thread(self._manager.get, account))
+            balance = self._balance_headers(account, await run_in_thread(self._manager.store.balance, account))
         return Response(content, headers=_release_headers(form, release_key, Cost(), replayed=True) | balance)
 
-    def _balance_headers(self, account: str, report: Report) -> dict[str, str]:
-        headers = dict(budget_headers(report))
+    def _balance_headers(self, account: str, balance: Balance) -> dict[str, str]:
+        headers = dict(budget_headers(balance))
         self._balances[account] = self._monotonic(), headers
         return headers
 
@@ -287,11 +287,11 @@ class QueryAPI:
         asked = read_body(StatementRequest, body)
         answers: dict[str, Settled | Replay] = {}  # kept between attempts: without a version they cannot be replayed
 
-        def work(disconnected: Callable[[], bool]) -> tuple[bytes, Cost, Report]:
+        def work(disconnected: Callable[[], bool]) -> tuple[bytes, Cost, Balance]:
             catalog = self._grants.catalog_for(account)
             if asked.rehearse:
                 rehearsed = self._statements.rehearse(asked, catalog)
-                return represent_result(rehearsed, form), rehearsed.charged, self._manager.get(account)
+                return represent_result(rehearsed, form), rehearsed.charged, self._manager.store.balance(account)
             planned = self._statements.plan(asked, account, catalog, request_id)
             answered = self._statements.answer(
                 account,
@@ -302,17 +302,17 @@ class QueryAPI:
                 disconnected=disconnected,
                 answers=answers,
             )
-            return represent_result(answered, form), answered.charged, self._manager.get(account)
+            return represent_result(answered, form), answered.charged, self._manager.store.balance(account)
 
         try:
             with self._gate.slots.slot(account):
-                content, charged, report = await self._answer_or_join(
+                content, charged, balance = await self._answer_or_join(
                     request, lambda: run_while_connected(request, work, self._gate.slots.threads)
                 )
         finally:
             await self._pause(self._until_grid(request))
         headers = {**content_headers(form), "Discreet-Charged": charged_header(charged)}
-        return Response(content, headers=headers | self._balance_headers(account, report))
+        return Response(content, headers=headers | self._balance_headers(account, balance))
 
     @Operation(
         "POST",
