@@ -26,14 +26,20 @@ deltas = st.floats(1e-100, 0.5)
 
 
 def least(function):
-    """The minimum over alpha - 1 = e^u of a function of u with one valley: grid, nested thirds, 50 digits."""
-    grid = [MP.mpf(u) for u in range(-400, 801, 4)]
-    best = min(range(1, 300), key=lambda i: function(grid[i]))
-    low, high = grid[best - 1], grid[best + 1]
-    for _ in range(90):
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        low, high = (low, right) if function(left) < function(right) else (left, high)
-    return function((low + high) / 2)
+    """The minimum over alpha - 1 = e^u of a function of u with one valley, to 25 digits, by golden sections."""
+    low, high, share = MP.mpf(-400), MP.mpf(800), (MP.sqrt(5) - 1) / 2
+    left, right = high - share * (high - low), low + share * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(80):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - share * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + share * (high - low)
+            at_right = function(right)
+    return min(at_left, at_right)
 
 
 def offset(u, delta):

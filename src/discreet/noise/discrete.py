@@ -14,6 +14,7 @@ import math
 import statistics
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -205,6 +206,7 @@ def _exceeds(variates: Exponentials, i: int, hurdle: Fraction) -> bool:
         depth += 1
 
 
+@lru_cache(maxsize=4096)
 def laplace_difference_tail(scale: Fraction, other: Fraction, n: int) -> float:
     """Return Pr[X - Y >= n] for n >= 0, with X and Y independent discrete Laplace of the two scales.
 

@@ -56,7 +56,8 @@ def hockey_stick(one: Distribution, other: Distribution, epsilon: float) -> floa
     """
     factor = math.exp(min(epsilon, 700.0))
     missing = max(0.0, 1 - math.fsum(one.values()))
-    return math.fsum(max(p - factor * other.get(o, 0.0), 0.0) for o, p in one.items()) + missing + ROUNDING
+    above = [over for o, p in one.items() if (over := p - factor * other.get(o, 0.0)) > 0]
+    return math.fsum(above) + missing + ROUNDING
 
 
 def divergence(one: Distribution, other: Distribution, epsilon: float) -> float:
