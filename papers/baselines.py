@@ -1,7 +1,7 @@
-"""What count releases are held beside: methods that are not ours, in numpy's floating point.
+"""Methods of others that count releases are compared with, in numpy's floating point.
 
-For comparisons only. Float noise protects nobody, and the contribution bounds here are read off the data, as in the
-paper; no release may use any of this.
+For comparisons only. Float noise does not protect users, and the contribution bounds here are read from the data, as in
+the paper; no release may use any of this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables made up to match what is published of tables that cannot be had. Deterministic; names say "(made up)".
+"""Tables made up to match published statistics. Deterministic; names say "(made up)".
 
 Two recipes. `by_contributions`: how many items each user has follows the published percentiles exactly, the domain has
 the published size, and which items are taken follows Zipf's law as Mandelbrot wrote it, (rank + shift)^-exponent. The

@@ -1,4 +1,4 @@
-"""The papers' own tables, from their official files, for whoever has them. Nothing here downloads anything.
+"""The papers' own tables, from their official files, if you have them. Nothing is downloaded.
 
 | name | file |
 | --- | --- |

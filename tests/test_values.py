@@ -224,7 +224,7 @@ def test_a_head_of_other_numbers_is_refused(counts):
 @pytest.mark.parametrize(
     ("counts", "limit", "message"),
     [
-        ([3, 2, 1], 1, "more items than it was asked for"),
+        ([3, 2, 1], 1, "more items than requested"),
         ([77, 88], 5, "descending"),
         ([88, 77, 78], 5, "descending"),
         ([1, -1], 5, "not negative"),

@@ -109,11 +109,12 @@ def _odd(rows: Sequence[Row]) -> str:
     }
     fake = small[True]
     text = (
-        "The paper's tables cannot be had here, so each has a stand-in made up to its published numbers (a fraction of "
-        "the users where the name says so), and the nearest real table beside it. The heads of the made-up "
-        "histograms, which the paper does not publish, follow Zipf's law. The paper is not at one with itself: the "
-        "small sample has 341 users in the table and 340 in the text, the full data 223,388 and 223,338; the rows of "
-        "Finance are those of another file than it names, and the ratings of MovieLens are in ratings.csv, not in "
+        "The paper's tables are not available here, so each is replaced by a table made up to match its published "
+        "numbers (a fraction of the users where the name says so), and compared with the nearest real table. "
+        "The heads of the made-up histograms, which the paper does not publish, follow Zipf's law. "
+        "The paper contradicts itself: the small sample has 341 users in the table and 340 in the text, the full data "
+        "223,388 and 223,338; the rows of Finance are those of another file than it names, and the ratings of "
+        "MovieLens are in ratings.csv, not in "
         f"reviews.csv. The small sample's percentiles make about {int(fake['pairs'] or 0):,} pairs, "
         f"{int(fake['pairs'] or 0) / int(fake['domain'] or 1):.1f} for each of its items, so hardly any item can have "
         f"many users: the largest count made up is {int(fake['largest'] or 0):,}."

@@ -75,8 +75,8 @@ def say(rows: Sequence[Row]) -> str:
         lines.append(f"| {row['table']} | {' | '.join(cells)} |")
     return (
         "\n".join(lines)
-        + "\n\nThe paper's tables cannot be had here. Those made up have their published numbers. The picture shows "
-        "the largest counts, on whose differences Top Stable lives: the paper publishes none but the first, so a "
+        + "\n\nThe paper's tables are not available here. Those made up have their published numbers. The plot shows "
+        "the largest counts, on whose differences Top Stable depends: the paper publishes only the first, so a "
         "made-up table's gaps are chance, and only the shape of the paper's results can be expected of it. The real "
         "gowalla and foursquare are other extracts of the same services. For Foursquare, the user numbers of two "
         "cities overlap in the file, so the published n, and δ = 1/n with it, are off."

@@ -264,7 +264,7 @@ def require_gaussian(request: Request, name: str) -> None:
 def require_k(request: Request, name: str) -> int:
     """Return the k of a request to a mechanism that needs one."""
     if request.k is None:
-        raise InputError(f"the {name} mechanism answers top-k queries only; give the number of items (k)")
+        raise InputError(f"the {name} mechanism answers top-k queries only; say how many items (k)")
     return request.k
 
 
