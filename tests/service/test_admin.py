@@ -229,7 +229,7 @@ def test_a_key_is_shown_once_and_opens_until_it_is_revoked(office):
     """T1, T9: nowhere else, not even in the list."""
     asked = {"account": "ann@sales", "roles": ["analyst"], "label": "laptop", "days": 30, **WHY}
     response = act(office, "POST", "/keys", asked, "admin", key="act-1")
-    made = wire.MadeKey.model_validate_json(response.content)
+    made = wire.CreatedKey.model_validate_json(response.content)
     assert response.status_code == 201
     assert office.get("/v1/budget", made.key).json()["account"] == "ann@sales"
     assert act(office, "POST", "/keys", asked, "admin", key="act-1").status_code == 409

@@ -17,7 +17,7 @@ from discreet.errors import InvariantViolated
 from discreet.service.auth.api_keys import ApiKeys, Authenticator
 from discreet.service.auth.grants import RecordCache
 from discreet.service.problems import NotFound, Unauthorized
-from discreet.wire.administration import MadeKey, NewKey, RotatedKey
+from discreet.wire.administration import CreatedKey, NewKey, RotatedKey
 from tests.service.deployment import NOON, Clock
 from tests.service.memory_budget import LAUNCH, open_manager
 
@@ -126,7 +126,7 @@ def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring
 def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(smith, ring, manager, clock):
     """Elsewhere within a second; and it cannot be revoked twice."""
     elsewhere = Authenticator(RecordCache(manager.store, clock), clock)
-    assert not opens(elsewhere, MadeKey(id="0" * 16, key=f"dsc_{'0' * 16}_{'0' * 64}", expires=None))
+    assert not opens(elsewhere, CreatedKey(id="0" * 16, key=f"dsc_{'0' * 16}_{'0' * 64}", expires=None))
     made = smith.create(key(), LAUNCH)
     assert (opens(ring, made), opens(elsewhere, made)) == (True, False)
     clock.pass_(seconds=1, microseconds=1)

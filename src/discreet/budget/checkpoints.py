@@ -174,7 +174,7 @@ class Checkpointer:
             if now is None or now.seq < head.seq:
                 raise StoreBehind("the store is older than its witness; a backup was restored or a replica promoted")
             if now.hash != head.hash:
-                raise LedgerBroken("it is not what was witnessed", head.chain, head.seq)
+                raise LedgerBroken("it is not as in the last checkpoint", head.chain, head.seq)
 
 
 def _content(store: str, heads: Sequence[Head]) -> str:

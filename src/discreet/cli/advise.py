@@ -48,7 +48,7 @@ _QUESTIONS = {
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--plot", metavar="FILE", help="Draw epsilon against the information budget: .png, .svg or .pdf.")
 @click.option("--force", is_flag=True, help="Overwrite the picture.")
-def advise(form: str, plot: str | None, *, force: bool, **asked: Any) -> None:
+def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
     """Choose parameters for a budget service by the attacks that they should withstand.
 
     Prompts for the period, queries a day, results a query and tolerance, unless they are given. Follows section 8.3 of
@@ -58,7 +58,7 @@ def advise(form: str, plot: str | None, *, force: bool, **asked: Any) -> None:
 
     if plot is not None:
         check_plot(Path(plot), force=force)
-    found = advice.advise(_use(asked))
+    found = advice.advise(_use(given))
     if plot is not None:
         from discreet.release.plot import draw_advice
 
@@ -67,7 +67,7 @@ def advise(form: str, plot: str | None, *, force: bool, **asked: Any) -> None:
     click.echo(json.dumps(as_dict(found), indent=2) if form == "json" else as_text(found))
 
 
-def _use(asked: dict[str, Any]) -> Use:
+def _use(given: dict[str, Any]) -> Use:
     """Return the use, and prompt for what was not given.
 
     Raises:
@@ -75,13 +75,13 @@ def _use(asked: dict[str, Any]) -> Use:
     """
     from discreet.accounting.advice import Use
 
-    missing = [name for name in _QUESTIONS if asked[name] is None]
+    missing = [name for name in _QUESTIONS if given[name] is None]
     if missing and not sys.stdin.isatty():
         raise InputError(f"--{missing[0].replace('_', '-')} is missing, and there is no terminal to prompt on")
     for name in missing:
         kind, default = (float, 0.5) if name == "tolerance" else (int, None)
-        asked[name] = click.prompt(_QUESTIONS[name], type=kind, default=default, err=True)
-    return Use(**asked)
+        given[name] = click.prompt(_QUESTIONS[name], type=kind, default=default, err=True)
+    return Use(**given)
 
 
 def as_dict(advice: Advice) -> dict[str, Any]:

@@ -103,9 +103,9 @@ def question_of(options: dict[str, Any]) -> dict[str, Any]:
         "head_limit",
         "mechanism",
     )
-    asked = {name: options.pop(name) for name in names}
+    found = {name: options.pop(name) for name in names}
     return (
-        asked
+        found
         | {name: options.pop(name) for name in ("k", "relative_error") if name in options}
         | {"counts": not options.pop("no_counts")}
     )

@@ -53,7 +53,7 @@ _query_options = options_of(
     ),
     click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine."),
 )
-_ASKED = (
+_PRICE = (
     "epsilon",
     "delta",
     "epsilon_per",
@@ -83,18 +83,18 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
     What is not one query in the grammar of docs/sql.md is sent as a whole statement: each SELECT directly over a
     dataset is charged, and the rest is computed from the answers.
     """
-    asked = {name: options[name] for name in _ASKED} | {"counts": False if options["no_counts"] else None}
+    price = {name: options[name] for name in _PRICE} | {"counts": False if options["no_counts"] else None}
     if not _is_query(sql):
-        _statement(sql, asked, options, estimate=estimate)
+        _statement(sql, price, options, estimate=estimate)
         return
     if estimate:
-        _estimate(sql, asked, options)
+        _estimate(sql, price, options)
         return
     output = Output.of(options)
     output.check(counts=not options["no_counts"])
     with open_client(options) as client:
         try:
-            answer = client.ask(sql, **asked)
+            answer = client.ask(sql, **price)
         except KeyboardInterrupt:
             click.echo(f"discreet: {_INTERRUPTED}", err=True)
             sys.exit(130)
@@ -117,12 +117,12 @@ def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: 
     They follow the catalog alone: its columns, types and listed labels. No data is read and nothing is charged. The
     result of a statement has a column made_up; its other options are those of discreet query.
     """
-    asked = {name: options[name] for name in _ASKED}
+    price = {name: options[name] for name in _PRICE}
     if (dataset is None) == (sql is None):
         raise InputError("a rehearsal needs either --dataset or --sql" + ("" if dataset is None else ", not both"))
     if sql is not None and rows is not None:
         raise InputError("--rows goes with --dataset; the rows of a statement are limited by its LIMIT")
-    if dataset is not None and any(value is not None for value in asked.values()):
+    if dataset is not None and any(value is not None for value in price.values()):
         raise InputError("the options of a query go with --sql")
     output = Output.of({**options, "plot": None})
     output.check(counts=False)
@@ -130,7 +130,7 @@ def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: 
         if dataset is not None:
             made_up = client.sample(dataset, rows or 100)
         else:
-            made_up = client.sql(sql or "", rehearse=True, **asked).table
+            made_up = client.sql(sql or "", rehearse=True, **price).table
     output.write_rows(made_up)
     if not output.quiet:
         click.echo("made-up rows: only columns, types and listed labels are those of the dataset", err=True)
@@ -146,17 +146,17 @@ def _is_query(sql: str) -> bool:
     return False
 
 
-def _statement(sql: str, asked: dict[str, Any], options: dict[str, Any], *, estimate: bool) -> None:
+def _statement(sql: str, price: dict[str, Any], options: dict[str, Any], *, estimate: bool) -> None:
     """Write the rows of a statement, or what it could cost."""
     output = Output.of(options)
     output.check(counts=False)
     with open_client(options) as client:
         if estimate:
-            found = client.estimate_sql(sql, **asked)
+            found = client.estimate_sql(sql, **price)
             click.echo(json.dumps(found.model_dump(), indent=2) if output.form == "json" else _statement_cost(found))
             return
         try:
-            rows = client.sql(sql, **asked)
+            rows = client.sql(sql, **price)
         except KeyboardInterrupt:
             click.echo(f"discreet: {_INTERRUPTED}", err=True)
             sys.exit(130)
@@ -205,11 +205,11 @@ def notes(answer: Answer) -> list[str]:
     return lines
 
 
-def _estimate(sql: str, asked: dict[str, Any], options: dict[str, Any]) -> None:
+def _estimate(sql: str, price: dict[str, Any], options: dict[str, Any]) -> None:
     if options["form"] not in {None, "table", "json"}:
         raise InputError("an estimate is printed as table or json")
     with open_client(options) as client:
-        found = client.estimate(sql, **asked)
+        found = client.estimate(sql, **price)
     click.echo(json.dumps(found.model_dump(), indent=2) if options["form"] == "json" else estimate_as_text(found))
     for note in () if options["quiet"] else found.notes:
         click.echo(f"note: {note}", err=True)

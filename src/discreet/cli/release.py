@@ -44,7 +44,7 @@ def top(**options: Any) -> None:
     postgresql://reader@host/database, or a dataset of --catalog. Fewer than K items are released where the
     rest does not stand out from the noise.
     """
-    _ask("top", options)
+    _answer("top", options)
 
 
 @click.command()
@@ -58,21 +58,21 @@ def release(**options: Any) -> None:
     SOURCE is a path or glob of Parquet or CSV files, a DuckDB file, the URL of an engine such as
     postgresql://reader@host/database, or a dataset of --catalog.
     """
-    _ask("release", options)
+    _answer("release", options)
 
 
-def _ask(method: str, options: dict[str, Any]) -> None:
+def _answer(method: str, options: dict[str, Any]) -> None:
     output = Output.of(options)
     if options["catalog"] is not None:
-        ask = _query_catalog(method, options)
+        run = _query_catalog(method, options)
     elif options["sql"] is not None:
         raise InputError("a statement needs a catalog, which declares what may be queried; give --catalog too")
     else:
-        ask = _query_source(method, options)
+        run = _query_source(method, options)
     output.check(counts=not options.get("no_counts", False))
     with warnings.catch_warnings(), Progress("counting", shown=not output.quiet) as progress:
         warnings.simplefilter("ignore" if output.quiet else "always")
-        answer = ask(progress)
+        answer = run(progress)
     output.write(answer)
 
 
@@ -85,7 +85,7 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
     if method == "top" and question["k"] is None:
         question["k"] = 10
 
-    def ask(progress: Progress) -> Release:
+    def run(progress: Progress) -> Release:
         table = scan(options["source"], user=options["user"], table=options["table"])
         if options["where"] is not None:
             table = table.where(options["where"])
@@ -93,7 +93,7 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
         release: Release = getattr(table, method)(**question, bits=bits, force=options["force"], progress=progress)
         return release
 
-    return ask
+    return run
 
 
 def _query_catalog(method: str, options: dict[str, Any]) -> Callable[[Progress], Release]:
@@ -102,7 +102,7 @@ def _query_catalog(method: str, options: dict[str, Any]) -> Callable[[Progress],
 
     select = select_of(method, options)
 
-    def ask(progress: Progress) -> Release:
+    def run(progress: Progress) -> Release:
         with connect(options["catalog"]) as warehouse:
             return warehouse.query(
                 select,
@@ -118,7 +118,7 @@ def _query_catalog(method: str, options: dict[str, Any]) -> Callable[[Progress],
                 progress=progress,
             )
 
-    return ask
+    return run
 
 
 def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:

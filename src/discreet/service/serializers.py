@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from discreet.catalog.model import Column, Dataset, Label
     from discreet.query.planning import Plan
     from discreet.service.settings import Limits
-    from discreet.wire.administration import AskedPeriod, Limit, Payment
+    from discreet.wire.administration import Limit, Payment, PeriodRequest
     from discreet.wire.problems import Spend
 
 
@@ -349,7 +349,7 @@ def read_amount(account: model.Account, body: Payment) -> tuple[Fraction, Fracti
     return information * account.units.epsilon_per**2 / 8, calls * account.units.delta_per
 
 
-def read_period(body: AskedPeriod) -> model.Period:
+def read_period(body: PeriodRequest) -> model.Period:
     """Return the period of a request.
 
     Raises:

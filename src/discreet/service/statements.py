@@ -74,18 +74,18 @@ class Statements:
         self._queries, self._manager, self._warehouse = queries, manager, warehouse
         self._limits, self._defaults = settings.limits, settings.defaults
 
-    def plan(self, asked: StatementRequest, account: str, catalog: Catalog, request_id: str) -> PlannedStatement:
+    def plan(self, request: StatementRequest, account: str, catalog: Catalog, request_id: str) -> PlannedStatement:
         """Plan all queries of a statement; arguments and errors as in `Queries.plan`.
 
         Raises:
             Malformed: the statement is outside of what is allowed, or does not fit its answers.
         """
-        statement, public = self._split(asked.sql, self._warehouse.viewed(catalog))
+        statement, public = self._split(request.sql, self._warehouse.viewed(catalog))
         planned = {}
         for leaf in statement.leaves:
             if leaf.select is not None:
                 with naming(leaf, statement):
-                    planned[leaf.name] = self._queries.plan(leaf.select, asked, account, catalog, request_id)
+                    planned[leaf.name] = self._queries.plan(leaf.select, request, account, catalog, request_id)
                     check_complete(leaf, planned[leaf.name].plan)
         types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
         try:
@@ -186,7 +186,7 @@ class Statements:
                 queries.append(query)
         return AnsweredStatement(compute_outer(statement.outer, tables), queries, Cost())
 
-    def rehearse(self, asked: StatementRequest, catalog: Catalog) -> AnsweredStatement:
+    def rehearse(self, request: StatementRequest, catalog: Catalog) -> AnsweredStatement:
         """Compute a statement from made-up rows: no data is read, and nothing is charged.
 
         The last column of the result, `made_up`, is true in every row, so that no table or file of it is taken for an
@@ -196,12 +196,12 @@ class Statements:
             Malformed: the statement is outside of what is allowed, or does not fit its answers.
             InputError: something is not allowed, or above a limit.
         """
-        options = planning_options(asked, None, self._defaults, self._limits)
+        options = planning_options(request, None, self._defaults, self._limits)
         del options["counts"]
         with self._warehouse.viewed(catalog).rehearsal() as made:
-            statement, _ = self._split(asked.sql, made)
+            statement, _ = self._split(request.sql, made)
             try:
-                answers = made.sql(asked.sql, **options, budget=Budget.of_cost(_AMPLE), key=bytes(32))
+                answers = made.sql(request.sql, **options, budget=Budget.of_cost(_AMPLE), key=bytes(32))
             except (SQLError, WhereError) as error:
                 raise Malformed(str(error), error.position) from None
         if "made_up" in answers.table.column_names:

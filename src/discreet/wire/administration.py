@@ -58,7 +58,7 @@ class Limit(Request):
         return self
 
 
-class AskedPeriod(Request):
+class PeriodRequest(Request):
     """When charges stop counting: sliding with days, calendar with unit and optionally zone, or forever."""
 
     kind: Literal["sliding", "calendar", "forever"] = Field(
@@ -83,7 +83,7 @@ class NewAccount(Reasoned):
     account: str = Field(min_length=1, max_length=200, description="Its name; it never changes. No white space.")
     parent: str | None = Field(default=None, description="The account that is charged too; it never changes.")
     limit: Limit
-    period: AskedPeriod = Field(default=AskedPeriod(kind="forever"), description="When charges stop counting.")
+    period: PeriodRequest = Field(default=PeriodRequest(kind="forever"), description="When charges stop counting.")
     mode: Mode = Field(default="enforce", description="observe charges and never refuses, and guarantees nothing.")
 
 
@@ -91,7 +91,7 @@ class AccountChanges(Request):
     """Changes of an account; what is left out stays."""
 
     limit: Limit | None = Field(default=None, description="If it is below what is spent, nothing is left.")
-    period: AskedPeriod | None = Field(default=None, description="It applies to earlier charges, too.")
+    period: PeriodRequest | None = Field(default=None, description="It applies to earlier charges, too.")
     mode: Mode | None = Field(default=None, description="Whether it refuses queries.")
 
     @model_validator(mode="after")
@@ -224,7 +224,7 @@ class KeySummary(Reply):
     last_used: str | None = Field(description="Within an hour; null if it was not used.")
 
 
-class MadeKey(Reply):
+class CreatedKey(Reply):
     """A new key."""
 
     id: str
@@ -300,7 +300,7 @@ class LedgerPage(Reply):
     next: int | None = Field(description="The value of after for the next page; null on the last.")
 
 
-class Verdict(Reply):
+class Verification(Reply):
     """The result of a verification of the ledger."""
 
     sound: bool

@@ -49,7 +49,7 @@ _KEY = in_path("key", "The id of the key, 16 hexadecimal digits.")
 _LIMIT = integer("limit", "Entries on the page.", least=1, most=1_000, default=100)
 _AFTER = text("after", "The `next` of the previous page.")
 _REASON = Parameter(
-    "reason", "query", {"type": "string", "minLength": 1, "maxLength": 2_000}, "Why; it is kept in the ledger.", True
+    "reason", "query", {"type": "string", "minLength": 1, "maxLength": 2_000}, "Recorded in the ledger.", True
 )
 
 _DAYS = integer("days", "How far to look back.", least=1, most=366, default=30)
@@ -68,7 +68,7 @@ _admin = partial(Operation, role="admin")
 _change_account = partial(
     _officer, answer=wire.AccountDetail, parameters=(_ACCOUNT, IDEMPOTENCY_KEY), problems=("clock",)
 )
-_make_key = partial(_admin, "POST", answer=wire.MadeKey, status=201)
+_make_key = partial(_admin, "POST", answer=wire.CreatedKey, status=201)
 
 
 class AdminAPI:
@@ -123,7 +123,7 @@ class AdminAPI:
     def refund(self, call: Call, body: wire.Payment) -> wire.AccountDetail:
         """Give back charges, up to a tenth of the limit in a period.
 
-        That the charge bought no information is the officer's word, which the ledger keeps.
+        The officer asserts that the charge revealed nothing, and the ledger records the reason.
         """
         name = call.parameters["account"]
         rho, delta = read_amount(self._store.account(name), body)
@@ -276,7 +276,7 @@ class AdminAPI:
         return self._keys.page(call.parameters["after"], call.parameters["limit"])
 
     @_make_key(_KEYS, body=wire.NewKey, parameters=(IDEMPOTENCY_KEY,), problems=("not-found",))
-    def make_key(self, call: Call, body: wire.NewKey) -> wire.MadeKey:
+    def make_key(self, call: Call, body: wire.NewKey) -> wire.CreatedKey:
         """Create an API key.
 
         It is shown in this response and never again.
@@ -286,7 +286,7 @@ class AdminAPI:
         return made
 
     @_make_key(f"{_KEYS}/{{key}}/rotate", body=wire.RotatedKey, parameters=(_KEY, IDEMPOTENCY_KEY))
-    def rotate_key(self, call: Call, body: wire.RotatedKey) -> wire.MadeKey:
+    def rotate_key(self, call: Call, body: wire.RotatedKey) -> wire.CreatedKey:
         """Replace an API key by a new one with the same account and roles.
 
         Both are valid during the overlap.
@@ -329,15 +329,15 @@ class AdminAPI:
             next=lines[most - 1].seq if len(lines) > most else None,
         )
 
-    @_officer("POST", "/v1/admin/ledger/verify", answer=wire.Verdict)
-    def verify(self, _: Call) -> wire.Verdict:
+    @_officer("POST", "/v1/admin/ledger/verify", answer=wire.Verification)
+    def verify(self, _: Call) -> wire.Verification:
         """Verify the whole ledger and every balance against it."""
         witnessed = self._settings.witness is not None
         try:
             verified = self._manager.verify()
         except (LedgerBroken, StoreBehind) as error:
-            return wire.Verdict(sound=False, mistake=str(error), lines=None, chains=None, witnessed=witnessed)
-        return wire.Verdict(
+            return wire.Verification(sound=False, mistake=str(error), lines=None, chains=None, witnessed=witnessed)
+        return wire.Verification(
             sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), witnessed=witnessed
         )
 

@@ -284,15 +284,15 @@ class QueryAPI:
         """
         request, account, key = call.request, call.account, call.parameters["Idempotency-Key"]
         form, request_id = negotiate(request.headers.get("accept")), context_of(request.scope).request_id
-        asked = read_body(StatementRequest, body)
+        statement = read_body(StatementRequest, body)
         answers: dict[str, Settled | Replay] = {}  # kept between attempts: without a version they cannot be replayed
 
         def work(disconnected: Callable[[], bool]) -> tuple[bytes, Cost, Balance]:
             catalog = self._grants.catalog_for(account)
-            if asked.rehearse:
-                rehearsed = self._statements.rehearse(asked, catalog)
+            if statement.rehearse:
+                rehearsed = self._statements.rehearse(statement, catalog)
                 return represent_result(rehearsed, form), rehearsed.charged, self._manager.store.balance(account)
-            planned = self._statements.plan(asked, account, catalog, request_id)
+            planned = self._statements.plan(statement, account, catalog, request_id)
             answered = self._statements.answer(
                 account,
                 planned,
@@ -322,14 +322,14 @@ class QueryAPI:
         answer=StatementEstimate,
         problems=("not-found", "engine-unavailable"),
     )
-    def estimate_sql(self, call: Call, asked: StatementRequest) -> StatementEstimate:
+    def estimate_sql(self, call: Call, statement: StatementRequest) -> StatementEstimate:
         """Estimate what a whole statement could cost.
 
         Plans all of its queries and compares their worst cases with the budget. No data is queried.
         """
         account, request_id = call.account, context_of(call.request.scope).request_id
         with self._gate.slots.slot(account):
-            planned = self._statements.plan(asked, account, self._grants.catalog_for(account), request_id)
+            planned = self._statements.plan(statement, account, self._grants.catalog_for(account), request_id)
             return self._statements.estimate(account, planned)
 
     def recompute(self, call: Call, sql: str, ids: Sequence[str], form: Form) -> bytes:

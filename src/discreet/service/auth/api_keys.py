@@ -23,7 +23,7 @@ from discreet.service.auth.gate import ROLES, Identity
 from discreet.service.auth.grants import KEY, USED
 from discreet.service.problems import NotFound, Unauthorized
 from discreet.service.stores import read_secret, write_secret
-from discreet.wire.administration import KeyPage, KeySummary, MadeKey
+from discreet.wire.administration import CreatedKey, KeyPage, KeySummary
 from discreet.wire.problems import moment
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class ApiKeys:
         self._clock, self._random = clock, random
         self._saved_us = microseconds(clock())
 
-    def create(self, body: NewKey, act: AdminAction) -> MadeKey:
+    def create(self, body: NewKey, act: AdminAction) -> CreatedKey:
         """Create a key.
 
         Raises:
@@ -270,7 +270,7 @@ class ApiKeys:
         roles = tuple(role for role in ROLES if role in body.roles)
         return self._create(KeyRecord("", body.account, roles, 0, None, body.label), body.days, act)
 
-    def rotate(self, key: str, body: RotatedKey, act: AdminAction) -> MadeKey:
+    def rotate(self, key: str, body: RotatedKey, act: AdminAction) -> CreatedKey:
         """Create another key with the same account and roles, and let *key* expire after the overlap.
 
         Raises:
@@ -344,14 +344,14 @@ class ApiKeys:
             raise NotFound
         return KeyRecord.of_text(text)
 
-    def _create(self, like: KeyRecord, days: int | None, act: AdminAction) -> MadeKey:
+    def _create(self, like: KeyRecord, days: int | None, act: AdminAction) -> CreatedKey:
         made, now_us = new_key(self._random), self._now_us
         if self._store.record(KEY, made.id) is not None:
             raise InvariantViolated("the random source repeats itself")
         expires_us = None if days is None else now_us + timedelta(days=days) // timedelta(microseconds=1)
         record = dataclasses.replace(like, sha256=digest_of(made.text).hex(), created_us=now_us, expires_us=expires_us)
         self._put(made.id, record.text, act)
-        return MadeKey(id=made.id, key=made.text, expires=None if expires_us is None else moment(expires_us))
+        return CreatedKey(id=made.id, key=made.text, expires=None if expires_us is None else moment(expires_us))
 
     def _put(self, key: str, text: str | None, act: AdminAction) -> None:
         self._store.put_record(KEY, key, text, act)

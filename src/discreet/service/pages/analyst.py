@@ -135,8 +135,8 @@ class AnalystPages:
             single = await self._api.estimate(visit.call(), body)
             queries, cost, fits, left = [("", single)], single.worst_cost, single.fits, single.queries_left
         else:
-            asked = read_body(StatementRequest, body)
-            whole = await run_in_thread(self._api.estimate_sql, visit.call(), asked)
+            statement = read_body(StatementRequest, body)
+            whole = await run_in_thread(self._api.estimate_sql, visit.call(), statement)
             queries = [(query.sql, query.estimate) for query in whole.queries]
             cost, fits, left = whole.worst_cost, whole.fits, None
         accounts = next((estimate.accounts for _, estimate in queries if estimate), [])

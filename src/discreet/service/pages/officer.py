@@ -181,14 +181,14 @@ class OfficerPages:
         """Verify the whole ledger now."""
         return self._ledger(visit, self._api.verify(visit.call()))
 
-    def _ledger(self, visit: Visit, verdict: wire.Verdict | None = None) -> Response:
+    def _ledger(self, visit: Visit, verification: wire.Verification | None = None) -> Response:
         lines = [
             line
             for head in self._manager.store.heads()
             for line in self._api.ledger(visit.call(chain=head.chain, after=max(0, head.seq - 50), limit=50)).lines
         ]
         latest = sorted(lines, key=lambda line: line.time, reverse=True)[:50]
-        return self._show(visit, "ledger.html", lines=latest, verdict=verdict)
+        return self._show(visit, "ledger.html", lines=latest, verification=verification)
 
     @page("GET", "/officer/ledger.jsonl", role="officer")
     def export(self, visit: Visit) -> Response:
@@ -266,7 +266,7 @@ class OfficerPages:
         except DiscreetError as error:
             return self._keys(visit, problem=self._site.problem(visit, error))
 
-    def _keys(self, visit: Visit, problem: Problem | None = None, made: wire.MadeKey | None = None) -> Response:
+    def _keys(self, visit: Visit, problem: Problem | None = None, made: wire.CreatedKey | None = None) -> Response:
         found = self._api.keys(visit.call(after=visit.request.query_params.get("after"), limit=100))
         accounts = [account.id for account in self._manager.store.accounts()]
         return self._show(visit, "keys.html", problem, keys=found, made=made, accounts=accounts)
