@@ -1,4 +1,4 @@
-"""What can go wrong with budgets that are kept in a store.
+"""Exceptions of budgets that are kept in a store.
 
     DiscreetError
     ├── InputError
@@ -6,7 +6,7 @@
     │   ├── AccountChanged     the account was changed since it was read
     │   └── KeyReused          an idempotency key came with another request, or an action's id with another action
     ├── BudgetExceeded
-    │   └── BudgetRefused      as above, with the account that fell short
+    │   └── BudgetRefused      an account in the store falls short
     ├── Suspended              too many runs of the account failed; it is refused for up to a day
     ├── DataChanged            the engine returned other data for the same version than before
     ├── ClockError             the database's clock ran ahead and has to be confirmed
@@ -37,14 +37,14 @@ class UnknownAccount(InputError):
 
 
 class AccountChanged(InputError):
-    """The account was changed since it was read: read it again, and decide again."""
+    """The account was changed since it was read."""
 
     def __init__(self) -> None:
         super().__init__("the account was changed since it was read; read it again, then change it")
 
 
 class KeyReused(InputError):
-    """An idempotency key came back with another question, or the id of an act with another act."""
+    """An idempotency key came with another request, or the id of an action with another action."""
 
     def __init__(self) -> None:
         super().__init__("this idempotency key was used for another request; use a new key for a new request")

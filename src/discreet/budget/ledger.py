@@ -61,7 +61,7 @@ class Line:
     """A line of the ledger.
 
     Args:
-        seq: its place in it, from 1.
+        seq: its number in the chain, from 1.
         body: as described above.
         hash: 32 bytes.
     """
@@ -74,7 +74,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The end of a chain: its number, the place and the hash of its last line."""
+    """The end of a chain: its number, and the number and the hash of its last line."""
 
     chain: int
     seq: int

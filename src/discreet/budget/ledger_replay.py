@@ -370,13 +370,13 @@ def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | 
     parts: dict[tuple[str, int], list[Amount]] = defaultdict(lambda: [Amount()] * 4)
     for (account, bucket, part), (rho, delta) in reader.sums.items():
         if rho < 0 or delta < 0:
-            raise LedgerBroken(f"account {account!r} holds less than nothing")
+            raise LedgerBroken(f"the balance of account {account!r} is negative")
         parts[account, int(bucket)][PARTS.index(part)] = Amount(rho, delta)
     totals = reader.totals
     if any(account not in totals.accounts for account, _ in parts):
-        raise LedgerBroken("an account was charged that was never made")
+        raise LedgerBroken("an account was charged that was never created")
     if any(times < 0 for amounts in totals.forfeits.values() for times in amounts.values()):
-        raise LedgerBroken("more pays for retries than was forfeited")
+        raise LedgerBroken("retries were paid with more than was forfeited")
     totals.tallies = {where: Tally(*amounts) for where, amounts in parts.items() if any(amounts)}
     totals.heads = tuple(head for _, head in sorted(reader.heads.items()) if head.seq)
     return totals
@@ -439,7 +439,7 @@ def reader_of(chunks: Iterable[str]) -> LedgerReader:
             for line in chunk.split("\n"):
                 _read(reader, json.loads(line))
     except (ValueError, KeyError, TypeError):
-        raise LedgerBroken("what stands for removed lines cannot be read") from None
+        raise LedgerBroken("the base of removed lines cannot be read") from None
     return reader
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class BudgetManager:
-    """What a query does with a store of budgets. For everything else callers use the store.
+    """Reserves, settles, maintains and prunes a store of budgets. For everything else callers use the store.
 
     Methods raise `StoreUnavailable` when the store cannot be reached or cannot write: then no answer may be returned.
 
@@ -269,7 +269,7 @@ class UnitsReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The balance of an account, with what follows from it.
+    """The balance of an account, with its epsilon, its units and its guarantee.
 
     Args:
         balance: exactly.
@@ -330,7 +330,7 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
 
 
 def published(account: Account, spent: Cost) -> SystemBound | None:
-    """Return the same by Theorem 2 of Rogers et al. 2021, for accounts with the limit of their units.
+    """Return the guarantee by Theorem 2 of Rogers et al. 2021, for accounts with the limit of their units.
 
     Without its shortcut for a handful of steps, the sum of their epsilons: Gaussian noise has no epsilon of its own.
     """

@@ -419,7 +419,7 @@ class Balance:
 
 
 class State(Enum):
-    """Of a reservation."""
+    """The state of a reservation."""
 
     HELD = "held"
     RUNNING = "running"

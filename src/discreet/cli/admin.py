@@ -167,7 +167,7 @@ def _send(options: dict[str, Any], method: str, path: str, body: dict[str, Any] 
     if reply.is_error:
         problem = read_problem(reply.headers, reply.content)
         if problem is None:
-            raise ServiceError(f"{options['url']} answered {reply.status_code}, but not as a service of ours")
+            raise ServiceError(f"{options['url']} answered {reply.status_code}, but is not a Discreet service")
         raise error_of(problem, None)
     if reply.content:
         click.echo(json.dumps(reply.json(), indent=2, ensure_ascii=False))

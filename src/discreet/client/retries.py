@@ -149,7 +149,7 @@ class Reply:
 
     @property
     def attempt(self) -> Attempt:
-        """What decides about a retry."""
+        """What a retry depends on."""
         problem = self.problem
         return Attempt(self.status, None if problem is None else problem.slug, self.retry_after)
 
@@ -168,5 +168,5 @@ class NoReply:
 
     @property
     def attempt(self) -> Attempt:
-        """What decides about a retry."""
+        """What a retry depends on."""
         return Attempt(None, final=self.final)

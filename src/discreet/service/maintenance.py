@@ -65,7 +65,7 @@ class Maintenance:
         return self._since(self._checkpoint)
 
     def once(self) -> None:
-        """Do all of it once; a failure is logged, and the next run tries again."""
+        """Do all maintenance once; a failure is logged, and the next run tries again."""
         try:
             ended = self._manager.maintain()
             self._checkpoint = self._monotonic()
@@ -86,14 +86,14 @@ class Maintenance:
             self._log.event(Failed.of(error, "maintenance"))
 
     def last(self) -> None:
-        """Do all of it for the last time, before the service stops."""
+        """Do all maintenance for the last time, before the service stops."""
         self.once()
         with contextlib.suppress(Exception):  # only when keys were last used is lost
             self._keys.save_last_used(at_once=True)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Do all of it every ten seconds in a thread until the context ends."""
+        """Do all maintenance every ten seconds in a thread until the context ends."""
         with repeating(self.once, INTERVAL_SECONDS, "maintenance"):
             yield
 

@@ -31,7 +31,7 @@ KEY = "discreet.context"
 
 @dataclass(slots=True)
 class RequestContext:
-    """What is known of a request so far.
+    """The context of a request, filled in while it is processed.
 
     Args:
         request_id: ours, unique for ever.

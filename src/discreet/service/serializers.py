@@ -395,7 +395,7 @@ def ledger_line_of(line: Line) -> LedgerLine:
     """Return a line of the ledger: its parts, and the text that is hashed.
 
     Raises:
-        LedgerBroken: it is no line of ours.
+        LedgerBroken: it cannot be parsed.
     """
     entry = entry_of(line)
     changes = [

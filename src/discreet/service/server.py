@@ -272,7 +272,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timer()
         super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own words
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's text
         """Respond with problem details."""
         self._refuse(400, "this is no HTTP/1.1 request")
 

@@ -299,7 +299,7 @@ def _explained() -> Iterator[None]:
 
 
 def _unavailable(error: psycopg.Error) -> StoreUnavailable:
-    """Return an error in words of ours: the server's may hold keys."""
+    """Return an error with our own message: the server's may hold keys."""
     return StoreUnavailable(
         f"the budget store cannot be reached now ({type(error).__name__}), so nothing was answered and it is not known "
         "what was charged"

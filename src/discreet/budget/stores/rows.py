@@ -207,7 +207,7 @@ class ReservationRow:
 
     @property
     def reservation(self) -> Reservation:
-        """As callers see it."""
+        """The reservation as `BudgetStore` returns it."""
         return Reservation(
             self.id, self.account, self.release_key, cost_of(self.worst), self.holds, self.state, self.lease_until_us
         )

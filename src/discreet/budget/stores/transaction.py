@@ -71,7 +71,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """What a claim is decided by.
+    """What is read to decide a claim.
 
     Args:
         path: the account and its parents; empty if there is no such account.
@@ -92,7 +92,7 @@ class ClaimFacts:
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """What an event of a reservation is decided by.
+    """What is read to decide an event of a reservation.
 
     Args:
         path: the accounts on its path, or as much of it as the event changes.
@@ -135,7 +135,7 @@ class Transaction:
     # ------------------------------------------------------------------------------------------------ beginning
 
     def begin_claim(self, claim: Claim) -> ClaimFacts:
-        """Lock the path of the claim's account, and read what the claim is decided by."""
+        """Lock the path of the claim's account, and read what decides it."""
         statement = statements.CLAIM
         wanted = claim.account, claim.release_key
         values: tuple[Any, ...] = (*wanted, claim.release_key, claim.reservation, *wanted)

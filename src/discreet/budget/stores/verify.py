@@ -65,7 +65,7 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> Verified:
     reader = LedgerReader() if archived else reader_of(chunks)
     ledger = replay(itertools.groupby(lines, lambda line: line.chain), reader)
     if ledger.base != digest_of(chunks):
-        raise LedgerBroken("what stands for removed lines is not what was recorded when they were removed")
+        raise LedgerBroken("the base of removed lines is not the one that was recorded when they were removed")
     (heads,) = db.query((statements.NEXT_HEADS, ()))
     if ledger.heads != tuple(itertools.starmap(Head, heads)):
         raise LedgerBroken("a chain does not end where its account says")
@@ -90,7 +90,7 @@ def _check_accounts(db: Connection, ledger: Verified) -> dict[tuple[str, int], T
         if row.id not in ledger.accounts or ledger.in_force(row.id) != row.tally + row.older:
             raise LedgerBroken(f"the balance of account {row.id!r} is not what its lines add up to")
         if row.failures != ledger.failures.get(row.id, ()):
-            raise LedgerBroken(f"account {row.id!r} failed otherwise than it shows")
+            raise LedgerBroken(f"the failed runs of account {row.id!r} are not as the ledger says")
     if accounts != {name: (known.settings, known.bucket, known.end_us) for name, known in ledger.accounts.items()}:
         raise LedgerBroken("an account is not as the ledger says")
     if {where: tally for where, tally in tallies.items() if tally} != ledger.tallies:
@@ -104,7 +104,7 @@ def _check_accounts(db: Connection, ledger: Verified) -> dict[tuple[str, int], T
 
 
 def _check_reservations(db: Connection, ledger: Verified, tallies: dict[tuple[str, int], Tally]) -> None:
-    """Check that what is held is what open reservations hold, and that those are the open ones of the ledger."""
+    """Check that open reservations are those of the ledger, and that their holds add up to what accounts hold."""
     states, held = {}, dict.fromkeys(tallies, EMPTY)
     for name, state, holds in db.stream(statements.OPEN_RESERVATIONS):
         states[name] = state
@@ -118,7 +118,7 @@ def _check_reservations(db: Connection, ledger: Verified, tallies: dict[tuple[st
 
 
 def _check_releases(db: Connection, ledger: Verified) -> None:
-    """Check that stored answers are the bytes that were answered first, at the same price."""
+    """Check that stored releases have the bytes and the cost of the ledger."""
     found = 0
     for release_key, digest, cost in db.stream(statements.ALL_RELEASES):
         found += 1
@@ -130,23 +130,23 @@ def _check_releases(db: Connection, ledger: Verified) -> None:
 
 
 def _check_entitlements(db: Connection, ledger: Verified) -> None:
-    """Check that the accounts that were answered, and their parents, have paid, and no others."""
+    """Check that exactly the accounts that got a release, and their parents, have paid for it."""
     sets = {answered.by for answered in ledger.releases.values()}
     if any(name not in ledger.accounts for by in sets for name in by):
-        raise LedgerBroken("an account was answered that was never made")
+        raise LedgerBroken("a release was returned to an account that was never created")
     payers = {by: frozenset(name for one in by for name in ledger.path(one)) for by in sets}
     found = 0
     for account, release_key in db.stream(statements.ALL_ENTITLEMENTS):
         found += 1
         answered = ledger.releases.get(release_key.hex())
         if answered is None or account not in payers[answered.by]:
-            raise LedgerBroken(f"account {account!r} has not paid for what it may see")
+            raise LedgerBroken(f"account {account!r} can read a release that it has not paid for")
     if found != sum(len(payers[answered.by]) for answered in ledger.releases.values()):
-        raise LedgerBroken("an account may not see what it has paid for")
+        raise LedgerBroken("an account cannot read a release that it has paid for")
 
 
 def _check_forfeits(db: Connection, ledger: Verified) -> None:
-    """Check that what pays for retries is what was forfeited and has not paid yet."""
+    """Check that the forfeits that can pay for retries are those of the ledger."""
     forfeits: dict[tuple[str, int, str], Counter[Amount]] = {}
     for account, bucket, release_key, amount in db.stream(statements.ALL_FORFEITS):
         forfeits.setdefault((account, bucket, release_key.hex()), Counter())[amount_of(amount)] += 1
@@ -155,11 +155,11 @@ def _check_forfeits(db: Connection, ledger: Verified) -> None:
 
 
 def _check_actions(db: Connection, ledger: Verified) -> None:
-    """Check that records are those that were put last, and that no action can be done twice."""
+    """Check that records, and the ids of actions, are as the ledger says."""
     rows = db.stream(statements.ALL_RECORDS)
     records = {(kind, name): hashlib.sha256(text.encode()).hexdigest() for kind, name, text in rows}
     ((version,),) = db.query((statements.RECORDS_VERSION, ()))[0]
     if records != ledger.records or version != ledger.records_version:
-        raise LedgerBroken("a record is not what was put there")
+        raise LedgerBroken("a record is not as the ledger says")
     if {action: digest.hex() for action, digest in db.stream(statements.ALL_ACTIONS)} != ledger.actions:
         raise LedgerBroken("an action is not as the ledger says")

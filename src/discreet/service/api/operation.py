@@ -5,7 +5,7 @@
 
     routes = routes_of(gate, AdminAPI(...))
 
-A request is authorized, then its parameters are read, then its body; a handler sees only what its declaration allows.
+A request is authorized, then its parameters are read, then its body; a handler gets only what its declaration allows.
 The docstring of a handler is the summary and the description in the OpenAPI document.
 """
 

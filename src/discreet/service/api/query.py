@@ -229,7 +229,7 @@ class QueryAPI:
         return headers
 
     def _until_grid(self, request: Request) -> float:
-        """Return the seconds until an answer may leave, so that its duration is seen no more finely than the grid."""
+        """Return the seconds until an answer may be sent, so that its duration is a multiple of the grid."""
         grid = self._settings.service.release_grid_ms / 1000
         if not grid:
             return 0.0

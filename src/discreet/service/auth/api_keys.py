@@ -154,7 +154,7 @@ class Authenticator:
         return dict(self._used)
 
     def cached(self, header: str | None) -> Identity | None:
-        """Return who sent *header* from memory, without waiting for anything.
+        """Return the identity in *header* from memory, without waiting for anything.
 
         Returns:
             None if memory does not hold it or is older than a second: `authenticate` may wait.
@@ -169,7 +169,7 @@ class Authenticator:
         return None if snapshot is None else self._check(token, id_, snapshot)
 
     def authenticate(self, header: str | None) -> Identity:
-        """Return who sent *header*; may query the store and the issuer of tokens.
+        """Return the identity in *header*; may query the store and the issuer of tokens.
 
         Args:
             header: the value of Authorization, or None if there was none.

@@ -156,7 +156,7 @@ class Gate:
         self.body_most_bytes = settings.body_most_bytes
 
     async def authorize(self, request: Request, role: Role) -> Identity:
-        """Return who sent *request*.
+        """Return the identity that sent *request*.
 
         Raises:
             Unauthorized: it has no valid key or token.
@@ -169,7 +169,7 @@ class Gate:
         return found
 
     async def identify(self, request: Request, header: str | None) -> Identity:
-        """Return who sent *request*, by the value of a header Authorization; raise as `authorize`."""
+        """Return the identity that sent *request*, by the value of a header Authorization; raise as `authorize`."""
         try:
             found = self._authenticator.cached(header)
             if found is None:

@@ -337,7 +337,7 @@ class OidcLogin:
         return url, PendingLogin(state, nonce, verifier, redirect_uri, next_)
 
     def complete(self, pending: PendingLogin, answer: Mapping[str, str]) -> Identity:
-        """Return who logged in.
+        """Return the identity that logged in.
 
         Args:
             answer: parameters that the issuer sent the browser back with.

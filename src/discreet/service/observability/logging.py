@@ -4,8 +4,8 @@
     log.event(Released(request_id, ...))
 
 An event is one of the frozen dataclasses here. Their fields are an allow-list: names that officers gave, numbers that
-are public or differentially private, codes of ours. There is no field for a message, a statement, a label, a row, a
-true count, a key or an engine's own words, so that none of these can be logged by mistake.
+are public or differentially private, and our own codes. There is no field for a message, a statement, a label, a row, a
+true count, a key or an engine's message, so that none of these can be logged by mistake.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ _READERS = {kind: _reader(kind) for kind in get_args(Event)}
 
 
 class Log(Protocol):
-    """Where events go."""
+    """A destination of events."""
 
     def event(self, event: Event) -> None:
         """Record *event*."""

@@ -27,7 +27,7 @@ Step: TypeAlias = Literal["request", "plan", "reserve", "queue", "engine", "nois
 
 
 class Tracer(Protocol):
-    """Where spans go."""
+    """A destination of spans."""
 
     def span(
         self, step: Step, request_id: str, account: str | None = None, parent: str | None = None

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"-?\d{1,15}(\.\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What is tried.
+    """The parameters of a simulation.
 
     Args:
         epsilon_per: of one step: an item, a count or a cut-off.
@@ -54,7 +54,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What the parameters lead to.
+    """The results of a simulation.
 
     Args:
         items: returned on average.

@@ -204,7 +204,7 @@ def page(method: str, path: str, *, role: Role | None = None, login: bool = True
 
 
 class Site:
-    """The frame around all pages.
+    """Routes, sessions and templates that all pages share.
 
     Args:
         login: at the OpenID issuer; None if it has no client for that.
@@ -243,7 +243,7 @@ class Site:
         return HTMLResponse(html, status, dict(HEADERS))
 
     def redirect(self, visit: Visit, path: str) -> Response:
-        """Return the redirection to a page of ours after a form was posted."""
+        """Return the redirection to one of our pages after a form was posted."""
         if visit.request.headers.get("HX-Request"):
             return Response(status_code=204, headers={"HX-Redirect": path})
         return RedirectResponse(path, 303)
@@ -252,7 +252,7 @@ class Site:
         """Return the problem of *error*, to be shown beside what caused it.
 
         Raises:
-            Exception: *error* itself, if it is a mistake of ours or ends the session.
+            Exception: *error* itself, if it is a bug or ends the session.
         """
         if not isinstance(error, DiscreetError) or isinstance(error, Unauthorized):
             raise error
