@@ -32,7 +32,7 @@ class Counted:
         items: int64 of shape (m,): numbers of items, or ranks in a head.
         counts: float64 of shape (m,).
         sigma: standard deviation of the noise in each count, shape (m,).
-        bounds: how many items a user was held to, at each bounding; empty where nobody was.
+        bounds: the largest number of items of a user, at each bounding; empty without bounding.
     """
 
     items: NDArray[np.int64]
@@ -49,14 +49,14 @@ class Counted:
 def non_private_percentile(contributions: NDArray[np.int64], percent: float) -> int:
     """The true percentile of the items per user, over users who have any; at least 1.
 
-    NOT private: it stands for a bound that somebody would have to declare, or to buy with budget. The paper takes it
+    NOT private: it stands for a bound that would have to be declared, or computed with budget. The paper takes it
     for granted, in favour of this baseline (Rogers 2024, section 4).
     """
     return int(np.percentile(contributions[contributions > 0], percent, method="inverted_cdf"))
 
 
 def bounded(users: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which pairs stay when every user keeps a uniformly random *most* of hers, or all if she has no more.
+    """Return which pairs stay if every user keeps *most* random items, or all items of a user with fewer.
 
     Args:
         users: int64 of shape (n,): whose each pair is.

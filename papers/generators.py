@@ -47,7 +47,7 @@ def by_contributions(
     Args:
         label: what the table is called, without "(made up)".
         users: how many users.
-        items: how many items somebody has.
+        items: how many items have users.
         percentiles: distinct items per user, by the share of users that have at most as many; 0 and 1 included.
         exponent: of Zipf's law for the items.
         shift: of Zipf's law for the items.

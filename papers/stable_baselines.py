@@ -48,7 +48,7 @@ def metrics_of_ranks(counts: NDArray[np.int64], k: int, chosen: NDArray[np.bool_
 
     Args:
         counts: descending, shape (m,) with m > k.
-        k: how many were wanted.
+        k: how many were requested.
         chosen: bool of shape (trials, m): which ranks each trial returned.
     """
     return Metrics(

@@ -26,7 +26,7 @@ CUTOFF_FACTOR = 10
 TRIALS = 1000
 GAP_EPSILON = Fraction(1, 50)
 EXCESSES = (-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0)
-"""How much wider the gap is than the lemma asks for, in units of 1 / epsilon."""
+"""How much wider the gap is than the lemma requires, in units of 1 / epsilon."""
 
 
 def cells(setting: Setting) -> list[Row]:

@@ -39,7 +39,7 @@ def cells(setting: Setting) -> list[Row]:
 
 
 def measure(setting: Setting, cell: Row) -> list[Row]:
-    """For each analyst and day with questions: what she had used by its end, and what she would have had to pay."""
+    """Return for each analyst and day with queries the units used by its end, and those of the worst cases."""
     table = setting.table(cell)
     rng = np.random.default_rng(trial_seed(NAME, cell))
     rows: list[Row] = []

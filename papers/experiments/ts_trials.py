@@ -57,7 +57,7 @@ def rows_of(table: UserItems, method: str, epsilon: float, k: int, trials: int, 
         table: with the counts.
         method: one of `METHODS`.
         epsilon: of the release; delta is one over the number of users.
-        k: how many items are wanted.
+        k: how many items are requested.
         trials: how many.
         exact: a cell for `trial_bits`, to have our two methods released by our mechanisms; None for the same
             distributions in floating point.

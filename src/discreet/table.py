@@ -177,21 +177,13 @@ class Table:
         """Release as many accurate counts as the guarantee allows, the largest first.
 
         Args:
-            item: the column that names the item, or several columns that do together.
-            epsilon: at least 1e-6; above 100 only if forced.
-            delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
-                default 1e-8, or a hundredth of the budget's if there is one.
             relative_error: what most counts should stay within, above 0 and below 1; the noise is scaled by it.
-            counts: False for labels only.
             mechanism: "auto", "head", "two-round", "pcr" or "laplace"; by default auto on engines that can query
                 user-item pairs, otherwise head, and laplace where a bound or the items are given.
             domain: as in `top`; every listed item gets a count then.
             head_limit: how many items to read from the engine; by default 10,000.
 
-        Raises:
-            InputError: the query is not allowed; the message says what is.
-            BudgetExceeded: the budget cannot cover the worst case; nothing was read.
-            EngineError: the engine failed; the budget is charged the worst case if data was being read.
+        Other arguments, and errors, are those of `top`.
         """
         query = table_query(
             self._user,
