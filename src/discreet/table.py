@@ -39,8 +39,8 @@ def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa:
     Args:
         source: a path or glob of Parquet or CSV files, a DuckDB file or "duckdb:///file.db?table=name", an Arrow table,
             a pandas or Polars frame; or the URL of an engine: "postgresql://reader@host/database", "spark://host:7077",
-            "sc://host:15002", "trino://user@host:8080/catalog/schema", "pinot://broker:8099". Labels in CSV files are
-            read as the text they are.
+            "sc://host:15002", "trino://user@host:8080/catalog/schema", "clickhouse://user@host:8443/database",
+            "pinot://broker:8099". Labels in CSV files are read as text.
         user: the column that identifies users. Rows without a user are left out.
         table: which table of a DuckDB file or an engine; may be left out if there is only one.
 

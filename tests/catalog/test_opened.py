@@ -78,6 +78,8 @@ def opened(tmp_path, monkeypatch):
         ("pinot://broker:8099", False),
         ("trino://me@db/hive/web", False),
         ("trino://me@db/hive/web?scratch=memory.default", True),
+        ("clickhouse://me@db/web", False),
+        ("clickhouse://me@db/web?temporary=true", True),
         ("postgresql://reader@db/warehouse", True),
     ],
 )

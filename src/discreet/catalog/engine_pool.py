@@ -118,6 +118,10 @@ def _derived_error(made: Derived, held: Mapping[str, Kind]) -> str | None:
     return made.misfit(held[made.column]) if made.column in held else str(UnknownColumn(made.column, held))
 
 
+_PAIRS_OPTION = {"pinot": None, "trino": "scratch=", "clickhouse": "temporary=true"}
+"""What a URL needs for pair queries, by scheme: None if the engine has none; engines not listed always have them."""
+
+
 class EnginePool:
     """The open engines of a catalog, with the domains and column scales read from them. Usable from several threads.
 
@@ -184,9 +188,10 @@ class EnginePool:
         try:
             return self.engine(name).has_pairs
         except (EngineError, InputError):
-            engine = self.catalog.datasets[name].engine
-            url = "" if engine is None else self.catalog.engines[engine].url
-            return not url.startswith(("pinot", "trino")) or "scratch=" in url
+            dataset = self.catalog.datasets[name]
+            url = dataset.source or "" if dataset.engine is None else self.catalog.engines[dataset.engine].url
+            option = _PAIRS_OPTION.get(url.partition("://")[0], "")
+            return option is not None and option in url
 
     def scale(self, name: str, column: str) -> int:
         """Return the digits after the decimal point of a column; cached, because a busy engine answers late.
