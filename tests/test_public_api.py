@@ -88,7 +88,7 @@ def test_every_error_is_a_discreet_error():
 
 
 def test_other_names_are_not_there():
-    """And are told as Python tells them."""
+    """They are reported as Python reports them."""
     with pytest.raises(AttributeError, match="module 'discreet' has no attribute 'sacn'"):
         discreet.sacn  # noqa: B018 - reading it is the test
 

@@ -1,4 +1,4 @@
-"""The Python door: scan, where, top, release, budgets, keys."""
+"""The Python interface: scan, where, top, release, budgets, keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COUNTS = {"a": 4000, "b": 3000, "c": 2000, "d": 1000}
 
 
 def _rows():
-    """User u reads a if u < 4000, b if u < 3000, ..., once in country u % 2, and everybody reads an item of her own."""
+    """User u reads a if u < 4000, b if u < 3000, ..., once in country u % 2, and each reads an item of their own."""
     pairs = [(user, item) for item, users in COUNTS.items() for user in range(users)]
     pairs += [(user, f"own-{user}") for user in range(4000)]
     return pa.table(
@@ -159,7 +159,7 @@ def test_rows_are_clipped_per_user_and_item(tau):
 
 
 def test_a_bound_on_the_items_of_a_user_is_enforced(table):
-    """A user with m shared items and her own keeps one: a shared one with probability m / (m + 1), 2717 in all."""
+    """A user with m shared items and an own one keeps one: a shared one with probability m / (m + 1), 2717 in all."""
     release = table.release("item", epsilon=8, groups_per_user=1, bits=_bits())
     assert release.mechanism == "unknown-laplace"
     assert sum(count for _, count in _found(release)) == pytest.approx(1000 * (1 / 2 + 2 / 3 + 3 / 4 + 4 / 5), abs=150)

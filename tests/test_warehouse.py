@@ -92,7 +92,7 @@ def test_a_top_k_counts_users(warehouse):
 
 
 def test_json_and_python_make_the_same_query(warehouse):
-    """Three doors, one question, one answer for one key."""
+    """Three interfaces, one query, one answer for one key."""
     select = Select("reads", ("article",), Measure("users", "reader"), None, 5)
     mapping = {"dataset": "READS", "items": ["Article"], "measure": {"kind": "users", "column": "reader"}, "k": 5}
     answers = [warehouse.query(asked, key=KEY).to_arrow() for asked in (TOP, select, mapping)]
@@ -399,10 +399,10 @@ def test_no_error_names_a_file_of_the_server(folder, gone):
             (late, "its owner should run"),
             (early, "the engine of the dataset 'reads' cannot be reached"),
         ):
-            with pytest.raises(EngineError, match=sentence) as told:
+            with pytest.raises(EngineError, match=sentence) as caught:
                 asked.query(TOP)
-            assert str(folder) not in str(told.value)
-            assert "parquet" not in str(told.value)
+            assert str(folder) not in str(caught.value)
+            assert "parquet" not in str(caught.value)
 
 
 def test_a_question_may_have_a_price_per_unit(warehouse):

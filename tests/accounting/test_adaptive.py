@@ -36,12 +36,12 @@ def two_steps(epsilon, a, choices):
 
 
 def grid_adversary(k, epsilon, choices, total):
-    """Delta of the best adversary whose t are multiples of epsilon / choices: her exact value, without interpolation.
+    """Delta of the best adversary whose t are multiples of epsilon / choices: the exact value, without interpolation.
 
     *total* must be a multiple of epsilon / choices too.
     """
     h = epsilon / choices
-    a = np.arange(-k * choices, k * choices + 1) * h  # the only places she can reach from total, and more
+    a = np.arange(-k * choices, k * choices + 1) * h  # the only values that are reached from total, and more
     values = np.maximum(-np.expm1(a), 0.0)
     below, above = -np.expm1(a[0] - np.arange(choices, 0, -1) * h), np.zeros(choices)
     for _ in range(k):

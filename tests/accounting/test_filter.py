@@ -93,7 +93,7 @@ def test_nothing_costs_nothing_even_when_all_is_spent():
 @settings(max_examples=50)
 @given(st.data())
 def test_an_adaptive_adversary_never_exceeds_the_limit(data):
-    """It sees what is left before every step and asks for all of it, a quantum more, a share, or anything else."""
+    """It sees what is left before every step and requests all of it, a quantum more, a share, or anything else."""
     budget = PrivacyFilter(LIMIT)
     admitted = Cost()
     for _ in range(data.draw(st.integers(1, 25))):

@@ -33,9 +33,9 @@ def naive_readings(limit, delta, units):
 
 
 def best_stopping(reported, eta, prices):
-    """Largest delta that an adaptive analyst reaches by stopping at her best moment, exactly.
+    """Largest delta that an adaptive analyst reaches by stopping at the best moment, exactly.
 
-    With *reported* the epsilon that is reported after so many units of eta^2 / 8, her gain where she stops with loss L
+    With *reported* the epsilon that is reported after so many units of eta^2 / 8, the gain of stopping with loss L
     is the mass (1 - e^(reported - L))+ beyond the claim. A step of price p units is bounded-range with range
     sqrt(p) eta and losses +- sqrt(p) eta / 2; *prices* are squares, so that losses stay on a lattice. She chooses the
     price of each step, and whether to stop, knowing all so far: backward induction over (units spent, loss).
@@ -96,7 +96,7 @@ def steps_of(kind):
 def paths(seed, make):
     """All (P, Q, reading) at the moment a random adaptive analyst stops; *make* gives a fresh odometer.
 
-    What she asks, and whether she stops, depends on all answers so far; so do the costs.
+    The next query, and whether to stop, depends on all answers so far; so do the costs.
     """
     found = []
 

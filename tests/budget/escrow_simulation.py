@@ -141,7 +141,7 @@ class Simulation:
             self.charges.append((centre.now_us, centre.end_us, cost.rho, cost.delta))
 
     def ask(self):
-        """A data centre asks another one."""
+        """A data centre sends a request to another one."""
         centre = self.any()
         if centre.account is None:
             return

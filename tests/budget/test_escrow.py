@@ -259,7 +259,7 @@ def test_first_gifts_are_equal_parts_and_never_more_than_what_is_left(centres):
 
 @pytest.mark.parametrize("parts", [7, 29, 100, 1_001])
 def test_one_data_centre_that_gets_all_questions_can_spend_the_whole_total(parts):
-    """F16: three data centres, equal shares at first; nothing is stranded while they hear each other."""
+    """F16: three data centres, equal shares at first; nothing is stranded while they are connected."""
     cost = Amount(TOTAL.rho * 10**6 // parts, TOTAL.delta * 10**6 // parts)
     total = Amount(TOTAL.rho * 10**6, TOTAL.delta * 10**6)
     first = escrow.first_grant(total, total, 3)

@@ -1,4 +1,4 @@
-"""Data centres that crash, are cut off, mistell the time, hear things late, twice or never: I8, and its traps."""
+"""Data centres that crash, are cut off, have wrong clocks, get messages late, twice or never: I8, and its traps."""
 
 from __future__ import annotations
 

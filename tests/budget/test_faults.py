@@ -51,7 +51,7 @@ def _check_after(folder):
     assert all(sum(parts) <= 30 for parts in before.values())
     states = {n: store.reservation(n) for n in ("one-ann", "one-bob", "two-ann", "v", "f")}
     open_ones = [r for r in states.values() if r is not None and r.state in {State.HELD, State.RUNNING}]
-    # what the caller would do who never heard an answer
+    # what a caller would do whose reply was lost
     for wanted in open_ones:
         if wanted.state is State.HELD:
             store.start(wanted.id)

@@ -129,7 +129,7 @@ def test_periods_begin_by_the_calendar(period, now, end):
 
 
 def test_only_calendar_periods_are_doubled():
-    """The paper's 34.9 is 54.3 for who asks on the 31st and on the 1st."""
+    """The paper's 34.9 is 54.3 for queries on the 31st and on the 1st."""
     assert [doubled(p) for p in (Sliding(30), Forever(), Calendar("month"))] == [1, 1, 2]
 
 

@@ -44,7 +44,7 @@ class CheckThenUpdate(SQLiteStore):
         if short is not None:
             return super().reserve(claim)
 
-        def write(transaction):  # on the writer's thread, so that the rule is broken for nobody else
+        def write(transaction):  # on the writer's thread, so that the rule is broken in this thread only
             before, rules._fits = rules._fits, lambda *_: True
             try:
                 return operations.reserve(transaction, claim)

@@ -1,4 +1,4 @@
-"""Catalogs in text files, with the sentences that are told about them."""
+"""Catalogs in text files, with the messages that refuse them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def read_cases(name: str, short: dict[str, str] | None = None) -> list[tuple[str
     text = "\n".join((short or {}).get(line, line) for line in lines if not line.startswith("# "))
     found = []
     for part in text.split("\n----\n"):
-        told = [line.removeprefix("=> ") for line in part.splitlines() if line.startswith("=> ")]
-        found.append(("\n".join(line for line in part.splitlines() if not line.startswith("=> ")), told))
+        expected = [line.removeprefix("=> ") for line in part.splitlines() if line.startswith("=> ")]
+        found.append(("\n".join(line for line in part.splitlines() if not line.startswith("=> ")), expected))
     return found

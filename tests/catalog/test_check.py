@@ -73,30 +73,30 @@ def test_a_catalog_that_fits_has_no_mistake(found, tmp_path):
     assert all(finding.mistake is None for finding in check(catalog_of(tmp_path, GOOD), environment={}))
 
 
-@pytest.mark.parametrize(("settings", "told"), read_cases("misfits.txt"), ids=str)
-def test_a_mismatch_of_catalog_and_table_is_reported(found, tmp_path, settings, told):
+@pytest.mark.parametrize(("settings", "messages"), read_cases("misfits.txt"), ids=str)
+def test_a_mismatch_of_catalog_and_table_is_reported(found, tmp_path, settings, messages):
     """One mistake, one line with its place; it shows no data."""
     lines = found(settings)
     wrong = [line for line in lines if ": " in line]
     assert len(wrong) == 1
-    assert told[0].replace("FOLDER", str(tmp_path)) in wrong[0]
+    assert messages[0].replace("FOLDER", str(tmp_path)) in wrong[0]
     assert "secret" not in "".join(lines)
 
 
 @pytest.mark.parametrize(
-    ("user", "told"),
+    ("user", "messages"),
     [
         ("score", "user column 'score' holds floating-point numbers, of which engines disagree which are equal"),
         ("nested", "user column 'nested' has a type that cannot tell users apart; cast it to text in a view"),
     ],
 )
-def test_a_user_column_must_distinguish_users(tmp_path, user, told):
+def test_a_user_column_must_distinguish_users(tmp_path, user, messages):
     """Other types do."""
     (tmp_path / "catalog.toml").write_text(
         f'[datasets.d]\nsource = "t.parquet"\nuser = "{user}"\ncolumns.a = {{ type = "text", group = true }}'
     )
     findings = check(load_catalog(tmp_path / "catalog.toml"), environment={})
-    assert [finding.mistake for finding in findings] == [None, told, None]
+    assert [finding.mistake for finding in findings] == [None, messages, None]
 
 
 def test_the_columns_alone_can_be_compared(tmp_path):
@@ -114,9 +114,9 @@ def test_the_columns_alone_can_be_compared(tmp_path):
 @pytest.mark.parametrize("type_", ["text", "integer", "decimal", "boolean", "date", "timestamp", "float"])
 def test_columns_of_csv_files_are_text(found, type_):
     """Whatever they look like: how text is read as a number or a date must be the owner's decision."""
-    told = f": column 'year' is declared {type_}, but CSV files hold text; cast it in a view, or write Parquet"
+    messages = f": column 'year' is declared {type_}, but CSV files hold text; cast it in a view, or write Parquet"
     lines = found(f'source = "t.csv"\ncolumns.year = {{ type = "{type_}", filter = true }}')
-    assert lines[-1] == f"datasets.d.columns.year{'' if type_ == 'text' else told}"
+    assert lines[-1] == f"datasets.d.columns.year{'' if type_ == 'text' else messages}"
 
 
 def test_a_view_of_a_csv_file_has_types(found):
@@ -202,9 +202,9 @@ def test_an_engine_is_opened_as_it_is_declared(asked_for):
     catalog, asked = asked_for
     open_dataset(catalog, "d", {"SECRET": "hunter2"})
     open_dataset(catalog, "e", {})
-    told = {"table": None, "view": "SELECT 1", "password": "hunter2", "timeout_seconds": 7}
+    messages = {"table": None, "view": "SELECT 1", "password": "hunter2", "timeout_seconds": 7}
     assert asked == [
-        (("postgresql://reader@db/warehouse",), told),
+        (("postgresql://reader@db/warehouse",), messages),
         (("/t.db",), {"table": "t", "view": None}),
     ]
 
@@ -214,6 +214,6 @@ def test_a_missing_password_is_reported_before_the_engine_is_used(asked_for, env
     """By the name of its variable."""
     catalog, asked = asked_for
     findings = check(catalog, ["d"], environment=environment)
-    told = "datasets.d: the environment variable 'SECRET', which should hold the password, is not set"
-    assert [str(finding) for finding in findings] == [told]
+    messages = "datasets.d: the environment variable 'SECRET', which should hold the password, is not set"
+    assert [str(finding) for finding in findings] == [messages]
     assert asked == []

@@ -54,7 +54,7 @@ def test_labels_of_a_query_are_those_of_its_column(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [
         (pa.table({"c": ["secret"], "d": ["secret"]}), "the query for the domain of column 'c' must return one column"),
         (pa.table({"c": pa.array([], pa.string())}), "must have from 1 to 1,000,000 labels"),
@@ -66,17 +66,17 @@ def test_labels_of_a_query_are_those_of_its_column(tmp_path):
     ],
     ids=["columns", "none", "many", "missing", "twice", "twice in chunks", "nested"],
 )
-def test_an_answer_that_is_no_domain_is_refused(tmp_path, answer, told):
+def test_an_answer_that_is_no_domain_is_refused(tmp_path, answer, expected):
     """One sentence, which shows no label."""
     with pytest.raises(InputError) as caught:
         labels(tmp_path, "text", '{ query = "SELECT 1" }', FakeEngine(answers={"SELECT 1": answer}))
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert "'c'" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (None, "there is no domain file"),
         ("x\n1\n", "there is no column of the domain 'c'"),
@@ -85,11 +85,11 @@ def test_an_answer_that_is_no_domain_is_refused(tmp_path, answer, told):
     ],
     ids=["missing", "column", "empty", "twice"],
 )
-def test_a_file_that_is_no_domain_is_refused(tmp_path, content, told):
+def test_a_file_that_is_no_domain_is_refused(tmp_path, content, expected):
     """One sentence, which shows no label."""
     if content is not None:
         (tmp_path / "c.csv").write_text(content)
-    with pytest.raises(InputError, match=told) as caught:
+    with pytest.raises(InputError, match=expected) as caught:
         labels(tmp_path, "text", '{ file = "c.csv" }')
     assert "secret" not in str(caught.value)
 

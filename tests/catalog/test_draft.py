@@ -146,16 +146,16 @@ def test_a_draft_takes_every_source_that_scan_takes(monkeypatch, saved, source, 
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "expected"),
     [
         ("postgresql://reader:hunter2@db/warehouse", "without a password"),
         ("nowhere.parquet", "there is no file"),
     ],
 )
-def test_a_source_without_a_table_is_refused(saved, source, told):
+def test_a_source_without_a_table_is_refused(saved, source, expected):
     """Before anything is written; a password is not repeated."""
     assert saved("")
-    with pytest.raises(InputError, match=told) as caught:
+    with pytest.raises(InputError, match=expected) as caught:
         draft_catalog(source, "u", environment={})
     assert "hunter2" not in str(caught.value)
 

@@ -38,12 +38,12 @@ def refusal(tmp_path):
     return load
 
 
-@pytest.mark.parametrize(("text", "told"), CASES, ids=[told[0][:60] for _, told in CASES])
-def test_a_broken_catalog_is_refused_with_these_sentences(refusal, text, told):
+@pytest.mark.parametrize(("text", "expected"), CASES, ids=[expected[0][:60] for _, expected in CASES])
+def test_a_broken_catalog_is_refused_with_these_sentences(refusal, text, expected):
     """All mistakes at once, each with its place; the chain of exceptions holds no error of a library."""
     error = refusal(text)
-    assert [str(mistake) for mistake in error.mistakes] == told
-    assert str(error).splitlines()[1:] == [f"  {sentence}" for sentence in told]
+    assert [str(mistake) for mistake in error.mistakes] == expected
+    assert str(error).splitlines()[1:] == [f"  {sentence}" for sentence in expected]
     assert error.__cause__ is None
     assert error.__context__ is None or error.__suppress_context__
     assert "hunter2" not in str(error)
@@ -53,7 +53,7 @@ def test_a_broken_catalog_is_refused_with_these_sentences(refusal, text, told):
 def test_there_are_broken_catalogs():
     """Enough of them, each with a mistake, for the test above to mean something."""
     assert len(CASES) > 100
-    assert all(told for _, told in CASES)
+    assert all(expected for _, expected in CASES)
 
 
 SETTINGS = {
@@ -109,7 +109,7 @@ def test_the_words_of_pydantic_are_known():
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (None, "there is no such file"),
         ("folder", "it cannot be read: is a directory"),
@@ -120,7 +120,7 @@ def test_the_words_of_pydantic_are_known():
     ],
     ids=["missing", "folder", "bytes", "digits", "brackets", "exponent"],
 )
-def test_a_file_that_cannot_be_read_is_refused_with_its_name(tmp_path, content, told):
+def test_a_file_that_cannot_be_read_is_refused_with_its_name(tmp_path, content, expected):
     """Whatever the file is, the error is one that people can mend."""
     path = tmp_path / "catalog.toml"
     if content == "folder":
@@ -132,4 +132,4 @@ def test_a_file_that_cannot_be_read_is_refused_with_its_name(tmp_path, content, 
     assert isinstance(caught.value, CatalogError)
     assert caught.value.path == path
     assert str(path) in str(caught.value)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)

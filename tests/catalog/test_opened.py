@@ -139,10 +139,10 @@ def test_an_engine_that_could_not_be_opened_is_tried_again(opened, monkeypatch):
 def test_errors_for_the_owner_hold_no_names(opened, failing):
     """No file, no host and no column leaves; the cause is there for the owner (T: nothing of the server leaks)."""
     datasets, _ = opened("", failing)
-    with pytest.raises(EngineError) as told:
+    with pytest.raises(EngineError) as caught:
         datasets.engine("d")
-    assert str(told.value) == "the dataset 'd' cannot be queried now: its owner should run discreet catalog check"
-    assert told.value.__cause__ is not None
+    assert str(caught.value) == "the dataset 'd' cannot be queried now: its owner should run discreet catalog check"
+    assert caught.value.__cause__ is not None
     assert not isinstance(failing, Engine) or failing.closed
 
 
@@ -208,20 +208,20 @@ def test_scales_are_read_once(opened):
 def test_an_engine_that_fails_names_the_dataset_only(error, sentence):
     """The kind of the error stays; the engine's own sentence is the cause."""
     engine = VersionedReader(Engine(error), "d", lambda: True)
-    with pytest.raises(type(error)) as told:
+    with pytest.raises(type(error)) as caught:
         engine.head(REQUEST)
-    assert type(told.value) is type(error)
-    assert str(told.value).endswith(sentence)
-    assert "'d'" in str(told.value)
-    assert told.value.__cause__ is error
+    assert type(caught.value) is type(error)
+    assert str(caught.value).endswith(sentence)
+    assert "'d'" in str(caught.value)
+    assert caught.value.__cause__ is error
 
 
 def test_a_question_that_an_engine_cannot_answer_keeps_its_sentence():
     """It speaks of the question."""
     error = InputError("Pinot cannot keep missing labels")
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         VersionedReader(Engine(error), "d", lambda: True).head(REQUEST)
-    assert told.value is error
+    assert caught.value is error
 
 
 def test_an_engine_that_does_not_know_private_bounds_is_not_read_for_one():
@@ -237,9 +237,9 @@ def test_a_version_that_cannot_be_read_after_counting_is_no_unreachable_engine(o
     datasets, _ = opened('data_version = { query = "SELECT gone" }', engine)
     engine.fetch = lambda _: (_ for _ in ()).throw(EngineUnreachable("db.internal is down"))
     steady = VersionedReader(engine, "d", lambda: datasets.version("d") == "1")
-    with pytest.raises(EngineError) as told:
+    with pytest.raises(EngineError) as caught:
         steady.head(REQUEST)
-    assert not isinstance(told.value, EngineUnreachable)
+    assert not isinstance(caught.value, EngineUnreachable)
 
 
 def test_a_head_of_an_unchanged_version_is_the_engines():

@@ -237,6 +237,6 @@ def test_the_version_comes_from_where_the_catalog_says(tmp_path, setting, versio
     assert current_version(dataset(tmp_path, setting), engine, NOW) == version
 
 
-def test_nobody_may_know_the_version(tmp_path):
+def test_the_version_may_be_unknown(tmp_path):
     """A table of a database, and a catalog that does not say."""
     assert current_version(dataset(tmp_path, ""), FakeEngine(), NOW) is None

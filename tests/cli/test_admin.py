@@ -30,8 +30,8 @@ def test_an_account_is_opened_granted_given_a_key_and_limited(service, monkeypat
         monkeypatch.setenv("DISCREET_KEY", key)
         with pytest.raises(SystemExit) as ended:
             main(["admin", *arguments])
-        told = capsys.readouterr()
-        return ended.value.code, json.loads(told.out) if told.out else told.err
+        body = capsys.readouterr()
+        return ended.value.code, json.loads(body.out) if body.out else body.err
 
     why = ("--reason", "a test")
     officer, admin = keys["officer"], keys["admin"]

@@ -13,12 +13,12 @@ USE = ["--period-days", 30, "--queries-per-day", 1, "--results-per-query", 50, "
 
 def test_the_papers_use_gets_the_papers_parameters(run):
     """LinkedIn 2021, section 8.3: .15 against averaging, about 3,000 against differencing, 30 calls."""
-    told = json.loads(run("advise", *USE, "--noise", "laplace", "--format", "json").out)
-    assert told["epsilon_per"] == 0.15
-    assert 2_900 < told["information"] < 3_000
-    assert told["calls"] == 30
-    assert told["calls"] * told["delta_per"] <= 1e-8
-    assert set(told["reasons"]) == {"epsilon_per", "information", "calls", "delta_per", "guarantee"}
+    body = json.loads(run("advise", *USE, "--noise", "laplace", "--format", "json").out)
+    assert body["epsilon_per"] == 0.15
+    assert 2_900 < body["information"] < 3_000
+    assert body["calls"] == 30
+    assert body["calls"] * body["delta_per"] <= 1e-8
+    assert set(body["reasons"]) == {"epsilon_per", "information", "calls", "delta_per", "guarantee"}
 
 
 def test_every_parameter_comes_with_its_reason(run):

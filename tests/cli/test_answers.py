@@ -54,8 +54,8 @@ def test_a_large_delta_is_a_warning(ask):
 
 def test_json_has_the_promised_shape(ask):
     """Every field of the issue's contract, and no others; counts whole, rank only for a top k."""
-    told = json.loads(ask("top", "-k", 3, "--epsilon", 5, "--format", "json").out)
-    assert set(told) == {
+    body = json.loads(ask("top", "-k", 3, "--epsilon", 5, "--format", "json").out)
+    assert set(body) == {
         "items",
         "mechanism",
         "chosen",
@@ -68,13 +68,13 @@ def test_json_has_the_promised_shape(ask):
         "query",
         "seconds",
     }
-    assert [set(item) for item in told["items"]] == [{"rank", "article", "count", "std_error", "low", "high"}] * 3
-    assert all(isinstance(item["count"], int) for item in told["items"])
-    assert [item["rank"] for item in told["items"]] == [1, 2, 3]
-    assert told["complete"] is True
-    assert told["privacy"]["unit"] == "user"
-    assert told["privacy"]["epsilon"] <= 5
-    assert told["privacy"]["delta"] <= 1e-8
+    assert [set(item) for item in body["items"]] == [{"rank", "article", "count", "std_error", "low", "high"}] * 3
+    assert all(isinstance(item["count"], int) for item in body["items"])
+    assert [item["rank"] for item in body["items"]] == [1, 2, 3]
+    assert body["complete"] is True
+    assert body["privacy"]["unit"] == "user"
+    assert body["privacy"]["epsilon"] <= 5
+    assert body["privacy"]["delta"] <= 1e-8
     released = json.loads(ask("release", "--epsilon", 5, "--format", "json").out)
     assert all("rank" not in item for item in released["items"])
     assert released["mechanism"] == "auto"
@@ -132,7 +132,7 @@ def test_a_key_that_others_can_read_is_noted(ask, key):
 
 
 def test_the_command_line_makes_the_same_query_as_python(ask, key, reads):
-    """Same question, same key, same answer through both doors, whatever the options."""
+    """Same question, same key, same answer by both interfaces, whatever the options."""
     cases = [
         (("top", "-k", 2, "--no-counts"), ("top", {"k": 2, "counts": False})),
         (("top", "-k", 2, "--noise", "laplace"), ("top", {"k": 2, "noise": "laplace"})),
@@ -147,10 +147,10 @@ def test_the_command_line_makes_the_same_query_as_python(ask, key, reads):
         (("top", "-k", 2, "--mechanism", "auto"), ("top", {"k": 2})),
     ]
     for arguments, (method, options) in cases:
-        told = ask(*arguments, "--epsilon", 8, "--key", key, "--data-version", "1", "--format", "json").out
+        body = ask(*arguments, "--epsilon", 8, "--key", key, "--data-version", "1", "--format", "json").out
         table = scan(reads, user="reader")
         release = getattr(table, method)("article", epsilon=8, bits=NoiseKey(key.read_bytes(), "1"), **options)
-        assert json.loads(told)["items"] == release.to_dict()["items"]
+        assert json.loads(body)["items"] == release.to_dict()["items"]
         assert len(release) > 0
 
 
@@ -163,8 +163,8 @@ def test_filters_domains_and_tables_reach_the_engine(run, reads, tmp_path):
     domain = tmp_path / "domain.csv"
     domain.write_text("article\nbees\nfern\n")
     arguments = ("--user", "reader", "--item", "article", "--epsilon", 20, "--domain", domain, "--format", "json")
-    told = json.loads(run("release", database, "--table", "reads", "--where", "year = 2021", *arguments).out)
-    counts = {item["article"]: item["count"] for item in told["items"]}
+    body = json.loads(run("release", database, "--table", "reads", "--where", "year = 2021", *arguments).out)
+    counts = {item["article"]: item["count"] for item in body["items"]}
     assert set(counts) == {"bees", "fern"}
     assert abs(counts["bees"] - 180) < 20
     assert abs(counts["fern"]) < 20

@@ -54,7 +54,7 @@ def test_a_key_that_cannot_be_written_is_reported(run, tmp_path):
     assert "cannot be written" in ran.err
 
 
-def test_whoever_has_the_store_can_make_a_key_for_an_administrator(run, tmp_path):
+def test_access_to_the_store_is_enough_to_make_a_key_for_an_administrator(run, tmp_path):
     """For when the last one is lost; the reason is in the ledger, and the witness knows of it."""
     run("init", tmp_path)
     ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "the last one left")

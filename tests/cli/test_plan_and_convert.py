@@ -90,11 +90,11 @@ def test_a_plan_refuses_what_the_command_would_refuse(run):
 def test_converting_the_papers_budget_gives_its_numbers(run):
     """k* = 3000, l* = 30, eps_per = .15: rho 8.4375, simple 34.88, tight 33.78 (LinkedIn 2021, section 6)."""
     arguments = ["--information", 3000, "--calls", 30, "--epsilon-per", 0.15, "--delta-per", "1e-10", "--delta", "1e-9"]
-    told = json.loads(run("convert", *arguments, "--format", "json").out)
-    assert told["rho"] == 8.4375
-    assert told["epsilon_simple"] == pytest.approx(34.8839, abs=1e-4)
-    assert told["epsilon"] == pytest.approx(33.7818, abs=1e-4)
-    assert told["delta"] == pytest.approx(4e-9, rel=1e-12)
+    body = json.loads(run("convert", *arguments, "--format", "json").out)
+    assert body["rho"] == 8.4375
+    assert body["epsilon_simple"] == pytest.approx(34.8839, abs=1e-4)
+    assert body["epsilon"] == pytest.approx(33.7818, abs=1e-4)
+    assert body["delta"] == pytest.approx(4e-9, rel=1e-12)
 
 
 def test_converting_there_and_back_stays_on_the_safe_side(run):

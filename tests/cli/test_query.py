@@ -81,8 +81,8 @@ def ask(run, tmp_path, monkeypatch):
 
 def test_an_answer_is_shown_as_other_commands_show_theirs(ask, answered, release):
     """The counts on standard output; notes with the price on standard error."""
-    told = answered(Discreet_Charged="rho=0.5, delta=1e-09", Discreet_Replayed="?0")
-    ran, _ = ask(told, "query", "--sql", SQL)
+    fields = answered(Discreet_Charged="rho=0.5, delta=1e-09", Discreet_Replayed="?0")
+    ran, _ = ask(fields, "query", "--sql", SQL)
     assert (ran.code, ran.out) == (0, str(release))
     assert "3 of 3 items by unknown-gumbel" in ran.err
     assert ran.err.endswith("charged rho = 0.5, delta = 1e-09\n")
@@ -92,10 +92,10 @@ def test_a_whole_statement_is_sent_as_one(ask):
     """Its rows on standard output, and what each of its queries was charged as notes."""
     query = {"sql": SQL, "dataset": "reads", "status": "released", "charged": {"rho": 0.5, "delta": 0}, "id": "ab"}
     table = pa.table({"n": [3]}).replace_schema_metadata({"discreet.queries": json.dumps([query])})
-    told = reply(200, write_table(table, "arrow"), "application/vnd.apache.arrow.stream")
+    fields = reply(200, write_table(table, "arrow"), "application/vnd.apache.arrow.stream")
     sql = f"SELECT COUNT(*) AS n FROM ({SQL})"
     for options, shown in (((), "n\n3\n"), (("--format", "csv"), '"n"\n3\n'), (("--format", "json"), '"n": 3')):
-        ran, sent = ask(told, "query", "--sql", sql, *options)
+        ran, sent = ask(fields, "query", "--sql", sql, *options)
         assert (ran.code, shown in ran.out) == (0, True)
         assert sent[0].line.startswith("POST /v1/sql ")
         assert ran.err == f"released, charged rho = 0.5, delta = 0: {SQL}\n"
@@ -239,15 +239,15 @@ def test_a_rehearsal_shows_made_up_rows_and_sends_no_query(ask, tmp_path):
     """They are asked of the sample alone, which is free; the note says that they are no data."""
     table = pa.table({"reader": ["r1"], "minutes": [7]})
     document = write_table(table.replace_schema_metadata({"discreet.queries": "[]"}), "arrow")
-    told = reply(200, document, "application/vnd.apache.arrow.stream")
-    ran, sent = ask(told, "rehearse", "--dataset", "reads", "--rows", "1", "--format", "csv")
+    fields = reply(200, document, "application/vnd.apache.arrow.stream")
+    ran, sent = ask(fields, "rehearse", "--dataset", "reads", "--rows", "1", "--format", "csv")
     assert (ran.code, ran.out) == (0, '"reader","minutes"\n"r1",7\n')
     assert ran.err == "made-up rows: only columns, types and listed labels are those of the dataset\n"
     assert [each.line.split()[:2] for each in sent] == [["GET", "/v1/datasets/reads/sample?rows=1"]]
-    ran, _ = ask(told, "rehearse", "--dataset", "reads", "--output", "rows.parquet", "--quiet")
+    ran, _ = ask(fields, "rehearse", "--dataset", "reads", "--output", "rows.parquet", "--quiet")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert pa.parquet.read_table(tmp_path / "rows.parquet").equals(table)
-    ran, sent = ask(told, "rehearse", "--dataset", "reads", "--rows", "0")
+    ran, sent = ask(fields, "rehearse", "--dataset", "reads", "--rows", "0")
     assert (ran.code, sent) == (2, [])
 
 
@@ -255,8 +255,8 @@ def test_a_rehearsal_sends_a_statement_that_is_computed_from_made_up_rows(ask):
     """With the options of a query, whose error it then shows; what goes with the other kind of rehearsal is refused."""
     query = {"sql": SQL, "dataset": "reads", "status": "made up", "charged": {"rho": 0, "delta": 0}}
     table = pa.table({"n": [3], "made_up": [True]}).replace_schema_metadata({"discreet.queries": json.dumps([query])})
-    told = reply(200, write_table(table, "arrow"), "application/vnd.apache.arrow.stream")
-    ran, sent = ask(told, "rehearse", "--sql", SQL, "--epsilon", "2", "--format", "csv")
+    fields = reply(200, write_table(table, "arrow"), "application/vnd.apache.arrow.stream")
+    ran, sent = ask(fields, "rehearse", "--sql", SQL, "--epsilon", "2", "--format", "csv")
     assert (ran.code, ran.out) == (0, '"n","made_up"\n3,true\n')
     assert ran.err == "made-up rows: only columns, types and listed labels are those of the dataset\n"
     assert json.loads(sent[0].body) == {"sql": SQL, "epsilon": 2.0, "rehearse": True}
@@ -266,7 +266,7 @@ def test_a_rehearsal_sends_a_statement_that_is_computed_from_made_up_rows(ask):
         ["--sql", SQL, "--rows", "9"],
         ["--dataset", "reads", "--epsilon", "2"],
     ):
-        ran, sent = ask(told, "rehearse", *wrong)
+        ran, sent = ask(fields, "rehearse", *wrong)
         assert (ran.code, sent) == (2, []), wrong
 
 
@@ -291,8 +291,8 @@ def test_an_estimate_requests_the_price_only(ask):
 def test_an_estimate_of_what_was_paid_for_is_free(ask):
     """And without counts or thresholds there is nothing to expect."""
     nothing = {"std_error_least": None, "std_error_most": None, "smallest_count": None, "sum_std_error": None}
-    told = ESTIMATE | {"paid": True, "information": None, "calls": None, "expected": nothing}
-    ran, _ = ask(reply(body=json.dumps(told).encode()), "query", "--sql", SQL, "--estimate", "-q")
+    fields = ESTIMATE | {"paid": True, "information": None, "calls": None, "expected": nothing}
+    ran, _ = ask(reply(body=json.dumps(fields).encode()), "query", "--sql", SQL, "--estimate", "-q")
     assert ran.out.splitlines()[2:] == [
         "worst cost      rho = 0.0165, delta = 5e-09",
         "standard error  no counts are released",

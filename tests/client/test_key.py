@@ -91,7 +91,7 @@ def test_the_key_is_shown_nowhere(make_client):
         ("::1", True),
         ("[::1]", True),
         ("localhost.example.org", False),
-        ("0.0.0.0", False),  # noqa: S104 - somebody's mistake
+        ("0.0.0.0", False),  # noqa: S104 - a mistake
         ("192.168.0.1", False),
         ("example.org", False),
     ],

@@ -163,7 +163,7 @@ def test_looking_costs_nothing(service, client_of):
 )
 @pytest.mark.parametrize("statement", [TOP, UNVERSIONED])
 def test_a_query_is_charged_once_whatever_happens_to_its_reply(service, client_of, faults, statement):
-    """I4, F6: also for data whose version nobody names, where only the idempotency key tells that it is the same."""
+    """I4, F6: also for data whose version is not declared, where only the idempotency key tells that it is the same."""
     started, _ = service
     proxy = FaultyProxy(started.url, list(faults))
     answer = client_of(proxy.url).ask(statement, epsilon=4.0)
@@ -234,7 +234,7 @@ def test_a_client_that_is_killed_stops_its_question_and_pays_once(service, clien
     assert started.spent("ann@sales")[2] > 0
     killed.kill()
     killed.wait()
-    assert started.gate.left.acquire(timeout=60)  # nobody opened the gate: the engine was stopped
+    assert started.gate.left.acquire(timeout=60)  # the gate is still closed: the engine was stopped
     started.gate.open.set()
     answer = client_of(started.url).ask(TOP, epsilon=4.0)
     used, forfeited, held = started.spent("ann@sales")
@@ -253,7 +253,7 @@ def test_a_client_that_gives_up_gets_no_answer(service):
 
 
 def test_five_failed_runs_suspend_the_account(service, client_of):
-    """T27: the client asks no failed question again by itself, and is told until when nothing helps."""
+    """T27: the client repeats no failed query by itself; the error says until when the account is suspended."""
     started, _ = service
     for number in range(5):
         started.gate.failing = EngineError("the engine said something")

@@ -95,7 +95,7 @@ def test_failures_are_forgiven_so_many_times(make_client):
 
 
 def test_patience_ends_at_the_deadline(make_client):
-    """A question under way is waited for, and no longer; how long to wait yet is told."""
+    """A question under way is waited for, and no longer; the remaining time is shown."""
     client, server, fake = make_client([problem(409, "in-flight", retry_after=10)], timeout=35, retries=0)
     with pytest.raises(Busy) as caught:
         client.query(SQL)
@@ -183,7 +183,7 @@ def test_another_server_is_reported(make_client, answer, sentence):
 
 
 def test_what_is_sent_with_every_request(make_client):
-    """The key, who asks, and what is wanted."""
+    """The key, the client and the accepted types."""
     client, server, _ = make_client([GOOD])
     client.budget()
     (sent,) = server.sent

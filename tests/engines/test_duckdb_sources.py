@@ -167,7 +167,7 @@ def test_a_database_is_opened_for_reading_only(tmp_path, head):
 
 @pytest.mark.parametrize("writes", [pyarrow.parquet.write_table, pyarrow.csv.write_csv], ids=["parquet", "csv"])
 def test_brackets_in_a_files_name_are_no_pattern(tmp_path, head, writes):
-    """a[1] matches a1 for whoever reads it as a glob; the file that was named, or that a glob found, is read."""
+    """Read as a glob, a[1] matches a1; the file that was named, or that a glob found, is read."""
     end = "parquet" if writes is pyarrow.parquet.write_table else "csv"
     writes(pa.table({"user": ["1"], "item": ["plain"]}), tmp_path / f"a1.{end}")
     writes(pa.table({"user": ["2"], "item": ["bracket"]}), tmp_path / f"a[1].{end}")

@@ -240,16 +240,16 @@ def test_a_version_of_the_data_is_when_its_segments_were_made(version, path, key
     first = {name: {key: made} for name, made in (("s1", 1), ("s2", "2"), ("s3", 3))}
     with cluster.opened() as engine:
         versions = []
-        for told in (
+        for reply in (
             first,
             dict(reversed(first.items())) | {"s2": {key: 2, "crc": 7}, "replaced": {key: 9}},
             first | {"s3": {key: 4}},
         ):
-            cluster.paths[path] = told
+            cluster.paths[path] = reply
             versions.append(engine.data_version())
         assert versions[0] == versions[1] != versions[2]
-        for told in ({"s1": {key: 1}, "s2": {key: 2}}, first | {"s3": {}}, first | {"s3": {key: None}}, [], (404, "")):
-            cluster.paths[path] = told
+        for reply in ({"s1": {key: 1}, "s2": {key: 2}}, first | {"s3": {}}, first | {"s3": {key: None}}, [], (404, "")):
+            cluster.paths[path] = reply
             with pytest.raises(EngineError, match="segments"):
                 engine.data_version()
         cluster.paths[path] = first

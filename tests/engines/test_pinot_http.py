@@ -53,7 +53,7 @@ SCHEMA = {
 
 
 class FakeCluster:
-    """A controller and a broker in one, which say what they are told to say.
+    """A controller and a broker in one, which answer what a test sets.
 
     Attributes:
         paths: what is answered to a GET: JSON, a status and text, or what returns one of them.
@@ -224,7 +224,7 @@ def test_what_is_no_answer_is_an_engine_error_without_its_words(cluster, answer,
     assert "secret" not in str(caught.value)
 
 
-def test_nobody_there_is_an_engine_error():
+def test_an_unreachable_cluster_is_an_engine_error():
     """Neither controller nor broker."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -47,7 +47,7 @@ def neighbours(counts: Counts, tau: int = 1, groups: int | None = None) -> Itera
 
 
 def users(labels: int, summed: Magnitude, tau: int = 1, groups: int | None = None) -> Iterator[tuple[Counts, Counts]]:
-    """All users there can be: what one adds to each count, up to *tau*, and to its sum, if she is in it."""
+    """All users there can be: what one adds to each count, up to *tau*, and to its sum, if the user has the item."""
     absent = [(0, 0)]
     present = itertools.product(range(1, tau + 1), range(summed.low, summed.high + 1))
     for user in itertools.product([*absent, *present], repeat=labels):
@@ -67,10 +67,10 @@ def named(counts: Counts) -> dict[str, int]:
 
 
 def worst(
-    between: Callable[[Counts, Counts], float], worlds: Iterator[tuple[Counts, Counts]]
+    between: Callable[[Counts, Counts], float], candidates: Iterator[tuple[Counts, Counts]]
 ) -> tuple[float, tuple[Counts, Counts]]:
     """The largest value of *between* and the pair that has it."""
-    value, pair = max((between(*pair), pair) for pair in worlds)
+    value, pair = max((between(*pair), pair) for pair in candidates)
     return value, pair
 
 
@@ -82,11 +82,11 @@ def distributions(mechanism: Mechanism, known_domain: bool = False) -> Callable[
 
 
 def delta_of(
-    mechanism: Mechanism, epsilon: float, worlds: Iterator[tuple[Counts, Counts]], known_domain: bool = False
+    mechanism: Mechanism, epsilon: float, candidates: Iterator[tuple[Counts, Counts]], known_domain: bool = False
 ) -> tuple[float, tuple[Counts, Counts]]:
-    """The exact delta of the labels at *epsilon*, over all *worlds* and both directions, and where it is attained."""
+    """The exact delta of the labels at *epsilon*, over all pairs in both directions, and where it is attained."""
     of = distributions(mechanism, known_domain)
-    return worst(lambda one, other: divergence(of(one), of(other), epsilon), worlds)
+    return worst(lambda one, other: divergence(of(one), of(other), epsilon), candidates)
 
 
 def capped(delta: float, epsilon: float, tau: int) -> float:
@@ -95,7 +95,7 @@ def capped(delta: float, epsilon: float, tau: int) -> float:
 
 
 def values_delta_of(
-    mechanism: KnownLaplace | UnknownLaplace, epsilon: float, worlds: Iterator[tuple[Counts, Counts]]
+    mechanism: KnownLaplace | UnknownLaplace, epsilon: float, candidates: Iterator[tuple[Counts, Counts]]
 ) -> tuple[float, tuple[Counts, Counts]]:
     """The exact delta of threshold, labels and values at *epsilon*; pairs of heads that differ alike count once."""
     known = isinstance(mechanism, KnownLaplace)
@@ -109,7 +109,7 @@ def values_delta_of(
         heads = [head_of(named(counts), mechanism.head_limit, known_domain=known) for counts in (one, other)]
         return between(*((head.labels, tuple(head.counts.tolist())) for head in heads))
 
-    return worst(of_heads, worlds)
+    return worst(of_heads, candidates)
 
 
 def sums_delta_of(

@@ -198,7 +198,7 @@ def test_values_divergence_of_a_known_domain_is_that_of_the_noise():
     """One count moved by one: the divergence of discrete Laplace noise from itself shifted, in closed form."""
     mechanism = KnownLaplace(None, 3, 1, Fraction(2), noise="laplace")
     heads = [head_of({"a": 2, "b": 2, "c": n}, 3, known_domain=True) for n in (0, 1)]
-    # values up to 0 are e^(1/2) likelier in the first world, and have mass 1/(1+q)
+    # values up to 0 are e^(1/2) likelier in the first table, and have mass 1/(1+q)
     q = math.exp(-0.5)
     expected = (1 - math.exp(0.2) * q) / (1 + q)
     assert values_divergence(mechanism, *heads, 0.2) == pytest.approx(expected)

@@ -105,8 +105,8 @@ def lost(one, other, epsilon):
 def worst(mechanism, level, epsilon, largest=2):
     """The largest divergence over all histograms of three labels and all their neighbours, both directions."""
     at = cache(lambda counts: outcomes(mechanism, level, named(counts)))
-    worlds = [(c, more) for c in shapes(3, largest) for more in neighbours(c, mechanism.rows_per_group)]
-    return max(max(lost(at(a), at(b), epsilon), lost(at(b), at(a), epsilon)) for a, b in worlds)
+    candidates = [(c, more) for c in shapes(3, largest) for more in neighbours(c, mechanism.rows_per_group)]
+    return max(max(lost(at(a), at(b), epsilon), lost(at(b), at(a), epsilon)) for a, b in candidates)
 
 
 def allowed(mechanism, level, epsilon):

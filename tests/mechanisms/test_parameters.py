@@ -177,7 +177,7 @@ def difference_tail(scale, other, least):
 
 @pytest.mark.parametrize(("n", "k", "epsilon", "published"), STABLE)
 def test_top_stable_thresholds_are_the_least_and_below_the_published(n, k, epsilon, published):
-    """T is the least integer with Pr[Lap - Lap > T] <= delta / k; the paper's Lemma 3.1 asks for more."""
+    """T is the least integer with Pr[Lap - Lap > T] <= delta / k; the paper's Lemma 3.1 needs more."""
     mechanism = TopStable(k, epsilon, Fraction(1, n))
     gap, bar = Fraction(200, 63) / epsilon, Fraction(100, 37) / epsilon
     assert (mechanism.gap_noise().scale, mechanism.threshold_noise().scale) == (gap, bar)

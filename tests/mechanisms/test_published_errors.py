@@ -79,7 +79,7 @@ def between(mechanism, one, other, epsilon=0.5):
     [
         # dbar is not the domain's size: 2.6 times what is claimed
         (LeastOfTwoSides, 3, {}, {"a": 1, "b": 1, "c": 1}, 0.130435),
-        # the threshold vanishes: a table with one user is told from an empty one for sure
+        # the threshold vanishes: a table with one user is certainly distinguished from an empty one
         (LeastOfTwoSides, 4, {}, {"d": 1}, 1.0),
         # one user pushes all tied items out
         (StrictWithGroups, 3, {"a": 2, "b": 3, "c": 3, "d": 3}, {"a": 3, "b": 3, "c": 3, "d": 3}, 0.130435),
@@ -165,9 +165,9 @@ def test_the_wrong_cutoff_breaks_the_price_that_ours_keeps():
         p, q = (choose(mechanism.cutoff_race(head_of(named(counts), 5))) for counts in pair)
         return max(renyi(p, q, math.inf), renyi(q, p, math.inf))
 
-    worlds = list(pairs(shapes(5, 3)))
-    assert max(price(published, pair) for pair in worlds) > 1.05 * 0.5
-    assert max(price(lambda race: race_distribution(race, 1), pair) for pair in worlds) <= 0.5 * (1 + 1e-12)
+    candidates = list(pairs(shapes(5, 3)))
+    assert max(price(published, pair) for pair in candidates) > 1.05 * 0.5
+    assert max(price(lambda race: race_distribution(race, 1), pair) for pair in candidates) <= 0.5 * (1 + 1e-12)
 
 
 class GapBelowTheNext(TopStable):

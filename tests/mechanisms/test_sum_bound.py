@@ -207,7 +207,7 @@ def _head(users, choices, items=5):
 
 
 @pytest.mark.statistical
-def test_a_generous_bound_is_made_tight_and_the_share_above_it_is_told():
+def test_a_generous_bound_is_made_tight_and_the_share_above_it_is_reported():
     """Of a declared bound 5,000 times too wide: the chosen one keeps most of the sums; the interval holds its share."""
     choices = tuple(2**n for n in range(18))
     head = _head(_population(np.random.default_rng(3)), choices)

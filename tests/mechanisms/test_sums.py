@@ -235,7 +235,7 @@ def test_bounds_outside_their_range_are_refused(low, high, message):
     ("low", "high", "most"), [(-3, 2, 3), (-2, 3, 3), (2, 5, 5), (-5, -2, 5), (0, 1, 1), (7, 7, 7)]
 )
 def test_a_user_moves_a_sum_by_the_larger_bound(low, high, most):
-    """Whoever comes adds something within the bounds, whoever is not there nothing."""
+    """A user who has the item adds an amount within the bounds, any other user nothing."""
     assert Magnitude(low, high).most == most == max(abs(x) for x in (0, low, high))
 
 

@@ -29,7 +29,7 @@ def quotient(total, width, users, spread, summed):
 
 
 def blind(total, width, users, spread, summed):
-    """As `quotient`, by somebody who forgets that sums may be negative."""
+    """As `quotient`, with the defect that sums are taken to be positive."""
     ends = (total - width) / max(users + spread, 1), total / max(users, 1), (total + width) / max(users - spread, 1)
     return tuple(min(max(end, summed.low), summed.high) for end in ends)
 

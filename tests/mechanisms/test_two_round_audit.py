@@ -60,7 +60,7 @@ class Pairs(ArrayPairs):
 
 
 class Divergent(Exception):
-    """The neighbour's run wants a value that the recorded run has not: they can be told apart with certainty."""
+    """The neighbour's run wants a value that the recorded run has not: they are distinguished with certainty."""
 
 
 @dataclass

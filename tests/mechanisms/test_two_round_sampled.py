@@ -54,8 +54,8 @@ def releases(baskets, secret):
 
 def shown_delta(epsilon):
     """A lower bound for delta at *epsilon* between sixty users and one more, who has all items."""
-    worlds = zip((TABLE, [*TABLE, ITEMS]), SECRETS, strict=True)
-    return statistical_audit(*(releases(baskets, secret) for baskets, secret in worlds), epsilon)
+    tables = zip((TABLE, [*TABLE, ITEMS]), SECRETS, strict=True)
+    return statistical_audit(*(releases(baskets, secret) for baskets, secret in tables), epsilon)
 
 
 def test_one_user_more_is_not_noticed():

@@ -150,7 +150,7 @@ def test_keys_that_meet_within_a_word_are_decided_by_the_next(word, scores, scal
         assert order.index(ahead) < order.index(3 - ahead)
 
 
-def test_equal_words_and_scores_are_told_apart_by_further_words():
+def test_equal_words_and_scores_are_decided_by_further_words():
     """A tie of 64 and of 128 bits is no tie; index and position decide nothing."""
     for third, expected in (((5, 9), [1, 0]), ((9, 5), [0, 1])):
         words = {
@@ -218,7 +218,7 @@ def test_the_exact_exponents_enclose_the_truth():
 class TestTheRival:
     """When the race counts as ended by it."""
 
-    def test_nobody_races_but_the_rival(self):
+    def test_only_the_rival_races(self):
         """No items: nothing is returned, and the rival was reached if there is one; no bits are needed."""
         for limit in (1, 5):
             assert run([], Fraction(1), ScriptedBits({}), limit=limit) == ([], False)

@@ -47,7 +47,7 @@ class TestPlume:
         assert far_from({(0, 1): trials}, fair, trials)
 
     def test_the_percentile_is_over_users_who_have_something(self):
-        """Inverse of the empirical distribution, so a whole number that somebody has."""
+        """Inverse of the empirical distribution, so a whole number that occurs."""
         contributions = np.array([0, 0, 1, 2, 3, 10])
         found = [baselines.non_private_percentile(contributions, percent) for percent in (0, 50, 75, 76, 100)]
         assert found == [1, 2, 3, 10, 10]
@@ -78,7 +78,7 @@ class TestPlume:
         assert abs(error.std() / release.sigma[0] - 1) < FAR / math.sqrt(2 * len(error))
 
     def test_counts_are_those_of_the_table_bounded_on_what_was_found(self):
-        """99 users share one item and one user has 200 rare ones, which nobody finds: then her bound does not bite."""
+        """99 users share an item and one has 200 rare ones, which are not found: the bound has no effect."""
         heavy = table(*([[0]] * 2000), list(range(201)))
         release = baselines.plume(heavy, [(50.0, 1e-9)], 99, np.random.default_rng(4))[0]
         assert release.items.tolist() == [0]

@@ -188,7 +188,7 @@ def test_ratings_of_movielens_are_read(tmp_path):
 
 
 def test_stock_symbols_are_read_and_each_row_is_a_user(tmp_path):
-    """A row without a symbol is nobody."""
+    """A row without a symbol is no user."""
     file = tmp_path / "raw_analyst_ratings.csv"
     file.write_text(
         ',headline,url,publisher,date,stock\n0,"Up, up",http://x,P,2020-06-05,A\n1,Down,http://y,P,2020-06-05,A\n'
@@ -213,7 +213,7 @@ def test_comments_are_read_by_author_and_the_small_sample_is_the_first_authors(t
 
 
 def test_abstracts_are_read_and_each_page_is_a_user(tmp_path):
-    """Words of the abstract, each once a page; a page without an abstract is nobody."""
+    """Words of the abstract, each once a page; a page without an abstract is no user."""
     file = tmp_path / "abstracts.csv"
     file.write_text('title,abstract_original\nA,"The cat. The dog."\nB,\nC,The end\n')
     table = load("pcr-wikipedia", file)

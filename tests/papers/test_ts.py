@@ -40,7 +40,7 @@ def made_of(counts, users):
 @pytest.mark.statistical
 @pytest.mark.parametrize("method", [ts_trials.TS_OURS, ts_trials.GUMBEL_OURS])
 def test_floats_agree_with_our_mechanisms(method):
-    """P and S of 400 releases with exact noise and of 20,000 in floating point; a third of epsilon is told apart."""
+    """P and S of 400 releases with exact noise and of 20,000 in floating point; a third of epsilon is seen."""
     counts = np.sort(np.random.default_rng(1).integers(0, 120, 60) + 200 // np.arange(1, 61))[::-1]
     table, k, epsilon = made_of(counts, 1000), 6, 0.9
     exact = ts_trials.by_mechanism(table, method, epsilon, k, 400, {"cell": 1})

@@ -300,10 +300,10 @@ def test_a_small_account_is_not_priced_by_the_sum_of_epsilons(information):
     """Gaussian counts have a rho and no epsilon, so Lemma 2.1's shortcut k epsilon_per is not true of them."""
     units = replace(LINKEDIN, information=information, calls=0)
     account = Account.of_units("ann", units, period=Sliding(30))
-    told, house = published(account, units.limit), guarantee(account, units.limit)
-    assert told.epsilon >= house.epsilon
-    assert told.epsilon == pytest.approx(epsilon_simple(float(units.limit.rho), 1e-9))
-    assert (told.epsilon > information * 0.15) == (information <= 10)
+    claimed, house = published(account, units.limit), guarantee(account, units.limit)
+    assert claimed.epsilon >= house.epsilon
+    assert claimed.epsilon == pytest.approx(epsilon_simple(float(units.limit.rho), 1e-9))
+    assert (claimed.epsilon > information * 0.15) == (information <= 10)
 
 
 def test_the_papers_admission_overspends_by_one_and_ours_does_not():

@@ -148,7 +148,7 @@ def test_a_prefix_is_exactly_a_range_of_bytes(prefix, text):
         lambda prefix: "\U0010ffff" * (3 + len(prefix)),
     ],
 )
-def test_ranges_that_end_elsewhere_are_told_apart_by_these_characters(end):
+def test_ranges_that_end_elsewhere_are_distinguished_by_these_characters(end):
     """Each wrong end keeps or leaves out a text of at most three of them that the prefix does not."""
     texts = ["".join(text) for length in (1, 2, 3) for text in itertools.product(_EDGES, repeat=length)]
     assert any((prefix <= text < end(prefix)) != text.startswith(prefix) for prefix in _EDGES for text in texts)

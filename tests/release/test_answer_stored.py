@@ -75,7 +75,7 @@ class Walked:
         self.do()
 
 
-class World:
+class Environment:
     """A table, a catalog, a store in a file, and accounts ann and bob of one organisation."""
 
     def __init__(self, folder):
@@ -138,17 +138,17 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path):
-    """A world of its own."""
-    made = World(tmp_path)
+def environment(tmp_path):
+    """A store, a catalog and an engine of its own."""
+    made = Environment(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """The answer of a world where nothing breaks, and what it cost."""
-    made = World(tmp_path_factory.mktemp("undisturbed"))
+    """The answer of a run where nothing breaks, and what it cost."""
+    made = Environment(tmp_path_factory.mktemp("undisturbed"))
     answered = made.ask()
     spent = made.spent("ann")
     made.close()
@@ -159,118 +159,120 @@ class NoEngine:
     """Fails the test when it is used."""
 
     def __getattr__(self, name):
-        raise AssertionError(f"the engine was asked for {name}")
+        raise AssertionError(f"the engine was used: {name}")
 
 
-def test_an_answer_is_what_was_settled_and_charges_what_it_cost(world):
+def test_an_answer_is_what_was_settled_and_charges_what_it_cost(environment):
     """Pay what you get: three of five items on every account of the path, and the stored bytes leave."""
     walked = Walked()
-    answered = world.ask(steps=walked)
+    answered = environment.ask(steps=walked)
     assert tuple(walked.names) == WALK
     assert isinstance(answered, Settled)
-    assert world.store.release(answered.release.release_key).result == answered.release.result
+    assert environment.store.release(answered.release.release_key).result == answered.release.result
     release = decode(answered.release.result)
     assert [item["article"] for item in release.to_dict()["items"]] == ["article 3", "article 2", "article 1"]
-    assert answered.charged == world.spent("ann") == world.spent("org")
-    assert answered.charged.rho < world.plan().worst_cost.rho
-    assert world.store.reservation(world.budget.reservation).state is State.SETTLED
+    assert answered.charged == environment.spent("ann") == environment.spent("org")
+    assert answered.charged.rho < environment.plan().worst_cost.rho
+    assert environment.store.reservation(environment.budget.reservation).state is State.SETTLED
 
 
-def test_the_same_question_again_touches_no_engine_and_is_free(world):
+def test_the_same_question_again_touches_no_engine_and_is_free(environment):
     """I7: the same bytes for the same account, which pays nothing more."""
-    first, spent = world.ask(), world.spent("ann")
-    again = world.ask(engine=NoEngine())
+    first, spent = environment.ask(), environment.spent("ann")
+    again = environment.ask(engine=NoEngine())
     assert (again.release, type(again), again.charged) == (first.release, Replay, Cost())
-    assert world.budget.reservation is None
-    assert world.spent("ann") == spent
+    assert environment.budget.reservation is None
+    assert environment.spent("ann") == spent
 
 
-def test_another_analyst_gets_the_same_bytes_and_pays_once(world):
+def test_another_analyst_gets_the_same_bytes_and_pays_once(environment):
     """I7: the analyst's own account pays in full, the shared one nothing."""
-    first = world.ask()
-    org = world.spent("org")
-    other = world.ask("bob", engine=NoEngine())
+    first = environment.ask()
+    org = environment.spent("org")
+    other = environment.ask("bob", engine=NoEngine())
     assert (other.release, type(other)) == (first.release, Replay)
-    assert other.charged == first.charged == world.spent("bob")
-    assert world.spent("org") == org
+    assert other.charged == first.charged == environment.spent("bob")
+    assert environment.spent("org") == org
 
 
-def test_an_insufficient_budget_queries_no_engine(world):
+def test_an_insufficient_budget_queries_no_engine(environment):
     """I9: a refusal depends on the worst case and on what is left; nothing is held."""
     with pytest.raises(BudgetRefused):
-        world.ask(epsilon=40.0, engine=NoEngine())
-    assert world.spent("ann") == Cost()
+        environment.ask(epsilon=40.0, engine=NoEngine())
+    assert environment.spent("ann") == Cost()
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", range(len(WALK)), ids=[f"{n}-{name}" for n, name in enumerate(WALK)])
-def test_a_run_that_fails_anywhere_releases_nothing_uncharged_and_a_retry_pays_once(world, undisturbed, step, after):
+def test_a_run_that_fails_anywhere_releases_nothing_uncharged_and_a_retry_pays_once(
+    environment, undisturbed, step, after
+):
     """I1-I4: broken off at any step, then asked again: the same bytes at the price of one undisturbed run."""
     with pytest.raises(Boom):
-        world.ask(steps=Walked(step, after=after))
-    world.lose_leases()
-    spent, worst = world.spent("ann"), world.plan().worst_cost
+        environment.ask(steps=Walked(step, after=after))
+    environment.lose_leases()
+    spent, worst = environment.spent("ann"), environment.plan().worst_cost
     if (step, after) < (3, True):
         assert spent == Cost(), "nothing was asked"
     elif (step, after) < (7, True):
         assert spent == worst, "the data was asked, or may have been"
     else:
-        assert spent == undisturbed[1], "settled, though nobody heard of it"
-    assert world.manager.get("ann").balance.held == Cost()
-    again = world.ask()
+        assert spent == undisturbed[1], "settled, although the reply was lost"
+    assert environment.manager.get("ann").balance.held == Cost()
+    again = environment.ask()
     assert again.release.result == undisturbed[0].release.result
-    assert world.spent("ann") == world.spent("org") == undisturbed[1]
-    world.manager.verify()
+    assert environment.spent("ann") == environment.spent("org") == undisturbed[1]
+    environment.manager.verify()
 
 
 @pytest.mark.parametrize("step", [4, 5, 6])
-def test_a_process_that_dies_in_a_run_is_charged_by_its_lease(world, undisturbed, step):
+def test_a_process_that_dies_in_a_run_is_charged_by_its_lease(environment, undisturbed, step):
     """I3: the process is gone, so the reservation is forfeited when its lease ends; the retry is paid for."""
 
     def die():
-        world.manager.store.forfeit = world.manager.store.void = lambda _: None
+        environment.manager.store.forfeit = environment.manager.store.void = lambda _: None
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        world.ask(steps=Walked(step, do=die))
-    del world.manager.store.forfeit, world.manager.store.void
-    assert world.manager.get("ann").balance.held == world.plan().worst_cost
-    assert world.lose_leases() == 1
-    assert world.manager.get("ann").balance.forfeited == world.plan().worst_cost
-    assert world.ask().release.result == undisturbed[0].release.result
-    assert world.spent("ann") == undisturbed[1]
+        environment.ask(steps=Walked(step, do=die))
+    del environment.manager.store.forfeit, environment.manager.store.void
+    assert environment.manager.get("ann").balance.held == environment.plan().worst_cost
+    assert environment.lose_leases() == 1
+    assert environment.manager.get("ann").balance.forfeited == environment.plan().worst_cost
+    assert environment.ask().release.result == undisturbed[0].release.result
+    assert environment.spent("ann") == undisturbed[1]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_being_stopped_in_a_run_forfeits_and_goes_on(world, error):
+def test_being_stopped_in_a_run_forfeits_and_goes_on(environment, error):
     """Ctrl-C is no failure of the run, but the data was asked."""
 
     def stop():
         raise error
 
     with pytest.raises(error):
-        world.ask(steps=Walked(5, do=stop))
-    assert world.manager.get("ann").balance.forfeited == world.plan().worst_cost
+        environment.ask(steps=Walked(5, do=stop))
+    assert environment.manager.get("ann").balance.forfeited == environment.plan().worst_cost
 
 
 @pytest.mark.parametrize("step", [5, 6, 7])
-def test_an_answer_whose_lease_was_lost_is_dropped(world, undisturbed, step):
-    """I3: a zombie gets no row; the next one who asks pays once, with what was forfeited."""
+def test_an_answer_whose_lease_was_lost_is_dropped(environment, undisturbed, step):
+    """I3: a zombie gets no row; the next query pays once, with what was forfeited."""
     with pytest.raises(LeaseLost):
-        world.ask(steps=Walked(step, do=world.lose_leases))
-    assert world.store.release(undisturbed[0].release.release_key) is None
-    assert world.ask().release.result == undisturbed[0].release.result
-    assert world.spent("ann") == undisturbed[1]
+        environment.ask(steps=Walked(step, do=environment.lose_leases))
+    assert environment.store.release(undisturbed[0].release.release_key) is None
+    assert environment.ask().release.result == undisturbed[0].release.result
+    assert environment.spent("ann") == undisturbed[1]
 
 
-def test_a_lease_lost_before_the_data_is_read_costs_nothing(world):
+def test_a_lease_lost_before_the_data_is_read_costs_nothing(environment):
     """HELD and over is void."""
     with pytest.raises(LeaseLost):
-        world.ask(steps=Walked(2, do=world.lose_leases))
-    assert world.spent("ann") == Cost()
+        environment.ask(steps=Walked(2, do=environment.lose_leases))
+    assert environment.spent("ann") == Cost()
 
 
-def test_an_engine_that_cannot_be_reached_costs_nothing(world):
+def test_an_engine_that_cannot_be_reached_costs_nothing(environment):
     """The engine is checked before start."""
 
     class Gone:
@@ -278,12 +280,12 @@ def test_an_engine_that_cannot_be_reached_costs_nothing(world):
             raise EngineError("away")
 
     with pytest.raises(EngineError, match="away"):
-        world.ask(engine=Gone())
-    assert world.spent("ann") == Cost()
+        environment.ask(engine=Gone())
+    assert environment.spent("ann") == Cost()
 
 
 @pytest.mark.parametrize("error", [EngineError("no"), InputError("no"), MemoryError(), ValueError("row 7")], ids=repr)
-def test_an_engine_that_fails_is_paid_for(world, error):
+def test_an_engine_that_fails_is_paid_for(environment, error):
     """I3: whatever it says; its words are the cause, and are not repeated."""
 
     class Fails:
@@ -294,22 +296,22 @@ def test_an_engine_that_fails_is_paid_for(world, error):
             raise error
 
     with pytest.raises(type(error)) as failed:
-        world.ask(engine=Fails())
+        environment.ask(engine=Fails())
     assert failed.value is error
-    assert world.budget.forfeited
-    assert world.store.reservation(world.budget.reservation).state is State.FORFEIT
-    assert world.spent("ann") == world.plan().worst_cost
+    assert environment.budget.forfeited
+    assert environment.store.reservation(environment.budget.reservation).state is State.FORFEIT
+    assert environment.spent("ann") == environment.plan().worst_cost
 
 
-def test_nobody_waiting_before_start_costs_nothing_and_after_it_the_worst_case(world):
+def test_a_client_that_leaves_before_start_costs_nothing_and_after_it_the_worst_case(environment):
     """Progress is asked before the data is, and stops the engine after."""
 
     def gone(_):
         raise Boom
 
     with pytest.raises(Boom):
-        world.ask(progress=gone)
-    assert world.spent("ann") == Cost()
+        environment.ask(progress=gone)
+    assert environment.spent("ann") == Cost()
     calls = []
 
     def gone_later(share):
@@ -327,16 +329,16 @@ def test_nobody_waiting_before_start_costs_nothing_and_after_it_the_worst_case(w
             progress(0.5)
 
     with pytest.raises(Boom):
-        world.ask(engine=Slow(), progress=gone_later)
-    assert world.spent("ann") == world.plan().worst_cost
+        environment.ask(engine=Slow(), progress=gone_later)
+    assert environment.spent("ann") == environment.plan().worst_cost
 
 
-def test_two_concurrent_first_queries_get_the_same_bytes(world):
+def test_two_concurrent_first_queries_get_the_same_bytes(environment):
     """Both ran, both settle; each analyst pays, the organisation once."""
     meet, answers = threading.Barrier(2, timeout=60), {}
 
     def ask(account):
-        answers[account] = world.ask(account, steps=Walked(7, do=meet.wait))
+        answers[account] = environment.ask(account, steps=Walked(7, do=meet.wait))
 
     threads = [threading.Thread(target=ask, args=(account,)) for account in ("ann", "bob")]
     for thread in threads:
@@ -345,20 +347,20 @@ def test_two_concurrent_first_queries_get_the_same_bytes(world):
         thread.join()
     assert answers["ann"].release.result == answers["bob"].release.result
     assert [type(answered) for answered in answers.values()] == [Settled, Settled]
-    assert world.spent("ann") == world.spent("bob") == world.spent("org") == answers["ann"].charged
+    assert environment.spent("ann") == environment.spent("bob") == environment.spent("org") == answers["ann"].charged
 
 
-def test_noise_of_the_system_is_drawn_once_for_two_at_once(world):
+def test_noise_of_the_system_is_drawn_once_for_two_at_once(environment):
     """Without keyed noise the two runs differ; who settles second gives the answer of the first."""
     meet, answers = threading.Barrier(2, timeout=60), []
-    plan = world.plan()
+    plan = environment.plan()
 
     def ask(account):
         answers.append(
             answer(
                 plan,
-                world.warehouse.steady("reads", None),
-                StoredBudget(world.manager, account, world.keys.release_key_once("ann", "key", b"")),
+                environment.warehouse.steady("reads", None),
+                StoredBudget(environment.manager, account, environment.keys.release_key_once("ann", "key", b"")),
                 SystemBits(),
                 encode=lambda release: release.to_csv().encode(),
                 span=Walked(7, do=meet.wait),
@@ -371,61 +373,61 @@ def test_noise_of_the_system_is_drawn_once_for_two_at_once(world):
     for thread in threads:
         thread.join()
     assert answers[0].release.result == answers[1].release.result
-    assert answers[0].charged == answers[1].charged == world.spent("org")
+    assert answers[0].charged == answers[1].charged == environment.spent("org")
 
 
-def test_the_same_key_while_it_is_under_way_is_in_flight(world):
+def test_the_same_key_while_it_is_under_way_is_in_flight(environment):
     """I4: one idempotency key, one run; afterwards its answer."""
     seen = []
-    walked = Walked(5, do=lambda: seen.append(world.ask(key="k", digest=b"d", engine=NoEngine())))
-    answered = world.ask(key="k", digest=b"d", steps=walked)
+    walked = Walked(5, do=lambda: seen.append(environment.ask(key="k", digest=b"d", engine=NoEngine())))
+    answered = environment.ask(key="k", digest=b"d", steps=walked)
     assert isinstance(answered, Settled)
     assert isinstance(seen[0], InFlight)
-    assert world.ask(key="k", digest=b"d", engine=NoEngine()).release.result == answered.release.result
+    assert environment.ask(key="k", digest=b"d", engine=NoEngine()).release.result == answered.release.result
 
 
-def test_a_store_that_fails_when_it_settles_lets_nothing_out(world, undisturbed):
+def test_a_store_that_fails_when_it_settles_lets_nothing_out(environment, undisturbed):
     """I2: not durable, not answered; what it could cost pays for the retry."""
-    settle = world.manager.settle
+    settle = environment.manager.settle
 
     def fails(*_):
         raise StoreUnavailable("the disk is full")
 
-    world.manager.settle = fails
+    environment.manager.settle = fails
     with pytest.raises(StoreUnavailable):
-        world.ask()
-    world.manager.settle = settle
-    assert world.spent("ann") == world.plan().worst_cost
-    assert world.ask().release.result == undisturbed[0].release.result
-    assert world.spent("ann") == undisturbed[1]
+        environment.ask()
+    environment.manager.settle = settle
+    assert environment.spent("ann") == environment.plan().worst_cost
+    assert environment.ask().release.result == undisturbed[0].release.result
+    assert environment.spent("ann") == undisturbed[1]
 
 
-def test_a_retry_after_a_lost_settlement_reply_is_free(world, undisturbed):
+def test_a_retry_after_a_lost_settlement_reply_is_free(environment, undisturbed):
     """I2: it was settled; asking again finds it."""
-    settle = world.manager.settle
+    settle = environment.manager.settle
 
     def loses(*arguments):
         settle(*arguments)
         raise StoreUnavailable("the connection broke")
 
-    world.manager.settle = loses
+    environment.manager.settle = loses
     with pytest.raises(StoreUnavailable):
-        world.ask()
-    world.manager.settle = settle
-    again = world.ask(engine=NoEngine())
+        environment.ask()
+    environment.manager.settle = settle
+    again = environment.ask(engine=NoEngine())
     assert (again.release.result, type(again), again.charged) == (undisturbed[0].release.result, Replay, Cost())
 
 
-def test_data_that_changes_under_one_version_is_noticed(world):
+def test_data_that_changes_under_one_version_is_noticed(environment):
     """T13: the same head with other noise would show the change; it is refused and forfeited."""
-    first = world.ask()
-    world.write(1001)
+    first = environment.ask()
+    environment.write(1001)
     with pytest.raises(DataChanged):
-        world.ask(epsilon=2.5)
-    assert world.manager.get("ann").balance.forfeited == world.plan(epsilon=2.5).worst_cost
-    assert world.ask(engine=NoEngine()).release.result == first.release.result, "what was answered stays answered"
-    world.write(1000)
-    assert world.ask(epsilon=2.5).charged.rho > 0
+        environment.ask(epsilon=2.5)
+    assert environment.manager.get("ann").balance.forfeited == environment.plan(epsilon=2.5).worst_cost
+    assert environment.ask(engine=NoEngine()).release.result == first.release.result, "what was answered stays answered"
+    environment.write(1000)
+    assert environment.ask(epsilon=2.5).charged.rho > 0
 
 
 HEAD = ExactHead(pa.array([3, 2, 1]).to_numpy().astype("<i8"), 5, pa.table({"a": ["x", "", None]}))
@@ -470,19 +472,19 @@ def test_another_head_has_another_name(request_, seed, key):
     assert fingerprint(HEAD, request_, seed, key * 32).head_key != fingerprint(HEAD, REQUEST, b"", b"k" * 32).head_key
 
 
-def test_a_release_key_is_of_the_question_the_version_and_the_secret(world):
-    """Each of them makes another; nobody without the secret can make any."""
-    one, other = world.plan(), world.plan(4)
+def test_a_release_key_is_of_the_question_the_version_and_the_secret(environment):
+    """Each of them makes another; without the secret none can be made."""
+    one, other = environment.plan(), environment.plan(4)
     keys = {
-        world.keys.release_key(one, "reads", "1"),
-        world.keys.release_key(other, "reads", "1"),
-        world.keys.release_key(one, "reads", "2"),
-        world.keys.release_key(one, "twin", "1"),
+        environment.keys.release_key(one, "reads", "1"),
+        environment.keys.release_key(other, "reads", "1"),
+        environment.keys.release_key(one, "reads", "2"),
+        environment.keys.release_key(one, "twin", "1"),
         DerivedKeys(b"t" * 32).release_key(one, "reads", "1"),
-        world.keys.release_key_once("ann", "reads", b"1"),
-        world.keys.fingerprint_key("reads", "1"),
+        environment.keys.release_key_once("ann", "reads", b"1"),
+        environment.keys.fingerprint_key("reads", "1"),
     }
     assert len(keys) == 7
-    assert repr(world.keys) == "DerivedKeys(...)"
+    assert repr(environment.keys) == "DerivedKeys(...)"
     with pytest.raises(InputError):
         DerivedKeys(b"short")

@@ -95,7 +95,7 @@ HOSTILE = ["\x1b[2J", "a\nb", "a\rb", "a\tb", "\x00", "\x7f", "\x9b31m", "\u202e
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_text_shows_no_control_characters(text):
-    """Neither of labels nor of column names: nobody's label clears a screen, breaks a line or turns it round."""
+    """In labels and in column names: no label clears a screen, breaks a line or turns it round."""
     for release in (release_of([text, "b"]), release_of(pa.table({f"{text}.": ["a", "b"]}))):
         shown = str(release)
         assert len(shown.split("\n")) == 4

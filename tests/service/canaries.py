@@ -49,7 +49,7 @@ user = "reader"
 data_version = "1"
 columns.article = { type = "text", group = true }
 """
-"""`broken` fails as soon as it is filtered, and DuckDB says for which user; `secret` is granted to nobody."""
+"""`broken` fails as soon as it is filtered, and DuckDB says for which user; `secret` is granted to no account."""
 
 
 def make_table(folder: Path) -> None:

@@ -19,7 +19,7 @@ ADMIN = "/v1/admin"
 
 
 @pytest.fixture
-def office(service):
+def admin_service(service):
     """A service with an officer and an admin, who are no analysts."""
     service.keys |= {role: service.make_key(None, (role,)) for role in ("officer", "admin")}
     return service
@@ -61,15 +61,15 @@ ADMINS = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OFFICERS, ids=lambda part: str(part)[:30])
-def test_an_officer_does_what_officers_do(office, method, path, body):
+def test_an_officer_does_what_officers_do(admin_service, method, path, body):
     """And everything is answered with 200, 201 or 204."""
-    assert act(office, method, path, body).status_code in {200, 201, 204}
+    assert act(admin_service, method, path, body).status_code in {200, 201, 204}
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ADMINS, ids=lambda part: str(part)[:30])
-def test_an_admin_does_what_admins_do(office, method, path, body):
+def test_an_admin_does_what_admins_do(admin_service, method, path, body):
     """Keys, and nothing else."""
-    assert act(office, method, path, body, "admin").status_code in {200, 201}
+    assert act(admin_service, method, path, body, "admin").status_code in {200, 201}
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_an_admin_does_what_admins_do(office, method, path, body):
     + [("POST", "/keys/0123456789abcdef/rotate", WHY, who) for who in ("officer", "ann", None)],
     ids=lambda part: str(part)[:30],
 )
-def test_requests_outside_a_role_are_refused(office, method, path, body, who):
+def test_requests_outside_a_role_are_refused(admin_service, method, path, body, who):
     """403 to those who are known, 401 to all others, and nothing changes."""
-    before = office.manager.store.heads()
-    response = act(office, method, path, body, who)
+    before = admin_service.manager.store.heads()
+    response = act(admin_service, method, path, body, who)
     assert response.status_code == (401 if who is None else 403)
     assert response.json()["type"] == ("/problems/unauthorized" if who is None else "/problems/forbidden")
-    assert office.manager.store.heads() == before
+    assert admin_service.manager.store.heads() == before
 
 
 @pytest.mark.parametrize("route", declared(AdminAPI), ids=lambda route: route.name)
@@ -108,40 +108,43 @@ def test_every_route_is_tested_for_roles(route):
 
 
 @pytest.mark.parametrize("role", ["officer", "admin"])
-def test_officers_and_admins_cannot_query(office, role):
+def test_officers_and_admins_cannot_query(admin_service, role):
     """T23: the role that sets budgets does not spend them, unless the key has both roles."""
-    assert office.ask(who=role).status_code == 403
-    assert office.get("/v1/budget", role).status_code == 403
+    assert admin_service.ask(who=role).status_code == 403
+    assert admin_service.get("/v1/budget", role).status_code == 403
 
 
-def test_an_account_is_opened_and_returned(office):
+def test_an_account_is_opened_and_returned(admin_service):
     """201, and the same detail as when it is asked for."""
     asked = {"account": "cem@sales", "parent": "sales", "limit": {"preset": "linkedin"}, **WHY}
-    response = act(office, "POST", "/accounts", asked)
+    response = act(admin_service, "POST", "/accounts", asked)
     assert response.status_code == 201
-    told = wire.AccountDetail.model_validate_json(response.content)
-    assert (told.account, told.parent, told.units.information.limit) == ("cem@sales", "sales", 3_000)
-    assert [parent.account for parent in told.parents] == ["sales"]
-    assert act(office, "GET", "/accounts/cem@sales").json()["limit"] == response.json()["limit"]
+    reply = wire.AccountDetail.model_validate_json(response.content)
+    assert (reply.account, reply.parent, reply.units.information.limit) == ("cem@sales", "sales", 3_000)
+    assert [parent.account for parent in reply.parents] == ["sales"]
+    assert act(admin_service, "GET", "/accounts/cem@sales").json()["limit"] == response.json()["limit"]
 
 
 @pytest.mark.parametrize("name", ["a/b", "größe", "a%2Fb", "x/charge", "a+b", "..", "a?b"])
-def test_any_account_name_is_valid_in_a_path(office, name):
+def test_any_account_name_is_valid_in_a_path(admin_service, name):
     """In quotes, as every client writes it."""
-    assert act(office, "POST", "/accounts", {"account": name, "limit": EPSILON, **WHY}).status_code == 201
+    assert act(admin_service, "POST", "/accounts", {"account": name, "limit": EPSILON, **WHY}).status_code == 201
     path = f"/accounts/{quote(name, safe='') if name != '..' else '%2E%2E'}"
     if name != "..":  # clients take it for a step up
-        assert act(office, "GET", path).json()["account"] == name
-        assert act(office, "POST", f"{path}/charge", {"rho": "0.001", "delta": 0, **WHY}).status_code == 200
-        assert act(office, "PUT", f"/grants/{quote(name, safe='')}/reads", {"columns": [], **WHY}).status_code == 200
-    assert name in {account["account"] for account in act(office, "GET", "/accounts").json()["accounts"]}
+        assert act(admin_service, "GET", path).json()["account"] == name
+        assert act(admin_service, "POST", f"{path}/charge", {"rho": "0.001", "delta": 0, **WHY}).status_code == 200
+        assert (
+            act(admin_service, "PUT", f"/grants/{quote(name, safe='')}/reads", {"columns": [], **WHY}).status_code
+            == 200
+        )
+    assert name in {account["account"] for account in act(admin_service, "GET", "/accounts").json()["accounts"]}
 
 
-def test_lists_come_in_pages(office):
+def test_lists_come_in_pages(admin_service):
     """With the parameters after and limit; the last page says so."""
-    first = act(office, "GET", "/accounts", params={"limit": 2}).json()
+    first = act(admin_service, "GET", "/accounts", params={"limit": 2}).json()
     assert [account["account"] for account in first["accounts"]] == ["ann@sales", "bob@sales"]
-    last = act(office, "GET", "/accounts", params={"limit": 2, "after": first["next"]}).json()
+    last = act(admin_service, "GET", "/accounts", params={"limit": 2, "after": first["next"]}).json()
     assert ([account["account"] for account in last["accounts"]], last["next"]) == (["sales"], None)
 
 
@@ -159,9 +162,9 @@ def test_lists_come_in_pages(office):
         ("/settings", {"x": ""}),
     ],
 )
-def test_parameters_that_are_none_are_refused(office, path, parameters):
+def test_parameters_that_are_none_are_refused(admin_service, path, parameters):
     """422, rather than an answer to another question than was asked."""
-    assert act(office, "GET", path, params=parameters).status_code == 422
+    assert act(admin_service, "GET", path, params=parameters).status_code == 422
 
 
 @pytest.mark.parametrize(
@@ -173,34 +176,34 @@ def test_parameters_that_are_none_are_refused(office, path, parameters):
     ],
     ids=lambda part: str(part)[:30],
 )
-def test_nothing_is_done_without_a_reason(office, method, path, body):
+def test_nothing_is_done_without_a_reason(admin_service, method, path, body):
     """400, and no line in the ledger."""
-    before = office.manager.store.heads()
+    before = admin_service.manager.store.heads()
     asked = {name: value for name, value in body.items() if name != "reason"}
-    response = act(office, method, path, asked, "admin" if path == "/keys" else "officer")
+    response = act(admin_service, method, path, asked, "admin" if path == "/keys" else "officer")
     assert (response.status_code, response.json()["type"]) == (400, "/problems/malformed")
     assert "reason" in response.json()["detail"]
-    assert office.manager.store.heads() == before
+    assert admin_service.manager.store.heads() == before
 
 
 @pytest.mark.parametrize("path", ["/grants/sales/reads", "/keys/0123456789abcdef"])
-def test_nothing_is_removed_without_a_reason(office, path):
+def test_nothing_is_removed_without_a_reason(admin_service, path):
     """422, and no line in the ledger."""
-    before = office.manager.store.heads()
+    before = admin_service.manager.store.heads()
     who = "admin" if "keys" in path else "officer"
-    assert office.send("DELETE", f"{ADMIN}{path}", who).status_code == 422
-    assert remove(office, path, who, reason="").status_code == 422
-    assert office.manager.store.heads() == before
+    assert admin_service.send("DELETE", f"{ADMIN}{path}", who).status_code == 422
+    assert remove(admin_service, path, who, reason="").status_code == 422
+    assert admin_service.manager.store.heads() == before
 
 
-def test_the_ledger_records_actor_and_reason(office):
+def test_the_ledger_records_actor_and_reason(admin_service):
     """The id of the key, not the key."""
-    act(office, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "phased launch"}, key="act-1")
-    line = act(office, "GET", "/ledger").json()["lines"][-1]
+    act(admin_service, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "phased launch"}, key="act-1")
+    line = act(admin_service, "GET", "/ledger").json()["lines"][-1]
     assert line["kind"] == "alter"
     assert line["detail"]["reason"] == "phased launch"
-    assert line["detail"]["actor"] == "key:" + office.keys["officer"].split("_")[1]
-    assert office.keys["officer"] not in json.dumps(act(office, "GET", "/ledger").json())
+    assert line["detail"]["actor"] == "key:" + admin_service.keys["officer"].split("_")[1]
+    assert admin_service.keys["officer"] not in json.dumps(act(admin_service, "GET", "/ledger").json())
 
 
 @pytest.mark.parametrize(
@@ -213,77 +216,81 @@ def test_the_ledger_records_actor_and_reason(office):
         ("POST", "/clock", WHY),
     ],
 )
-def test_an_act_that_is_sent_again_is_done_once(office, method, path, body):
+def test_an_act_that_is_sent_again_is_done_once(admin_service, method, path, body):
     """I4: the same Idempotency-Key and the same body are answered alike and leave one line; another body is 409."""
-    first = act(office, method, path, body, key="act-1")
-    after = office.manager.store.heads()
-    again = act(office, method, path, body, key="act-1")
+    first = act(admin_service, method, path, body, key="act-1")
+    after = admin_service.manager.store.heads()
+    again = act(admin_service, method, path, body, key="act-1")
     assert again.status_code == first.status_code
-    assert office.manager.store.heads() == after
-    other = act(office, method, path, {**body, "reason": "another"}, key="act-1")
+    assert admin_service.manager.store.heads() == after
+    other = act(admin_service, method, path, {**body, "reason": "another"}, key="act-1")
     assert (other.status_code, other.json()["type"]) == (409, "/problems/key-reused")
-    assert office.manager.store.heads() == after
+    assert admin_service.manager.store.heads() == after
 
 
-def test_a_key_is_shown_once_and_opens_until_it_is_revoked(office):
+def test_a_key_is_shown_once_and_opens_until_it_is_revoked(admin_service):
     """T1, T9: nowhere else, not even in the list."""
     asked = {"account": "ann@sales", "roles": ["analyst"], "label": "laptop", "days": 30, **WHY}
-    response = act(office, "POST", "/keys", asked, "admin", key="act-1")
+    response = act(admin_service, "POST", "/keys", asked, "admin", key="act-1")
     made = wire.CreatedKey.model_validate_json(response.content)
     assert response.status_code == 201
-    assert office.get("/v1/budget", made.key).json()["account"] == "ann@sales"
-    assert act(office, "POST", "/keys", asked, "admin", key="act-1").status_code == 409
-    listed = act(office, "GET", "/keys", who="admin")
+    assert admin_service.get("/v1/budget", made.key).json()["account"] == "ann@sales"
+    assert act(admin_service, "POST", "/keys", asked, "admin", key="act-1").status_code == 409
+    listed = act(admin_service, "GET", "/keys", who="admin")
     assert made.key.rpartition("_")[2] not in listed.text
     (entry,) = (key for key in listed.json()["keys"] if key["id"] == made.id)
     assert (entry["label"], entry["roles"], entry["account"]) == ("laptop", ["analyst"], "ann@sales")
     assert entry["last_used"] is not None
-    assert remove(office, f"/keys/{made.id}", "admin").status_code == 204
-    assert office.get("/v1/budget", made.key).status_code == 401
-    assert remove(office, f"/keys/{made.id}", "admin").status_code == 404
+    assert remove(admin_service, f"/keys/{made.id}", "admin").status_code == 204
+    assert admin_service.get("/v1/budget", made.key).status_code == 401
+    assert remove(admin_service, f"/keys/{made.id}", "admin").status_code == 404
     secret = made.key.rpartition("_")[2]
-    assert secret not in office.log.getvalue()
-    assert all(secret not in line.body for line in office.manager.store.lines())
+    assert secret not in admin_service.log.getvalue()
+    assert all(secret not in line.body for line in admin_service.manager.store.lines())
 
 
-def test_a_key_is_replaced_by_another(office):
+def test_a_key_is_replaced_by_another(admin_service):
     """Both open during the overlap."""
-    made = act(office, "POST", "/keys", {"account": "ann@sales", "roles": ["analyst"], **WHY}, "admin").json()
-    other = act(office, "POST", f"/keys/{made['id']}/rotate", {"overlap_hours": 1, **WHY}, "admin")
+    made = act(admin_service, "POST", "/keys", {"account": "ann@sales", "roles": ["analyst"], **WHY}, "admin").json()
+    other = act(admin_service, "POST", f"/keys/{made['id']}/rotate", {"overlap_hours": 1, **WHY}, "admin")
     assert other.status_code == 201
     for key in (made["key"], other.json()["key"]):
-        assert office.get("/v1/budget", key).status_code == 200
-    office.clock.pass_(hours=1)
-    assert office.get("/v1/budget", made["key"]).status_code == 401
-    assert office.get("/v1/budget", other.json()["key"]).status_code == 200
+        assert admin_service.get("/v1/budget", key).status_code == 200
+    admin_service.clock.pass_(hours=1)
+    assert admin_service.get("/v1/budget", made["key"]).status_code == 401
+    assert admin_service.get("/v1/budget", other.json()["key"]).status_code == 200
 
 
-def test_what_an_officer_grants_an_analyst_sees_and_no_longer_when_it_is_taken_back(office):
+def test_what_an_officer_grants_an_analyst_sees_and_no_longer_when_it_is_taken_back(admin_service):
     """At once."""
-    seen = lambda: {dataset["name"] for dataset in office.get("/v1/datasets").json()["datasets"]}  # noqa: E731
+    seen = lambda: {dataset["name"] for dataset in admin_service.get("/v1/datasets").json()["datasets"]}  # noqa: E731
     assert "secret" not in seen()
-    act(office, "PUT", "/grants/sales/secret", {"columns": ["article"], **WHY})
+    act(admin_service, "PUT", "/grants/sales/secret", {"columns": ["article"], **WHY})
     assert "secret" in seen()
-    assert remove(office, "/grants/sales/secret").status_code == 204
+    assert remove(admin_service, "/grants/sales/secret").status_code == 204
     assert "secret" not in seen()
-    assert office.get("/v1/datasets/secret").status_code == 404
+    assert admin_service.get("/v1/datasets/secret").status_code == 404
 
 
-def test_a_limit_that_is_lowered_holds_at_once(office):
+def test_a_limit_that_is_lowered_holds_at_once(admin_service):
     """The next question is refused."""
-    assert office.ask(epsilon=1.0, delta="1e-8").status_code == 200
-    act(office, "PATCH", "/accounts/ann@sales", {"limit": {"epsilon": 0.001, "delta": "1e-7"}, **WHY})
-    refused = office.ask("SELECT country, COUNT(*) FROM reads GROUP BY country LIMIT 2", epsilon=1.0, delta="1e-8")
+    assert admin_service.ask(epsilon=1.0, delta="1e-8").status_code == 200
+    act(admin_service, "PATCH", "/accounts/ann@sales", {"limit": {"epsilon": 0.001, "delta": "1e-7"}, **WHY})
+    refused = admin_service.ask(
+        "SELECT country, COUNT(*) FROM reads GROUP BY country LIMIT 2", epsilon=1.0, delta="1e-8"
+    )
     assert (refused.status_code, refused.json()["type"]) == (403, "/problems/budget-short")
 
 
-def test_the_ledger_is_verified_over_http(office):
+def test_the_ledger_is_verified_over_http(admin_service):
     """And one that was edited is found, with the place."""
-    sound = act(office, "POST", "/ledger/verify", {}).json()
+    sound = act(admin_service, "POST", "/ledger/verify", {}).json()
     assert sound["sound"]
-    assert sound["lines"] == office.manager.store.heads()[0].seq
-    office.store._db.execute("UPDATE budget_ledger SET body = replace(body, 'officer', 'somebody') WHERE seq = 1")
-    broken = act(office, "POST", "/ledger/verify", {}).json()
+    assert sound["lines"] == admin_service.manager.store.heads()[0].seq
+    admin_service.store._db.execute(
+        "UPDATE budget_ledger SET body = replace(body, 'officer', 'somebody') WHERE seq = 1"
+    )
+    broken = act(admin_service, "POST", "/ledger/verify", {}).json()
     assert (broken["sound"], broken["lines"]) == (False, None)
     assert "line 1" in broken["mistake"]
 
@@ -299,48 +306,48 @@ def test_the_ledger_is_verified_over_http(office):
         ("GET", "/nothing", None),
     ],
 )
-def test_what_there_is_not_is_not_found(office, method, path, body):
+def test_what_there_is_not_is_not_found(admin_service, method, path, body):
     """404, and nothing is written."""
-    before = office.manager.store.heads()
-    assert act(office, method, path, body).status_code == 404
-    assert office.manager.store.heads() == before
+    before = admin_service.manager.store.heads()
+    assert act(admin_service, method, path, body).status_code == 404
+    assert admin_service.manager.store.heads() == before
 
 
-def test_acts_are_logged_with_their_actor_and_subject(office):
+def test_acts_are_logged_with_their_actor_and_subject(admin_service):
     """By route; the reason is in the ledger."""
-    act(office, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "a private reason"})
-    (event,) = office.events("admin_changed")
-    assert (event["subject"], event["actor"]) == ("sales", "key:" + office.keys["officer"].split("_")[1])
+    act(admin_service, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "a private reason"})
+    (event,) = admin_service.events("admin_changed")
+    assert (event["subject"], event["actor"]) == ("sales", "key:" + admin_service.keys["officer"].split("_")[1])
     assert event["route"] == "PATCH /v1/admin/accounts/{account:path}"
-    assert "private reason" not in office.log.getvalue()
+    assert "private reason" not in admin_service.log.getvalue()
 
 
-def test_what_was_refused_is_not_logged_as_done(office):
+def test_what_was_refused_is_not_logged_as_done(admin_service):
     """An act that failed is no act."""
-    act(office, "PATCH", "/accounts/eve", {"mode": "observe", **WHY})
-    act(office, "PATCH", "/accounts/sales", {"mode": "observe", **WHY}, "admin")
-    assert office.events("admin_changed") == []
+    act(admin_service, "PATCH", "/accounts/eve", {"mode": "observe", **WHY})
+    act(admin_service, "PATCH", "/accounts/sales", {"mode": "observe", **WHY}, "admin")
+    assert admin_service.events("admin_changed") == []
 
 
-def test_settings_are_shown_without_secrets(office):
+def test_settings_are_shown_without_secrets(admin_service):
     """T9: neither keys nor paths."""
-    text = act(office, "GET", "/settings").text
-    assert str(office.folder) not in text
+    text = act(admin_service, "GET", "/settings").text
+    assert str(admin_service.folder) not in text
     assert "noise.key" not in text
     assert json.loads(text)["store"] == "sqlite"
 
 
-def test_records_are_read_by_no_other_role(office):
+def test_records_are_read_by_no_other_role(admin_service):
     """Neither hashes of keys nor grants of others come out of the analysts' routes."""
-    hashes = [json.loads(text)["sha256"] for _, text in office.manager.store.records(KEY)]
-    assert office.manager.store.records(GRANT)
+    hashes = [json.loads(text)["sha256"] for _, text in admin_service.manager.store.records(KEY)]
+    assert admin_service.manager.store.records(GRANT)
     for path in ("/v1/budget", "/v1/datasets", "/v1/releases", "/openapi.json", "/metrics"):
-        assert not any(digest in office.get(path).text for digest in hashes)
+        assert not any(digest in admin_service.get(path).text for digest in hashes)
 
 
-def test_the_openapi_document_describes_the_administration(office):
+def test_the_openapi_document_describes_the_administration(admin_service):
     """Every route with the shapes of what is asked and answered."""
-    schema = office.get("/openapi.json").json()
+    schema = admin_service.get("/openapi.json").json()
     for route in declared(AdminAPI):
         path = schema["paths"][route.path.replace(":path", "")][route.method.lower()]
         assert str(route.status) in path["responses"]

@@ -34,7 +34,7 @@ EPSILON = {"epsilon": 2.0, "delta": "1e-9"}
 UNITS = {"information": 100, "calls": 5, "epsilon_per": "0.15", "delta_per": "1e-10"}
 
 
-class Office:
+class Administration:
     """The operations of officers, called without HTTP."""
 
     def __init__(self, manager, settings):
@@ -106,9 +106,9 @@ def manager():
 
 
 @pytest.fixture
-def office(manager):
+def administration(manager):
     """With SQLite and no witness."""
-    return Office(manager, Settings.model_validate({"noise": {"key_env": "NOISE"}}))
+    return Administration(manager, Settings.model_validate({"noise": {"key_env": "NOISE"}}))
 
 
 def new(**fields) -> NewAccount:
@@ -137,9 +137,9 @@ def pay(**fields) -> Payment:
         (UNITS | {"conversion": "1e-8"}, Cost(Fraction("0.28125"), Fraction(5, 10**10)), Fraction("1.05e-8")),
     ],
 )
-def test_a_limit_has_four_forms(office, manager, written, limit, delta):
+def test_a_limit_has_four_forms(administration, manager, written, limit, delta):
     """Exactly: limits are rounded down, and never by a float on the way."""
-    office.create(new(limit=written), LAUNCH)
+    administration.create(new(limit=written), LAUNCH)
     account = manager.store.account("ann")
     assert (account.limit, account.delta) == (limit, delta)
     assert account.limit.rho <= limit.rho
@@ -184,10 +184,10 @@ def test_a_limit_without_a_form_or_with_two_is_malformed(limit):
         {**UNITS, "conversion": "0"},
     ],
 )
-def test_a_limit_outside_its_range_is_refused(office, manager, limit):
+def test_a_limit_outside_its_range_is_refused(administration, manager, limit):
     """With a sentence, and no account is made."""
     with pytest.raises(InputError):
-        office.create(new(limit=limit), LAUNCH)
+        administration.create(new(limit=limit), LAUNCH)
     assert manager.store.accounts() == []
 
 
@@ -200,11 +200,11 @@ def test_a_limit_outside_its_range_is_refused(office, manager, limit):
         ({"kind": "forever"}, Forever()),
     ],
 )
-def test_a_period_is_returned_as_it_was_sent(office, manager, written, period):
+def test_a_period_is_returned_as_it_was_sent(administration, manager, written, period):
     """And there is one in three kinds."""
-    told = office.create(new(period=written), LAUNCH).period.model_dump(exclude_none=True)
+    reply = administration.create(new(period=written), LAUNCH).period.model_dump(exclude_none=True)
     assert manager.store.account("ann").period == period
-    assert told == ({"zone": "UTC"} | written if written["kind"] == "calendar" else written)
+    assert reply == ({"zone": "UTC"} | written if written["kind"] == "calendar" else written)
 
 
 @pytest.mark.parametrize(
@@ -224,40 +224,40 @@ def test_a_period_that_is_none_is_malformed(period):
         new(period=period)
 
 
-def test_without_a_period_a_limit_is_for_ever(office, manager):
+def test_without_a_period_a_limit_is_for_ever(administration, manager):
     """A missing field gives no privacy back, and accounts enforce by default."""
-    office.create(new(), LAUNCH)
+    administration.create(new(), LAUNCH)
     assert (manager.store.account("ann").period, manager.store.account("ann").mode) == (Forever(), "enforce")
 
 
-def test_a_time_zone_that_does_not_exist_is_refused(office, manager):
+def test_a_time_zone_that_does_not_exist_is_refused(administration, manager):
     """No account is made."""
     with pytest.raises(InputError, match="time zone"):
-        office.create(new(period={"kind": "calendar", "unit": "day", "zone": "Mars/Olympus"}), LAUNCH)
+        administration.create(new(period={"kind": "calendar", "unit": "day", "zone": "Mars/Olympus"}), LAUNCH)
     assert manager.store.accounts() == []
 
 
-def test_an_account_is_opened_once_for_each_act(office, manager):
+def test_an_account_is_opened_once_for_each_act(administration, manager):
     """I4: the same request again is answered alike and changes nothing; another one with its id is refused."""
     act = AdminAction("key:1", "new colleague", "request-1")
-    first = office.create(new(), act)
-    assert office.create(new(), act).account == first.account
+    first = administration.create(new(), act)
+    assert administration.create(new(), act).account == first.account
     assert sum(1 for _ in manager.store.lines()) == 1
     with pytest.raises(KeyReused):
-        office.create(new(account="ben"), act)
+        administration.create(new(account="ben"), act)
     with pytest.raises(InputError, match="ann"):
-        office.create(new(), AdminAction("key:1", "new colleague", "request-2"))
+        administration.create(new(), AdminAction("key:1", "new colleague", "request-2"))
 
 
-def test_omitted_fields_stay_unchanged(office, manager):
+def test_omitted_fields_stay_unchanged(administration, manager):
     """A change of the limit keeps mode and period, and the other way round."""
-    office.create(new(period={"kind": "sliding", "days": 30}, mode="observe"), LAUNCH)
-    office.change("ann", change(limit=UNITS), LAUNCH)
+    administration.create(new(period={"kind": "sliding", "days": 30}, mode="observe"), LAUNCH)
+    administration.change("ann", change(limit=UNITS), LAUNCH)
     account = manager.store.account("ann")
     assert (account.mode, account.period, account.units.information) == ("observe", Sliding(30), 100)
-    told = office.change("ann", change(mode="enforce"), LAUNCH)
-    assert (told.mode, told.period.days, told.units.information.limit) == ("enforce", 30, 100)
-    assert office.change("ann", change(limit=EPSILON), LAUNCH).units is None
+    reply = administration.change("ann", change(mode="enforce"), LAUNCH)
+    assert (reply.mode, reply.period.days, reply.units.information.limit) == ("enforce", 30, 100)
+    assert administration.change("ann", change(limit=EPSILON), LAUNCH).units is None
 
 
 def test_a_change_of_nothing_is_malformed():
@@ -285,70 +285,70 @@ def test_nothing_is_done_without_a_reason(read, reason):
         read(json.dumps(body if reason is None else body | {"reason": reason}).encode())
 
 
-def test_charges_and_refunds_are_in_rho_and_delta_or_in_units(office):
+def test_charges_and_refunds_are_in_rho_and_delta_or_in_units(administration):
     """Exactly; what is charged is rounded up, what is given back down."""
-    office.create(new(limit=UNITS), LAUNCH)
-    told = office.charge("ann", pay(information=10, calls=1), LAUNCH)
-    assert (told.units.information.spent, told.units.calls.spent) == (10, 1)
-    told = office.refund("ann", pay(rho="0.0028125", delta="0"), LAUNCH)
-    assert (told.units.information.spent, told.units.calls.spent) == (9, 1)
-    office.create(new(account="ben"), LAUNCH)
+    administration.create(new(limit=UNITS), LAUNCH)
+    reply = administration.charge("ann", pay(information=10, calls=1), LAUNCH)
+    assert (reply.units.information.spent, reply.units.calls.spent) == (10, 1)
+    reply = administration.refund("ann", pay(rho="0.0028125", delta="0"), LAUNCH)
+    assert (reply.units.information.spent, reply.units.calls.spent) == (9, 1)
+    administration.create(new(account="ben"), LAUNCH)
     with pytest.raises(InputError, match="no units"):
-        office.charge("ben", pay(information=1, calls=0), LAUNCH)
+        administration.charge("ben", pay(information=1, calls=0), LAUNCH)
 
 
 @pytest.mark.parametrize("amount", [{"rho": -1, "delta": 0}, {"rho": 0, "delta": "-1e-12"}])
-def test_an_amount_is_not_negative(office, amount):
+def test_an_amount_is_not_negative(administration, amount):
     """A charge cannot pass for a refund."""
-    office.create(new(), LAUNCH)
-    for act in (office.charge, office.refund):
+    administration.create(new(), LAUNCH)
+    for act in (administration.charge, administration.refund):
         with pytest.raises(InputError, match="not be negative"):
             act("ann", pay(**amount), LAUNCH)
 
 
-def test_a_refund_has_its_ceiling(office):
+def test_a_refund_has_its_ceiling(administration):
     """A tenth of the limit: an officer cannot empty an account's past."""
-    office.create(new(limit=UNITS), LAUNCH)
-    office.charge("ann", pay(information=100, calls=5), LAUNCH)
+    administration.create(new(limit=UNITS), LAUNCH)
+    administration.charge("ann", pay(information=100, calls=5), LAUNCH)
     with pytest.raises(InputError):
-        office.refund("ann", pay(information=11, calls=0), LAUNCH)
-    assert office.account("ann").units.information.spent == 100
+        administration.refund("ann", pay(information=11, calls=0), LAUNCH)
+    assert administration.account("ann").units.information.spent == 100
 
 
-def test_a_payment_is_made_once_for_each_act(office):
+def test_a_payment_is_made_once_for_each_act(administration):
     """I4: sent twice, charged once."""
-    office.create(new(limit=UNITS), LAUNCH)
+    administration.create(new(limit=UNITS), LAUNCH)
     act = AdminAction("key:1", "was answered by mail", "request-1")
     for _ in range(2):
-        told = office.charge("ann", pay(information=10, calls=0), act)
-        assert told.units.information.spent == 10
+        reply = administration.charge("ann", pay(information=10, calls=0), act)
+        assert reply.units.information.spent == 10
 
 
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda office: office.account("eve"),
-        lambda office: office.change("eve", change(mode="enforce"), LAUNCH),
-        lambda office: office.charge("eve", pay(rho=0, delta=0), LAUNCH),
-        lambda office: office.refund("eve", pay(rho=0, delta=0), LAUNCH),
-        lambda office: office.lift("eve", LAUNCH),
-        lambda office: office.grant("eve", "reads", NewGrant(columns=None, reason="r"), LAUNCH),
+        lambda administration: administration.account("eve"),
+        lambda administration: administration.change("eve", change(mode="enforce"), LAUNCH),
+        lambda administration: administration.charge("eve", pay(rho=0, delta=0), LAUNCH),
+        lambda administration: administration.refund("eve", pay(rho=0, delta=0), LAUNCH),
+        lambda administration: administration.lift("eve", LAUNCH),
+        lambda administration: administration.grant("eve", "reads", NewGrant(columns=None, reason="r"), LAUNCH),
     ],
 )
-def test_an_unknown_account_is_refused(office, manager, ask):
+def test_an_unknown_account_is_refused(administration, manager, ask):
     """And nothing is written."""
     with pytest.raises(UnknownAccount):
-        ask(office)
+        ask(administration)
     assert list(manager.store.lines()) == []
 
 
-def test_accounts_are_listed_page_by_page(office):
+def test_accounts_are_listed_page_by_page(administration):
     """By name."""
     for name in ("c", "a", "e", "b", "d"):
-        office.create(new(account=name), LAUNCH)
+        administration.create(new(account=name), LAUNCH)
     pages, after = [], None
     while True:
-        page = office.accounts(after, 2)
+        page = administration.accounts(after, 2)
         pages.append([account.account for account in page.accounts])
         after = page.next
         if after is None:
@@ -356,85 +356,85 @@ def test_accounts_are_listed_page_by_page(office):
     assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_a_grant_is_kept_in_the_catalogs_own_spelling(office):
+def test_a_grant_is_kept_in_the_catalogs_own_spelling(administration):
     """So that it is found whatever the officer's."""
-    office.create(new(), LAUNCH)
-    told = office.grant("ann", "READS", NewGrant(columns=["Country", "ARTICLE"], reason="r"), LAUNCH)
-    assert (told.dataset, told.columns) == ("reads", ["article", "country"])
-    assert office.grants(None, None, 10).grants == [told]
+    administration.create(new(), LAUNCH)
+    reply = administration.grant("ann", "READS", NewGrant(columns=["Country", "ARTICLE"], reason="r"), LAUNCH)
+    assert (reply.dataset, reply.columns) == ("reads", ["article", "country"])
+    assert administration.grants(None, None, 10).grants == [reply]
 
 
 @pytest.mark.parametrize(
     ("dataset", "columns"), [("clicks", None), ("reads", ["colour"]), ("reads", ["reader"]), ("reads", ["place"])]
 )
-def test_what_the_catalog_does_not_have_cannot_be_granted(office, dataset, columns):
+def test_what_the_catalog_does_not_have_cannot_be_granted(administration, dataset, columns):
     """Nor the user column, which cannot be queried."""
-    office.create(new(), LAUNCH)
+    administration.create(new(), LAUNCH)
     with pytest.raises(InputError):
-        office.grant("ann", dataset, NewGrant(columns=columns, reason="r"), LAUNCH)
-    assert office.grants(None, None, 10).grants == []
+        administration.grant("ann", dataset, NewGrant(columns=columns, reason="r"), LAUNCH)
+    assert administration.grants(None, None, 10).grants == []
 
 
-def test_a_grant_takes_the_place_of_the_one_before(office):
+def test_a_grant_takes_the_place_of_the_one_before(administration):
     """Columns are not added up: what was left out is gone."""
-    office.create(new(), LAUNCH)
-    office.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
-    office.grant("ann", "reads", NewGrant(columns=[], reason="r"), LAUNCH)
-    assert [grant.columns for grant in office.grants(None, None, 10).grants] == [[]]
+    administration.create(new(), LAUNCH)
+    administration.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
+    administration.grant("ann", "reads", NewGrant(columns=[], reason="r"), LAUNCH)
+    assert [grant.columns for grant in administration.grants(None, None, 10).grants] == [[]]
 
 
-def test_a_grant_that_was_taken_back_is_gone(office):
+def test_a_grant_that_was_taken_back_is_gone(administration):
     """And cannot be taken back twice; one of a dataset that the catalog lost can be."""
-    office.create(new(), LAUNCH)
-    office.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
-    office.revoke_grant("ann", "reads", LAUNCH)
-    assert office.grants(None, None, 10).grants == []
+    administration.create(new(), LAUNCH)
+    administration.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
+    administration.revoke_grant("ann", "reads", LAUNCH)
+    assert administration.grants(None, None, 10).grants == []
     with pytest.raises(NotFound):
-        office.revoke_grant("ann", "reads", LAUNCH)
+        administration.revoke_grant("ann", "reads", LAUNCH)
 
 
-def test_grants_are_listed_page_by_page_and_account_by_account(office):
+def test_grants_are_listed_page_by_page_and_account_by_account(administration):
     """By account and dataset."""
     for name in ("ann", "ben"):
-        office.create(new(account=name), LAUNCH)
+        administration.create(new(account=name), LAUNCH)
         for dataset in ("visits", "reads"):
-            office.grant(name, dataset, NewGrant(columns=None, reason="r"), LAUNCH)
+            administration.grant(name, dataset, NewGrant(columns=None, reason="r"), LAUNCH)
     pages, after = [], None
     while True:
-        page = office.grants(None, after, 3)
+        page = administration.grants(None, after, 3)
         pages.append([(grant.account, grant.dataset) for grant in page.grants])
         after = page.next
         if after is None:
             break
     assert pages == [[("ann", "reads"), ("ann", "visits"), ("ben", "reads")], [("ben", "visits")]]
-    assert [grant.account for grant in office.grants("ben", None, 10).grants] == ["ben", "ben"]
+    assert [grant.account for grant in administration.grants("ben", None, 10).grants] == ["ben", "ben"]
 
 
-def test_every_act_is_in_the_ledger_with_its_actor_and_reason(office, manager):
+def test_every_act_is_in_the_ledger_with_its_actor_and_reason(administration, manager):
     """T26: who did what, and why."""
     act = [AdminAction(f"key:{n}", f"reason {n}") for n in range(9)]
-    office.create(new(limit=UNITS, reason="reason 1"), act[1])
-    office.change("ann", change(mode="observe", reason="reason 2"), act[2])
-    office.charge("ann", pay(information=1, calls=0, reason="reason 3"), act[3])
-    office.refund("ann", pay(information=1, calls=0, reason="reason 4"), act[4])
-    office.lift("ann", act[5])
-    office.grant("ann", "reads", NewGrant(columns=None, reason="reason 6"), act[6])
-    office.revoke_grant("ann", "reads", act[7])
-    office.confirm_clock(act[8])
-    lines = office.ledger(0, 0, 100).lines
+    administration.create(new(limit=UNITS, reason="reason 1"), act[1])
+    administration.change("ann", change(mode="observe", reason="reason 2"), act[2])
+    administration.charge("ann", pay(information=1, calls=0, reason="reason 3"), act[3])
+    administration.refund("ann", pay(information=1, calls=0, reason="reason 4"), act[4])
+    administration.lift("ann", act[5])
+    administration.grant("ann", "reads", NewGrant(columns=None, reason="reason 6"), act[6])
+    administration.revoke_grant("ann", "reads", act[7])
+    administration.confirm_clock(act[8])
+    lines = administration.ledger(0, 0, 100).lines
     for n in range(1, 9):
         assert sum(f"key:{n}" in line.body and f"reason {n}" in line.body for line in lines) == 1
     assert manager.verify().lines == len(lines)
 
 
-def test_the_ledger_is_paginated_and_its_hashes_can_be_verified(office):
+def test_the_ledger_is_paginated_and_its_hashes_can_be_verified(administration):
     """I5: SHA-256 of the hash before and the body, from the first line on."""
     for n in range(5):
-        office.create(new(account=f"a{n}"), LAUNCH)
-    office.charge("a0", pay(rho="1e-3", delta="1e-12"), LAUNCH)
+        administration.create(new(account=f"a{n}"), LAUNCH)
+    administration.charge("a0", pay(rho="1e-3", delta="1e-12"), LAUNCH)
     lines, after = [], 0
     while after is not None:
-        page = office.ledger(0, after, 4)
+        page = administration.ledger(0, after, 4)
         lines += page.lines
         after = page.next
     assert [line.seq for line in lines] == [1, 2, 3, 4, 5, 6]
@@ -444,13 +444,13 @@ def test_the_ledger_is_paginated_and_its_hashes_can_be_verified(office):
         assert line.hash == last.hex()
     (changed,) = lines[-1].changes
     assert (changed.account, changed.part, changed.rho, changed.delta) == ("a0", "used", 1e-3, 1e-12)
-    assert office.ledger(7, 0, 10).lines == []
+    assert administration.ledger(7, 0, 10).lines == []
 
 
-def test_a_sound_ledger_is_called_sound(office):
+def test_a_sound_ledger_is_called_sound(administration):
     """With how much there is."""
-    office.create(new(), LAUNCH)
-    verdict = office.verify()
+    administration.create(new(), LAUNCH)
+    verdict = administration.verify()
     assert (verdict.sound, verdict.mistake, verdict.lines, verdict.chains) == (True, None, 1, 1)
     assert not verdict.witnessed
 
@@ -467,9 +467,9 @@ def test_the_settings_are_shown_without_paths_and_secrets(manager, tmp_path):
         },
         context=Path(tmp_path),
     )
-    told = Office(manager, settings).settings()
-    text = told.model_dump_json()
+    reply = Administration(manager, settings).settings()
+    text = reply.model_dump_json()
     assert "secret" not in text
     assert str(tmp_path) not in text
-    assert (told.store, told.witness, told.datasets) == ("sqlite", True, ["reads", "visits"])
-    assert told.defaults == {"epsilon_per": "3/20", "delta_per": "1/10000000000", "information": "100"}
+    assert (reply.store, reply.witness, reply.datasets) == ("sqlite", True, ["reads", "visits"])
+    assert reply.defaults == {"epsilon_per": "3/20", "delta_per": "1/10000000000", "information": "100"}

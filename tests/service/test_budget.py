@@ -14,36 +14,36 @@ from .deployment import ACT, DELTA
 def test_a_budget_adds_up(service):
     """Limit, used, held, forfeited and left: what is spent rounded up, what is left down."""
     service.ask()
-    told, balance = service.get("/v1/budget").json(), service.balance()
-    assert told["account"] == "ann@sales"
-    assert told["used"]["rho"] == float_above(balance.used.rho)
-    assert told["left"]["rho"] == float_below(balance.remaining.rho)
-    assert told["limit"]["delta"] == float_below(balance.account.limit.delta)
-    assert told["held"] == told["forfeited"] == {"rho": 0.0, "delta": 0.0}
-    assert told["epsilon_spent"] > 0
-    assert told["epsilon_left"] < 10
-    assert told["guarantee"]["epsilon"] <= 10
-    assert told["guarantee"]["computational"]
-    assert told["resets_at"] == "2026-12-21T00:00:00+00:00"
-    assert told["suspended_until"] is None
-    assert told["units"] is None
+    body, balance = service.get("/v1/budget").json(), service.balance()
+    assert body["account"] == "ann@sales"
+    assert body["used"]["rho"] == float_above(balance.used.rho)
+    assert body["left"]["rho"] == float_below(balance.remaining.rho)
+    assert body["limit"]["delta"] == float_below(balance.account.limit.delta)
+    assert body["held"] == body["forfeited"] == {"rho": 0.0, "delta": 0.0}
+    assert body["epsilon_spent"] > 0
+    assert body["epsilon_left"] < 10
+    assert body["guarantee"]["epsilon"] <= 10
+    assert body["guarantee"]["computational"]
+    assert body["resets_at"] == "2026-12-21T00:00:00+00:00"
+    assert body["suspended_until"] is None
+    assert body["units"] is None
 
 
 def test_parents_show_only_their_limit_and_what_is_left(service):
     """T18: not who spent it."""
     service.ask(who="bob")
-    told = service.get("/v1/budget").json()
-    (parent,) = told["parents"]
+    body = service.get("/v1/budget").json()
+    (parent,) = body["parents"]
     assert set(parent) == {"account", "mode", "limit", "left", "resets_at"}
     assert parent["account"] == "sales"
     assert parent["left"]["rho"] < parent["limit"]["rho"]
-    assert told["left"] == told["limit"]
+    assert body["left"] == body["limit"]
     assert "bob" not in service.get("/v1/budget").text
 
 
 def test_units_and_periods_are_shown(service):
     """As the account has them."""
-    for name, period, told in (
+    for name, period, body in (
         ("a", Sliding(7), {"kind": "sliding", "days": 7, "unit": None, "zone": None}),
         (
             "b",
@@ -54,9 +54,9 @@ def test_units_and_periods_are_shown(service):
     ):
         service.manager.store.create(Account.of_units(name, period=period), ACT)
         key = service.make_key(name)
-        service.clock.pass_(seconds=2)  # by then every process has heard of it
+        service.clock.pass_(seconds=2)  # by then every process has read it
         budget = service.get("/v1/budget", key).json()
-        assert budget["period"] == told
+        assert budget["period"] == body
         assert budget["parents"] == []
         assert budget["units"] == {
             "epsilon_per": "0.15",
@@ -79,5 +79,5 @@ def test_an_account_that_observes_promises_nothing(service):
     """No guarantee, and it says so."""
     service.manager.store.create(Account.of_epsilon("w", 1.0, DELTA), ACT)
     set_mode(service.manager.store, "w", "observe", ACT)
-    told = service.get("/v1/budget", service.make_key("w")).json()
-    assert (told["mode"], told["guarantee"]) == ("observe", None)
+    body = service.get("/v1/budget", service.make_key("w")).json()
+    assert (body["mode"], body["guarantee"]) == ("observe", None)

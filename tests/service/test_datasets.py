@@ -17,7 +17,7 @@ def test_granted_datasets_are_listed(service):
     ]
 
 
-def test_somebody_without_grants_sees_nothing(service):
+def test_an_account_without_grants_sees_nothing(service):
     """An empty list, and every dataset as if there were none."""
     service.open_account("new", 1.0)
     new = service.make_key("new")
@@ -28,9 +28,9 @@ def test_somebody_without_grants_sees_nothing(service):
 
 def test_a_dataset_lists_what_may_be_queried(service):
     """Columns that are granted, with their bounds and listed labels; limits of the dataset and of the service."""
-    told = service.get("/v1/datasets/READS").json()
-    columns = {column.pop("name"): column for column in told.pop("columns")}
-    assert told == {
+    body = service.get("/v1/datasets/READS").json()
+    columns = {column.pop("name"): column for column in body.pop("columns")}
+    assert body == {
         "name": "reads",
         "description": "Who read what.",
         "user": "reader",
@@ -69,13 +69,13 @@ def test_the_version_has_the_form_of_documents(service):
 
 def test_a_dataset_of_an_unavailable_engine_lists_what_may_be_queried(service):
     """All but the version, which is unknown now."""
-    told = service.get("/v1/datasets/broken").json()
-    assert (told["name"], told["data_version"]) == ("broken", None)
-    assert [column["name"] for column in told["columns"]] == ["article"]
+    body = service.get("/v1/datasets/broken").json()
+    assert (body["name"], body["data_version"]) == ("broken", None)
+    assert [column["name"] for column in body["columns"]] == ["article"]
 
 
 def test_long_domains_are_not_listed(services):
-    """A thousand labels are, one more is not; that it is known is told."""
+    """A thousand labels are listed, one more is not; that the domain is known is shown."""
     for count, listed in ((1000, True), (1001, False)):
         labels = ", ".join(f'"{n}"' for n in range(count))
         service = services(f"many-{count}", catalog=CATALOG.replace('["IN", "US", "XX"]', f"[{labels}]"))

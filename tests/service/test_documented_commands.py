@@ -96,7 +96,7 @@ def test_an_analyst_can_query_all_month_and_takes_a_small_share_of_what_is_share
 
 
 def test_no_query_can_take_much_of_the_shared_delta(project):
-    """`delta_most`: one query with the delta of everybody is refused before anything is reserved."""
+    """`delta_most`: one query with the delta of all analysts is refused before anything is reserved."""
     service, keys, send = project
     refused = ask(send, keys["analyst"], epsilon=1.0, delta="1e-6")
     assert (refused.status_code, refused.json()["type"]) == (422, "/problems/out-of-range")
@@ -108,5 +108,5 @@ def test_no_query_can_take_much_of_the_shared_delta(project):
 def test_the_example_s_sums_are_hardly_clipped(project):
     """The bound on a reader's minutes is above what nearly all of them read."""
     _, keys, send = project
-    told = ask(send, keys["analyst"], "SELECT country, AVG(minutes) FROM reads GROUP BY country", epsilon=2.0).json()
-    assert all(200 < item["average"] < 250 for item in told["items"]), told
+    reply = ask(send, keys["analyst"], "SELECT country, AVG(minutes) FROM reads GROUP BY country", epsilon=2.0).json()
+    assert all(200 < item["average"] < 250 for item in reply["items"]), reply

@@ -22,28 +22,28 @@ def test_an_estimate_touches_nothing(service):
 
 def test_an_estimate_is_the_worst_case_of_the_query(service):
     """The same mechanism, guarantee and question; what is charged is at most what was estimated."""
-    told = service.estimate(epsilon=2).json()
+    body = service.estimate(epsilon=2).json()
     answer = service.ask(epsilon=2).json()
-    assert told["mechanism"] == answer["mechanism"]
-    assert told["question"] == answer["question"]
-    assert told["privacy"] == answer["privacy"]
-    assert told["worst_cost"]["rho"] == told["privacy"]["rho"]
-    assert answer["charged"]["rho"] <= told["worst_cost"]["rho"]
-    assert told["expected"]["std_error_most"] == answer["items"][0]["std_error"]
+    assert body["mechanism"] == answer["mechanism"]
+    assert body["question"] == answer["question"]
+    assert body["privacy"] == answer["privacy"]
+    assert body["worst_cost"]["rho"] == body["privacy"]["rho"]
+    assert answer["charged"]["rho"] <= body["worst_cost"]["rho"]
+    assert body["expected"]["std_error_most"] == answer["items"][0]["std_error"]
 
 
 def test_an_estimate_covers_all_accounts_of_the_path(service):
     """Account and parents, with what is left and what would be left."""
-    told = service.estimate(epsilon=4).json()
-    assert [(fit["account"], fit["fits"]) for fit in told["accounts"]] == [("ann@sales", True), ("sales", True)]
-    own = told["accounts"][0]
-    assert own["left"]["rho"] - own["left_after"]["rho"] == pytest.approx(told["worst_cost"]["rho"])
-    assert told["fits"]
+    body = service.estimate(epsilon=4).json()
+    assert [(fit["account"], fit["fits"]) for fit in body["accounts"]] == [("ann@sales", True), ("sales", True)]
+    own = body["accounts"][0]
+    assert own["left"]["rho"] - own["left_after"]["rho"] == pytest.approx(body["worst_cost"]["rho"])
+    assert body["fits"]
     service.manager.store.charge("sales", service.balance("sales").remaining, ACT)
-    told = service.estimate(epsilon=4).json()
-    assert [fit["fits"] for fit in told["accounts"]] == [True, False]
-    assert not told["fits"]
-    assert told["accounts"][1]["left_after"] == {"rho": 0.0, "delta": 0.0}
+    body = service.estimate(epsilon=4).json()
+    assert [fit["fits"] for fit in body["accounts"]] == [True, False]
+    assert not body["fits"]
+    assert body["accounts"][1]["left_after"] == {"rho": 0.0, "delta": 0.0}
 
 
 def test_an_estimate_of_a_paid_query_is_free(service):
@@ -52,9 +52,9 @@ def test_an_estimate_of_a_paid_query_is_free(service):
     service.ask()
     assert all(fit["left_after"] == fit["left"] for fit in service.estimate().json()["accounts"])
     service.manager.store.charge("ann@sales", service.balance().remaining, ACT)
-    told = service.estimate().json()
-    assert told["paid"]
-    assert told["fits"]
+    body = service.estimate().json()
+    assert body["paid"]
+    assert body["fits"]
     assert not service.estimate(who="bob").json()["paid"]
     assert not service.estimate(epsilon=1.5).json()["fits"]
 
@@ -63,9 +63,9 @@ def test_an_estimate_for_an_account_with_units_is_in_units(service):
     """2 k + 1 and the choice of the cut-off, and one call."""
     service.manager.store.create(Account.of_units("units"), ACT)
     service.grant("units", "reads")
-    told = service.estimate(who=service.make_key("units"), epsilon_per="0.15").json()
-    assert (told["information"], told["calls"]) == (2 * 5 + 1, 1)
-    assert told["worst_cost"]["rho"] == float_above(
+    body = service.estimate(who=service.make_key("units"), epsilon_per="0.15").json()
+    assert (body["information"], body["calls"]) == (2 * 5 + 1, 1)
+    assert body["worst_cost"]["rho"] == float_above(
         service.manager.store.account("units").units.epsilon_per ** 2 / 8 * 11
     )
     assert service.estimate().json()["information"] is None
@@ -73,10 +73,10 @@ def test_an_estimate_for_an_account_with_units_is_in_units(service):
 
 def test_errors_of_sums_are_in_the_column_s_own_units(service):
     """Here whole minutes."""
-    told = service.estimate("SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3", epsilon=4).json()
+    body = service.estimate("SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3", epsilon=4).json()
     answer = service.ask("SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3", epsilon=4).json()
-    assert told["expected"]["sum_std_error"] == answer["items"][0]["std_error"]
-    assert told["expected"]["std_error_most"] is None
+    assert body["expected"]["sum_std_error"] == answer["items"][0]["std_error"]
+    assert body["expected"]["std_error_most"] is None
 
 
 def test_a_delta_that_is_too_large_is_refused_and_nothing_else_is_noted(service):

@@ -105,7 +105,7 @@ def test_the_settings_are_read_without_a_mistake_and_explain_the_rest(make, fold
 
 
 def test_the_first_keys_open_what_they_should(make, folder):
-    """Each has one role; only the analyst's has an account; the admin's never ends, so that nobody is locked out."""
+    """Each has one role; only the analyst's has an account; the admin's never ends, so that no one is locked out."""
     template = make()
     with opened(folder) as parts:
         for role, key in template.keys.items():

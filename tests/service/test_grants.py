@@ -124,7 +124,7 @@ def test_the_same_catalog_comes_back_until_a_record_changes(grants, grant, clock
     assert grants.catalog_for("cem") is not first
 
 
-def test_nobody_sees_anything_who_has_no_account(grants):
+def test_without_an_account_nothing_is_visible(grants):
     """An unknown name and one without grants have different errors."""
     with pytest.raises(UnknownAccount):
         grants.catalog_for("dan")

@@ -21,8 +21,8 @@ def tended(services):
 def checks(service) -> tuple[int, str, dict[str, str]]:
     """What /readyz says."""
     response = service.get("/readyz", None)
-    told = response.json()
-    return response.status_code, told["status"], told["checks"]
+    body = response.json()
+    return response.status_code, body["status"], body["checks"]
 
 
 GOOD = {"catalog": "ok", "store": "ok", "maintenance": "ok", "witness": "ok", "clock": "ok", "shares": "none"}
@@ -70,8 +70,8 @@ def test_an_unavailable_store_is_reported(tended):
     """503, and what the database said stays inside."""
     tended.maintenance.once()
     tended.store.close()
-    status, _, told = checks(tended)
-    assert (status, told["store"]) == (503, "unavailable")
+    status, _, body = checks(tended)
+    assert (status, body["store"]) == (503, "unavailable")
 
 
 def test_without_a_witness_there_is_nothing_to_be_fresh(tended):

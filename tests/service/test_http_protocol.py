@@ -64,9 +64,9 @@ def problem(received):
     """The status and the problem of a response."""
     head, _, body = received.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head
-    told = json.loads(body)
-    assert int(head.split()[1]) == told["status"]
-    return told["status"]
+    reply = json.loads(body)
+    assert int(head.split()[1]) == reply["status"]
+    return reply["status"]
 
 
 def test_headers_beyond_the_bound_are_refused_before_they_are_kept(connect):

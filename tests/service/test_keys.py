@@ -234,7 +234,7 @@ def test_a_record_comes_back_from_its_text():
 
 
 def test_no_role_includes_another():
-    """An admin asks nothing, an officer makes no keys, an analyst does neither."""
+    """An admin cannot query, an officer creates no keys, an analyst does neither."""
     for role in ("analyst", "officer", "admin"):
         identity = Identity("key:1", "ann", frozenset({role}), "1")
         identity.require(role)

@@ -49,7 +49,7 @@ class Wire:
         self.service, self.left, self.sent = service, list(parts), []
         self.read = 0
         self.closed = None
-        self.told = threading.Event()
+        self.disconnected = threading.Event()
 
     async def receive(self):
         """The next part of the body, then the end of the connection, once it is closed."""
@@ -60,7 +60,7 @@ class Wire:
         if self.closed is None:
             self.closed = anyio.Event()
         await self.closed.wait()
-        self.told.set()
+        self.disconnected.set()
         return {"type": "http.disconnect"}
 
     async def send(self, message):
@@ -130,7 +130,7 @@ def test_who_does_not_wait_stops_the_engine_and_pays(service):
                 stopped.append(type(error).__name__)
                 raise
             never.wait(0.1)
-        raise AssertionError("nobody stopped the engine")
+        raise AssertionError("the engine was not stopped")
 
     never = threading.Event()
     engine.head = slow
@@ -166,8 +166,8 @@ def test_a_client_that_disconnects_before_the_data_is_read_pays_nothing(service)
     answer = service.portal.start_task_soon(wire.go)
     assert planning.wait(60)
     service.portal.call(wire.close)
-    assert wire.told.wait(60)
-    service.portal.call(anyio.lowlevel.checkpoint)  # whoever was told has done what it does then
+    assert wire.disconnected.wait(60)
+    service.portal.call(anyio.lowlevel.checkpoint)  # the handler of the disconnection has run by then
     go_on.set()
     answer.result(60)
     assert service.balance().spent == Cost()

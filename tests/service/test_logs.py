@@ -286,9 +286,9 @@ def test_a_library_is_overheard_without_its_words():
             _engine_that_tells()
         except InputError:
             logger.exception("Exception in ASGI application: 7777777")
-    (told,) = kept.events
-    assert told == LibraryLogged("uvicorn.error", "error", told.place, "InputError", ())
-    assert told.place.startswith("test_logs.py:")
+    (body,) = kept.events
+    assert body == LibraryLogged("uvicorn.error", "error", body.place, "InputError", ())
+    assert body.place.startswith("test_logs.py:")
 
 
 def test_what_python_prints_is_overheard(capfd):

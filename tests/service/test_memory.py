@@ -1,6 +1,6 @@
 """The memory of a service does not grow with what it is asked, be that answered, replayed or refused.
 
-python -m tests.service.test_memory 100000 asks so many questions, and says what the process takes every thousand.
+python -m tests.service.test_memory 100000 sends so many requests, and prints the memory of the process.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class Run:
         answers: bodies that may hold labels and noisy counts.
         asides: all other bodies: problems, budgets, what officers see.
         headers: of all replies.
-        statuses: likewise.
-        keys: all that there are, or that somebody tried.
+        statuses: of all replies.
+        keys: all that exist, or that were tried.
     """
 
     def __init__(self, started, keys):
@@ -154,7 +154,7 @@ def failures(run):
 
 
 def administration(run):
-    """What officers and administrators do and see; the new key is shown once, and belongs to nobody's search."""
+    """What officers and administrators do and see; the new key is shown once, and is not searched for."""
     made = run.ask("POST", "/v1/admin/keys", "admin", json={"account": "bob@sales", "roles": ["analyst"], **ACT})
     assert made.status_code == 201
     run.asides.remove(made.content)

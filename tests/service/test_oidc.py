@@ -26,11 +26,11 @@ class Events:
     """A log that records events."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.events: list[object] = []
 
     def event(self, event) -> None:
         """Keep it."""
-        self.told.append(event)
+        self.events.append(event)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def server():
 
 @pytest.fixture
 def log():
-    """What was told."""
+    """The events that were logged."""
     return Events()
 
 
@@ -197,17 +197,17 @@ def test_while_the_issuer_is_unavailable_tokens_are_503(connect, server, clock, 
     with pytest.raises(IssuerUnavailable) as caught:
         issuer.authenticate(server.token(clock))
     assert "127.0.0.1" not in str(caught.value)
-    assert log.told == [IssuerFetched("discovery", "failed")]
+    assert log.events == [IssuerFetched("discovery", "failed")]
     with pytest.raises(IssuerUnavailable):
         issuer.authenticate(server.token(clock))
-    assert len(log.told) == 1, "an issuer that hangs is not waited for by everybody"
+    assert len(log.events) == 1, "an issuer that hangs is not waited for by every request"
 
 
 def test_tokens_that_are_known_are_good_while_the_issuer_is_away(issuer, server, clock, log):
     """Until the keys are an hour old; and it is asked again when it is back."""
     known = server.token(clock, exp=int(clock().timestamp()) + 10_000)
     issuer.authenticate(known)
-    assert log.told == [IssuerFetched("discovery", "ok"), IssuerFetched("keys", "ok")]
+    assert log.events == [IssuerFetched("discovery", "ok"), IssuerFetched("keys", "ok")]
     server.status = 500
     clock.pass_(minutes=59)
     assert issuer.authenticate(known).account == "ann"

@@ -85,19 +85,19 @@ def test_every_route_of_analysts_is_there(api):
     paths = {(path, method.upper()) for path, method, _ in operations(api)}
     for about in declared(QueryAPI):
         assert (about.path, about.method) in paths
-        told = api["paths"][about.path][about.method.lower()]
-        assert told["operationId"] == about.name
-        assert told["summary"]
-        assert told["description"]
-        (scheme,) = told["security"][0]
+        described = api["paths"][about.path][about.method.lower()]
+        assert described["operationId"] == about.name
+        assert described["summary"]
+        assert described["description"]
+        (scheme,) = described["security"][0]
         assert resolved(api, f"#/components/securitySchemes/{scheme}")["scheme"] == "bearer"
 
 
 def test_every_path_parameter_is_described(api):
     """And no other."""
     for path, _, about in operations(api):
-        told = {parameter["name"] for parameter in about.get("parameters", []) if parameter["in"] == "path"}
-        assert told == set(re.findall(r"{(\w+)}", path)), path
+        described = {parameter["name"] for parameter in about.get("parameters", []) if parameter["in"] == "path"}
+        assert described == set(re.findall(r"{(\w+)}", path)), path
 
 
 def test_every_problem_has_an_example_of_its_shape(api):
@@ -147,15 +147,15 @@ def test_every_response_has_the_described_shape(service):
 
 def test_every_response_header_is_described(service, api):
     """Those of ours, and the rate limit's."""
-    told = set(api["paths"]["/v1/query"]["post"]["responses"]["200"]["headers"])
+    described = set(api["paths"]["/v1/query"]["post"]["responses"]["200"]["headers"])
     sent = {name for name in service.ask().headers if name.startswith(("discreet-", "ratelimit"))}
-    assert {name.lower() for name in told} == sent
+    assert {name.lower() for name in described} == sent
 
 
 def test_returned_statuses_are_described(service, api):
     """One request of each kind; the machines that fuzz it find the others."""
-    told = {path: set(item) for path, item in api["paths"].items()}
-    assert told["/v1/query"] == {"post"}
+    described = {path: set(item) for path, item in api["paths"].items()}
+    assert described["/v1/query"] == {"post"}
     statuses = set(api["paths"]["/v1/query"]["post"]["responses"])
     answers = [
         service.ask(),

@@ -196,7 +196,7 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
 
 
 def test_a_statement_has_a_link_that_its_account_alone_can_open(service, ann):
-    """The link names the releases it is computed from: nobody else has paid for them, and nothing else is computed."""
+    """The link names the releases it is computed from: no one else has paid for them, and nothing else is computed."""
     sql = "SELECT upper(country) AS name, n FROM (SELECT country, COUNT(*) AS n FROM reads GROUP BY country)"
     ann.get("/ask")
     link = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]
@@ -332,7 +332,7 @@ def test_a_link_on_another_site_opens_the_page(service):
     ],
 )
 def test_a_query_written_as_sql_is_read_as_the_same_query(sql):
-    """What the page offers to copy asks what was answered."""
+    """What the page offers to copy is the query that was answered."""
     query = parse_select(sql).to_dict()
     assert parse_select(text.sql_of(query)).to_dict() == query
     assert from_dict(query).to_dict() == query

@@ -116,11 +116,11 @@ def test_settings_that_are_changed_at_home_arrive():
         said = [centre.manager.get("ann").guarantee for centre in centres.all]
         assert said[0] == said[1]  # of the total, not of a share
         for found in (centres[1].manager.store.account("ann"), account("ann", 6)):
-            told = account_summary(found)
-            assert told.limit.rho == pytest.approx(float(6 * UNIT.rho), rel=1e-15)
-            assert (told.total is None) == (found.share is None)
-        told = account_detail([centres[1].manager.get("ann")])
-        assert told.total.rho == pytest.approx(float(20 * UNIT.rho), rel=1e-15)
+            reply = account_summary(found)
+            assert reply.limit.rho == pytest.approx(float(6 * UNIT.rho), rel=1e-15)
+            assert (reply.total is None) == (found.share is None)
+        reply = account_detail([centres[1].manager.get("ann")])
+        assert reply.total.rho == pytest.approx(float(20 * UNIT.rho), rel=1e-15)
 
 
 def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
@@ -172,7 +172,7 @@ def test_a_data_centre_that_is_cut_off_goes_on_with_its_share():
 
 @pytest.mark.parametrize("lost", range(1, 9))
 def test_whichever_answer_is_lost_it_adds_up_and_arrives_later(lost):
-    """I8: the other one has done what it was told, and nobody knows; after every step of everybody."""
+    """I8: the peer has acted and its reply is lost; after every step of every data centre."""
     with _made(Centres(), 24) as centres:
         centres.wire.lose = {lost}
         centres.exchange(2)
@@ -242,7 +242,7 @@ def test_a_clock_that_runs_ahead_in_one_store_stops_no_other():
     with _made(Centres(3), 24) as centres:
         centres.exchange()
         centres[0].manager.store.create(account("late", 12), ACT)
-        centres[0].clock.go(days=1)  # not so far that anybody has to confirm it
+        centres[0].clock.go(days=1)  # not so far that an officer has to confirm it
         centres.exchange()
         assert limits(centres.stores, "late") == [4, 0, 0]
         _spend(centres[2], "a", 8)

@@ -169,7 +169,7 @@ def test_another_method_is_not_allowed(service):
 
 
 @pytest.mark.parametrize("key", [None, "", "nonsense", "dsc_0123456789abcdef_" + "0" * 64])
-def test_nobody_known_is_unauthorized(service, key):
+def test_an_unknown_key_is_unauthorized(service, key):
     """The same whatever was wrong; whose it was is in no answer."""
     for path in ("/v1/budget", "/v1/datasets", "/v1/releases", "/v1/datasets/reads", "/v1/releases/00"):
         answer = service.get(path, key)
@@ -194,11 +194,11 @@ def test_an_insufficient_budget_is_refused_with_what_would_fit(service):
     poor = service.make_key("poor")
     service.no_engine()
     answer = service.ask(who=poor, epsilon=3)
-    told = refused(answer, "budget-short")
-    assert told["account"] == "poor"
-    assert told["needed"]["rho"] > told["left"]["rho"]
-    assert "resets_at" not in told, "nothing was spent"
-    epsilon = told["fits"]["epsilon"]
+    reply = refused(answer, "budget-short")
+    assert reply["account"] == "poor"
+    assert reply["needed"]["rho"] > reply["left"]["rho"]
+    assert "resets_at" not in reply, "nothing was spent"
+    epsilon = reply["fits"]["epsilon"]
     assert service.estimate(who=poor, epsilon=epsilon).json()["fits"]
     assert not service.estimate(who=poor, epsilon=epsilon * 1.1).json()["fits"]
     assert service.balance("poor").spent == Cost()
@@ -211,9 +211,9 @@ def test_a_shared_budget_that_is_short_is_named(service):
     service.open_account("rich@little", 9.0, "little")
     service.grant("little", "reads")
     rich = service.make_key("rich@little")
-    told = refused(service.ask(who=rich, epsilon=2), "budget-short")
-    assert told["account"] == "little"
-    assert service.estimate(who=rich, epsilon=told["fits"]["epsilon"]).json()["fits"]
+    reply = refused(service.ask(who=rich, epsilon=2), "budget-short")
+    assert reply["account"] == "little"
+    assert service.estimate(who=rich, epsilon=reply["fits"]["epsilon"]).json()["fits"]
 
 
 def test_in_units_it_is_k_or_information_that_would_fit(service):
@@ -221,13 +221,13 @@ def test_in_units_it_is_k_or_information_that_would_fit(service):
     service.manager.store.create(Account.of_units("units", Units(Fraction(15, 100), Fraction(1, 10**10), 30, 5)), ACT)
     service.grant("units", "reads")
     units = service.make_key("units")
-    told = refused(service.ask(TOP.replace("5", "50"), units, epsilon_per="0.15"), "budget-short")
-    k = told["fits"]["k"]
+    reply = refused(service.ask(TOP.replace("5", "50"), units, epsilon_per="0.15"), "budget-short")
+    k = reply["fits"]["k"]
     assert service.estimate(TOP.replace("5", str(k)), units, epsilon_per="0.15").json()["fits"]
     assert not service.estimate(TOP.replace("5", str(k + 1)), units, epsilon_per="0.15").json()["fits"]
     many = TOP.replace(" LIMIT 5", "")
-    told = refused(service.ask(many, units, epsilon_per="0.15", information=100), "budget-short")
-    information = told["fits"]["information"]
+    reply = refused(service.ask(many, units, epsilon_per="0.15", information=100), "budget-short")
+    information = reply["fits"]["information"]
     assert service.estimate(many, units, epsilon_per="0.15", information=information).json()["fits"]
 
 
@@ -300,9 +300,9 @@ def test_a_failed_run_is_charged_and_its_problem_holds_no_data(service, error, s
 def test_a_query_that_an_engine_cannot_answer_is_refused_with_the_reason(service):
     """Its sentence is ours; asking again would not help."""
     fails_with(service, InputError("this engine counts no such thing"))
-    told = refused(service.ask(), "out-of-range")
-    assert "counts no such thing" in told["detail"]
-    assert "charged" in told["detail"]
+    reply = refused(service.ask(), "out-of-range")
+    assert "counts no such thing" in reply["detail"]
+    assert "charged" in reply["detail"]
 
 
 def test_five_failures_suspend_the_account(service):
@@ -313,9 +313,9 @@ def test_five_failures_suspend_the_account(service):
     for epsilon in range(1, 6):
         refused(service.ask(epsilon=epsilon / 10), "engine-failed")
     engine.head = head
-    told = refused(service.ask(epsilon=0.9), "suspended")
-    assert (told["account"], told["until"][:10]) == ("ann@sales", "2026-11-21")
-    assert service.get("/v1/budget").json()["suspended_until"] == told["until"]
+    reply = refused(service.ask(epsilon=0.9), "suspended")
+    assert (reply["account"], reply["until"][:10]) == ("ann@sales", "2026-11-21")
+    assert service.get("/v1/budget").json()["suspended_until"] == reply["until"]
     assert service.events("refused")[-1]["kind"] == "suspended"
     assert service.ask(who="bob").status_code == 200
 

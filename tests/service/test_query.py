@@ -62,7 +62,7 @@ def test_the_same_question_again_is_the_same_bytes_and_free(service):
 
 
 def test_another_analyst_gets_the_same_bytes_and_pays(service):
-    """I7: her account pays in full, the shared one nothing; the bytes do not depend on who queried first, or how."""
+    """I7: another account pays in full, the shared one nothing; the bytes do not depend on order or form."""
     where = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE country IN ({}) GROUP BY article LIMIT 5"
     first, shared = service.ask(where.format("'US', 'IN'")), service.balance("sales").spent
     service.no_engine()

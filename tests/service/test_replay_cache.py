@@ -102,7 +102,7 @@ def test_whatever_the_answer_depends_on_is_looked_at(service, change):
 
 
 def test_each_account_has_its_own_memory(service):
-    """The answer of one is not lost or lent when another asks the same."""
+    """The answer of one request is neither lost nor given to another when both are equal."""
     for who in ("ann", "bob", "ann", "bob"):
         assert service.ask(who=who).status_code == 200
     assert served(service) == [False, False, True, True]

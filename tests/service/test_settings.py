@@ -37,14 +37,14 @@ def load(tmp_path):
     return load
 
 
-@pytest.mark.parametrize(("text", "told"), CASES, ids=[told[0][:60] for _, told in CASES])
-def test_broken_settings_are_refused_with_these_sentences(load, text, told):
+@pytest.mark.parametrize(("text", "expected"), CASES, ids=[expected[0][:60] for _, expected in CASES])
+def test_broken_settings_are_refused_with_these_sentences(load, text, expected):
     """All mistakes at once, each with its place, and nothing else; no secret and no words of a library."""
     with pytest.raises(SettingsError) as caught:
         load(text)
     error = caught.value
-    assert [str(mistake) for mistake in error.mistakes] == told
-    assert str(error).splitlines()[1:] == [f"  {sentence}" for sentence in told]
+    assert [str(mistake) for mistake in error.mistakes] == expected
+    assert str(error).splitlines()[1:] == [f"  {sentence}" for sentence in expected]
     assert error.__cause__ is None
     assert error.__context__ is None or error.__suppress_context__
     assert "hunter2" not in str(error)
@@ -55,7 +55,7 @@ def test_broken_settings_are_refused_with_these_sentences(load, text, told):
 def test_there_are_broken_settings():
     """Enough of them, each with a mistake, for the test above to mean something."""
     assert len(CASES) > 30
-    assert all(told for _, told in CASES)
+    assert all(expected for _, expected in CASES)
 
 
 def test_settings_that_cannot_be_read_are_reported(load):

@@ -363,7 +363,7 @@ def test_a_malformed_header_is_refused_and_not_echoed(service, header, value, st
 
 
 def test_headers_about_the_client_change_nothing(service):
-    """T20: forwarded hosts and addresses, other methods, ids and traces of her own, cookies."""
+    """T20: forwarded hosts and addresses, other methods, ids and traces of the client, cookies."""
     plain = service.ask(TOP)
     claims = {
         "X-Forwarded-For": "10.0.0.1",
@@ -387,7 +387,7 @@ def test_headers_about_the_client_change_nothing(service):
 
 
 def _talk(url, sent):
-    """What a service says to bytes that somebody wrote by hand, until it hangs up or has said enough."""
+    """What a service answers to bytes written by hand, until it closes the connection or the answer is complete."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
         connection.sendall(sent)

@@ -59,8 +59,8 @@ def test_a_question_that_was_written_is_read_as_the_same():
 def test_a_problem_has_its_kind_and_omits_absent_fields(slug):
     """The type, the status and the title are those of the kind; there is no null."""
     made = problem(slug, "Why.", "id", needed=Spend(rho=1, delta=0), fits=Fitting(k=3))
-    told = json.loads(made.to_bytes())
-    assert told == {
+    reply = json.loads(made.to_bytes())
+    assert reply == {
         "type": f"/problems/{slug}",
         "title": KINDS[slug].title,
         "status": KINDS[slug].status,
@@ -69,7 +69,7 @@ def test_a_problem_has_its_kind_and_omits_absent_fields(slug):
         "needed": {"rho": 1.0, "delta": 0.0},
         "fits": {"k": 3},
     }
-    assert Problem.model_validate(told) == made
+    assert Problem.model_validate(reply) == made
     assert made.slug == slug
 
 

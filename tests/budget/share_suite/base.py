@@ -134,7 +134,7 @@ class ShareSuite:
         number: int = 2,
         period: Period = Forever(),  # noqa: B008
     ) -> Iterator[tuple[list[BudgetStore], list[FakeClock]]]:
-        """Open stores; the first has the accounts ann with 12 units and her organisation with 24."""
+        """Open stores; the first has the accounts ann with 12 units and its organisation with 24."""
         clocks = [FakeClock() for _ in range(number)]
         with contextlib.ExitStack() as stack:
             stores = [stack.enter_context(self.opened(clock)) for clock in clocks]

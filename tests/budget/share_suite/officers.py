@@ -89,7 +89,7 @@ class OfficerTests(ShareSuite):
             assert home.balance("ann").remaining == Cost()
 
     def test_an_officer_who_read_a_share_before_it_moved_makes_no_budget(self) -> None:
-        """I8: she is told to ask again; so is whoever sets a share by hand, or asks in the wrong data centre."""
+        """I8: the officer has to send it again; also to set a share by hand, or in the wrong data centre."""
         with self.centres() as (stores, _):
             first, second = stores
             read = first.path("ann")[0]

@@ -180,7 +180,7 @@ class Failures(Suite):
                 store.settle("never", UNIT, b"x", Fingerprint(_HEAD, _SAME))
 
     def test_who_is_slower_is_compared_too(self) -> None:
-        """Her answer is dropped anyway, but what she saw is not what was answered."""
+        """The answer is dropped anyway, but the data that was read is not the data of the stored answer."""
         with self.accounts() as (store, _):
             for name, who in (("a", "ann"), ("b", "bob")):
                 store.reserve(claim(name, who, "q"))

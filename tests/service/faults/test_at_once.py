@@ -31,7 +31,7 @@ def deployment(tmp_path):
 
 @pytest.mark.parametrize("question", [TOP, LOOSE], ids=["versioned", "without a version"])
 def test_the_same_request_fifty_times_at_once_is_run_once(deployment, question):
-    """I4, F6: while it is under way the others hear so; then all hear the same bytes, for one charge."""
+    """I4, F6: while it is under way the others are refused; then all get the same bytes, for one charge."""
     with deployment.open() as service:
         request = ("ann", question, "once", {})
         replies = service.together([request] * 50)
@@ -51,7 +51,7 @@ def test_the_same_request_fifty_times_at_once_is_run_once(deployment, question):
 
 
 def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(deployment):
-    """I4: also if the other body asks the same, and while the first one is under way."""
+    """I4: also if the other body is the same query, and while the first one is under way."""
     begun, go_on = threading.Event(), threading.Event()
 
     def wait(count, _):

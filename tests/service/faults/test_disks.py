@@ -57,7 +57,7 @@ def disk(monkeypatch):
     made = BadDisk()
     connection = functools.partial(apsw.Connection, vfs=NAME)
     monkeypatch.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # where apsw says again what SQLite was told
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # where apsw repeats the error that SQLite got
     yield made
     made.unregister()
 

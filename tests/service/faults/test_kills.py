@@ -65,9 +65,9 @@ def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point,
     body, cost, _ = undisturbed
     service = Process(deployment, Orders(die=point))
     try:
-        heard = ask(deployment, service.url).content
+        received = ask(deployment, service.url).content
     except httpx.TransportError:
-        heard = None
+        received = None
     service.died()
     used, held, forfeited = standing(deployment)
     at = POINTS.index(point)
@@ -78,9 +78,9 @@ def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point,
         assert cost.within(held)
         assert held != cost
     else:
-        assert (used, held, forfeited) == (cost, Cost(), Cost()), "it was settled, whether anybody heard of it or not"
-    assert heard in (None, body)
-    assert heard is None or at >= POINTS.index("within reply"), "I2: nothing leaves before it is settled"
+        assert (used, held, forfeited) == (cost, Cost(), Cost()), "it was settled, whether or not a reply arrived"
+    assert received in (None, body)
+    assert received is None or at >= POINTS.index("within reply"), "I2: nothing leaves before it is settled"
     service = Process(deployment, Orders(later=LATER))
     again = ask(deployment, service.url)
     anew = ask(deployment, service.url, key="another")

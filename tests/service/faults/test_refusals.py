@@ -1,4 +1,4 @@
-"""I9: what is refused depends on what everybody knows - what is left, what it could cost - and never on the data.
+"""I9: what is refused depends on what is public - what is left, what it could cost - and never on the data.
 
 Houses that differ in their data alone, or in what is not granted, are asked the same, and what they say is compared
 byte for byte: status, headers and body, but for the names of requests.
