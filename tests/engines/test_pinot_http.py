@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from discreet.engines.pinot import PinotEngine
-from discreet.errors import EngineError, EngineUnreachable, InputError
+from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError
 from discreet.question import HeadRequest
 
 REQUEST = HeadRequest("user", ("item",), 2)
@@ -73,7 +73,7 @@ class FakeCluster:
             "/segments/events?type=OFFLINE&excludeReplacedSegments=true": [{"OFFLINE": ["s1", "s2", "s3"]}],
         }
         self.answers = [deepcopy(ANSWER) | ({} if version == "0.11" else LATER)]
-        self.asked, self.seen = [], []
+        self.asked, self.seen, self._sockets = [], [], []
 
     @contextlib.contextmanager
     def running(self):
@@ -98,6 +98,12 @@ class FakeCluster:
             finally:
                 engine.close()
 
+    def restart(self):
+        """End the connections that there are."""
+        while self._sockets:
+            with contextlib.suppress(OSError):
+                self._sockets.pop().shutdown(socket.SHUT_RDWR)
+
     def answer(self, text):
         """What is answered to a question."""
         self.asked.append(text)
@@ -109,6 +115,10 @@ class FakeCluster:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             wbufsize = -1  # headers and body in one packet
+
+            def setup(self):
+                super().setup()
+                cluster._sockets.append(self.connection)
 
             def do_GET(self):
                 answer = cluster.paths.get(self.path, (404, ""))
@@ -174,13 +184,34 @@ def test_every_question_switches_trimming_off(cluster):
     assert wanted <= {option.removeprefix("SET ") for option in options.split("; ")}
 
 
-def test_settings_are_read_with_every_question(cluster):
-    """A broker that was restarted with others is seen."""
+def test_a_process_that_was_restarted_is_read_again(cluster):
+    """Its settings and version are read once per connection, which the restart ends; a table's with every query."""
     with cluster.opened() as engine:
         engine.head(REQUEST)
+        cluster.seen.clear()
+        engine.head(REQUEST)
+        assert {path for _, path, _ in cluster.seen}.isdisjoint({"/version", "/appconfigs"})
         cluster.paths["/appconfigs"]["pinotConfig"]["pinot.broker.use.approximate.function"] = "true"
-        with pytest.raises(EngineError, match="approximat"):
+        cluster.restart()
+        with pytest.raises(InexactHead, match="approximat"):
             engine.head(REQUEST)
+        cluster.paths["/appconfigs"]["pinotConfig"]["pinot.broker.use.approximate.function"] = "false"
+        engine.head(REQUEST)
+        cluster.paths["/version"] = {"pinot-controller": "1.6.0"}
+        cluster.restart()
+        with pytest.raises(InexactHead, match="version"):
+            engine.head(REQUEST)
+
+
+def test_a_broker_restarted_with_a_lower_limit_refuses_the_head_that_it_would_cut(cluster):
+    """The first statement meets the new settings before they are read, and is not believed."""
+    with cluster.opened() as engine:
+        engine.head(REQUEST)
+        cluster.paths["/appconfigs"]["pinotConfig"]["pinot.broker.query.response.limit"] = "2"
+        cluster.restart()
+        with pytest.raises(InexactHead, match=r"pinot\.broker\.query\.response\.limit"):
+            engine.head(REQUEST)
+    assert len(cluster.asked) == 2
 
 
 def test_a_query_that_met_changed_settings_is_repeated_under_them(cluster):
@@ -266,13 +297,14 @@ def test_a_broker_that_cannot_cancel_is_left_alone(cluster):
 
 def test_the_account_goes_to_broker_and_controller():
     """In the header of every request."""
-    from discreet.engines.pinot_cluster import PinotClient
+    from discreet.engines.pinot_cluster import PinotClient, tls_of
 
     cluster = FakeCluster()
     with cluster.running() as port:
-        client = PinotClient(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}", ("ann", "open"), None)
-        client.controller("/version")
-        client.broker("/appconfigs")
+        url = f"http://127.0.0.1:{port}"
+        client = PinotClient(url, url, ("ann", "open"), tls_of(url), None)
+        client.controller.get("/version")
+        client.broker.get("/appconfigs")
         client.run("SELECT 1")
         client.close()
     assert {account for _, _, account in cluster.seen} == {"Basic YW5uOm9wZW4="}
@@ -318,7 +350,6 @@ def test_an_engine_is_checked_without_a_statement(cluster):
         cluster.paths["/health"] = (503, "starting")
         with pytest.raises(EngineUnreachable, match="cannot be reached"):
             engine.check(REQUEST)
-        engine._client._broker = "http://127.0.0.1:1"
-        with pytest.raises(EngineUnreachable, match="cannot be reached"):
-            engine.check(REQUEST)
+    with pytest.raises(EngineUnreachable, match="cannot be reached"):
+        engine.check(REQUEST)
     assert cluster.asked == []

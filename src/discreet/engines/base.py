@@ -170,26 +170,58 @@ class Connection(Protocol):
 _Connection = TypeVar("_Connection", bound=Connection)
 
 
-class SqlEngine(ABC, Generic[_Connection, _Statement]):
-    """An engine to which a head is one SQL statement; subclasses connect, describe the table and run the statement.
+class PooledEngine(ABC, Generic[_Connection]):
+    """An engine with a connection for each request.
 
-    Each request has a connection to itself. One that served its request is kept for the next, so that there are never
-    more than there were requests at once.
+    One that served its request is kept for the next, so that there are never more than there were requests at once.
     """
 
     keeps_connections: ClassVar[bool] = True
-    has_private_bounds: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._columns: Mapping[str, Column] | None = None
-        self._describing = threading.Lock()
         self._idle: list[_Connection] = []
         weakref.finalize(self, _close_all, self._idle)
 
     @property
     def name(self) -> str:
         return self._name
+
+    def close(self) -> None:
+        """Close the connections that no request uses."""
+        _close_all(self._idle)
+
+    @contextmanager
+    def _connection(self) -> Iterator[_Connection]:
+        """Yield a connection that nothing else uses meanwhile; after a failure it is closed."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if self.keeps_connections:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    @abstractmethod
+    def _connect(self) -> _Connection:
+        """Return a new connection."""
+
+
+class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
+    """An engine to which a head is one SQL statement; subclasses connect, describe the table and run the statement."""
+
+    has_private_bounds: ClassVar[bool] = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._columns: Mapping[str, Column] | None = None
+        self._describing = threading.Lock()
 
     def columns(self) -> Mapping[str, Kind]:
         with self._connection() as connection:
@@ -231,36 +263,11 @@ class SqlEngine(ABC, Generic[_Connection, _Statement]):
             with self._open_pairs(connection, statement, progress) as pairs:
                 yield pairs
 
-    def close(self) -> None:
-        """Close the connections that no request uses."""
-        _close_all(self._idle)
-
-    @contextmanager
-    def _connection(self) -> Iterator[_Connection]:
-        """Yield a connection that nothing else uses meanwhile; after a failure it is closed."""
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._connect()
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        if self.keeps_connections:
-            self._idle.append(connection)
-        else:
-            connection.close()
-
     def _described(self, connection: _Connection) -> Mapping[str, Column]:
         with self._describing:
             if self._columns is None:
                 self._columns = self._describe(connection)
             return self._columns
-
-    @abstractmethod
-    def _connect(self) -> _Connection:
-        """Return a new connection."""
 
     @abstractmethod
     def _ping(self, connection: _Connection) -> None:

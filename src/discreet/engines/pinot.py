@@ -1,8 +1,8 @@
 """Apache Pinot: offline tables, counted by the single-stage engine over plain HTTP.
 
 By default each server keeps only its largest 5,000 groups, and its answer does not show it. So every statement
-switches that off, the settings that cannot be switched off are read while it runs, and an answer is believed only if no
-sign of completeness is missing.
+switches that off, the settings that cannot be switched off are read, and an answer is believed only if no sign of
+completeness is missing.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from discreet.engines.base import exact_head, typed_domain
+from discreet.engines.base import PooledEngine, exact_head, typed_domain
 from discreet.engines.opening import parse_url
-from discreet.engines.pinot_cluster import PinotClient, attested, check_url, segments_of
+from discreet.engines.pinot_cluster import PinotClient, attested, check_url, segments_of, tls_of
 from discreet.engines.pinot_statement import PinotStatement, kind_of
 from discreet.engines.sql import quoted
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InexactHead, InputError
@@ -25,11 +26,15 @@ from discreet.question import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
     from discreet.engines.pinot_cluster import Attested
     from discreet.question import HeadRequest
     from discreet.values import ExactHead, UserItemPairs
+
+_SETTINGS = "/appconfigs"
+"""The broker's path for them; only a restart changes them."""
 
 _LIMIT = re.compile(r"\bLIMIT\s+([0-9]+)\s*;?\s*\Z", re.IGNORECASE)
 _FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
@@ -60,7 +65,7 @@ _FETCHED = {
 }
 
 
-class PinotEngine:
+class PinotEngine(PooledEngine[PinotClient]):
     """An engine for an offline table of Pinot.
 
     Args:
@@ -104,19 +109,14 @@ class PinotEngine:
         host = f"[{url.host}]" if ":" in url.host else url.host
         broker = f"{'https' if url.scheme == 'pinots' else 'http'}://{host}:{url.port or 8099}"
         account = None if password is None else (url.user or "", password)
-        self._name = f"{url}, table {table}"
+        super().__init__(f"{url}, table {table}")
         self._table = table
         self._relation = f"{table}_OFFLINE"  # new rows come into another one
-        self._client = PinotClient(broker, controller, account, timeout_seconds)
-        try:
-            self._known = self._attested()
-        except BaseException:
-            self._client.close()
-            raise
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self._new_client = partial(
+            PinotClient, broker, controller, account, tls_of(broker, controller), timeout_seconds
+        )
+        with self._connection() as client:
+            self._known = self._attested(client, client.broker.constant(_SETTINGS))
 
     def columns(self) -> Mapping[str, Kind]:
         return {name: column.kind for name, column in self._known.columns.items()}
@@ -130,37 +130,39 @@ class PinotEngine:
     def data_version(self) -> str | None:
         """Return a digest of the times when the segments were made, which no row decides."""
         path, key = self._known.generation.made
-        answer = self._client.controller(f"/segments/{quote(self._relation)}/{path}")
-        try:
-            segments = segments_of(self._client.controller, quote(self._table))
-            made = sorted(int(answer[segment][key]) for segment in segments)
-        except (LookupError, TypeError, ValueError):
-            self._known = self._attested()  # perhaps it is of another version by now
-            raise EngineError("the controller of Pinot does not say when all of the segments were made") from None
+        with self._connection() as client:
+            answer = client.controller.get(f"/segments/{quote(self._relation)}/{path}")
+            try:
+                segments = segments_of(client.controller, quote(self._table))
+                made = sorted(int(answer[segment][key]) for segment in segments)
+            except (LookupError, TypeError, ValueError):
+                self._known = self._attested(client, client.broker.constant(_SETTINGS))  # another version, perhaps
+                raise EngineError("the controller of Pinot does not say when all of the segments were made") from None
         return f"{len(made)} segments, {hashlib.sha256(repr(made).encode()).hexdigest()[:32]}"
 
     def check(self, request: HeadRequest) -> None:
-        self._client.ping()
+        with self._connection() as client:
+            client.broker.ping()
         self._statement(request, self._known).write()
 
     def head(
         self, request: HeadRequest, *, seed: bytes = b"", progress: Callable[[float], None] | None = None
     ) -> ExactHead:
         del seed  # Pinot cannot bound the items of a user
-        for _ in range(2):
-            known = self._known
-            with ThreadPoolExecutor(1) as pool:
-                reading = pool.submit(self._attested)
-                try:
-                    head = self._head(request, known, progress)
-                except DiscreetError:
-                    if reading.result() == known:
-                        raise
-                else:
-                    if reading.result() == known:
-                        return head
-            # Counted, or failed, under settings that have changed since they were read: it means nothing.
-            self._known = reading.result()
+        with self._connection() as client:
+            for _ in range(2):
+                known, settings = self._known, client.broker.constant(_SETTINGS)
+                with ThreadPoolExecutor(1) as pool:
+                    reading = pool.submit(self._attested, client, settings)
+                    try:
+                        head = self._head(client, request, known, progress)
+                    except DiscreetError:
+                        if self._reattested(client, settings, reading) == known:
+                            raise
+                    else:
+                        if self._reattested(client, settings, reading) == known:
+                            return head
+                # Counted, or failed, under settings that have changed since they were read: it means nothing.
         raise InexactHead("the table or its cluster is being changed; try again")
 
     @property
@@ -176,8 +178,9 @@ class PinotEngine:
 
     def fetch(self, statement: str) -> pa.Table:
         """Return all rows of a statement about this table; it ends with a LIMIT if it has several rows."""
-        known = self._attested()
-        answer = self._client.run(statement)
+        with self._connection() as client:
+            answer = client.run(statement)
+            known = self._attested(client, client.broker.constant(_SETTINGS))
         check_signs(answer, known)
         if _FROM.search(statement):  # a statement about no table is answered by the broker alone
             check_complete(answer, known)
@@ -187,11 +190,17 @@ class PinotEngine:
             raise InexactHead("the statement may have more rows; end it with a LIMIT above the number of its rows")
         return table
 
-    def close(self) -> None:
-        self._client.close()
+    def _connect(self) -> PinotClient:
+        return self._new_client()
 
-    def _attested(self) -> Attested:
-        return attested(self._client.controller, self._client.broker, quote(self._table))
+    def _attested(self, client: PinotClient, settings: Mapping[str, Any]) -> Attested:
+        return attested(client.controller, settings, quote(self._table))
+
+    def _reattested(self, client: PinotClient, settings: Mapping[str, Any], reading: Future[Attested]) -> Attested:
+        """Return and keep what holds after a statement: *reading*, unless the broker has other settings by then."""
+        held, now = reading.result(), client.broker.constant(_SETTINGS)
+        self._known = held if now == settings else self._attested(client, now)
+        return self._known
 
     def _statement(self, request: HeadRequest, known: Attested) -> PinotStatement:
         listed = None
@@ -200,9 +209,15 @@ class PinotEngine:
             listed = typed_domain(request.domain, types)
         return PinotStatement(request, self._relation, known.columns, listed)
 
-    def _head(self, request: HeadRequest, known: Attested, progress: Callable[[float], None] | None) -> ExactHead:
+    def _head(
+        self,
+        client: PinotClient,
+        request: HeadRequest,
+        known: Attested,
+        progress: Callable[[float], None] | None,
+    ) -> ExactHead:
         statement = self._statement(request, known)
-        rows = self._rows(statement, known, request.user, progress)
+        rows = self._rows(client, statement, known, request.user, progress)
         if not request.items:
             return exact_head(pa.table({"n": counts_of([row[0] for row in rows] or [0])}), request)
         kinds = [kind_of(name, request, known.columns) for name in request.items]
@@ -213,7 +228,12 @@ class PinotEngine:
         return exact_head(table if listed is None else _all_listed(listed, table, request.limit), request)
 
     def _rows(
-        self, statement: PinotStatement, known: Attested, user: str, progress: Callable[[float], None] | None
+        self,
+        client: PinotClient,
+        statement: PinotStatement,
+        known: Attested,
+        user: str,
+        progress: Callable[[float], None] | None,
     ) -> list[list[Any]]:
         if user in known.partitioned:
             raise InexactHead(
@@ -228,12 +248,12 @@ class PinotEngine:
         text = statement.write()
         if text is None:
             return []
-        answer = self._client.run(text, progress)
+        answer = client.run(text, progress)
         check_signs(answer, known)
         if _answered_by_broker(answer):
             # A broker that knows of no server says the same as one that sees that no row can count.
             if known.segments:
-                every = self._client.run(f"SELECT COUNT(*) FROM {quoted(self._relation)}", progress)
+                every = client.run(f"SELECT COUNT(*) FROM {quoted(self._relation)}", progress)
                 check_signs(every, known)
                 check_complete(every, known)
             return []

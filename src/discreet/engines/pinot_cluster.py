@@ -1,7 +1,8 @@
 """A Pinot cluster over HTTP: its client, and what must hold of a cluster and a table before its counts are believed.
 
-Some settings of brokers and tables make counts inexact, or cut answers, and nothing in an answer shows it. They are
-read from the controller and the broker for every request; a version that is not known is not trusted.
+Some settings of brokers and tables make counts inexact, or cut answers, and nothing in an answer shows it. A table's
+are read for every request, and a broker's, which only a restart changes, once per connection; a version that is not
+known is not trusted.
 """
 
 from __future__ import annotations
@@ -48,42 +49,27 @@ _DAY_MILLISECONDS = 86_400_000
 
 
 class PinotClient:
-    """A client of the controller and one broker of a cluster, for several threads.
+    """A client of one broker and a controller of its cluster, for one request at a time.
 
     Args:
         broker: its URL.
         controller: its URL.
         account: user and password, for both.
+        tls: how certificates are checked.
         seconds: how long a statement may take, or None.
     """
 
-    def __init__(self, broker: str, controller: str, account: tuple[str, str] | None, seconds: float | None) -> None:
-        self._broker = broker
-        self._controller = controller
+    def __init__(
+        self,
+        broker: str,
+        controller: str,
+        account: tuple[str, str] | None,
+        tls: ssl.SSLContext,
+        seconds: float | None,
+    ) -> None:
+        self.broker = PinotProcess(broker, account, tls)
+        self.controller = PinotProcess(controller, account, tls)
         self._seconds = seconds
-        # Loading the trusted certificates takes long, and is not needed without TLS.
-        secure = "https://" in f"{broker} {controller}"
-        tls = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-        def client() -> httpx.Client:
-            # No variable of the environment decides where a statement is sent.
-            return httpx.Client(auth=account, verify=tls, trust_env=False, timeout=_SETTINGS_SECONDS)
-
-        self._client = client
-        self._settings = client()
-        self._idle: list[_Channel] = []
-
-    def controller(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
-        """Return what the controller answers; an empty mapping for 404.
-
-        Raises:
-            EngineError: it cannot be reached, or refuses.
-        """
-        return self._read(self._controller, path)
-
-    def broker(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
-        """Return what the broker answers; an empty mapping for 404."""
-        return self._read(self._broker, path)
 
     def run(self, statement: str, progress: Callable[[float], None] | None = None) -> dict[str, Any]:
         """Return the broker's answer to a statement, which is not checked yet.
@@ -95,112 +81,138 @@ class PinotClient:
         milliseconds = _DAY_MILLISECONDS if self._seconds is None else max(int(self._seconds * 1000), 1)
         options = OPTIONS | {"timeoutMs": str(milliseconds), "clientQueryId": f"'{mark}'"}
         text = "".join(f"SET {name}={value}; " for name, value in options.items()) + statement
-        try:
-            channel = self._idle.pop()
-        except IndexError:
-            channel = _Channel(self._client())
-        try:
-            answer = run(
-                lambda: self._post(channel, text),
-                lambda: self._cancel(channel, mark),
-                seconds=self._seconds,
-                progress=progress,
-            )
-        except BaseException:
-            channel.client.close()
-            raise
-        self._idle.append(channel)
+        answer = run(
+            lambda: self.broker.post("/query/sql", {"sql": text}),
+            lambda: self.broker.cancel(mark),
+            seconds=self._seconds,
+            progress=progress,
+        )
+        if not isinstance(answer, dict):
+            raise EngineError(f"what answers at {self.broker.url} is not a broker of Pinot")
         return answer
 
+    def close(self) -> None:
+        """Close the sockets."""
+        self.broker.close()
+        self.controller.close()
+
+
+class PinotProcess:
+    """A broker or a controller behind a connection for one request at a time.
+
+    Args:
+        url: where it listens.
+        account: user and password.
+        tls: how certificates are checked.
+    """
+
+    def __init__(self, url: str, account: tuple[str, str] | None, tls: ssl.SSLContext) -> None:
+        self.url = url
+        # No variable of the environment decides where a statement is sent.
+        self._http = httpx.Client(auth=account, verify=tls, trust_env=False, timeout=_SETTINGS_SECONDS)
+        self._connections = 0
+        self._constants: dict[str, tuple[int, Any]] = {}
+        self._stream: Any = None
+        self._cut = False
+
+    def get(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
+        """Return what is answered; an empty mapping for 404.
+
+        Raises:
+            EngineError: the process cannot be reached, or refuses.
+        """
+        self._cut = False
+        return self._json(lambda: self._http.get(self.url + path, extensions={"trace": self._watch}), {404: {}})
+
+    def constant(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
+        """Return what is answered as long as the process runs: read once per connection, which ends with the process.
+
+        Whether the connection still stands is known from the request before.
+        """
+        read, answer = self._constants.get(path, (0, None))
+        if read == 0 or read != self._connections:
+            answer = self.get(path)
+            self._constants[path] = (self._connections, answer)
+        return answer
+
+    def post(self, path: str, content: Mapping[str, str]) -> Any:  # noqa: ANN401 - whatever JSON has
+        """Return what is answered, however long it takes."""
+        return self._json(
+            lambda: self._http.post(
+                self.url + path,
+                content=json.dumps(content).encode(),
+                headers={"Content-Type": "application/json"},
+                timeout=httpx.Timeout(_SETTINGS_SECONDS, read=None),
+                extensions={"trace": self._watch},
+            )
+        )
+
     def ping(self) -> None:
-        """Ask the broker for its health; no statement is sent.
+        """Ask a broker for its health; no statement is sent.
 
         Raises:
             EngineUnreachable: it cannot be reached, or is not ready.
         """
         try:
-            status = self._settings.get(f"{self._broker}/health").status_code
+            status = self._http.get(f"{self.url}/health", extensions={"trace": self._watch}).status_code
         except httpx.HTTPError:
             status = None
         if status != httpx.codes.OK:
-            raise EngineUnreachable(f"Pinot cannot be reached at {self._broker}, or is not ready")
+            raise EngineUnreachable(f"Pinot cannot be reached at {self.url}, or is not ready")
+
+    def cancel(self, mark: str) -> None:
+        """Stop waiting for the statement with that mark, and cancel it at the broker if that is possible."""
+        self._cut_off()
+        with contextlib.suppress(httpx.HTTPError, ValueError, AttributeError, TypeError):
+            running = self._http.get(f"{self.url}/queries", timeout=_CANCEL_SECONDS).json()
+            for number, text in running.items():
+                if mark in text:
+                    self._http.delete(f"{self.url}/query/{int(number)}", timeout=_CANCEL_SECONDS)
 
     def close(self) -> None:
-        """Close the sockets."""
-        self._settings.close()
-        while self._idle:
-            self._idle.pop().client.close()
-
-    def _read(self, url: str, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
-        return self._json(lambda: self._settings.get(url + path), url, {404: {}})
-
-    def _post(self, channel: _Channel, text: str) -> dict[str, Any]:
-        answer = self._json(
-            lambda: channel.client.post(
-                f"{self._broker}/query/sql",
-                content=json.dumps({"sql": text}).encode(),
-                headers={"Content-Type": "application/json"},
-                timeout=httpx.Timeout(_SETTINGS_SECONDS, read=None),
-                extensions={"trace": channel.watch},
-            ),
-            self._broker,
-        )
-        if not isinstance(answer, dict):
-            raise EngineError(f"what answers at {self._broker} is not a broker of Pinot")
-        return answer
+        """Close the socket."""
+        self._http.close()
 
     def _json(
         self,
         send: Callable[[], httpx.Response],
-        url: str,
-        instead: dict[int, Any] | None = None,
+        instead: Mapping[int, Any] = MappingProxyType({}),
     ) -> Any:  # noqa: ANN401 - whatever JSON has
         try:
             answer = send()
         except httpx.HTTPError:
-            raise EngineError(f"Pinot cannot be reached at {url}") from None
-        if instead and answer.status_code in instead:
+            raise EngineError(f"Pinot cannot be reached at {self.url}") from None
+        if answer.status_code in instead:
             return instead[answer.status_code]
         if answer.status_code in {401, 403}:
-            raise EngineError(f"Pinot at {url} does not accept the user and the password")
+            raise EngineError(f"Pinot at {self.url} does not accept the user and the password")
         if answer.status_code != 200:
-            raise EngineError(f"Pinot at {url} failed, with HTTP status {answer.status_code}")
+            raise EngineError(f"Pinot at {self.url} failed, with HTTP status {answer.status_code}")
         try:
             return answer.json()
         except ValueError:
-            raise EngineError(f"what answers at {url} is not Pinot") from None
+            raise EngineError(f"what answers at {self.url} is not Pinot") from None
 
-    def _cancel(self, channel: _Channel, mark: str) -> None:
-        """Stop waiting for the statement with that mark, and cancel it at the broker if that is possible."""
-        channel.cut_off()
-        with contextlib.suppress(httpx.HTTPError, ValueError, AttributeError, TypeError):
-            running = self._settings.get(f"{self._broker}/queries", timeout=_CANCEL_SECONDS).json()
-            for number, text in running.items():
-                if mark in text:
-                    self._settings.delete(f"{self._broker}/query/{int(number)}", timeout=_CANCEL_SECONDS)
-
-
-class _Channel:
-    """A connection for one statement at a time, which can be cut off from another thread."""
-
-    def __init__(self, client: httpx.Client) -> None:
-        self.client = client
-        self._stream: Any = None
-        self._cut = False
-
-    def watch(self, event: str, info: dict[str, Any]) -> None:
-        """Remember the connection when httpx has opened it."""
+    def _watch(self, event: str, info: dict[str, Any]) -> None:
+        """Count the connections that httpx opens, and remember the last one."""
         if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            self._connections += event == "connection.connect_tcp.complete"
             self._stream = info["return_value"]
             if self._cut:
-                self.cut_off()
+                self._cut_off()
 
-    def cut_off(self) -> None:
+    def _cut_off(self) -> None:
         """Shut the connection down, now or when it is open."""
         self._cut = True
         if self._stream is not None:
             with contextlib.suppress(OSError):
                 self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+
+def tls_of(*urls: str) -> ssl.SSLContext:
+    """Return how certificates are checked; loading the trusted ones takes long, and is not needed without TLS."""
+    secure = any(url.startswith("https://") for url in urls)
+    return ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def check_url(url: str) -> str:
@@ -382,25 +394,24 @@ class Attested:
     segments: frozenset[str]
 
 
-def attested(controller: Callable[[str], Any], broker: Callable[[str], Any], table: str) -> Attested:
+def attested(controller: PinotProcess, settings: Mapping[str, Any], table: str) -> Attested:
     """Read the settings, and refuse those under which a count may not be exact.
 
     Args:
-        controller: returns what the controller answers at a path.
-        broker: returns what the broker answers at a path.
+        settings: of the broker, as it answers at /appconfigs.
         table: its name, without the type.
 
     Raises:
         InputError: there is no such table.
         InexactHead: a setting makes counts inexact, or the version is not known.
-        EngineError: the controller or the broker cannot be reached, or is something else.
+        EngineError: the controller cannot be reached, or it or the broker is something else.
     """
     try:
-        generation = _generation(controller("/version"))
-        partitioned = _check_table(controller(f"/tables/{table}"), table)
-        columns = columns_of(controller(f"/tables/{table}/schema"), table)
-        name, limit = _check_broker(broker("/appconfigs")["pinotConfig"], generation)
+        partitioned = _check_table(controller.get(f"/tables/{table}"), table)
+        columns = columns_of(controller.get(f"/tables/{table}/schema"), table)
         segments = segments_of(controller, table)
+        generation = _generation(controller.constant("/version"))  # last: a restart shows by the requests before
+        name, limit = _check_broker(settings["pinotConfig"], generation)
     except InputError:  # a ValueError, too
         raise
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -408,14 +419,14 @@ def attested(controller: Callable[[str], Any], broker: Callable[[str], Any], tab
     return Attested(generation, columns, partitioned, name, limit, segments)
 
 
-def segments_of(controller: Callable[[str], Any], table: str) -> frozenset[str]:
+def segments_of(controller: PinotProcess, table: str) -> frozenset[str]:
     """Return the names of a table's segments.
 
     Raises:
         LookupError: the controller answers something else.
         TypeError: the same.
     """
-    listed = controller(f"/segments/{table}?type=OFFLINE&excludeReplacedSegments=true")
+    listed = controller.get(f"/segments/{table}?type=OFFLINE&excludeReplacedSegments=true")
     return frozenset(map(str, listed[0]["OFFLINE"]))
 
 
