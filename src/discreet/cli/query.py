@@ -17,7 +17,7 @@ from discreet.cli.output import Output
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from discreet.client import Answer, Client
     from discreet.wire.problems import Spend
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
-
-_INTERRUPTED = (
-    "interrupted; if the service was reading data, the worst case is charged, and pays for the same query again"
-)
 
 service_options = options_of(
     click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
@@ -92,12 +88,8 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
         return
     output = Output.of(options)
     output.check(counts=not options["no_counts"])
-    with open_client(options) as client:
-        try:
-            answer = client.ask(sql, **price)
-        except KeyboardInterrupt:
-            click.echo(f"discreet: {_INTERRUPTED}", err=True)
-            sys.exit(130)
+    with open_client(options) as client, _interruptible():
+        answer = client.ask(sql, **price)
     output.write(answer.release)
     if not output.quiet:
         click.echo("\n".join(notes(answer)), err=True)
@@ -136,6 +128,17 @@ def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: 
         click.echo("made-up rows: only columns, types and listed labels are those of the dataset", err=True)
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Exit after Ctrl-C with a note about what is charged."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        charged = "if the service was reading data, the worst case is charged, and pays for the same query again"
+        click.echo(f"discreet: interrupted; {charged}", err=True)
+        sys.exit(130)
+
+
 def _is_query(sql: str) -> bool:
     """Return True if *sql* is one query in the grammar of docs/sql.md; the service reads all else as a statement."""
     from discreet.query.sql import parse_select
@@ -155,11 +158,8 @@ def _statement(sql: str, price: dict[str, Any], options: dict[str, Any], *, esti
             found = client.estimate_sql(sql, **price)
             click.echo(json.dumps(found.model_dump(), indent=2) if output.form == "json" else _statement_cost(found))
             return
-        try:
+        with _interruptible():
             rows = client.sql(sql, **price)
-        except KeyboardInterrupt:
-            click.echo(f"discreet: {_INTERRUPTED}", err=True)
-            sys.exit(130)
     output.write_rows(rows.table)
     if not output.quiet:
         for query in rows.queries:

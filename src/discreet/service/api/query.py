@@ -154,38 +154,6 @@ class QueryAPI:
         cached = None if catalog is None else self._cache.answer(account, body, catalog, form)
         if cached is not None:
             return await self._answer_from_cache(request, account, form, *cached)
-        try:
-            with self._gate.slots.slot(account):
-                answered, content, balance = await self._answer_or_join(
-                    request, lambda: self._answer(request, account, body, form, key)
-                )
-        finally:
-            await self._pause(self._until_grid(request))
-        replayed = isinstance(answered, Replay)
-        headers = _release_headers(form, answered.release.release_key, answered.charged, replayed=replayed)
-        return Response(content, headers=headers | self._balance_headers(account, balance))
-
-    async def _answer_or_join(self, request: Request, attempt: Callable[[], Awaitable[Answered]]) -> Answered:
-        """Answer with *attempt*; while the same query of the account is under way, wait for its answer, which is free.
-
-        Raises:
-            RequestInFlight: it is still under way after `JOIN_SECONDS`.
-        """
-        until = self._monotonic() + JOIN_SECONDS
-        while True:
-            try:
-                return await attempt()
-            except RequestInFlight:
-                if self._monotonic() > until:
-                    raise
-            await self._pause(_JOIN_EVERY_SECONDS)
-            if await request.is_disconnected():
-                raise ClientDisconnected
-
-    async def _answer(
-        self, request: Request, account: str, body: bytes, form: Form, key: str | None
-    ) -> tuple[Settled | Replay, bytes, Balance]:
-        """Return the answer, its bytes in *form*, and how the account stands after it."""
         request_id = context_of(request.scope).request_id
 
         def work(disconnected: Callable[[], bool]) -> tuple[Settled | Replay, bytes, Balance]:
@@ -203,7 +171,37 @@ class QueryAPI:
                 self._cache.keep(account, body, catalog, planned, form, content)
             return answered, content, self._manager.store.balance(account)
 
-        return await run_while_connected(request, work, self._gate.slots.threads)
+        answered, content, balance = await self._run(request, account, work)
+        replayed = isinstance(answered, Replay)
+        headers = _release_headers(form, answered.release.release_key, answered.charged, replayed=replayed)
+        return Response(content, headers=headers | self._balance_headers(account, balance))
+
+    async def _run(self, request: Request, account: str, work: Callable[[Callable[[], bool]], Answered]) -> Answered:
+        """Return what *work* returns, in a slot of *account*, at a multiple of the grid.
+
+        While the same query of the account is under way, wait for its answer, which is free.
+
+        Args:
+            work: runs in a thread, with a function that returns True once the client has disconnected.
+
+        Raises:
+            TooManyRequests: there is no slot.
+            RequestInFlight: the same query is still under way after `JOIN_SECONDS`.
+        """
+        until = self._monotonic() + JOIN_SECONDS
+        try:
+            with self._gate.slots.slot(account):
+                while True:
+                    try:
+                        return await run_while_connected(request, work, self._gate.slots.threads)
+                    except RequestInFlight:
+                        if self._monotonic() > until:
+                            raise
+                    await self._pause(_JOIN_EVERY_SECONDS)
+                    if await request.is_disconnected():
+                        raise ClientDisconnected
+        finally:
+            await self._pause(self._until_grid(request))
 
     def _plan(self, account: str, body: bytes, request_id: str) -> tuple[Catalog, PlannedQuery]:
         catalog = self._grants.catalog_for(account)
@@ -304,13 +302,7 @@ class QueryAPI:
             )
             return represent_result(answered, form), answered.charged, self._manager.store.balance(account)
 
-        try:
-            with self._gate.slots.slot(account):
-                content, charged, balance = await self._answer_or_join(
-                    request, lambda: run_while_connected(request, work, self._gate.slots.threads)
-                )
-        finally:
-            await self._pause(self._until_grid(request))
+        content, charged, balance = await self._run(request, account, work)
         headers = {**content_headers(form), "Discreet-Charged": charged_header(charged)}
         return Response(content, headers=headers | self._balance_headers(account, balance))
 
