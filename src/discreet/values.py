@@ -8,7 +8,7 @@ from __future__ import annotations
 import decimal
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -388,10 +388,11 @@ class Outcome:
     """
 
     positions: NDArray[np.int64]
-    counts: NDArray[np.int64] | None
-    std_errors: NDArray[np.float64] | None
-    low: NDArray[np.int64] | None
-    high: NDArray[np.int64] | None
+    counts: NDArray[np.int64] | None = None
+    std_errors: NDArray[np.float64] | None = None
+    low: NDArray[np.int64] | None = None
+    high: NDArray[np.int64] | None = None
+    _: KW_ONLY
     ordered: bool
     complete: bool
     cost: Cost

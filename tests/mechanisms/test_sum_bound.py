@@ -67,7 +67,7 @@ class Found:
     def release(self, head, _):
         """Return where the labels stand."""
         positions = np.array([head.labels.tolist().index(label) for label in self.labels])
-        return Outcome(positions, None, None, None, None, ordered=True, complete=True, cost=Cost())
+        return Outcome(positions, ordered=True, complete=True, cost=Cost())
 
     def value_scale(self, moved):
         """Return a sigma of 3."""

@@ -326,7 +326,7 @@ class EarlyReturn(TwoRound):
         try:
             return super().release(pairs, bits)
         except Divergent:
-            return Outcome(np.zeros(0, np.int64), None, None, None, None, True, False, self.worst_cost())
+            return Outcome(np.zeros(0, np.int64), ordered=True, complete=False, cost=self.worst_cost())
 
 
 FALLIBLE = {

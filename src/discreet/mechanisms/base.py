@@ -123,9 +123,9 @@ class Expectation:
         sum_std_error: standard error of a sum, in units of the column's last digit, or None where no sums are released.
     """
 
-    std_error_least: float | None
-    std_error_most: float | None
-    smallest_count: int | None
+    std_error_least: float | None = None
+    std_error_most: float | None = None
+    smallest_count: int | None = None
     sum_std_error: float | None = None
 
 
@@ -233,7 +233,7 @@ def noisy_outcome(
     The noise is independent of the selection, so plain intervals cover.
     """
     if noise is None:
-        return Outcome(positions, None, None, None, None, ordered=True, complete=complete, cost=cost)
+        return Outcome(positions, ordered=True, complete=complete, cost=cost)
     m = len(positions)
     counts = head.counts[positions] + noise.draw(bits, "counts", m)
     return Outcome(
@@ -296,7 +296,7 @@ def largest(
     order = order[:k]
     complete = bottom is None if k is None else len(order) == k
     if not counts:
-        return Outcome(order, None, None, None, None, ordered=True, complete=complete, cost=cost)
+        return Outcome(order, ordered=True, complete=complete, cost=cost)
     released = values[order]
     width = noise.half_width(0.05 * max(len(order), 1) / considered)
     errors = np.full(len(order), noise.std)

@@ -82,7 +82,7 @@ class KnownGumbel:
 
     def expectation(self) -> Expectation:
         std = None if self.counts is None else count_noise(self.counts, self.epsilon, self.rows_per_group).std
-        return Expectation(std, std, None)
+        return Expectation(std, std)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         positions, _ = self.race(head).run(bits, "race", self.k)

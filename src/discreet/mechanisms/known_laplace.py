@@ -93,7 +93,7 @@ class KnownLaplace:
 
     def expectation(self) -> Expectation:
         std = noise_of(self.noise, self.scale).std if self.counts else None
-        return Expectation(std, std, None)
+        return Expectation(std, std)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         noise = noise_of(self.noise, self.scale)

@@ -198,7 +198,7 @@ class SelectVerify:
             positions, estimates, stds = positions[largest], estimates[largest], stds[largest]
         complete, cost = len(positions) == self.k, run.budget.spent
         if not self.counts:
-            return Outcome(positions, None, None, None, None, ordered=True, complete=complete, cost=cost)
+            return Outcome(positions, ordered=True, complete=complete, cost=cost)
         counts = np.rint(estimates).astype(np.int64)
         low = np.maximum(np.floor(estimates - INTERVAL * stds), 0).astype(np.int64)
         high = np.maximum(np.ceil(estimates + INTERVAL * stds), 0).astype(np.int64)

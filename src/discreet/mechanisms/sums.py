@@ -263,7 +263,7 @@ class ListedSums:
         return self.moved * self.summed.most / self.scale
 
     def expectation(self) -> Expectation:
-        return Expectation(None, None, None, self.sum_noise().std)
+        return Expectation(sum_std_error=self.sum_noise().std)
 
     def sum_noise(self, most: int | None = None) -> Noise:
         """Return the noise of each sum that a user moves by *most*; by as much as is declared if it is None."""
@@ -276,17 +276,8 @@ class ListedSums:
         noisy = with_noise(exact, noise, bits, "sums")
         order = shuffled(len(noisy), bits, "ties")
         order = order[np.argsort(-noisy[order], kind="stable")]
-        return Outcome(
-            order,
-            None,
-            None,
-            None,
-            None,
-            ordered=True,
-            complete=True,
-            cost=self.worst_cost(),
-            measured=replace(measured_sums(noisy[order], noise, summed), clipping=clipping),
-        )
+        measured = replace(measured_sums(noisy[order], noise, summed), clipping=clipping)
+        return Outcome(order, ordered=True, complete=True, cost=self.worst_cost(), measured=measured)
 
     def _choice(self) -> BoundChoice | None:
         return _choice(self.summed, self.moved, self.scale / self.summed.most, self.noise)

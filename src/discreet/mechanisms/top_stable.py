@@ -85,23 +85,15 @@ class TopStable:
 
     def expectation(self) -> Expectation:
         """Return the gap that must be exceeded; with nothing below an item, its gap is its count."""
-        return Expectation(None, None, self.threshold() + self.rows_per_group)
+        return Expectation(smallest_count=self.threshold() + self.rows_per_group)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         gaps = self.gaps(head)
         bar = self.threshold() + int(self.threshold_noise().draw(bits, "threshold", 1)[0])
         passed = np.flatnonzero(gaps + self.gap_noise().draw(bits, "gaps", self.k) > bar)
         size = min(int(passed[-1]) + 1 if len(passed) else 0, int(np.count_nonzero(head.counts[: self.k])))
-        return Outcome(
-            shuffled(size, bits, "shuffle"),  # the order of the head would reveal the order of the counts
-            None,
-            None,
-            None,
-            None,
-            ordered=False,
-            complete=size == self.k,
-            cost=self.worst_cost(),
-        )
+        shown = shuffled(size, bits, "shuffle")  # the order of the head would reveal the order of the counts
+        return Outcome(shown, ordered=False, complete=size == self.k, cost=self.worst_cost())
 
     def gaps(self, head: ExactHead) -> NDArray[np.int64]:
         """Return max(h_(i) - h_(i+1) - tau, 0) for i = 1..k, shape (k,)."""

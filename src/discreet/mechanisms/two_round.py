@@ -301,7 +301,7 @@ class TwoRound:
         items, counts, std = items[order], counts[order], std[order]
         cost, complete = Cost(self.mu**2 / 2, self.lost), len(items) == self.k
         if not self.counts:
-            return Outcome(items, None, None, None, None, ordered=True, complete=complete, cost=cost)
+            return Outcome(items, ordered=True, complete=complete, cost=cost)
         low = np.maximum(np.floor(counts - INTERVAL * std), 0).astype(np.int64)
         high = np.ceil(counts + INTERVAL * np.hypot(std, lost * counts)).astype(np.int64)
         return Outcome(items, counts, std, low, high, ordered=True, complete=complete, cost=cost)
