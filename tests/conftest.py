@@ -25,14 +25,16 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
-gc.disable()
-
-
-def pytest_collection_finish():
-    """Exclude what was imported and collected from garbage collection, which would scan it again and again."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Exclude what is imported and collected from garbage collection, which would scan it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionfinish():
