@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from discreet.noise import Bits
     from discreet.values import UserItemPairs
 
-USERS_PER_NOISE = 110
+USERS_PER_NOISE = 285
 """Two rounds need so many users for each user of noise in the first: with fewer, the head has more accurate counts."""
 
 BRANCH_LOST = Fraction(1, 5)

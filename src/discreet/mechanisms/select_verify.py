@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from discreet.accounting.convert import floor_bits, floor_sqrt
-from discreet.accounting.gaussian import normal_quantile
 from discreet.accounting.odometer import PrivacyFilter
 from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.noise import Race, Rival, rounded_gaussian
@@ -21,25 +20,37 @@ if TYPE_CHECKING:
 
     from discreet.noise import Bits
 
-LEVELS = 50
-"""Each level may lose delta / LEVELS; the last one's epsilon is what the whole budget could buy for one step."""
+RACES = 500
+"""There are at most so many races, and each may lose delta / RACES."""
 
-RATIO = Fraction(23, 20)
-"""epsilon grows by this from one level to the next."""
+PLACES = 256
+"""A race finds at most so many items."""
 
-ANCHOR_SHARE = Fraction(1, 10)
-"""Share of rho for the noise that all counts have in common: with less, it is most of the error of short releases."""
+FIRST = 1000
+"""The first race has this part of the largest epsilon that the whole budget could pay for one step."""
 
-TAIL_SHARE = Fraction(1, 100)
+FASTEST = Fraction(3, 20)
+"""epsilon grows by this share at most from one race to the next."""
+
+GROWTH = 0.5
+"""It grows by this share over the root of the number of items found: a race then finds about as many as that root."""
+
+ANCHOR_SHARE = Fraction(3, 100)
+"""Share of rho for the noise that all first counts have in common."""
+
+TAIL_SHARE = Fraction(1, 40)
 """Share of rho for the noisy count below the cut."""
 
-NOISE_PER_ERROR = Fraction(4)
-"""The noise of a count is this times the relative error, as a share of the widest noise that still verifies."""
+FIRST_ERROR = 0.09
+"""The standard error of a first count, relative to the count that is likely to win."""
 
-PASSES = 1.6
-"""The widest noise lets a count at the threshold of its level pass the verification by so many standard deviations."""
+ERRORS = 1.68
+"""Budget is kept until that count can be measured within the relative error, which is so many standard errors."""
 
 INTERVAL = 1.96
+
+PRECISION_UNIT = 2**40
+"""Second counts have variance PRECISION_UNIT / n for whole numbers n, in half counts."""
 
 LARGEST_HALVED = 2**60
 """Counts are taken for this if they are larger, so that twice a count and its noise fit an int64."""
@@ -47,15 +58,16 @@ LARGEST_HALVED = 2**60
 
 @dataclass(frozen=True, slots=True)
 class SelectVerify:
-    """Find items by races whose threshold alone would not protect labels; what their noisy counts verify is released.
+    """Find items by races and noisy counts that verify them, then measure what was found with what is left.
 
-    Level by level, with epsilon growing, items race against a low threshold (UnkGumb's, with a mass of about epsilon
-    in place of delta). The item that comes next is counted with Gaussian noise; if that count is far above the noisy
-    count below the cut, item and count are released, otherwise the level ends, as it does when the threshold comes
-    next. So one Gaussian measures the count and protects the label. All counts share a part of their noise, the
-    anchor, which makes each of them four times cheaper (Lebeda 2024).
+    Race by race, with epsilon growing, all slots of the head compete: its items, and a blank for every slot that is
+    not above the cut. The winner is counted with Gaussian noise; if that count is far above the noisy count below the
+    cut, item and count are released and the race goes on, otherwise it ends, as it does when a blank wins. So one
+    Gaussian counts the item and protects its label. All first counts share a part of their noise, the anchor, which
+    makes each of them four times cheaper (Lebeda 2024).
 
-    Every step costs epsilon^2/8 for the race and tau^2/8 sigma^2 for the count; anchor and tail are paid at the start.
+    When a share of the budget is spent, the labels are known. Everything else goes to a second count of each, with
+    noise that fits what is known of it by then and of all others.
 
     Args:
         limit: what the run may spend.
@@ -95,7 +107,7 @@ class SelectVerify:
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it has none
-        """Return None: its steps grow from level to level."""
+        """Return None: its steps grow from race to race."""
         return None
 
     def worst_cost(self) -> Cost:
@@ -105,55 +117,122 @@ class SelectVerify:
         return None
 
     def expectation(self) -> Expectation:
-        """Return the errors of the first level and of the last that can pay for one item, if none was found before."""
-        levels = self._levels()
-        last, spent = levels[0], self._start().budget.spent
-        for level in levels:
-            if not (spent := spent + level.step + self._lost()).within(self.limit):
+        """Return the errors of a first count of the first race, and of an item that is found last and alone."""
+        budget, epsilon = self._start(), self._first_epsilon()
+        first = last = self._level(epsilon)
+        rho = budget.remaining.rho * (1 - self._kept(first, 0, 0))
+        for _ in range(RACES):
+            level = self._level(epsilon)
+            if (rho := rho - level.step.rho) < 0:
                 break
-            last = level
-        least, most = (self._std_error(last), self._std_error(levels[0])) if self.counts else (None, None)
-        return Expectation(least, most, math.ceil(last.threshold))
+            last, epsilon = level, _grown(epsilon, 0, 0)
+        threshold = self.rows_per_group + math.ceil(last.above)
+        if not self.counts:
+            return Expectation(None, None, threshold)
+        left = float(2 * budget.remaining.rho / self.rows_per_group**2)
+        least = 1 / (1 / last.variance + left) + 1 / (1 / self._anchor() + left / 2)
+        return Expectation(math.sqrt(least) / 2, math.sqrt(first.variance + self._anchor()) / 2, threshold)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         """Release; the outcome's cost is what was spent."""
-        run, tau = self._start(), self.rows_per_group
+        budget = self._start()
         counts = np.minimum(head.counts, LARGEST_HALVED)  # moves no further than the counts, and can be doubled
         tail = int(counts[self.head_limit]) if len(counts) > self.head_limit else 0
+        found = self._find(counts[: self.head_limit], tail, budget, bits)
+        if self.counts and len(found.positions):
+            found = self._measure_again(found, counts[found.positions], budget, bits)
+        return self._outcome(found, budget.spent)
+
+    def _find(self, counts: NDArray[np.int64], tail: int, budget: PrivacyFilter, bits: Bits) -> _Found:
+        """Return the items that races find, with first counts."""
+        tau = self.rows_per_group
         anchor = int(_half_counts(bits, "anchor", self._anchor(), 1)[0])
         noisy_tail = 2 * tail + anchor + int(_half_counts(bits, "tail", self._tail(), 1)[0])
-        alive = np.flatnonzero(counts[: self.head_limit] > tail)
-        for number, level in enumerate(self._levels()):
-            if run.released == self.head_limit or not run.budget.admits(level.step + self._lost()):
+        alive = np.flatnonzero(counts > tail)
+        blanks = self.head_limit - len(alive)
+        total = budget.remaining.rho
+        epsilon, found = self._first_epsilon(), _Found.nothing(float(self._anchor()) / 4)
+        for number in range(RACES):
+            level = self._level(epsilon)
+            affordable = int(
+                (budget.remaining.rho - total * self._kept(level, noisy_tail / 2, len(found.positions)))
+                / level.step.rho
+            )
+            if affordable <= 0 or len(found.positions) == self.head_limit:
                 break
-            run.budget.spend(self._lost())
-            race = self._race(counts[alive], tail, level)
-            order, reached = race.run(bits, f"race/{number}", self.head_limit - run.released)
+            budget.spend(self._lost())
+            order, reached = self._race(counts[alive], tail, blanks, level).run(bits, f"race/{number}", PLACES)
             noise = _half_counts(bits, f"counts/{number}", level.variance, len(order))
             doubled = 2 * counts[alive[order]] + anchor + noise
             verified = doubled - noisy_tail > 2 * tau + level.margin
-            found = len(order) if verified.all() else int(verified.argmin())
-            steps = found + (found < len(order) or reached)  # the step that ends the level is paid like any other
-            paid = run.pay(level, steps)
-            found = min(found, paid)
-            run.found(alive[order[:found]], doubled[:found], level)
+            passed = len(order) if verified.all() else int(verified.argmin())
+            steps = passed + (passed < len(order) or reached)  # the step that ends the race is paid like any other
+            paid = min(steps, affordable)
+            budget.spend(level.step * paid)
+            passed = min(passed, paid)
+            found = found.with_items(alive[order[:passed]], doubled[:passed] / 2, float(level.variance) / 4)
             if paid < steps:
                 break
-            alive = np.delete(alive, order[:found])
-        return self._outcome(run)
+            alive = np.delete(alive, order[:passed])
+            if passed < PLACES:
+                epsilon = _grown(epsilon, passed, len(found.positions))
+        return found
 
-    def _race(self, counts: NDArray[np.int64], tail: int, level: _Level) -> Race:
-        """Return the race among *counts* against a level's threshold."""
+    def _race(self, counts: NDArray[np.int64], tail: int, blanks: int, level: _Level) -> Race:
+        """Return the race among *counts* and blanks, which have the count below the cut."""
+        return Race(counts, level.epsilon / self.rows_per_group, Rival(tail, Fraction(blanks)) if blanks else None)
+
+    def _measure_again(self, found: _Found, counts: NDArray[np.int64], budget: PrivacyFilter, bits: Bits) -> _Found:
+        """Spend what is left: on a second anchor, and on second counts whose variance grows with the counts.
+
+        Args:
+            found: what was found, with first counts.
+            counts: exact ones, shape (n,).
+            budget: is charged.
+            bits: source of randomness.
+        """
         tau = self.rows_per_group
-        return Race(counts, level.epsilon / tau, Rival(tail + tau, self.head_limit / level.mass))
+        total = math.floor(2 * budget.remaining.rho / tau**2 * PRECISION_UNIT)
+        common = min(int(total / (1 + math.sqrt(len(counts)))), PRECISION_UNIT)
+        sizes = np.maximum(found.estimates(self._log_factor()), 1)
+        precisions = _spread(total - common, PRECISION_UNIT / (4 * found.variances), sizes)
+        again = np.flatnonzero(precisions)
+        if common == 0 or len(again) == 0:
+            return found
+        budget.spend(Cost(Fraction(tau**2 * (common + int(precisions.sum())), 2 * PRECISION_UNIT)))
+        anchor = rounded_gaussian(bits, "second anchor", PRECISION_UNIT, np.array([common]))
+        noise = rounded_gaussian(bits, "second counts", PRECISION_UNIT, precisions[again])
+        second = (2 * counts[again] + anchor + noise) / 2
+        return found.with_second(again, second, PRECISION_UNIT / (4 * precisions[again]), PRECISION_UNIT / (4 * common))
 
-    def _start(self) -> _Run:
-        run = _Run(PrivacyFilter(self.limit))
-        run.budget.spend(Cost(self.rows_per_group**2 * (1 / self._anchor() + 1 / self._tail()) / 2))
-        return run
+    def _start(self) -> PrivacyFilter:
+        """Return the budget, after anchor and tail."""
+        budget = PrivacyFilter(self.limit)
+        budget.spend(Cost(self.rows_per_group**2 * (1 / self._anchor() + 1 / self._tail()) / 2))
+        return budget
+
+    def _kept(self, level: _Level, noisy_tail: float, released: int) -> Fraction:
+        """Return the share of the budget that is kept for second counts: nothing if labels alone are wanted.
+
+        An item with h users, d more than the cut, costs (ln(kbar)^2 + 1 / FIRST_ERROR^2) / 8d^2 with its label and its
+        first count, and what is missing to (ERRORS / relative error)^2 / 8h^2 later, where the anchor adds one over
+        the root of the number of items to it.
+
+        Args:
+            level: of the race that may still begin.
+            noisy_tail: the noisy count below the cut.
+            released: how many items were found.
+        """
+        if not self.counts:
+            return Fraction(0)
+        above = (1 + max(noisy_tail, 0) / level.above) ** 2
+        found = above * (self._log_factor() ** 2 + FIRST_ERROR**-2)
+        wanted = (ERRORS / float(self.relative_error)) ** 2 * (1 + 1 / math.sqrt(max(released, 1)))
+        rest = max(0.0, wanted - above * FIRST_ERROR**-2)
+        return Fraction(math.ceil(2**30 * rest / (found + rest)), 2**30)
 
     def _anchor(self) -> Fraction:
-        """Return the variance of the anchor in half counts."""
+        """Return the variance of the first anchor in half counts."""
         return _rounded_up(self.rows_per_group**2 / (2 * ANCHOR_SHARE * self.limit.rho))
 
     def _tail(self) -> Fraction:
@@ -161,42 +240,32 @@ class SelectVerify:
         return _rounded_up(self.rows_per_group**2 / (2 * TAIL_SHARE * self.limit.rho))
 
     def _lost(self) -> Cost:
-        """Return the mass that a level may lose."""
-        return Cost.at_most(0, self.limit.delta / LEVELS)
+        """Return the mass that a race may lose."""
+        return Cost.at_most(0, self.limit.delta / RACES)
 
-    def _levels(self) -> list[_Level]:
-        last = floor_sqrt(8 * self.limit.rho)
-        return [self._level(last / RATIO**steps) for steps in reversed(range(LEVELS))]
+    def _log_factor(self) -> float:
+        return math.log1p(self.head_limit)
+
+    def _first_epsilon(self) -> Fraction:
+        return floor_sqrt(8 * self.limit.rho) / FIRST
 
     def _level(self, epsilon: Fraction) -> _Level:
         """Return the level of *epsilon*: all its parameters are public."""
         tau = self.rows_per_group
-        step = float(epsilon)
-        mass = floor_bits(min(Fraction(-math.exp(step) * math.expm1(-step / tau) * (1 - 1e-12)), Fraction(1)))
-        lost = float(self._lost().delta * (1 + mass) / mass) * (1 - 1e-12)
-        z = normal_quantile(min(lost, 0.5))
-        log_factor = math.log(self.head_limit / mass)
-        widest = tau * log_factor / step / (z + PASSES)
-        sigma = widest * min(1.0, float(NOISE_PER_ERROR * self.relative_error))
-        variance = _rounded_up(Fraction(2 * sigma) ** 2)
-        margin = math.ceil(z * math.sqrt(variance + self._tail()) * (1 + 1e-12))
-        cost = Cost(epsilon**2 / 8 + tau**2 / (2 * variance))
-        return _Level(epsilon, mass, variance, margin, cost, tau * (1 + log_factor / step), log_factor)
+        above = tau * self._log_factor() / float(epsilon)
+        variance = _rounded_up(Fraction(2 * FIRST_ERROR * above) ** 2)
+        # Noise of both that is farther out than this has a probability of delta / RACES, however epsilon was chosen.
+        radius = math.sqrt(-2 * math.log(self._lost().delta))
+        margin = math.ceil(radius * math.sqrt(variance + self._tail()) * (1 + 1e-12))
+        return _Level(epsilon, variance, margin, Cost(epsilon**2 / 8 + tau**2 / (2 * variance)), above)
 
-    def _std_error(self, level: _Level) -> float:
-        return math.sqrt(level.variance + self._anchor()) / 2
-
-    def _outcome(self, run: _Run) -> Outcome:
-        positions = np.concatenate([np.zeros(0, np.int64), *run.positions_found])
-        measured, sigma, factor = (
-            np.concatenate([np.zeros(0), *parts]) for parts in (run.measured, run.sigma, run.log_factor)
-        )
-        estimates = _mixed(measured, sigma, factor)
-        stds = np.sqrt(sigma**2 + float(self._anchor()) / 4)
+    def _outcome(self, found: _Found, cost: Cost) -> Outcome:
+        positions, estimates = found.positions, found.estimates(self._log_factor())
+        stds = np.sqrt(found.variances + found.common)
         if self.k is not None:
             largest = np.argsort(-estimates, kind="stable")[: self.k]
             positions, estimates, stds = positions[largest], estimates[largest], stds[largest]
-        complete, cost = len(positions) == self.k, run.budget.spent
+        complete = len(positions) == self.k
         if not self.counts:
             return Outcome(positions, ordered=True, complete=complete, cost=cost)
         counts = np.rint(estimates).astype(np.int64)
@@ -207,52 +276,83 @@ class SelectVerify:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One level's parameters.
+    """The parameters of a race and its first counts.
 
     Args:
         epsilon: of a step of the race.
-        mass: eta, the weight of items that a neighbour's head may lack, relative to the threshold's.
-        variance: of a count's own noise, in half counts.
+        variance: of a first count's own noise, in half counts.
         margin: what a count must be above the noisy tail beside tau, in half counts.
         step: cost of a step.
-        threshold: the count that an item needs for an even chance in the race, when the head's tail is empty.
-        log_factor: ln(kbar / eta).
+        above: how far above the cut an item is as likely to win as all that are next to the cut.
     """
 
     epsilon: Fraction
-    mass: Fraction
     variance: Fraction
     margin: int
     step: Cost
-    threshold: float
-    log_factor: float
+    above: float
 
 
-@dataclass(slots=True)
-class _Run:
-    """How far a run has come; the lists hold one array per level."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Items in the order in which they were found.
 
-    budget: PrivacyFilter
-    positions_found: list[NDArray[np.int64]] = field(default_factory=list)
-    measured: list[NDArray[np.float64]] = field(default_factory=list)
-    sigma: list[NDArray[np.float64]] = field(default_factory=list)
-    log_factor: list[NDArray[np.float64]] = field(default_factory=list)
-    released: int = 0
+    Args:
+        positions: rows of the head, shape (n,).
+        measured: noisy counts, shape (n,).
+        variances: of their own noise, shape (n,).
+        common: variance of the noise that all have in common.
+    """
 
-    def pay(self, level: _Level, steps: int) -> int:
-        """Pay for *steps* steps, or as many as the budget admits; returns how many."""
-        left = self.budget.remaining.rho
-        paid = min(steps, int(left / level.step.rho))
-        self.budget.spend(level.step * paid)
-        return paid
+    positions: NDArray[np.int64]
+    measured: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    common: float
 
-    def found(self, positions: NDArray[np.int64], doubled: NDArray[np.int64], level: _Level) -> None:
-        """Add what a level found."""
-        self.positions_found.append(positions)
-        self.released += len(positions)
-        self.measured.append(doubled / 2)
-        self.sigma.append(np.full(len(positions), math.sqrt(level.variance) / 2))
-        self.log_factor.append(np.full(len(positions), level.log_factor))
+    @classmethod
+    def nothing(cls, common: float) -> Self:
+        return cls(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), common)
+
+    def with_items(self, positions: NDArray[np.int64], measured: NDArray[np.float64], variance: float) -> Self:
+        return replace(
+            self,
+            positions=np.append(self.positions, positions),
+            measured=np.append(self.measured, measured),
+            variances=np.append(self.variances, np.full(len(positions), variance)),
+        )
+
+    def with_second(
+        self, again: NDArray[np.int64], second: NDArray[np.float64], variances: NDArray[np.float64], common: float
+    ) -> Self:
+        """Average with second counts, of the items *again*, which have another anchor.
+
+        The mean difference of both counts is the difference of the anchors, nearly: each count is corrected by its
+        anchor's share of that.
+        """
+        own = self.variances.copy()
+        weights = 1 / (own[again] + variances)
+        difference = float((weights * (second - self.measured[again])).sum() / weights.sum())
+        known = common + 1 / float(weights.sum())
+        share = self.common / (self.common + known)
+        measured = self.measured + difference * share
+        second = second - difference * common / (self.common + known)
+        precisions = 1 / own[again] + 1 / variances
+        measured[again] = (measured[again] / own[again] + second / variances) / precisions
+        own[again] = 1 / precisions
+        return replace(self, measured=measured, variances=own, common=known * share)
+
+    def estimates(self, log_factor: float) -> NDArray[np.float64]:
+        """Average each count with what its place in the order says: races nearly order items by their counts.
+
+        The falling fit of the counts is off by about 1.28 / *log_factor* of itself, the error of a race.
+        """
+        pools = falling_pools(self.measured, 1 / self.variances)
+        fit = np.repeat([mean for mean, _, _ in pools], [size for _, _, size in pools])
+        precision = 1 / (1.41 / log_factor * np.maximum(fit, 1)) ** 2
+        mixed: NDArray[np.float64] = (self.measured / self.variances + fit * precision) / (
+            1 / self.variances + precision
+        )
+        return mixed
 
 
 def _rounded_up(variance: Fraction) -> Fraction:
@@ -264,18 +364,26 @@ def _half_counts(bits: Bits, label: str, variance: Fraction, n: int) -> NDArray[
     return rounded_gaussian(bits, label, variance.numerator, np.full(n, variance.denominator))
 
 
-def _mixed(
-    measured: NDArray[np.float64], sigma: NDArray[np.float64], factor: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Average each count with what its place in the order says: the race nearly orders items by their counts.
+def _grown(epsilon: Fraction, passed: int, released: int) -> Fraction:
+    """Return the epsilon of the race after one in which *passed* of all *released* items were found."""
+    share = min(FASTEST, Fraction(GROWTH / math.sqrt(released))) if passed else FASTEST
+    return floor_bits(epsilon * (1 + share))
 
-    The falling fit of the counts is off by about 1.28/L of itself, L the logarithmic factor of the level's race.
+
+def _spread(total: int, precisions: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return precisions to add, *total* at most, so that each is one number over its size, or has none added.
+
+    Args:
+        total: in the unit of the precisions.
+        precisions: what there is already, shape (n,).
+        sizes: above 0, shape (n,).
     """
-    pools = falling_pools(measured, 1 / sigma**2)
-    fit = np.repeat([mean for mean, _, _ in pools], [size for _, _, size in pools])
-    precision = 1 / (1.41 / factor * np.maximum(fit, 1)) ** 2
-    mixed: NDArray[np.float64] = (measured / sigma**2 + fit * precision) / (1 / sigma**2 + precision)
-    return mixed
+    order = np.argsort(precisions * sizes, kind="stable")
+    levels = (total + np.cumsum(precisions[order])) / np.cumsum(1 / sizes[order])
+    level = levels[np.flatnonzero(levels >= (precisions * sizes)[order])[-1]]
+    added = np.clip((level / sizes - precisions) * (1 - 1e-9), 0, PRECISION_UNIT)
+    whole: NDArray[np.int64] = added.astype(np.int64)
+    return whole
 
 
 def falling_pools(values: NDArray[np.float64], weights: NDArray[np.float64]) -> list[tuple[float, float, int]]:
