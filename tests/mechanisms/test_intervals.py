@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.mechanisms import CountRelease, KnownGumbel, KnownLaplace, UnknownGumbel, UnknownLaplace
+from discreet.mechanisms import CountRelease, KnownGumbel, KnownLaplace, SelectVerify, UnknownGumbel, UnknownLaplace
 from discreet.mechanisms.base import noise_of
 from discreet.noise import KeyedBits
 from discreet.values import Cost, ExactHead
@@ -112,3 +112,18 @@ def test_intervals_end_at_zero():
     assert (outcome.low == np.maximum(outcome.counts - 40, 0)).all()
     assert (outcome.high == np.maximum(outcome.counts + 40, 0)).all()
     assert abs(errors.mean()) < 4 * 20 / math.sqrt(300)
+
+
+def test_counts_of_the_head_mechanism_are_covered_and_use_the_whole_budget():
+    """First and second counts have different anchors; 95 % intervals of their averages cover, 20 % wider at most."""
+    limit = Cost(Fraction(1), DELTA)
+    counts = [6_000 // (i + 1) for i in range(100)]
+    runs = released(SelectVerify(limit, 100, Fraction(1, 10)), counts, 60)
+    share, error = missed(counts, runs)
+    assert 0.015 < share < 0.05 + 4 * error
+    for outcome, _ in runs:
+        assert outcome.cost.within(limit)
+        assert outcome.cost.rho > Fraction(999_999, 1_000_000)
+        own = outcome.std_errors**2 - outcome.std_errors.min() ** 2
+        smaller = outcome.counts < np.median(outcome.counts)
+        assert own[smaller].mean() < own[~smaller].mean()
