@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from discreet.engines.clickhouse import ClickHouseEngine
 from discreet.engines.opening import open_engine
 from discreet.errors import EngineUnreachable, InputError
 from discreet.question import HeadRequest, Kind
-from discreet.testing.engines import EngineSuite, rows_of
+from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from servers import clickhouse
 from servers.tests.wire import Wire
 
@@ -77,6 +78,15 @@ def test_types_that_count_alike_in_clickhouse_count_alike_here(url):
         assert found == [((2**64 - 1,), 1), ((5,), 0)]
 
 
+def test_a_user_keeps_the_same_decimals_as_in_every_engine(url):
+    """Which ones depends on their text, in which zeros at the end stay."""
+    prices = [Decimal(n) / 100 for n in range(-100, 100, 5)]
+    table = pa.table({"who": ["ann"] * len(prices), "price": pa.array(prices, pa.decimal128(9, 2))})
+    with contextlib.closing(open_engine(url, table=clickhouse.load(url, table))) as engine:
+        request = HeadRequest("who", ("price",), 50, groups_per_user=9)
+        assert rows_of(engine, request) == reference_head(table, request)
+
+
 def test_what_the_account_may_have_set_does_not_cut_the_answer(url):
     """A limit on groups that drops the rest, and a cut of the answer, are overruled."""
     name = clickhouse.load(url, pa.table({"who": range(3000), "item": range(3000)}))
@@ -101,6 +111,15 @@ def test_a_server_that_is_not_there_is_told_before_anything_is_asked():
         pytest.raises(EngineUnreachable, match="no ClickHouse answers"),
     ):
         engine.check(HeadRequest("who", ("item",), 1))
+
+
+def test_a_connection_that_was_closed_while_idle_is_opened_again(url):
+    """A statement of the owner's, before which nothing is pinged, answers after any pause."""
+    wire = Wire(url)
+    with contextlib.closing(open_engine(wire.url, table="t")) as engine, contextlib.closing(wire):
+        for _ in range(2):
+            assert engine.fetch("SELECT 1 AS n").to_pydict() == {"n": [1]}
+            wire.cut()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import selectors
 import socket
 import ssl
 import uuid
@@ -56,7 +57,6 @@ SETTINGS = {
     "enable_extended_results_for_datetime_functions": "1",
     "aggregate_functions_null_for_empty": "0",
     "decimal_check_overflow": "1",
-    "output_format_decimal_trailing_zeros": "1",
     "date_time_output_format": "simple",
     # How the answer comes.
     "output_format_arrow_string_as_string": "1",
@@ -245,6 +245,12 @@ class ClickHouseStatement(HeadStatement):
                 return f"if(isNaN({self.value(column)}), NULL, {self.value(column)} + 0.0)"
         return super().compared(column, kind)
 
+    def as_text(self, name: str, column: str) -> str:
+        described = self.columns[column]
+        if described.kind is Kind.DECIMAL and described.number is not None:  # a cast drops the zeros at the end
+            return f"toDecimalString({name}, {described.number.scale})"
+        return super().as_text(name, column)
+
     def size(self, text: str) -> str:
         return f"length({text})"
 
@@ -363,14 +369,12 @@ class ClickHouseClient:
         Raises:
             EngineUnreachable: it does not.
         """
-        for _ in range(2):  # the server may have closed a connection that was not used for long
-            try:
-                self._http.request("GET", "/ping")
-                if self._http.getresponse().read().startswith(b"Ok"):
-                    return
-            except (OSError, http.client.HTTPException):
-                pass
-            self._http.close()
+        with suppress(OSError, http.client.HTTPException):
+            self._open(_CONNECT_SECONDS)
+            self._http.request("GET", "/ping")
+            if self._http.getresponse().read().startswith(b"Ok"):
+                return
+        self._http.close()
         raise EngineUnreachable(f"no ClickHouse answers at {self._url}")
 
     @contextmanager
@@ -398,11 +402,20 @@ class ClickHouseClient:
             if self._http.sock is not None:
                 self._http.sock.shutdown(socket.SHUT_RDWR)
 
+    def _open(self, seconds: float | None) -> None:
+        """Connect, unless the connection stands already, and set how long it waits for an answer."""
+        if self._http.sock is not None:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._http.sock, selectors.EVENT_READ)
+                if selector.select(0):  # nothing was asked: the server has closed it
+                    self._http.close()
+        if self._http.sock is None:
+            self._http.connect()
+        self._http.sock.settimeout(seconds)
+
     def _answer(self, statement: str) -> bytes:
         try:
-            if self._http.sock is None:
-                self._http.connect()
-            self._http.sock.settimeout(None)  # the time limit is `run`'s
+            self._open(None)  # the time limit is `run`'s
             account = {"X-ClickHouse-User": self._url.user or "default"}
             account |= {} if self._url.password is None else {"X-ClickHouse-Key": self._url.password}
             self._http.request("POST", f"/?{urlencode(self._query)}", statement.encode(), account)
