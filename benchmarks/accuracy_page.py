@@ -22,6 +22,9 @@ MADE_UP = {"linkedin-titles": "light", "linkedin-articles": "mixed", "pcr-moviel
 
 EXACT = "exact curve"
 PEERS = {"opendp": "OpenDP", "pydp": "PyDP"}
+LISTED = 2.1
+"""Cells in which the head has less than so many times the counts of PCR are listed."""
+
 FEW = 30
 """Cells with fewer released counts say too little about shares."""
 
@@ -43,13 +46,19 @@ class Cell:
         variants = [method for method in self.by_method if method.startswith("plume") and (EXACT in method) == exact]
         return max(variants, key=self.value)
 
-    def ratio(self, *, exact: bool = False) -> float:
+    def ratio(self, *, head: bool = True, exact: bool = False) -> float:
         """Our counts within the target over those of the best other method; one is added to both, for there may be 0.
 
         Args:
+            head: whether our own head is among the others.
             exact: whether Plume with better accounting than its authors' is among the others.
         """
-        others = ["head", "pcr", self.best_plume(exact=False), *([self.best_plume(exact=True)] if exact else [])]
+        others = [
+            *(["head"] if head else []),
+            "pcr",
+            self.best_plume(exact=False),
+            *([self.best_plume(exact=True)] if exact else []),
+        ]
         return (self.value("auto") + 1) / (max(map(self.value, others)) + 1)
 
 
@@ -76,6 +85,7 @@ def say(rows: Sequence[Row]) -> str:
     headings = [
         "",
         "cells",
+        "times PCR or Plume",
         "times the best other",
         "cells below 0.9",
         "with the exact curve",
@@ -101,6 +111,7 @@ def _summary(name: str, cells: Sequence[Cell]) -> list[str]:
     return [
         name,
         str(len(cells)),
+        f"{geometric_mean([cell.ratio(head=False) for cell in cells]):.2f}",
         f"{geometric_mean(ratios):.2f}",
         str(sum(ratio < 0.9 for ratio in ratios)),
         f"{geometric_mean([cell.ratio(exact=True) for cell in cells]):.2f}",
@@ -162,19 +173,21 @@ def _counts(cell: Cell, method: str) -> str:
 
 
 def _heads(cells: Sequence[Cell]) -> list[str]:
-    """The head beside PCR, and beside the most that could be had from a head."""
+    """The head beside PCR, and where it has the least, beside the most that a head could have."""
     large = [cell for cell in cells if cell.value("pcr") >= 20]
-    twice = [cell for cell in large if cell.value("head") >= 2 * cell.value("pcr")]
+    ratios = [cell.value("head") / cell.value("pcr") for cell in large]
     headings = ["table", "ε", "PCR", "head", "most from a head", "head / PCR", "most / PCR"]
     lines = []
-    for cell in large:
-        if cell not in twice and "bound" in cell.by_method:
+    for cell, ratio in zip(large, ratios, strict=True):
+        if ratio < LISTED and "bound" in cell.by_method:
             pcr, head, most = (cell.value(method) for method in ("pcr", "head", "bound"))
-            numbers = [f"{pcr:,.0f}", f"{head:,.0f}", f"{most:,.0f}", f"{head / pcr:.2f}", f"{most / pcr:.2f}"]
+            numbers = [f"{pcr:,.0f}", f"{head:,.0f}", f"{most:,.0f}", f"{ratio:.2f}", f"{most / pcr:.2f}"]
             lines.append([_shown(cell.table), f"{cell.epsilon:g}", *numbers])
+    twice = sum(ratio >= 2 for ratio in ratios)
     title = (
-        f"The head has at least twice as many counts within 10 % as PCR in {len(twice)} of the {len(large)} cells in "
-        "which PCR has 20 or more. The others, beside the most that any mechanism of its kind could have:"
+        f"The head has at least twice as many counts within 10 % as PCR in {twice} of the {len(large)} cells in which "
+        f"PCR has 20 or more. Those in which it has less than {LISTED:g} times as many, "
+        "beside the most that a head could have if counts are used as they were measured:"
     )
     return [title, "\n".join(markdown(headings, lines))] if lines else []
 

@@ -44,7 +44,7 @@ TAIL_SHARE = Fraction(1, 40)
 FIRST_ERROR = 0.09
 """The standard error of a first count, relative to the count that is likely to win."""
 
-ERRORS = 1.68
+ERRORS = 1.63
 """Budget is kept until that count can be measured within the relative error, which is so many standard errors."""
 
 INTERVAL = 1.96
