@@ -161,10 +161,14 @@ def tables() -> st.SearchStrategy[pa.Table]:
 
 def predicates(columns: Mapping[str, Kind] = KINDS) -> st.SearchStrategy[Predicate]:
     """Draw filters on *columns* with every operator, up to eight conditions, nested."""
+    return _predicates(tuple(sorted(columns.items())))
 
-    def leaf(name: str) -> st.SearchStrategy[Predicate]:
-        constants = st.sampled_from(_CONSTANTS[columns[name]])
-        operators: list[Operator] = ["=", "<>"] if columns[name] is Kind.BOOLEAN else list(OPERATORS)
+
+@functools.cache  # to validate a strategy takes longer than to draw from it
+def _predicates(columns: tuple[tuple[str, Kind], ...]) -> st.SearchStrategy[Predicate]:
+    def leaf(name: str, kind: Kind) -> st.SearchStrategy[Predicate]:
+        constants = st.sampled_from(_CONSTANTS[kind])
+        operators: list[Operator] = ["=", "<>"] if kind is Kind.BOOLEAN else list(OPERATORS)
         return (
             st.builds(Comparison, st.just(name), st.sampled_from(operators), constants)
             | st.builds(Membership, st.just(name), st.lists(constants, min_size=1, max_size=3).map(tuple))
@@ -175,7 +179,7 @@ def predicates(columns: Mapping[str, Kind] = KINDS) -> st.SearchStrategy[Predica
         several = st.lists(inner, min_size=2, max_size=3).map(tuple)
         return st.builds(Not, inner) | st.builds(Every, several) | st.builds(Some, several)
 
-    return st.recursive(st.one_of(*map(leaf, sorted(columns))), compound, max_leaves=8)
+    return st.recursive(st.one_of(*(leaf(name, kind) for name, kind in columns)), compound, max_leaves=8)
 
 
 def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
