@@ -14,9 +14,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis.strategies import booleans, floats, integers, lists, tuples
 from scipy import stats
 
 from discreet.accounting.convert import delta_tight
+from discreet.errors import InputError
 from discreet.mechanisms import select_verify
 from discreet.mechanisms.select_verify import SelectVerify
 from discreet.testing.audit import head_of, sample
@@ -183,3 +186,29 @@ def test_releases_follow_the_exact_distribution(small, monkeypatch, histogram):
 def labels_of(labels, outcome):
     """The labels in order."""
     return tuple(labels[i] for i in outcome.positions)
+
+
+@given(
+    total=integers(1, 2**60),
+    items=lists(tuples(floats(1, 2**50), floats(1, 2**60)), min_size=1, max_size=30),
+    same=booleans(),
+)
+def test_second_counts_never_cost_more_than_is_left(total, items, same):
+    """However the sums are rounded: a refusal by the filter would come after data was read."""
+    precisions, sizes = np.array([items[0]] * len(items) if same else items).T
+    added = select_verify._spread(total, precisions, sizes)
+    assert added.min() >= 0
+    assert sum(added.tolist()) <= total
+
+
+@pytest.mark.parametrize("rho", [Fraction(1, 10**15), Fraction(1, 10**4), Fraction(10**12)])
+@pytest.mark.parametrize("tau", [1, 10**6, 2**40])
+@pytest.mark.parametrize("head_limit", [1, 30])
+def test_no_table_decides_whether_there_is_an_answer(rho, tau, head_limit):
+    """Noise that would be too wide is refused before data is read, or never needed."""
+    try:
+        mechanism = SelectVerify(Cost(rho, Fraction(1, 10**8)), head_limit, Fraction(1, 10), tau)
+    except InputError:
+        return
+    for histogram in ({}, {"a": 1}, {str(i): 2**59 // (i + 1) for i in range(40)}, {str(i): 3 + i for i in range(60)}):
+        sample(mechanism, head_of(histogram, head_limit), 1, b"no table decides if it is answered", labels_of)

@@ -13,6 +13,7 @@ from discreet.accounting.convert import floor_bits, floor_sqrt
 from discreet.accounting.odometer import PrivacyFilter
 from discreet.mechanisms.base import Expectation, Request, require_gaussian
 from discreet.noise import Race, Rival, rounded_gaussian
+from discreet.noise.discrete import LARGEST_SCALE, check_scale
 from discreet.values import Cost, ExactHead, Outcome
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ class SelectVerify:
 
     name: ClassVar[str] = "head"
     lossless: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        first = self._level(self._first_epsilon())
+        for variance in (self._anchor(), self._tail(), first.variance):  # the widest: later it depends on what is found
+            check_scale(variance, LARGEST_SCALE**2)
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
@@ -192,7 +198,7 @@ class SelectVerify:
             bits: source of randomness.
         """
         tau = self.rows_per_group
-        total = math.floor(2 * budget.remaining.rho / tau**2 * PRECISION_UNIT)
+        total = min(math.floor(2 * budget.remaining.rho / tau**2 * PRECISION_UNIT), LARGEST_HALVED)
         common = min(int(total / (1 + math.sqrt(len(counts)))), PRECISION_UNIT)
         sizes = np.maximum(found.estimates(self._log_factor()), 1)
         precisions = _spread(total - common, PRECISION_UNIT / (4 * found.variances), sizes)
@@ -380,10 +386,12 @@ def _spread(total: int, precisions: NDArray[np.float64], sizes: NDArray[np.float
     """
     order = np.argsort(precisions * sizes, kind="stable")
     levels = (total + np.cumsum(precisions[order])) / np.cumsum(1 / sizes[order])
-    level = levels[np.flatnonzero(levels >= (precisions * sizes)[order])[-1]]
-    added = np.clip((level / sizes - precisions) * (1 - 1e-9), 0, PRECISION_UNIT)
-    whole: NDArray[np.int64] = added.astype(np.int64)
-    return whole
+    # The first level is above what its item has, but for rounding, which the factor allows for.
+    level = levels[np.flatnonzero(levels * (1 + 1e-12) >= (precisions * sizes)[order])[-1]]
+    added = np.clip(level / sizes - precisions, 0, PRECISION_UNIT).astype(np.int64)
+    # However the sums above were rounded, no more is spent than there is: refusing it now would reveal something.
+    affordable: NDArray[np.int64] = np.minimum(added, np.maximum(total - (np.cumsum(added) - added), 0))
+    return affordable
 
 
 def falling_pools(values: NDArray[np.float64], weights: NDArray[np.float64]) -> list[tuple[float, float, int]]:

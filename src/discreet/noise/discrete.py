@@ -74,7 +74,7 @@ class DiscreteLaplace:
     scale: Fraction
 
     def __post_init__(self) -> None:
-        _check_scale(self.scale)
+        check_scale(self.scale)
 
     @property
     def std(self) -> float:
@@ -110,7 +110,7 @@ class DiscreteGaussian:
     variance: Fraction
 
     def __post_init__(self) -> None:
-        _check_scale(self.variance, LARGEST_SCALE**2)
+        check_scale(self.variance, LARGEST_SCALE**2)
 
     @property
     def std(self) -> float:
@@ -144,7 +144,8 @@ class DiscreteGaussian:
         return math.ceil(math.sqrt(4 * self.variance * -math.log(probability)) * (1 + 1e-12)) if probability < 1 else 0
 
 
-def _check_scale(scale: Fraction, largest: int = LARGEST_SCALE) -> None:
+def check_scale(scale: Fraction, largest: int = LARGEST_SCALE) -> None:
+    """Raise an `InputError` if noise of this scale (or variance, with its *largest*) would be too wide."""
     if not 0 < scale <= largest:
         raise InputError("the noise would have to be wider than 2^40 counts; epsilon is too small for an answer")
 

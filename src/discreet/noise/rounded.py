@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.errors import InputError
-from discreet.noise.discrete import LARGEST_SCALE
+from discreet.noise.discrete import LARGEST_SCALE, check_scale
 from discreet.noise.gumbel import Exponentials
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ def rounded_gaussian(
         InputError: a variance is above 2^80.
     """
     n = len(precisions)
-    if n and numerator > LARGEST_SCALE**2 * int(precisions.min()):
-        raise InputError("the noise would have to be wider than 2^40 counts; epsilon is too small for an answer")
+    if n:
+        check_scale(Fraction(numerator, int(precisions.min())), LARGEST_SCALE**2)
     drawn = np.zeros(n, dtype=np.int64)
     done, batch = 0, 0
     while done < n:
