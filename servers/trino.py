@@ -150,7 +150,8 @@ def _install(folder: Path) -> None:
     with tarfile.open(fetched(*_SERVER)) as archive:
         wanted = [f"trino-server-core-476/{part}/" for part in _UNPACKED]
         members = [member for member in archive if member.name.startswith(tuple(wanted))]
-        archive.extractall(unpacked, members, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it from 3.11.4 on
+        archive.extractall(unpacked, members)  # noqa: S202 - it is known by its digest
     (unpacked / "trino-server-core-476" / "plugin").rename(folder / "plugin")
     with zipfile.ZipFile(fetched(*_MEMORY)) as archive:  # shutil would leave out files with two dots in their names
         archive.extractall(folder / "plugin")  # noqa: S202 - it is known by its digest
