@@ -164,7 +164,7 @@ def predicates(columns: Mapping[str, Kind] = KINDS) -> st.SearchStrategy[Predica
     return _predicates(tuple(sorted(columns.items())))
 
 
-@functools.cache  # to validate a strategy takes longer than to draw from it
+@functools.lru_cache(maxsize=64)  # to validate a strategy takes longer than to draw from it
 def _predicates(columns: tuple[tuple[str, Kind], ...]) -> st.SearchStrategy[Predicate]:
     def leaf(name: str, kind: Kind) -> st.SearchStrategy[Predicate]:
         constants = st.sampled_from(_CONSTANTS[kind])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
@@ -104,7 +104,7 @@ class MechanismSuite:
         return self.make().release(self._head(counts, _Unseen()), self._bits(run))
 
     @classmethod
-    @cache
+    @lru_cache(maxsize=1024)
     def released(cls, head: str, run: int) -> Outcome:
         """Return the release from a head of `HEADS` with the bits of *run*, which several tests look at."""
         suite = cls()
