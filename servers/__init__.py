@@ -1,3 +1,3 @@
-"""Real servers that engines are tested on: how to install, start, fill and stop them."""
+"""Install, start, load and stop the real servers that engines are tested on."""
 
 NAMES = ("postgres", "spark", "trino", "pinot", "clickhouse")

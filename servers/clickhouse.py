@@ -1,7 +1,7 @@
-"""ClickHouse behind its HTTP interface: the engine is chdb's, in a process of its own.
+"""ClickHouse's engine (chdb) in a separate process behind a minimal HTTP interface.
 
-No registry has a current ClickHouse server, but PyPI has its engine as a library. What is ours is the few lines of HTTP
-in front of it, which run one statement at a time; accounts, row policies and cancellation are not tested here.
+No registry has a current ClickHouse server, but PyPI has its engine as a library. The HTTP layer here runs one
+statement at a time; accounts, row policies and cancellation are not tested.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def start(folder: Path) -> str:
     """Start a new server and return the URL of its database.
 
     Args:
-        folder: a new one, where all its state will be.
+        folder: a new folder for all its state.
     """
     port = process.free_port()
     command = [sys.executable, "-m", "servers.clickhouse", str(folder / "data"), str(port)]
@@ -47,12 +47,12 @@ def start(folder: Path) -> str:
 
 
 def stop(folder: Path) -> None:
-    """Stop it."""
+    """Stop the server that was started in *folder*."""
     process.stop(folder, "clickhouse")
 
 
 def load(url: str, table: pa.Table, name: str | None = None, folder: Path = Path("/tmp")) -> str:  # noqa: S108
-    """Write *table* into the database and return the name of its table."""
+    """Load *table* into the database and return the name of its table."""
     name = name or f"t{uuid.uuid4().hex}"
     file = folder / f"{name}.arrow"
     pa.feather.write_feather(table, str(file), compression="uncompressed")
@@ -65,7 +65,7 @@ def load(url: str, table: pa.Table, name: str | None = None, folder: Path = Path
 
 
 def run(url: str, statement: str) -> bytes:
-    """Return what the server answers to a statement."""
+    """Run a statement and return the response body."""
     place = urlsplit(url)
     request = Request(f"http://{place.hostname}:{place.port}/", statement.encode())
     with urlopen(request, timeout=60) as answer:  # noqa: S310
@@ -76,13 +76,13 @@ class _Handler(BaseHTTPRequestHandler):
     """Runs statements as ClickHouse's HTTP interface does."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # as ClickHouse does; a body would wait 40 ms for the receipt of its headers
+    disable_nagle_algorithm = True  # as ClickHouse does; otherwise a body waits 40 ms for the ACK of its headers
     session: Any
     lock = Lock()
-    settings: dict[str, str] = {}  # noqa: RUF012 - of the one session
+    settings: dict[str, str] = {}  # noqa: RUF012 - settings of the one session
 
     def do_GET(self) -> None:
-        """Answer /ping."""
+        """Respond to /ping."""
         self._send(200, b"Ok.\n")
 
     def do_POST(self) -> None:

@@ -1,4 +1,4 @@
-"""What servers are made of, fetched once from public registries and held to a known digest."""
+"""Download server archives once from public registries and verify them by a known digest."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SILENCE_SECONDS = 60
 
 
 def fetched(url: str, sha256: str) -> Path:
-    """The file at *url*, from $DISCREET_CACHE (or ~/.cache/discreet-servers) if it was fetched before.
+    """Return the file at *url*, from $DISCREET_CACHE (or ~/.cache/discreet-servers) if it is cached there.
 
     Args:
         url: https only.
-        sha256: of the file, in hexadecimal digits.
+        sha256: the file's digest in hexadecimal digits.
 
     Raises:
-        ConnectionError: the registry cannot be reached, has no such file, or broke off.
-        ValueError: what it sent is not the file that is meant.
+        ConnectionError: the registry cannot be reached, has no such file, or broke off the transfer.
+        ValueError: the downloaded file has another digest.
     """
     cache = Path(os.environ.get("DISCREET_CACHE") or Path.home() / ".cache" / "discreet-servers")
     path = cache / sha256 / Path(urlsplit(url).path).name

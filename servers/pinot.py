@@ -1,7 +1,7 @@
-"""A Pinot cluster: Zookeeper, a controller, a broker and two servers, each a process with a small heap of its own.
+"""A Pinot cluster: Zookeeper, a controller, a broker and two servers, each a process with a small heap.
 
-Two servers, because what Pinot loses on its way to a head it loses between servers. Needs Maven, and a JDK from 11 on:
-the one of $JAVA_HOME, or the one that is found first.
+There are two servers because Pinot loses groups when it merges the results of servers. Needs Maven and JDK 11 or
+later, from $JAVA_HOME or the path.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 VERSION = "0.11.0"
-"""The last one of which the Maven registry has all parts."""
+"""The latest version of which the Maven registry has all parts."""
 
 ROLES = ("zookeeper", "controller", "broker", "server1", "server2")
-"""In the order in which they are started."""
+"""The roles in the order in which they are started."""
 
 _HERE = Path(__file__).parent / "pinot"
 _STARTERS = {
@@ -39,7 +39,7 @@ _STARTERS = {
 }
 _MEGABYTES = {"zookeeper": 128, "controller": 384, "broker": 512, "server1": 512, "server2": 512}
 _OPENED = ("java.nio", "sun.nio.ch", "java.lang", "java.util", "java.lang.reflect", "jdk.internal.misc")
-"""Packages of Java that Pinot reaches into."""
+"""Packages of Java that Pinot accesses by reflection."""
 
 _CLUSTER = "discreet"
 _PLUGIN = "3.8.1"
@@ -51,16 +51,16 @@ def start(folder: Path) -> dict[str, str]:
     """Start the cluster and wait until it is healthy.
 
     Args:
-        folder: a new one, where all its state will be.
+        folder: a new folder for all its state.
 
     Returns:
         the URLs of "broker", "controller", "server1" and "server2", and the "folder".
 
     Raises:
-        RuntimeError: a role did not start; with the end of its log.
+        RuntimeError: a role did not start; the message includes the end of its log.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    stop(folder)  # what may still run there
+    stop(folder)  # processes of an earlier start
     ports = {role: process.free_port() for role in ROLES}
     ports |= {f"{role}.queries": process.free_port() for role in ("server1", "server2")}
     (folder / "ports.json").write_text(json.dumps(ports))
@@ -74,13 +74,13 @@ def start(folder: Path) -> dict[str, str]:
 
 
 def stop(folder: Path) -> None:
-    """End all roles; what they wrote stays."""
+    """Stop all roles; their files stay."""
     for role in reversed(ROLES):
         stop_role(folder, role)
 
 
 def addresses(folder: Path) -> dict[str, str]:
-    """What `start` returned for *folder*."""
+    """Return what `start` returned for *folder*."""
     urls = {role: f"http://127.0.0.1:{port}" for role, port in _ports(folder).items() if role in _STARTERS}
     return urls | {"folder": str(folder)}
 
@@ -89,9 +89,9 @@ def start_role(folder: Path, role: str, settings: Mapping[str, object] | None = 
     """Start one role and wait until it is healthy.
 
     Args:
-        folder: of the cluster.
+        folder: the cluster's folder.
         role: one of `ROLES`.
-        settings: beside, or instead of, its usual ones.
+        settings: added to its default settings, which they override.
     """
     ports = _ports(folder)
     file = folder / f"{role}.properties"
@@ -106,18 +106,18 @@ def start_role(folder: Path, role: str, settings: Mapping[str, object] | None = 
 
 
 def stop_role(folder: Path, role: str, *, seconds: float = 15) -> None:
-    """End one role: politely, and after *seconds* by force."""
+    """Stop one role with SIGTERM, and after *seconds* with SIGKILL."""
     process.stop(folder, role, seconds=seconds)
 
 
 def load(urls: Mapping[str, str], table: pa.Table, name: str, *, segments: int = 4) -> None:
-    """Make an offline table of an Arrow table's rows.
+    """Create an offline table from an Arrow table.
 
     Args:
-        urls: of the cluster's controller and broker.
-        table: with columns of text, whole numbers, truth values, floating-point numbers or moments in milliseconds.
-        name: what the table is called in Pinot.
-        segments: among how many its rows are dealt out in turn, and they in turn to the servers.
+        urls: URLs of the cluster's controller and broker.
+        table: with columns of text, integers, booleans, floating-point numbers or timestamps in milliseconds.
+        name: the table's name in Pinot.
+        segments: the number of segments, to which rows are assigned round-robin, as segments are to servers.
     """
     create(urls, {"schemaName": name, "dimensionFieldSpecs": [_field(field) for field in table.schema]})
     moments = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
@@ -131,12 +131,12 @@ def load(urls: Mapping[str, str], table: pa.Table, name: str, *, segments: int =
 
 
 def create(urls: Mapping[str, str], schema: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> None:
-    """Make an offline table without rows, and wait until the broker knows it.
+    """Create an empty offline table, and wait until the broker knows it.
 
     Args:
-        urls: of the cluster's controller and broker.
-        schema: as Pinot has it; its name is the table's.
-        config: parts of the table's configuration, in place of the usual ones.
+        urls: URLs of the cluster's controller and broker.
+        schema: Pinot's schema, whose name is the table's.
+        config: parts of the table's configuration that replace the defaults.
     """
     name = schema["schemaName"]
     ingestion = {"segmentIngestionType": "APPEND", "segmentIngestionFrequency": "DAILY"}
@@ -155,7 +155,7 @@ def create(urls: Mapping[str, str], schema: Mapping[str, Any], config: Mapping[s
 
 
 def append(urls: Mapping[str, str], table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add a segment to an offline table, and wait until the broker asks it."""
+    """Add a segment to an offline table, and wait until the broker queries it."""
     before = _documents(urls, table)
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)
     httpx.post(
@@ -168,18 +168,18 @@ def append(urls: Mapping[str, str], table: str, rows: Sequence[Mapping[str, Any]
 
 
 def wait_for(urls: Mapping[str, str], table: str, rows: int) -> None:
-    """Wait until the broker counts so many rows in an offline table."""
+    """Wait until the broker counts *rows* rows in an offline table."""
     _until(lambda: _documents(urls, table) == rows)
 
 
 def _field(field: pa.Field) -> dict[str, Any]:
-    """A column, with something else than null or the least number where a value is missing: tests have those, too."""
+    """Return a column's schema whose substitute for NULL is not Pinot's default, which tests use as data."""
     if pa.types.is_string(field.type):
         return {"name": field.name, "dataType": "STRING", "defaultNullValue": "(missing)", "maxLength": 1_000_000}
-    if pa.types.is_boolean(field.type):  # has no value to spare
+    if pa.types.is_boolean(field.type):  # no value is free to stand for a missing one
         return {"name": field.name, "dataType": "BOOLEAN", "notNull": True}
     if pa.types.is_timestamp(field.type):
-        return {"name": field.name, "dataType": "TIMESTAMP"}  # 1970 where one is missing
+        return {"name": field.name, "dataType": "TIMESTAMP"}  # a missing one is 1970
     if pa.types.is_integer(field.type):
         return {"name": field.name, "dataType": "LONG", "defaultNullValue": 1 - 2**63}
     return {"name": field.name, "dataType": "DOUBLE"}
@@ -247,7 +247,7 @@ def _settings(folder: Path, role: str, ports: Mapping[str, int]) -> dict[str, ob
 
 
 def _listener(role: str, port: int) -> dict[str, object]:
-    """HTTP on the loopback address only."""
+    """Return the settings of an HTTP listener on the loopback address."""
     listener = f"{role}.access.protocols"
     return {listener: "http", f"{listener}.http.host": "127.0.0.1", f"{listener}.http.port": port}
 
@@ -255,14 +255,14 @@ def _listener(role: str, port: int) -> dict[str, object]:
 def _java(role: str, *command: object) -> list[str]:
     home = os.environ.get("JAVA_HOME")
     options = [f"-Xmx{_MEGABYTES[role]}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]
-    options.append("-Duser.timezone=Europe/Berlin")  # not that of the tests, and with an hour that is there twice
+    options.append("-Duser.timezone=Europe/Berlin")  # not that of the tests, and with an hour that occurs twice
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
     java = Path(home, "bin", "java") if home else "java"
     return [str(java), *options, *opened, "-cp", f"{_jars()}/*", *map(str, command)]
 
 
 def _jars() -> Path:
-    """Pinot's jars, fetched by Maven once."""
+    """Return the folder of Pinot's jars, which Maven downloads once."""
     pom = _HERE / "pom.xml"
     cache = Path(os.environ.get("DISCREET_CACHE") or Path.home() / ".cache" / "discreet-servers")
     jars = cache / f"pinot-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}"
@@ -272,7 +272,7 @@ def _jars() -> Path:
             goal = f"org.apache.maven.plugins:maven-dependency-plugin:{_PLUGIN}:copy-dependencies"
             options = [f"-DoutputDirectory={folder}/jars", "-DincludeScope=runtime"]
             subprocess.run(["mvn", "-q", "-B", "-C", "-f", str(pom), goal, *options], cwd=folder, check=True)
-            with contextlib.suppress(OSError):  # somebody else was faster
+            with contextlib.suppress(OSError):  # another process was faster
                 Path(folder, "jars").rename(jars)
     return jars
 

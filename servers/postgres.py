@@ -1,6 +1,6 @@
-"""A PostgreSQL server, installed from Debian's packages where it is missing, with an owner and a reader.
+"""A PostgreSQL server with an owner and a reader, installed from Debian's packages where it is missing.
 
-Text is sorted by the rules of American English there, not by bytes, unless somebody asks for bytes.
+Its default collation is American English (ICU), not byte order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OWNER, READER = "owner", "reader"
-"""The accounts; each one's password is its name. The server listens to this machine only."""
+"""The accounts; each one's password is its name. The server listens on the loopback address only."""
 
 _DATABASE = "library"
 _TYPES = {
@@ -38,7 +38,7 @@ _TYPES = {
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
-    "fsync": "off",  # what it holds is thrown away
+    "fsync": "off",  # its data is discarded
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "shared_buffers": "256MB",
@@ -51,13 +51,13 @@ _READ_ONLY = (
 
 
 def start(folder: Path) -> str:
-    """Start a new server and wait until it answers.
+    """Start a new server and wait until it accepts connections.
 
     Args:
-        folder: a new one, where all its state will be.
+        folder: a new folder for all its state.
 
     Returns:
-        the URL of its database, as the reader.
+        the URL of its database with the reader's credentials.
 
     Raises:
         RuntimeError: PostgreSQL is missing and cannot be installed, or it did not start.
@@ -85,19 +85,19 @@ def start(folder: Path) -> str:
 
 
 def stop(folder: Path) -> None:
-    """End the server that was started in *folder*, and whatever it is doing."""
+    """Stop the server that was started in *folder*, aborting its transactions."""
     if (folder / "data" / "postmaster.pid").exists():
         _run([_programs() / "pg_ctl", "stop", "--pgdata", folder / "data", "--mode=fast"])
     process.stop(folder, "postgres")
 
 
 def load(url: str, table: pa.Table, name: str) -> None:
-    """Put *table* into the database as the table *name*, which the reader may read.
+    """Load *table* into the database as the table *name*, which the reader may read.
 
     Args:
-        url: from `start`.
+        url: as `start` returned it.
         table: with columns of text, int64, decimal128, float64, bool, date32 and timestamp[us].
-        name: a new one.
+        name: a name that is not in use.
     """
     columns = [
         sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_type(field.type))) for field in table.schema
@@ -114,7 +114,7 @@ def load(url: str, table: pa.Table, name: str) -> None:
 
 
 def owner(url: str) -> psycopg.Connection:
-    """A connection to the database of *url* with the owner's rights; each statement by itself."""
+    """Open a connection to the database of *url* with the owner's rights, in autocommit mode."""
     parts = urlsplit(url)
     return _connected(parts.port or 5432, parts.path.removeprefix("/"))
 
@@ -140,7 +140,7 @@ def _type(type_: pa.DataType) -> str:
 
 
 def _programs() -> Path:
-    """Where initdb and postgres are."""
+    """Return the folder of initdb and postgres."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     if found:
         return found[-1].parent
@@ -160,7 +160,7 @@ def _is_root() -> bool:
 
 
 def _unprivileged(command: Sequence[str | Path]) -> list[str]:
-    """*command* as the user postgres, who may enter any folder: PostgreSQL does not run as root."""
+    """Wrap *command* to run as the user postgres with access to any folder: PostgreSQL does not run as root."""
     words = [str(word) for word in command]
     if not _is_root():
         return words

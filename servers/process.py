@@ -1,4 +1,4 @@
-"""Starting a server as a process of its own, waiting until it answers, and ending it."""
+"""Start a server as a separate process, wait until it is ready, and stop it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST_WORDS = 3000
 
 
 def free_port() -> int:
-    """A TCP port of this machine's loopback address that nobody listens at."""
+    """Return a free TCP port of the loopback address."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
@@ -35,18 +35,18 @@ def start(
     env: Mapping[str, str] | None = None,
     seconds: float = 180,
 ) -> None:
-    """Start *command* and wait until *ready* says so; it outlives whoever started it.
+    """Start *command* and wait until *ready* returns True; the process outlives this one.
 
     Args:
-        folder: where it runs, and where name.log and name.pid are.
-        name: of the process.
-        command: and its arguments; it must stay in the foreground.
-        ready: asked every fifth of a second; what it raises as an OSError means not yet.
-        env: variables beside those of this process.
-        seconds: how long it may take.
+        folder: the working directory, where name.log and name.pid are written.
+        name: the name of the process.
+        command: the program and its arguments; it must stay in the foreground.
+        ready: polled every fifth of a second; an OSError means not yet ready.
+        env: variables added to those of this process.
+        seconds: the time limit.
 
     Raises:
-        RuntimeError: it ended, or was not ready in time; with the end of its log.
+        RuntimeError: the process ended or was not ready in time; the message includes the end of its log.
     """
     log = folder / f"{name}.log"
     with log.open("ab") as output:
@@ -57,7 +57,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the tests, not for the server
+            start_new_session=True,  # Ctrl-C must reach the tests only
         )
     _pid_file(folder, name).write_text(str(started.pid))
     try:
@@ -66,11 +66,11 @@ def start(
         stop(folder, name)
         raise
     finally:
-        started.returncode = 0  # it may go on: no warning when this object goes
+        started.returncode = 0  # it may keep running: no ResourceWarning when this object is deleted
 
 
 def stop(folder: Path, name: str, *, seconds: float = 30) -> None:
-    """End what `start` started, and its children: politely, and after *seconds* by force. Nothing if it is gone."""
+    """Stop a process and its children with SIGTERM, and after *seconds* with SIGKILL. Do nothing if it is gone."""
     file = _pid_file(folder, name)
     if not file.exists():
         return
@@ -103,7 +103,7 @@ def _is(ready: Callable[[], bool]) -> bool:
 
 
 def _signalled(group: int, sign: int) -> bool:
-    """False if there is nobody left."""
+    """Return False if the process group no longer exists."""
     try:
         os.killpg(group, sign)
     except ProcessLookupError:
@@ -114,8 +114,8 @@ def _signalled(group: int, sign: int) -> bool:
 def _ended(group: int, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        with contextlib.suppress(ChildProcessError):  # somebody else's child
-            os.waitpid(group, os.WNOHANG)  # a child of ours that has ended is there until it is asked for
+        with contextlib.suppress(ChildProcessError):  # not a child of this process
+            os.waitpid(group, os.WNOHANG)  # an ended child stays a zombie until it is reaped
         if not _signalled(group, 0):
             return True
         time.sleep(_POLL_SECONDS)

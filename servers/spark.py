@@ -1,6 +1,6 @@
-"""A Spark Connect server, a Spark of its own, that keeps its tables in Parquet files; and a cluster of one worker.
+"""A Spark Connect server that stores its tables in Parquet files, and a standalone cluster of one worker.
 
-Everything comes from the package pyspark. Spark has no accounts: whoever knows the token may do everything.
+Everything comes from the package pyspark. Spark has no accounts: a client with the token has all rights.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ UNLIKE = {
     "spark.sql.parser.escapedStringLiterals": "true",
     "spark.sql.session.timeZone": "Asia/Kolkata",
 }
-"""Settings of another mind than the engine's, which has its own for each question."""
+"""Server settings that conflict with those that the engine sets for each query."""
 
 
 def start(folder: Path) -> str:
-    """Start a server in *folder* and wait until it answers.
+    """Start a server in *folder* and wait until it accepts connections.
 
     Returns:
         its URL with its token, without a table.
 
     Raises:
-        RuntimeError: it does not start; it needs Java 17 or later.
+        RuntimeError: the server does not start; it needs Java 17 or later.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
@@ -61,7 +61,7 @@ def start(folder: Path) -> str:
         "spark.connect.authenticate.token": token,
         "spark.ui.port": str(process.free_port()),
         "spark.log.level": "WARN",
-        "spark.sql.shuffle.partitions": "4",  # of small tables, on two cores
+        "spark.sql.shuffle.partitions": "4",  # for small tables on two cores
         "spark.local.dir": str(folder / "scratch"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **UNLIKE,
@@ -77,12 +77,12 @@ def start(folder: Path) -> str:
 
 
 def stop(folder: Path) -> None:
-    """End the server in *folder*."""
+    """Stop the server in *folder*."""
     process.stop(folder.resolve(), "spark")
 
 
 def load(url: str, table: pa.Table, name: str) -> None:
-    """Make *table* the new table *name*; moments without a zone stay without one."""
+    """Load *table* as the new table *name*; timestamps without a zone stay without one."""
     warehouse = Path(execute(url, "SET spark.sql.warehouse.dir")[0]["value"].removeprefix("file:"))
     folder = warehouse / f"of {secrets.token_hex(8)}"
     folder.mkdir()
@@ -92,9 +92,9 @@ def load(url: str, table: pa.Table, name: str) -> None:
 
 
 def execute(url: str, statement: str) -> list[dict[str, Any]]:
-    """The rows of *statement*."""
+    """Run *statement* and return its rows."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of new versions of pandas
+        warnings.simplefilter("ignore", FutureWarning)  # about new versions of pandas
         from pyspark.sql.connect.session import SparkSession
 
     parts = parse_url(url)
@@ -107,7 +107,7 @@ def execute(url: str, statement: str) -> list[dict[str, Any]]:
 
 
 def running(url: str) -> tuple[int, int]:
-    """How many jobs the server runs, and how many tasks."""
+    """Return the numbers of running jobs and of running tasks."""
     port = execute(url, "SET spark.ui.port")[0]["value"]
     api = f"http://127.0.0.1:{port}/api/v1/applications"
     application = _json(api)[0]["id"]
@@ -122,7 +122,7 @@ def start_cluster(folder: Path) -> str:
         the URL of the master.
 
     Raises:
-        RuntimeError: they do not start.
+        RuntimeError: the master or the worker does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
@@ -149,13 +149,13 @@ def start_cluster(folder: Path) -> str:
 
 
 def stop_cluster(folder: Path) -> None:
-    """End the cluster in *folder*."""
+    """Stop the cluster in *folder*."""
     for name in ("worker", "master"):
         process.stop(folder.resolve(), name)
 
 
 def quoted(name: str) -> str:
-    """*name* as an identifier."""
+    """Quote *name* as an identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -169,6 +169,6 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _json(url: str) -> Any:  # noqa: ANN401 - whatever there is
-    with urlopen(url, timeout=60) as answer:  # noqa: S310 - of this machine, which may be busy
+def _json(url: str) -> Any:  # noqa: ANN401 - any JSON value
+    with urlopen(url, timeout=60) as answer:  # noqa: S310 - a local URL; the machine may be busy
         return json.load(answer)

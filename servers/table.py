@@ -1,4 +1,4 @@
-"""The table that all engines are tested on: what engines get wrong, among two million rows."""
+"""The table that all engines are tested on: two million rows with values that engines often handle wrongly."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ TRAPS = (
     "中文",
     "العربية",
 )
-"""Labels that collations, encodings and quoting tell apart or make one."""
+"""Labels that some collations, encodings or quoting rules merge or alter."""
 
 COUNTRIES = ("IN", "US", "DE", "BR", "in", "us", "Ö", "null")
 TITLES = ("CEO", "CTO", "engineer", "nurse", "O'Neil", "ceo")
 
 
 def engagements(rows: int = ROWS, *, dates: bool = True) -> pa.Table:
-    """Rows of member_id, article, country, title and seniority; missing values, duplicates and ties in all of them.
+    """Return rows of member_id, article, country, title and seniority, with missing values, duplicates and ties.
 
     Args:
-        rows: how many.
-        dates: True for the columns day, at, paid and price, too, which not every engine can hold.
+        rows: the number of rows.
+        dates: True to add the columns day, at, paid and price, which not every engine supports.
     """
     draw = np.random.default_rng(SEED)
-    # In another order than that of the labels, traps among the largest, and many of equal counts at the end.
+    # Counts do not follow the order of the labels; traps are among the largest, and many ties are at the end.
     articles = [f"article {n}" for n in draw.permutation(20_000)]
     for place, trap in enumerate(TRAPS):
         articles.insert(7 * place, trap)
@@ -87,12 +87,12 @@ def engagements(rows: int = ROWS, *, dates: bool = True) -> pa.Table:
             "price": _some(draw, prices.take(pa.array(draw.integers(0, len(prices), rows))), 0.05),
         }
     table = pa.table(columns)
-    # Every twentieth row is there twice.
+    # Every twentieth row is a duplicate.
     return pa.concat_tables([table.slice(0, rows - rows // 20), table.slice(0, rows // 20)])
 
 
 def _some(draw: np.random.Generator, values: pa.Array, missing: float) -> pa.Array:
-    """*values*, of which a share is missing."""
+    """Return *values* with a share *missing* replaced by nulls."""
     import pyarrow.compute as pc
 
     return pc.if_else(pa.array(draw.random(len(values)) >= missing), values, pa.nulls(len(values), values.type))

@@ -1,4 +1,4 @@
-"""A Trino server of one node that keeps its tables in memory, with an owner and a reader who may only SELECT."""
+"""A single-node Trino server with tables in memory, an owner, and a reader that may only SELECT."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ _IN_TESTS = {'"discreet"': f'"{READER}"', "hive": "memory", '"web"': '"default"'
 
 
 def start(folder: Path) -> str:
-    """Install Trino 476 in *folder* and start it; whoever calls himself reader may read.
+    """Install Trino 476 in *folder* and start it; over HTTP the user name `reader` suffices to read.
 
-    Its table tls tells the port for HTTPS, where the reader needs his password, and the certificate.
+    Its table `tls` holds the certificate and the port for HTTPS, where the reader needs the password.
 
     Returns:
         its URL, without a table.
 
     Raises:
-        RuntimeError: there is no Java for it, or it does not start.
-        ConnectionError: it cannot be fetched.
+        RuntimeError: no suitable Java is installed, or Trino does not start.
+        ConnectionError: Trino cannot be downloaded.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
@@ -92,18 +92,18 @@ def start(folder: Path) -> str:
 
 
 def stop(folder: Path) -> None:
-    """End the server in *folder*."""
+    """Stop the server in *folder*."""
     process.stop(folder.resolve(), "trino")
 
 
 def load(url: str, table: pa.Table, name: str) -> None:
-    """Make *table* the new table *name*, with the owner's rights."""
+    """Load *table* as the new table *name*, with the owner's rights."""
     fields = list(zip(table.column_names, map(_type, table.schema.types), strict=True))
     selected = ", ".join(f"CAST(v{n} AS {type_}) AS {_quoted(column)}" for n, (column, type_) in enumerate(fields))
     names = ", ".join(f"v{n}" for n in range(len(fields)))
     action = f"CREATE TABLE {_quoted(name)} AS"
     for first in range(0, max(len(table), 1), _ROWS_AT_ONCE):
-        # All in ASCII, which takes half the memory; the server remembers statements for a while.
+        # ASCII takes half the memory; the server keeps statements for a while.
         columns = [json.dumps(_texts(column)) for column in table.slice(first, _ROWS_AT_ONCE)]
         arrays = ", ".join(f"CAST(json_parse({_literal(column)}) AS ARRAY(VARCHAR))" for column in columns)
         execute(url, f"{action} SELECT {selected} FROM UNNEST({arrays}) AS given({names})")
@@ -111,7 +111,7 @@ def load(url: str, table: pa.Table, name: str) -> None:
 
 
 def execute(url: str, statement: str) -> list[list[Any]]:
-    """The rows of *statement*, with the owner's rights."""
+    """Run *statement* with the owner's rights and return its rows."""
     parts = parse_url(url)
     catalog, schema = parts.path.split("/")
     with trino.dbapi.connect(  # type: ignore[no-untyped-call]
@@ -151,17 +151,17 @@ def _install(folder: Path) -> None:
         wanted = [f"trino-server-core-476/{part}/" for part in _UNPACKED]
         members = [member for member in archive if member.name.startswith(tuple(wanted))]
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it from 3.11.4 on
-        archive.extractall(unpacked, members)  # noqa: S202 - it is known by its digest
+        archive.extractall(unpacked, members)  # noqa: S202 - verified by its digest
     (unpacked / "trino-server-core-476" / "plugin").rename(folder / "plugin")
     with zipfile.ZipFile(fetched(*_MEMORY)) as archive:  # shutil would leave out files with two dots in their names
-        archive.extractall(folder / "plugin")  # noqa: S202 - it is known by its digest
+        archive.extractall(folder / "plugin")  # noqa: S202 - verified by its digest
     (unpacked / "trino-server-core-476" / "lib").rename(folder / "lib")
     shutil.rmtree(unpacked)
 
 
 def _configure(folder: Path, port: int, tls_port: int) -> None:
     (folder / "catalog").mkdir(exist_ok=True)
-    # Whoever comes over HTTP is believed to be who he says he is; over HTTPS he needs the password.
+    # Over HTTP the user name is not authenticated; over HTTPS the password is required.
     salt, rounds = secrets.token_bytes(16), 10_000
     digest = hashlib.pbkdf2_hmac("sha1", PASSWORD.encode(), salt, rounds)
     files = {
@@ -209,7 +209,7 @@ def _configure(folder: Path, port: int, tls_port: int) -> None:
 
 
 def _rules() -> dict[str, list[dict[str, Any]]]:
-    """The reader's as the documentation has them, for all tables but the one called hidden; the owner's."""
+    """Return the owner's rules and the documented rules for the reader, for all tables except `hidden`."""
     written = _PAGE.read_text().partition("```json")[2].partition("```")[0]
     for theirs, ours in _IN_TESTS.items():
         written = written.replace(theirs, ours)
@@ -217,7 +217,7 @@ def _rules() -> dict[str, list[dict[str, Any]]]:
 
 
 def _certificate() -> str:
-    """A key, and a certificate for this machine's loopback address, signed by itself."""
+    """Return a private key and a self-signed certificate for the loopback address, in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,4 +1,4 @@
-"""The URLs of started servers, as `discreet` takes them."""
+"""The URLs of started servers in the form that `discreet` accepts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def url_of(started: str | Mapping[str, str]) -> str:
-    """What a server's `start` returned, as a URL: Pinot's says where each role listens."""
+    """Return the URL for what a server's `start` returned, which for Pinot is a mapping from roles to URLs."""
     if isinstance(started, str):
         return started
     return f"pinot://{started['broker'].removeprefix('http://')}?controller={started['controller']}"
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """A URL as a catalog may hold it, and its password."""
+    """Split a URL into the form without a password that catalogs accept, and the password."""
     password = parse_url(url).password
     if password is None:
         return url, None

@@ -1,4 +1,4 @@
-"""ConcurrencyLimit for stores of budgets in PostgreSQL, and what tests do there."""
+"""Schemas for budget stores in PostgreSQL, and helpers of their tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def new_place(url):
-    """A new schema on the server of *url*, as the URL of a store in it."""
+    """Create a schema on the server of *url* and return the URL of a store in it."""
     name = f"budget{os.getpid()}_{next(_NUMBERS)}"
     with server_of.owner(url) as owner:
         owner.execute(f"CREATE SCHEMA {name}")
@@ -27,28 +27,28 @@ def new_place(url):
 
 
 def connected(place):
-    """A connection of a test's own to the tables of a store."""
+    """Return a separate connection to the tables of a store."""
     connection = server_of.owner(place.partition("?")[0])
     connection.execute(f"SET search_path = {place.partition('%3D')[2]}")
     return connection
 
 
 def child(code, *words):
-    """Another process that runs *code* and is talked to."""
+    """Start another process that runs *code*, with pipes to its stdin and stdout."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *words], cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
 def ends(child):
-    """Wait until it ends; how it did."""
+    """Wait until the process ends and return its exit code."""
     child.stdin.close()
     child.stdout.close()
     return child.wait(60)
 
 
 def bring(store, method):
-    """Do what comes before *method*; returns it."""
+    """Run the steps that precede *method* and return a callable for that step."""
     if method != "reserve":
         store.reserve(claim("a"))
     if method in {"settle", "forfeit"}:
@@ -64,10 +64,10 @@ def bring(store, method):
 
 
 AFTER = {"reserve": (0, 3, 0), "start": (0, 3, 0), "settle": (1, 0, 0), "void": (0, 0, 0), "forfeit": (0, 0, 3)}
-"""What is used, held and forfeited on the whole path after a method."""
+"""The used, held and forfeited units of every account on the path after a method."""
 
 
 def until(found):
-    """Ask until there is one."""
+    """Call *found* until the first column of its row is true."""
     while not found()[0]:
         pass

@@ -1,4 +1,4 @@
-"""A store of budgets in PostgreSQL with a few accounts, opened as often as a test likes. A plugin of such tests."""
+"""A pytest plugin: a PostgreSQL budget store with a few accounts, which tests can open several times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from servers.tests.budget_places import new_place
 
 @pytest.fixture
 def place(server):
-    """Of a store with ann and bob of an organisation, which may spend 20, with a dataset; it verifies in the end."""
+    """Return the URL of a store with ann and bob in an organisation of limit 20 on a dataset; verify it at the end."""
     where = new_place(server("postgres"))
     with contextlib.closing(PostgresStore(where)) as store:
         store.create(account("data", 1_000), ACT)
@@ -28,6 +28,6 @@ def place(server):
 
 @pytest.fixture
 def open_store(place):
-    """Opens stores and closes them in the end."""
+    """Return a function that opens stores, which are closed at the end."""
     with contextlib.ExitStack() as stack:
         yield lambda url=place, **parts: stack.enter_context(contextlib.closing(PostgresStore(url, **parts)))

@@ -1,4 +1,4 @@
-"""Servers are started when a test first asks for them, and stopped when the session ends."""
+"""Fixtures that start a server when a test first needs it, and stop it when the session ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """What `servers.NAME.start` returns; DISCREET_NAME_URL names one that runs already, if one URL says all."""
+    """Return a function that starts a server by name and returns its URLs; DISCREET_NAME_URL names a running one."""
     started = {}
 
     def start(name):

@@ -1,4 +1,4 @@
-"""Two data centres as they run: a PostgreSQL server and a service process each, and wires between them to be cut."""
+"""Two data centres, each with a PostgreSQL server and a service process, joined by connections that tests can cut."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROOT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 60
 _ENVIRONMENT = {"STORE_PASSWORD": server_of.OWNER, "PEER_KEY": "p" * 64}
 
-# a service with short rounds, which kills itself before or after a part of a move if it is told to
+# a service with short polling intervals that kills itself before or after a given step of a transfer
 _SERVE = """
 import os, signal, sys
 from discreet.budget.stores.transfers import ShareStore
@@ -70,10 +70,10 @@ peers.{other} = "http://127.0.0.1:{wire}"
 
 
 class Wire:
-    """Carries what is sent to its port to another one, unless it is cut.
+    """A TCP proxy from its own port to another, which can be cut.
 
     Args:
-        to: the other port.
+        to: the destination port.
     """
 
     def __init__(self, to):
@@ -99,18 +99,18 @@ class Wire:
                     (server if ready is client else client).sendall(data)
 
     def close(self):
-        """Carry nothing any more."""
+        """Stop forwarding and close the listener."""
         self.cut = True
         self._listener.close()
 
 
 class DataCentre:
-    """A data centre.
+    """A data centre: a PostgreSQL store, a service process and the proxy that its peer connects to.
 
     Args:
-        name: of it.
-        folder: for its files.
-        server: URL of its PostgreSQL server, as the reader.
+        name: its name.
+        folder: a new folder for its files.
+        server: URL of its PostgreSQL server, with the reader's credentials.
     """
 
     def __init__(self, name, folder, server):
@@ -125,7 +125,7 @@ class DataCentre:
         (folder / "catalog.toml").write_text(CATALOG)
 
     def settle_in(self, other):
-        """Write its settings, and make keys for everybody."""
+        """Write its settings and create the administrator's key."""
         url = self._place.replace(f":{server_of.OWNER}@", "@")
         text = _SETTINGS.format(port=self.port, url=url, name=self.name, other=other.name, wire=other.wire.port)
         (self.folder / "discreet.toml").write_text(text)
@@ -133,14 +133,14 @@ class DataCentre:
         self.keys["admin"] = made.stdout.strip()
 
     def hire(self, role, account=None):
-        """A key for somebody."""
+        """Create an API key for a role."""
         asked = {"account": account, "roles": [role], "reason": "a test"}
         self.keys[role] = self.call("POST", "/v1/admin/keys", "admin", json=asked).json()["key"]
 
     # ------------------------------------------------------------------------------------------ processes
 
     def start(self, part="-", when="-"):
-        """Serve; and die before or after a part of a move."""
+        """Start the service; optionally have it die before or after a step of a transfer."""
         command = [sys.executable, "-c", _SERVE, part, when, "serve", str(self.folder / "discreet.toml")]
         self._log = (self.folder / "log").open("ab")
         self._service = subprocess.Popen(
@@ -148,18 +148,18 @@ class DataCentre:
         )
 
     def ready(self):
-        """Wait until it answers."""
+        """Wait until the service is ready, and return self."""
         until(lambda: self._service.poll() is not None or self._answers())
         assert self._service.poll() is None, (self.folder / "log").read_text()
         return self
 
     def died(self):
-        """Wait until it has killed itself."""
+        """Wait until the service has killed itself."""
         assert self._service.wait(_PATIENCE_SECONDS) == -9
         self._log.close()
 
     def stop(self):
-        """End it, if it runs."""
+        """Stop the service if it is running."""
         if self._service is not None and self._service.poll() is None:
             self._service.terminate()
             self._service.wait(_PATIENCE_SECONDS)
@@ -167,20 +167,20 @@ class DataCentre:
             self._log.close()
 
     def close(self):
-        """All of it."""
+        """Stop the service and close the proxy and the store."""
         self.stop()
         self.wire.close()
         self.store.close()
 
     def run(self, *words):
-        """A command of discreet's."""
+        """Run a discreet command."""
         command, environment = [sys.executable, "-m", "discreet", *words], {**os.environ, **_ENVIRONMENT}
         return subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=True)
 
     # ------------------------------------------------------------------------------------------ requests
 
     def call(self, method, path, role, **request):
-        """What it answers to one of its people."""
+        """Send a request with a role's key and return the response."""
         headers = {"Authorization": f"Bearer {self.keys[role]}"}
         answer = httpx.request(
             method, f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=_PATIENCE_SECONDS, **request
@@ -189,12 +189,12 @@ class DataCentre:
         return answer
 
     def ask(self, k):
-        """A question that was not asked before; the status of the answer."""
+        """Send a query with the limit *k* and return the response's status."""
         statement = f"SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT {k}"
         return self.call("POST", "/v1/query", "analyst", json={"sql": statement, "epsilon": 1.0}).status_code
 
     def open_account(self, name, epsilon, parent=None):
-        """An account whose whole limit is here at first."""
+        """Create an account whose whole limit starts in this data centre."""
         limit = {"epsilon": epsilon, "delta": "1e-6"}
         asked = {"account": name, "parent": parent, "limit": limit, "reason": "a test"}
         self.call("POST", "/v1/admin/accounts", "officer", json=asked)
@@ -205,27 +205,27 @@ class DataCentre:
         except httpx.HTTPError:
             return False
 
-    # ------------------------------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------------------------------ state
 
     def has(self, name):
-        """True if it has a share of that account."""
+        """Return True if the store has a share of an account."""
         return any(account.id == name for account in self.store.accounts())
 
     def holding(self, name="ann"):
-        """Its share of an account."""
+        """Return its share of an account."""
         return holding(self.store, name)
 
     def events(self, name):
-        """What it logged of that kind."""
+        """Return the logged events with that name."""
         lines = [line for line in (self.folder / "log").read_text().splitlines() if line.startswith("{")]
         return [event for event in map(json.loads, lines) if event["event"] == name]
 
 
 class DataCentres:
-    """Two of them: frankfurt and dublin.
+    """Two data centres, frankfurt and dublin.
 
     Args:
-        folder: a new one, for both.
+        folder: a new folder for the files of both.
         servers: URLs of their PostgreSQL servers.
     """
 
@@ -239,14 +239,14 @@ class DataCentres:
             centre.settle_in(other)
 
     def start(self):
-        """Serve, with an officer each."""
+        """Start both services and create an officer's key in each."""
         for centre in self.both:
             centre.start()
         for centre in self.both:
             centre.ready().hire("officer")
 
     def share(self):
-        """Open a budget, of which both get a half, for an analyst of both."""
+        """Create an account that both share in halves, with an analyst's key in each."""
         self.frankfurt.open_account("org", 8.0)
         self.frankfurt.open_account("ann", 4.0, "org")
         until(lambda: self.dublin.has("ann") and not self.in_flight())
@@ -256,17 +256,17 @@ class DataCentres:
         self.add_up()
 
     def cut(self):
-        """Nothing gets from one to the other."""
+        """Cut the connections between them."""
         for centre in self.both:
             centre.wire.cut = True
 
     def heal(self):
-        """Everything does again."""
+        """Restore the connections between them."""
         for centre in self.both:
             centre.wire.cut = False
 
     def in_flight(self):
-        """True if something is on its way."""
+        """Return True if a transfer is pending."""
         return any(
             out.pending is not None
             for centre in self.both
@@ -275,9 +275,9 @@ class DataCentres:
         )
 
     def add_up(self):
-        """I8: the shares are the totals, nobody has spent more than a share, and each ledger says so too.
+        """Check I8: shares add up to the totals, spending is within each share, and each ledger verifies.
 
-        What is read of one store may be older than what is read of the other: while shares move it is read again.
+        The two stores are not read at one instant, so both are read again until two readings agree.
         """
 
         def stands_still():
@@ -296,13 +296,13 @@ class DataCentres:
         return {centre.store.id: centre.store.shares.holdings() for centre in self.both}
 
     def close(self):
-        """All of it."""
+        """Close both."""
         for centre in self.both:
             centre.close()
 
 
 def until(found):
-    """Ask until there is something, and return it."""
+    """Call *found* until it returns a true value, and return that."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
         answer = found()

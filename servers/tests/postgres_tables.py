@@ -1,6 +1,6 @@
-"""Tables in PostgreSQL, made by their owner and read by an engine as the reader. A plugin of the tests that need them.
+"""A pytest plugin: PostgreSQL tables that are created by their owner and read by an engine as the reader.
 
-Nothing is dropped: what a server holds ends with it.
+Nothing is dropped, because the server's data is discarded with the server.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def _new_name():
 
 @pytest.fixture(scope="session")
 def postgres_url(server):
-    """Of the running PostgreSQL, as the reader."""
+    """Return the URL of the running PostgreSQL server, with the reader's credentials."""
     return server("postgres")
 
 
 @pytest.fixture(scope="session")
 def owner(postgres_url):
-    """A connection with all rights."""
+    """Return a connection with the owner's rights."""
     with server_of.owner(postgres_url) as connection:
         for statement in _TYPES:
             connection.execute(statement)
@@ -48,7 +48,7 @@ def owner(postgres_url):
 
 @pytest.fixture(scope="session")
 def loaded(postgres_url):
-    """Loads an Arrow table under a new name; returns it."""
+    """Return a function that loads an Arrow table under a new name, which it returns."""
 
     def load(table):
         name = _new_name()
@@ -60,7 +60,7 @@ def loaded(postgres_url):
 
 @pytest.fixture
 def run(owner):
-    """Runs statements of the owner's in which T is a new name; returns it."""
+    """Return a function that runs statements as the owner with T replaced by a new name, which it returns."""
 
     def execute(*statements):
         name = _new_name()
@@ -73,7 +73,7 @@ def run(owner):
 
 @pytest.fixture
 def reader(postgres_url):
-    """Opens engines as the reader, and closes them in the end."""
+    """Return a function that opens engines as the reader; they are closed at the end."""
     opened = []
 
     def open_(table=None, url=postgres_url, **parts):
@@ -87,7 +87,7 @@ def reader(postgres_url):
 
 @pytest.fixture
 def column(run, reader):
-    """Opens an engine on a table with the columns who (1, 2, ...) and item, of a type and with values in SQL."""
+    """Return a function that opens an engine on a table with columns who (1, 2, ...) and item, given in SQL."""
 
     def make(type_, *values):
         rows = ", ".join(f"({n}, {value})" for n, value in enumerate(values, 1))

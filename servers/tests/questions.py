@@ -1,4 +1,4 @@
-"""Questions about the shared table, drawn once and for all: what every engine must answer alike."""
+"""Queries of the shared table from a fixed seed, which every engine must answer identically."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ KINDS = {
     "price": Kind.DECIMAL,
 }
 COMMON = ("article", "country", "title", "seniority")
-"""Columns that every engine has."""
+"""Columns that every engine supports."""
 
 LIMITS = (1, 10, 100, 1000, 5000)
 
 
 def questions(count: int, columns: tuple[str, ...] = COMMON, seed: int = 1) -> list[HeadRequest]:
-    """So many requests: one or two items, a filter of up to four conditions, a limit."""
+    """Return *count* random requests with one or two items, a filter of up to four conditions and a limit."""
     draw = random.Random(seed)
     return [_request(draw, columns) for _ in range(count)]
 
 
 def bound(text: str) -> object:
-    """A filter as engines get it."""
+    """Return a filter in the canonical form that engines receive."""
     return canonical(bind_where(parse_where(text), KINDS), KINDS)
 
 
@@ -55,7 +55,7 @@ def _condition(draw: random.Random, column: str) -> str:
     if draw.random() < 0.1:
         return f'"{column}" IS {negated}NULL'
     constants = [_constant(draw, column) for _ in range(3)]
-    name = f'"{column}"'  # AT is a word of SQL
+    name = f'"{column}"'  # AT is a keyword of SQL
     match draw.choice(["compare", "in", "between"] if column not in {"paid", "article"} else ["equal", "in"]):
         case "equal":
             return f"{negated}{name} {draw.choice(['=', '<>'])} {constants[0]}"

@@ -45,7 +45,7 @@ columns.seniority = {{ type = "integer", filter = true, group = true }}
 
 @pytest.fixture(scope="session")
 def url(server, tmp_path_factory):
-    """Of an engine by name, filled with a shared table when that is first asked for; Pinot's has no dates."""
+    """Return a function from an engine's name to its URL that loads the shared table once; Pinot's has no dates."""
     found = {}
     path = tmp_path_factory.mktemp("shared") / "shared.db"
 
@@ -67,7 +67,7 @@ def url(server, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def heads(url):
-    """The heads of an engine as bytes; DuckDB's are counted once."""
+    """Return a function that returns an engine's heads as bytes, cached by engine, table and number of requests."""
     known = {}
 
     def of(name, requests, table="engagements"):
@@ -81,7 +81,7 @@ def heads(url):
 
 
 def as_bytes(head):
-    """A head in Arrow's own format, its columns made anew: what stands behind the last truth value is no matter."""
+    """Serialize a head in Arrow's format, with rebuilt columns, because padding bits of boolean arrays may differ."""
     table = head.labels.append_column("count", pa.array(head.counts))
     table = pa.table([pa.array(column.to_pylist(), column.type) for column in table.columns], table.column_names)
     sink = pa.BufferOutputStream()
@@ -94,27 +94,27 @@ def as_bytes(head):
     ("name", "number"), [("postgres", 200), ("spark", 60), ("trino", 60), ("pinot", 200), ("clickhouse", 200)]
 )
 def test_questions_have_heads_equal_to_the_byte(heads, name, number):
-    """Unicode, missing values, duplicates, ties at the cut, filters of every kind: DuckDB's head, or none."""
+    """Every head equals DuckDB's, with Unicode, missing values, duplicates, ties at the limit and all filters."""
     asked = questions(number)
     assert heads(name, asked) == heads("duckdb", asked)
 
 
 @pytest.mark.parametrize(("name", "number"), [("postgres", 40), ("spark", 20), ("trino", 20), ("clickhouse", 40)])
 def test_dates_decimals_and_truth_values_are_alike_too(heads, name, number):
-    """As labels and in filters; Pinot has no such types."""
+    """Dates, decimals and booleans are equal as labels and in filters; Pinot has no such types."""
     asked = questions(number, tuple(column for column in KINDS if column != "member_id"), seed=2)
     assert heads(name, asked) == heads("duckdb", asked)
 
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_two_million_rows_are_counted_alike(heads, name):
-    """Five questions on ten times the rows: nothing is cut, spilled or sampled away."""
+    """Five queries on ten times the rows have equal heads: nothing is truncated or sampled."""
     asked = questions(5, seed=4)
     assert heads(name, asked, "large") == heads("duckdb", asked, "large")
 
 
 def test_duckdb_counts_as_plain_python_does(url):
-    """What the others are held against."""
+    """DuckDB, the reference for the other engines, equals a count in plain Python."""
     table = engagements(ROWS["engagements"], dates=False)
     with contextlib.closing(open_engine(url("duckdb"), table="engagements")) as engine:
         for request in questions(5, seed=3):
@@ -122,9 +122,9 @@ def test_duckdb_counts_as_plain_python_does(url):
 
 
 def test_a_statement_gets_one_noisy_answer_from_all_engines(url, tmp_path, monkeypatch):
-    """One catalog, one key, six engines: the labels, the counts and their noise are the same.
+    """With one catalog and key, six engines return the same labels, counts and noise.
 
-    Pinot has no pair queries, so that its default is another mechanism where others release by two rounds.
+    Pinot has no pair queries, so its default is another mechanism where the others use two rounds.
     """
     answers, by_default = {}, {}
     for name in ("duckdb", *SERVERS):
@@ -159,7 +159,7 @@ def test_a_statement_gets_one_noisy_answer_from_all_engines(url, tmp_path, monke
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_draft_of_a_catalog_fits_once_everything_is_allowed(url, tmp_path, name):
-    """By the URL that `scan` takes: no setting of the draft is wrong for the engine."""
+    """A catalog drafted from a `scan` URL has no mistake for the engine when all its settings are enabled."""
     shown, password = without_password(url(name))
     source, environment = f"{shown}{'&' if '?' in shown else '?'}table=engagements", {"PASSWORD": password or ""}
     variable = "PASSWORD" if password else None

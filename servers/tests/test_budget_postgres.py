@@ -1,4 +1,4 @@
-"""The PostgreSQL store of budgets passes the suite of stores, and agrees with the reference whatever is done."""
+"""The PostgreSQL budget store passes the store suite and agrees with the reference model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CREATE OR REPLACE FUNCTION budget_now_us() RETURNS bigint LANGUAGE sql VOLATILE 
 
 
 class Clocked:
-    """A store whose server reads a clock of the test's: it is put there before each call."""
+    """A store whose server reads the test's clock, which is written to the database before each call."""
 
     def __init__(self, place, clock, **parts):
         self._store, self._clock, self._set_us = PostgresStore(place, **parts), clock, clock()
@@ -46,13 +46,13 @@ class Clocked:
         return getattr(self._store, name)
 
     def close(self):
-        """Both."""
+        """Close the store and the connection that sets its clock."""
         self._store.close()
         self._db.close()
 
 
 class TestPostgresStore(BudgetStoreSuite):
-    """Every test of the suite."""
+    """Run the whole suite."""
 
     @pytest.fixture(autouse=True)
     def _server(self, server):
@@ -60,19 +60,19 @@ class TestPostgresStore(BudgetStoreSuite):
 
     @contextlib.contextmanager
     def opened(self, clock):
-        """In a schema of its own."""
+        """Open a store in its own schema."""
         with contextlib.closing(Clocked(new_place(self.url), clock)) as store:
             yield store
 
 
 @pytest.fixture
 def fresh(server):
-    """A place where no store is yet."""
+    """Return the URL of an empty schema."""
     return new_place(server("postgres"))
 
 
 def test_whatever_is_done_in_whatever_order_the_manager_agrees_with_the_reference(server, monkeypatch):
-    """I1, I5: the state machine of the SQLite store, on PostgreSQL."""
+    """I1, I5: the SQLite store's state machine test passes on PostgreSQL."""
     url = server("postgres")
 
     monkeypatch.setattr(test_model_of_store, "SQLiteStore", lambda _, clock: Clocked(new_place(url), clock))
@@ -83,7 +83,7 @@ def test_whatever_is_done_in_whatever_order_the_manager_agrees_with_the_referenc
 
 
 def test_time_is_the_servers(place, open_store):
-    """Between two looks at its clock."""
+    """A balance's timestamp lies between two readings of the server's clock."""
     store = open_store()
     with connected(place) as db:
         look = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -92,7 +92,7 @@ def test_time_is_the_servers(place, open_store):
 
 
 def test_what_one_process_has_seen_the_others_have_seen(fresh):
-    """I6: the clock goes back between two processes, and a period that is over stays over."""
+    """I6: when the clock goes back, a period that has ended for one process has ended for all."""
     clock = FakeClock()
     with contextlib.closing(Clocked(fresh, clock)) as first, contextlib.closing(PostgresStore(fresh)) as second:
         first.create(account("ann", 3, period=Calendar("day")), ACT)
@@ -106,7 +106,7 @@ def test_what_one_process_has_seen_the_others_have_seen(fresh):
 
 
 def test_processes_that_open_a_store_at_once_make_it_once(fresh):
-    """The tables are made by one of them; all have the same store, and another place is another store."""
+    """Concurrent opens create the tables once and see one store id; another schema has another id."""
     together = threading.Barrier(6)
 
     def open_one(_):
@@ -122,7 +122,7 @@ def test_processes_that_open_a_store_at_once_make_it_once(fresh):
 
 
 def test_another_schema_is_refused(fresh):
-    """Nothing is written by a program that does not know it."""
+    """A store with an unknown schema version is not opened."""
     PostgresStore(fresh).close()
     with connected(fresh) as db:
         db.execute("UPDATE budget_meta SET version = version + 1")
@@ -146,7 +146,7 @@ def test_what_is_answered_is_on_disk_whatever_the_servers_default(fresh):
     ],
 )
 def test_every_external_change_is_detected(fresh, change):
-    """I5: a line, a balance, a reservation, edited, removed or moved by somebody with all rights."""
+    """I5: verify detects a ledger line, balance or reservation edited, removed or moved by a superuser."""
     with contextlib.closing(PostgresStore(fresh)) as store:
         prepare(store)
         with connected(fresh) as db:
@@ -165,7 +165,7 @@ def test_every_external_change_is_detected(fresh, change):
     ],
 )
 def test_a_database_that_cannot_be_had_is_refused_without_secrets(fresh, change, message):
-    """In one sentence, without the server's own words."""
+    """The error message omits the password and the server's own message."""
     with pytest.raises(StoreUnavailable, match=message) as caught:
         PostgresStore(change(fresh))
     assert "s3cret" not in str(caught.value)
@@ -173,7 +173,7 @@ def test_a_database_that_cannot_be_had_is_refused_without_secrets(fresh, change,
 
 
 def test_a_store_that_is_closed_answers_nothing(fresh):
-    """Neither reads nor writes."""
+    """Reads and writes raise StoreUnavailable."""
     store = PostgresStore(fresh)
     store.close()
     for ask in (lambda: store.reserve(claim("a")), store.accounts, store.verify, store.heartbeat):

@@ -1,4 +1,4 @@
-"""Connections and servers that break under the PostgreSQL store of budgets: what was answered stays, paid once."""
+"""Connection and server failures under the PostgreSQL budget store: acknowledged work is durable and charged once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest_plugins = ["servers.tests.budget_stores"]
 
 
 class _Ends:
-    """A step at which the server ends the connections of all stores, once."""
+    """A step hook at which the server terminates the connections of all stores, once."""
 
     def __init__(self, where):
         self.where, self.url, self.done = where, None, False
@@ -31,7 +31,7 @@ class _Ends:
     def __call__(self, name):
         if name == self.where and self.url is not None and not self.done:
             self.done = True
-            until(self._ended)  # a server says that it waits a moment after it has answered
+            until(self._ended)  # a session is shown as idle a moment after it has answered
 
     def _ended(self):
         with server_of.owner(self.url) as db:
@@ -45,7 +45,7 @@ class _Ends:
 @pytest.mark.parametrize("method", list(AFTER))
 @pytest.mark.parametrize("where", ["locked", "decided"])
 def test_a_connection_that_is_ended_in_mid_transaction_is_not_noticed(place, open_store, method, where):
-    """F10: nothing was done, so that it is done again, once."""
+    """F10: a transaction whose connection ends before COMMIT is retried and takes effect once."""
     ends = _Ends(where)
     store = open_store(step=ends)
     act = bring(store, method)
@@ -58,7 +58,7 @@ def test_a_connection_that_is_ended_in_mid_transaction_is_not_noticed(place, ope
 
 
 def test_an_act_is_done_again_if_nothing_can_have_been_committed(place, open_store):
-    """A charge by hand whose connection ends before its COMMIT is made once."""
+    """F10: an administrative charge whose connection ends before COMMIT is retried and made once."""
     ends = _Ends("decided")
     store = open_store(step=ends)
     ends.url = place.partition("?")[0]
@@ -76,7 +76,7 @@ CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON budget_ledger DEFERRABLE INI
 
 @pytest.mark.parametrize("method", list(AFTER))
 def test_a_connection_that_is_ended_at_commit_is_asked_again(place, open_store, method):
-    """F10: the server ends it while it commits; what was not committed is done again."""
+    """F10: a transaction whose connection ends during COMMIT is retried and takes effect once."""
     store = open_store()
     act = bring(store, method)
     lines = store.verify().lines
@@ -94,7 +94,7 @@ def test_a_connection_that_is_ended_at_commit_is_asked_again(place, open_store, 
 
 
 class _Deaf:
-    """Between a store and its server: hangs up on the answer of the next COMMIT, which the server has done."""
+    """A proxy that closes the connection in place of the response to the next COMMIT, which the server has made."""
 
     def __init__(self, url):
         parts = urlsplit(url)
@@ -123,20 +123,20 @@ class _Deaf:
                     (server if ready is client else client).sendall(data)
 
     def close(self):
-        """Take no more connections."""
+        """Accept no more connections."""
         self._listener.close()
 
 
 @pytest.fixture
 def deaf(place, open_store):
-    """A store behind one, and that."""
+    """Return a store connected through a _Deaf proxy, and the proxy."""
     with contextlib.closing(_Deaf(place)) as wire:
         yield open_store(wire.url + "&sslmode=disable&gssencmode=disable"), wire
 
 
 @pytest.mark.parametrize("method", list(AFTER))
 def test_what_was_committed_and_not_heard_is_not_done_twice(deaf, method):
-    """F6, I4: the outcome is not known, so that it is asked for again by the same name."""
+    """F6, I4: an operation with unknown outcome is retried under the same id and takes effect once."""
     store, wire = deaf
     act = bring(store, method)
     lines = store.verify().lines
@@ -152,7 +152,7 @@ def test_what_was_committed_and_not_heard_is_not_done_twice(deaf, method):
 
 
 def test_a_stored_release_whose_charge_was_not_heard_is_charged_once(deaf):
-    """I7: bob asks for what ann has paid for."""
+    """I7: bob's replay of a release paid for by ann is charged once when the commit response is lost."""
     store, wire = deaf
     spend(store, claim("a", release="q"))
     wire.armed = True
@@ -162,7 +162,7 @@ def test_a_stored_release_whose_charge_was_not_heard_is_charged_once(deaf):
 
 
 def test_an_act_that_was_not_heard_is_not_done_twice(deaf):
-    """A charge by hand has no name to ask for: whoever made it is told that nobody knows."""
+    """A charge without an id cannot be retried: the error says that its outcome is not known."""
     store, wire = deaf
     wire.armed = True
     with pytest.raises(StoreUnavailable, match="not known"):
@@ -172,7 +172,7 @@ def test_an_act_that_was_not_heard_is_not_done_twice(deaf):
 
 
 def test_an_act_with_an_id_that_was_not_heard_is_asked_for_by_it(deaf):
-    """I4: charges, records and whatever else officers do; once each."""
+    """I4: charges, records, new accounts and notes with an id are retried by it and take effect once."""
     store, wire = deaf
     acts = [
         lambda act: store.charge("ann", UNIT, act),
@@ -190,7 +190,7 @@ def test_an_act_with_an_id_that_was_not_heard_is_asked_for_by_it(deaf):
 
 
 def test_whoever_finds_all_connections_taken_is_told_so(open_store, monkeypatch):
-    """F10: nothing is done, and nothing waits for ever."""
+    """F10: an exhausted connection pool raises StoreUnavailable after a timeout and changes nothing."""
     monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
     store = open_store()
@@ -202,7 +202,7 @@ def test_whoever_finds_all_connections_taken_is_told_so(open_store, monkeypatch)
 
 
 def test_locks_of_a_process_that_hangs_are_taken_from_it(open_store, monkeypatch):
-    """It holds a row and says nothing more; the others go on, and it is told when it wakes up."""
+    """The server ends an idle transaction that holds locks; other clients proceed, and the transaction is retried."""
     hangs, wake = threading.Event(), threading.Event()
 
     def step(name):
@@ -225,7 +225,7 @@ def test_locks_of_a_process_that_hangs_are_taken_from_it(open_store, monkeypatch
 
 @pytest.fixture(scope="module")
 def own_server(tmp_path_factory):
-    """A server that tests may crash, and how; it forgets at once what was not meant to last."""
+    """Return the URL of a server for crash tests and a function to crash it; asynchronous commits do not survive."""
     folder = tmp_path_factory.mktemp("crashing")
     url = server_of.start(folder)
     with server_of.owner(url) as db:
@@ -242,7 +242,7 @@ def own_server(tmp_path_factory):
 
 
 def test_a_server_that_crashes_forgets_nothing_that_was_answered(own_server):
-    """F10, I2: four threads spend while it is started again; each asks until she is answered."""
+    """F10, I2: every acknowledged release survives a crash under four threads that retry until they succeed."""
     url, crash = own_server
     with contextlib.closing(PostgresStore(new_place(url))) as store:
         store.create(account("org", 10_000), ACT)
@@ -275,7 +275,7 @@ def test_a_server_that_crashes_forgets_nothing_that_was_answered(own_server):
 
 
 def test_what_is_answered_asynchronously_would_be_forgotten(own_server, monkeypatch):
-    """The trap is set: with the server's default, which a store does not rely on, a crash takes the last answers."""
+    """The crash test can fail: with the server's default of asynchronous commit the last release is lost."""
     url, crash = own_server
     for ours in (True, False):
         with monkeypatch.context() as patched:
@@ -293,7 +293,7 @@ def test_what_is_answered_asynchronously_would_be_forgotten(own_server, monkeypa
 
 
 def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, monkeypatch):
-    """I12: no answer without the store; and nobody has to start the service again."""
+    """I12: without the store every operation fails; once it is back the same store reconnects."""
     url, _ = own_server
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
     with contextlib.closing(PostgresStore(new_place(url))) as store:

@@ -1,4 +1,4 @@
-"""Threads and processes that ask the PostgreSQL store of budgets at once, or die while they do, overspend nothing."""
+"""Threads and processes that use the PostgreSQL budget store concurrently, or die in the attempt, never overspend."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ store = PostgresStore(place, step)
 
 
 def test_what_a_process_left_that_died_is_ended_by_its_successor_and_nothing_else_is(place, open_store):
-    """I3: at once and not when its lease is over; a process that lives keeps its reservations."""
+    """I3: recovery ends a dead process's reservations before their lease expires, and no live process's."""
     lives, dies = open_store(), PostgresStore(place)
     lives.reserve(claim("living", "bob"))
     for name in ("held", "running"):
@@ -68,7 +68,7 @@ def test_what_a_process_left_that_died_is_ended_by_its_successor_and_nothing_els
 
 
 def test_a_process_whose_connection_was_lost_says_again_that_it_lives(open_store):
-    """A restart of the server is no death of the service."""
+    """After a lost connection a heartbeat renews liveness, and recovery ends none of the process's reservations."""
     store, other = open_store(), open_store()
     store.reserve(claim("a"))
     store._alive[0].close()
@@ -78,7 +78,7 @@ def test_a_process_whose_connection_was_lost_says_again_that_it_lives(open_store
 
 
 def test_two_processes_of_eight_threads_overspend_nothing(place, open_store):
-    """I1: of 64 claims for 3 exactly as many are admitted as the organisation has room for."""
+    """I1: of 64 concurrent claims of 3 units exactly as many are admitted as the organisation's limit allows."""
     children = [child(_RACE, place, name) for name in ("one", "two")]
     assert [each.stdout.readline() for each in children] == ["ready\n"] * 2
     for each in children:
@@ -92,7 +92,7 @@ def test_two_processes_of_eight_threads_overspend_nothing(place, open_store):
 
 
 def _race(place, threads=8):
-    """How many of as many threads are admitted to an organisation with room for one, if all look before any writes."""
+    """Return how many threads are admitted to a parent with room for one, and the amount held, when all read first."""
     together = threading.Barrier(threads)
 
     def step(name):
@@ -114,20 +114,20 @@ def _race(place, threads=8):
 
 
 def test_eight_who_would_all_look_before_any_writes_are_let_in_one_by_one(place):
-    """I1: whoever looks holds the row."""
+    """I1: reading a balance locks its row, so that of eight concurrent claims for room for one, one is admitted."""
     assert _race(place) == (1, UNIT * 3)
 
 
 def test_to_check_and_then_to_update_is_caught(server, monkeypatch):
-    """The paper's order, planted: without the lock all eight are admitted, and the ledger tells."""
+    """Without the row lock (check, then update, as in the paper) all eight are admitted and verify detects it."""
     monkeypatch.setattr(statements, "LOCK_PATH", statements.LOCK_PATH.replace("{lock_account}", ""))
     with pytest.raises(DiscreetError, match="the ledger cannot be trusted"):
         _race(new_place(server("postgres")))
 
 
 def test_paths_that_overlap_wait_for_each_other_and_never_in_a_circle(open_store, monkeypatch):
-    """Claims of analysts, organisation and dataset, acts and expiry at once: no deadlock has to be broken."""
-    monkeypatch.setattr(postgres, "_AGAIN", (postgres.errors.UniqueViolation,))  # a deadlock would come out
+    """Concurrent claims, administrative acts and expiry on overlapping account paths cause no deadlock."""
+    monkeypatch.setattr(postgres, "_AGAIN", (postgres.errors.UniqueViolation,))  # a deadlock is not retried, but raised
     store, another = open_store(), open_store()
 
     def ask(n):
@@ -147,7 +147,7 @@ def test_paths_that_overlap_wait_for_each_other_and_never_in_a_circle(open_store
 
 
 def test_fifty_requests_with_one_key_at_two_processes_are_one_charge(open_store):
-    """I4: one is admitted, whichever of the two they come to."""
+    """I4: of fifty requests with one idempotency key at two processes, one is admitted."""
     stores, together = (open_store(), open_store()), threading.Barrier(50)
 
     def ask(n):
@@ -162,7 +162,7 @@ def test_fifty_requests_with_one_key_at_two_processes_are_one_charge(open_store)
 
 
 def test_who_waited_sees_what_those_before_her_did(place, open_store):
-    """I7: while she waits for the account, it pays for the release that she asks for; she pays nothing."""
+    """I7: a claim that waited for a lock while its release was stored replays that release at no charge."""
     writing, go = threading.Event(), threading.Event()
 
     def step(name):
@@ -188,7 +188,7 @@ def test_who_waited_sees_what_those_before_her_did(place, open_store):
 
 
 def test_who_waited_to_settle_answers_what_was_stored_meanwhile(place, open_store):
-    """I7: what she read of the release and of the head is older than her locks; it is noticed, and read again."""
+    """I7: a settlement that waited for locks rereads the release and returns the one stored meanwhile."""
     writing, go = threading.Event(), threading.Event()
 
     def step(name):
@@ -216,7 +216,7 @@ def test_who_waited_to_settle_answers_what_was_stored_meanwhile(place, open_stor
 
 
 def test_of_two_organisations_that_store_one_release_at_once_both_answer_the_first(open_store):
-    """I7: they share no account, so that only the release itself can tell them; each pays."""
+    """I7: two organisations without a common account that store one release get the first result; each is charged."""
     together = threading.Barrier(2)
 
     def step(name):
@@ -237,7 +237,7 @@ def test_of_two_organisations_that_store_one_release_at_once_both_answer_the_fir
 
 
 def _met(works, open_store):
-    """What each of *works* does, or raises, if all have decided before any writes."""
+    """Return each callable's result or exception type when all have decided before any writes."""
     together = threading.Barrier(len(works))
 
     def step(name):
@@ -259,7 +259,7 @@ def _met(works, open_store):
 
 
 def test_of_two_who_saw_different_data_at_once_one_is_told_so(open_store):
-    """They share no account, so that only the fingerprint itself can tell them."""
+    """Of two settlements without a common account and with different fingerprints, one raises DataChanged."""
     store = open_store()
     for n in range(2):
         store.create(account(f"alone{n}"), ACT)
@@ -273,7 +273,7 @@ def test_of_two_who_saw_different_data_at_once_one_is_told_so(open_store):
 
 
 def test_one_id_is_one_act_wherever_it_is_sent(open_store):
-    """I4: two different accounts are charged at once, of which none waits for the other."""
+    """I4: of two concurrent charges to different accounts under one id, one succeeds and one raises KeyReused."""
     store = open_store()
     act = AdminAction("officer", "once", "act-1")
     both = _met([lambda store, who=who: store.charge(who, UNIT, act) for who in ("ann", "bob")], open_store)
@@ -282,7 +282,7 @@ def test_one_id_is_one_act_wherever_it_is_sent(open_store):
 
 
 def test_what_one_process_puts_the_others_notice(open_store):
-    """Records and their version; failures at any process count for all."""
+    """Records, their version and failure counts are shared by all processes."""
     one, another = open_store(), open_store()
     for n, store in enumerate((one, another, one, another, one)):
         store.put_record("key", "a", str(n), ACT)
@@ -296,7 +296,7 @@ def test_what_one_process_puts_the_others_notice(open_store):
 @pytest.mark.parametrize("method", ["reserve", "start", "settle"])
 @pytest.mark.parametrize("where", ["decided", "committed"])
 def test_a_process_that_is_killed_leaves_all_or_nothing_and_no_lock(place, open_store, method, where):
-    """I3: kill -9 in mid-transaction; whoever asks again gets what she would have got."""
+    """I3: after kill -9 in mid-transaction a retry does the operation or returns its stored result; no lock is left."""
     store = open_store()
     again = bring(store, method)
     before = units(store, "ann")

@@ -1,4 +1,4 @@
-"""Shares in the PostgreSQL store: the suite, connections that break, races, stores that were tampered with."""
+"""Shares in the PostgreSQL store: the suite, lost connections, races and tampering."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from servers.tests.test_budget_postgres_faults import _Deaf, _Ends
 
 
 class TestPostgresShares(ShareStoreSuite):
-    """Every test of the suite."""
+    """Run the whole suite."""
 
     @pytest.fixture(autouse=True)
     def _server(self, server):
@@ -30,14 +30,14 @@ class TestPostgresShares(ShareStoreSuite):
 
     @contextlib.contextmanager
     def opened(self, clock):
-        """In a schema of its own."""
+        """Open a store in its own schema."""
         with contextlib.closing(Clocked(new_place(self.url), clock)) as store:
             yield store
 
 
 @pytest.fixture
 def places(server):
-    """Where two stores are; ann was made in the first, with 12 units."""
+    """Return the URLs of two stores; the account ann was created in the first with 12 units."""
     url = server("postgres")
     both = [new_place(url), new_place(url)]
     with contextlib.closing(PostgresStore(both[0])) as home, contextlib.closing(PostgresStore(both[1])) as other:
@@ -51,7 +51,7 @@ def places(server):
 
 
 def _move(first, second, method):
-    """Do what comes before *method* of a move from the first store to the second; returns it."""
+    """Run the steps of a transfer that precede *method* and return a callable for that step."""
     need = ShareRequest("ann", NOTHING, ONE)
     if method == "grant":
         return lambda: first.shares.grant(second.id, need, NOTHING)
@@ -69,7 +69,7 @@ _LINES = {"grant": (1, 0), "receive": (0, 1), "acknowledge": (1, 0)}
 @pytest.mark.parametrize("method", ["grant", "receive", "acknowledge"])
 @pytest.mark.parametrize("where", ["locked", "decided"])
 def test_a_connection_that_is_ended_in_mid_move_is_not_noticed(places, method, where):
-    """F10, I8: nothing was done, so that it is done again, once."""
+    """F10, I8: a transaction whose connection ends before COMMIT is retried and takes effect once."""
     ends = _Ends(where)
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(contextlib.closing(PostgresStore(place, step=ends))) for place in places]
@@ -84,7 +84,7 @@ def test_a_connection_that_is_ended_in_mid_move_is_not_noticed(places, method, w
 
 @pytest.mark.parametrize("method", ["grant", "receive", "acknowledge"])
 def test_a_move_that_was_committed_and_not_heard_is_not_made_twice(places, method):
-    """F6, I8: the server has committed it and its answer is lost; asked again, it is as it was."""
+    """F6, I8: a step whose commit confirmation is lost is retried and has no second effect."""
     which = 1 if method == "receive" else 0
     with contextlib.ExitStack() as stack:
         wire = stack.enter_context(contextlib.closing(_Deaf(places[which])))
@@ -101,7 +101,7 @@ def test_a_move_that_was_committed_and_not_heard_is_not_made_twice(places, metho
 
 
 def test_processes_that_take_one_transfer_at_once_take_it_once(places):
-    """I8: eight of the recipient's and eight of the donor's, with all that they say twice over."""
+    """I8: eight threads that grant, receive and acknowledge, each receipt twice, apply each transfer once."""
     together = threading.Barrier(8)
     with contextlib.ExitStack() as stack:
         firsts, seconds = (
@@ -127,7 +127,7 @@ def test_processes_that_take_one_transfer_at_once_take_it_once(places):
 
 
 def test_a_new_account_that_arrives_at_several_processes_at_once_is_opened_once(server):
-    """With one share."""
+    """Six concurrent receives of one announcement create one account with one share."""
     url = server("postgres")
     places, together = [new_place(url), new_place(url)], threading.Barrier(6)
     with contextlib.ExitStack() as stack:
@@ -147,7 +147,7 @@ def test_a_new_account_that_arrives_at_several_processes_at_once_is_opened_once(
 
 
 def test_a_share_that_a_question_is_about_to_take_is_not_given(places):
-    """I1, I8: whoever has the account first has it; the other one sees what is left."""
+    """I1, I8: a grant that waits for a reservation's row lock gives only from the remaining budget."""
     reached, go_on = threading.Event(), threading.Event()
 
     def step(name):
@@ -171,7 +171,7 @@ def test_a_share_that_a_question_is_about_to_take_is_not_given(places):
 
 @pytest.mark.parametrize("change", SHARE_CHANGES.values())
 def test_every_external_change_is_detected(server, change):
-    """I5: what was given or taken, and what is on its way, edited or removed by somebody with all rights."""
+    """I5: verify detects a granted, received or pending share edited or removed by a superuser."""
     url = server("postgres")
     places = [new_place(url), new_place(url)]
     with contextlib.ExitStack() as stack:

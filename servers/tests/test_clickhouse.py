@@ -1,4 +1,4 @@
-"""ClickHouse passes the suite for engines, and refuses what it cannot count exactly."""
+"""ClickHouse passes the engine suite and refuses what it cannot count exactly."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from servers.tests.wire import Wire
 
 @pytest.fixture(scope="module")
 def url(server):
-    """A database."""
+    """Return the URL of a database."""
     return server("clickhouse")
 
 
 class TestClickHouse(EngineSuite):
-    """Every test of the suite."""
+    """Run the whole suite."""
 
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
@@ -44,7 +44,7 @@ class TestClickHouse(EngineSuite):
     @contextlib.contextmanager
     def slow(self, timeout_seconds):
         """See `EngineSuite.slow`; it takes seconds, because chdb runs one statement at a time and cannot cancel it."""
-        clickhouse.run(self.url, "SELECT 1")  # what an earlier test left behind has ended
+        clickhouse.run(self.url, "SELECT 1")  # wait for statements of earlier tests to end
         view = "SELECT 1 AS who, 1 + sleepEachRow(1) AS item FROM numbers(5) SETTINGS max_block_size = 1"
         with contextlib.closing(ClickHouseEngine(self.url, view=view, timeout_seconds=timeout_seconds)) as engine:
             engine.columns()
@@ -61,7 +61,7 @@ class TestClickHouse(EngineSuite):
 
 
 def test_types_that_count_alike_in_clickhouse_count_alike_here(url):
-    """Whole numbers of 64 bits without sign, small texts, coarse times: labels, listed or found, and users."""
+    """UInt64, LowCardinality, Enum and DateTime columns are exact as labels, listed items and users."""
     name = "kinds"
     moods = "mood Enum8('good' = 1, 'bad' = 2)"
     columns = f"who UInt64, small LowCardinality(Nullable(String)), {moods}, at DateTime('Asia/Tokyo')"
@@ -79,7 +79,7 @@ def test_types_that_count_alike_in_clickhouse_count_alike_here(url):
 
 
 def test_a_user_keeps_the_same_decimals_as_in_every_engine(url):
-    """Which ones depends on their text, in which zeros at the end stay."""
+    """Which decimals a user keeps depends on their text, in which trailing zeros are preserved."""
     prices = [Decimal(n) / 100 for n in range(-100, 100, 5)]
     table = pa.table({"who": ["ann"] * len(prices), "price": pa.array(prices, pa.decimal128(9, 2))})
     with contextlib.closing(open_engine(url, table=clickhouse.load(url, table))) as engine:
@@ -88,7 +88,7 @@ def test_a_user_keeps_the_same_decimals_as_in_every_engine(url):
 
 
 def test_what_the_account_may_have_set_does_not_cut_the_answer(url):
-    """A limit on groups that drops the rest, and a cut of the answer, are overruled."""
+    """Session settings that drop groups or truncate the result are overridden."""
     name = clickhouse.load(url, pa.table({"who": range(3000), "item": range(3000)}))
     for setting, value in (("max_rows_to_group_by", 10), ("group_by_overflow_mode", "any"), ("limit", 5)):
         clickhouse.run(url, f"SET {setting} = '{value}'")
@@ -97,7 +97,7 @@ def test_what_the_account_may_have_set_does_not_cut_the_answer(url):
 
 
 def test_pair_queries_need_to_be_allowed_in_the_url(url):
-    """Without temporary=true nothing is created, and the plan knows it without a connection."""
+    """Without temporary=true no temporary table is created, and the plan knows this without a connection."""
     with contextlib.closing(open_engine(url.partition("?")[0], view="SELECT 1 AS who, 1 AS item")) as engine:
         assert not engine.has_pairs
         with pytest.raises(InputError, match="temporary=true"), engine.pairs(HeadRequest("who", ("item",), 1)):
@@ -105,7 +105,7 @@ def test_pair_queries_need_to_be_allowed_in_the_url(url):
 
 
 def test_a_server_that_is_not_there_is_told_before_anything_is_asked():
-    """Nothing was sent, nothing is charged."""
+    """An unreachable server is reported by check, before a query is sent or charged."""
     with (
         contextlib.closing(open_engine("clickhouse://127.0.0.1:1/library?table=t")) as engine,
         pytest.raises(EngineUnreachable, match="no ClickHouse answers"),
@@ -114,7 +114,7 @@ def test_a_server_that_is_not_there_is_told_before_anything_is_asked():
 
 
 def test_a_connection_that_was_closed_while_idle_is_opened_again(url):
-    """A statement of the owner's, before which nothing is pinged, answers after any pause."""
+    """A statement passed to fetch, which is not preceded by a ping, succeeds after the idle connection was closed."""
     wire = Wire(url)
     with contextlib.closing(open_engine(wire.url, table="t")) as engine, contextlib.closing(wire):
         for _ in range(2):
@@ -131,13 +131,13 @@ def test_a_connection_that_was_closed_while_idle_is_opened_again(url):
     ],
 )
 def test_a_url_that_cannot_be_meant_is_refused(source, told):
-    """Before anything is connected."""
+    """An invalid URL is refused before a connection is opened."""
     with pytest.raises(InputError, match=told):
         open_engine(source)
 
 
 def test_a_missing_table_is_told_with_those_there_are(url):
-    """By name only."""
+    """A missing table is refused with the names of the tables that exist."""
     clickhouse.load(url, pa.table({"who": [1]}), "here")
     with contextlib.closing(open_engine(url, table="nowhere")) as engine, pytest.raises(InputError, match="'here'"):
         engine.columns()

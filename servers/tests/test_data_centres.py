@@ -1,4 +1,4 @@
-"""The real thing, I8: two services on two PostgreSQL servers that share budgets, cut off from each other, killed."""
+"""I8: two services on two PostgreSQL servers share budgets while they are partitioned and killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from servers.tests.data_centres import DataCentres, until
 
 @pytest.fixture(scope="module")
 def two_servers(tmp_path_factory):
-    """URLs of two servers of PostgreSQL, with a data directory and a port each."""
+    """Return the URLs of two PostgreSQL servers, each with its own data directory and port."""
     folders = [tmp_path_factory.mktemp(name) for name in ("frankfurt", "dublin")]
     yield [server_of.start(folder) for folder in folders]
     for folder in folders:
@@ -21,7 +21,7 @@ def two_servers(tmp_path_factory):
 
 @pytest.fixture
 def centres(two_servers, tmp_path):
-    """Two data centres; their shares add up in the end, by the ledger of each and by its own command."""
+    """Return two data centres; at the end, check that their shares add up and that `ledger verify` passes on both."""
     made = DataCentres(tmp_path, two_servers)
     yield made
     made.heal()
@@ -35,7 +35,7 @@ def centres(two_servers, tmp_path):
 
 
 def _spend(centre, numbers):
-    """Ask until the budget is short; how many were answered."""
+    """Send queries until the budget is exhausted, and return how many were answered."""
     for answered in itertools.count():
         status = centre.ask(next(numbers))
         if status != 200:
@@ -45,7 +45,7 @@ def _spend(centre, numbers):
 
 
 def test_a_data_centre_that_is_cut_off_serves_from_its_share_and_gets_more_when_it_is_not(centres):
-    """One budget of an analyst and one of her organisation; after each step it adds up."""
+    """I8: under a partition each spends its own share only; when it heals, shares move. They always add up."""
     centres.start()
     centres.share()
     frankfurt, dublin = centres.both
@@ -75,7 +75,7 @@ def test_a_data_centre_that_is_cut_off_serves_from_its_share_and_gets_more_when_
 
 
 def test_an_officer_changes_the_total_in_one_and_both_have_it(centres):
-    """Up: the other one's next question is answered with it, and soon it knows of it."""
+    """I8: a raised limit is usable in the other data centre, which soon reports the same total."""
     centres.start()
     centres.share()
     frankfurt, dublin = centres.both
@@ -103,7 +103,7 @@ def test_an_officer_changes_the_total_in_one_and_both_have_it(centres):
     ],
 )
 def test_a_service_that_is_killed_half_way_through_a_move_finishes_it_later(centres, who, part, when):
-    """The first share of an account, killed before and after each of its transactions; nothing is made or lost."""
+    """I8: a kill before or after each transaction of an account's first transfer creates or loses no budget."""
     victim = {centre.name: centre for centre in centres.both}[who]
     other = next(centre for centre in centres.both if centre is not victim)
     centres.start()
@@ -125,7 +125,7 @@ def test_a_service_that_is_killed_half_way_through_a_move_finishes_it_later(cent
 
 
 def test_a_service_that_is_killed_after_it_gave_a_share_gives_it_once(centres):
-    """Rebalancing, by the one that is asked."""
+    """I8: a data centre killed after granting a share during rebalancing grants it once."""
     centres.start()
     centres.share()
     frankfurt, dublin = centres.both

@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables pass the suite for engines; a new snapshot is a new version of the data."""
+"""Delta and Iceberg tables pass the engine suite; a new snapshot is a new data version."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Iceberg:
 
 @pytest.fixture(scope="module", params=["delta", "iceberg"])
 def lake(request, tmp_path_factory):
-    """Writes tables, and changes them."""
+    """Return an object that writes and changes tables of one format."""
     folder = tmp_path_factory.mktemp("lake")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (
@@ -75,7 +75,7 @@ def lake(request, tmp_path_factory):
 
 
 class TestLakehouse(EngineSuite):
-    """Every test of the suite, on both."""
+    """Run the whole suite on both formats."""
 
     @pytest.fixture(autouse=True)
     def _lake(self, lake):
@@ -105,7 +105,7 @@ class TestLakehouse(EngineSuite):
 
 
 def test_the_version_of_the_data_is_the_snapshot(lake):
-    """It changes with every commit and with nothing else, and what is counted is what it names."""
+    """The data version changes with every commit and only then, and the counted rows are those of that snapshot."""
     url = lake.write(pa.table({"who": [1, 2], "item": ["a", "a"]}))
     with contextlib.closing(open_engine(url)) as engine:
         first = engine.data_version()
@@ -120,7 +120,7 @@ def test_the_version_of_the_data_is_the_snapshot(lake):
 
 
 def test_nobody_has_to_declare_a_version(lake, tmp_path):
-    """The same query has the same noise until a commit, and none of it needs a setting."""
+    """The same query has the same noise until the next commit, without a declared version."""
     url = lake.write(pa.table({"who": range(1000), "item": ["a"] * 1000}))
     columns = 'columns.item = { type = "text", group = true }'
     (tmp_path / "catalog.toml").write_text(f'[datasets.d]\nsource = "{url}"\nuser = "who"\n{columns}\n')
@@ -142,6 +142,6 @@ def test_nobody_has_to_declare_a_version(lake, tmp_path):
     ],
 )
 def test_a_table_that_is_not_there_is_refused(source, told):
-    """In one sentence, when it is opened."""
+    """A missing table or malformed URL is refused in one sentence when it is opened."""
     with pytest.raises(InputError, match=told):
         open_engine(source)

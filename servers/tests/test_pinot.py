@@ -1,4 +1,4 @@
-"""Pinot counts exactly: what two servers lose by themselves, filters with missing values, labels, listed items."""
+"""Pinot's counts are exact: merging two servers, filters with missing values, labels and listed items."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from servers import pinot
 
 MOMENTS = [
     datetime.datetime(1960, 1, 1, 1, 2, 3, 4000),
-    datetime.datetime(2024, 10, 27, 0, 30),  # half past two in Berlin, where the servers' clocks are
-    datetime.datetime(2024, 10, 27, 1, 30),  # half past two again
+    datetime.datetime(2024, 10, 27, 0, 30),  # 02:30 in Berlin, the servers' time zone
+    datetime.datetime(2024, 10, 27, 1, 30),  # 02:30 again, after the end of daylight saving time
 ]
 WORDS = [
     "",
@@ -57,7 +57,7 @@ DERIVED = [
 
 
 def some_rows():
-    """200 rows of few values, so that there are duplicates, ties and missing values, whatever is asked."""
+    """Return 200 rows of few values, so that any query meets duplicates, ties and missing values."""
     draw = random.Random(7)
     pools = {"who": ["ann", "bob", "cy", "d'e"], "word": WORDS, "size": SIZES, "at": MOMENTS, "share": SHARES}
     types = {"at": pa.timestamp("us"), "size": pa.int64(), "share": pa.float64()}
@@ -72,13 +72,13 @@ ROWS = some_rows()
 
 
 def url_of(urls, table):
-    """The URL of a table."""
+    """Return the URL of a table."""
     return f"pinot://{urls['broker'].removeprefix('http://')}?table={table}&controller={urls['controller']}"
 
 
 @contextlib.contextmanager
 def opened(urls, table, **parts):
-    """An engine, closed when the context ends."""
+    """Open an engine, and close it when the context ends."""
     engine = PinotEngine(url_of(urls, table), **parts)
     try:
         yield engine
@@ -88,7 +88,7 @@ def opened(urls, table, **parts):
 
 @pytest.fixture(scope="module")
 def urls(server):
-    """A cluster with a table of `some_rows`."""
+    """Return the URLs of a cluster with a table of `some_rows`."""
     urls = server("pinot")
     pinot.load(urls, ROWS, "some_rows")
     return urls
@@ -96,14 +96,14 @@ def urls(server):
 
 @pytest.fixture(scope="module")
 def engine(urls):
-    """The engine that reads that table."""
+    """Return an engine on that table."""
     with opened(urls, "some_rows") as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def split(server):
-    """A cluster with a table of 20,000 items on each of two servers; the largest of all, X, is large on neither."""
+    """Return a cluster with 20,000 items on each of two servers; the largest in total, X, is large on neither."""
     urls = server("pinot")
     segments = []
     for side in (1, 2):
@@ -119,7 +119,7 @@ def split(server):
 
 
 def test_two_servers_lose_the_largest_item_without_a_sign(split):
-    """Asked as anybody would, Pinot leaves out the item that most users have, and every sign is clean."""
+    """A plain Pinot query omits the item with the most users, while its response reports no problem."""
     sql = (
         "SELECT item, COUNT(DISTINCT user) FROM split_OFFLINE GROUP BY item "
         "ORDER BY COUNT(DISTINCT user) DESC, item LIMIT 3"
@@ -131,14 +131,14 @@ def test_two_servers_lose_the_largest_item_without_a_sign(split):
 
 
 def test_the_engine_finds_the_largest_item(split):
-    """With all trimming off the item is there, with the users of both servers."""
+    """With all trimming off the engine finds the item, with the users of both servers."""
     with opened(split, "split") as engine:
         head = rows_of(engine, HeadRequest("user", ("item",), 2))
     assert head == [(("X",), 4), (("1/0",), 3), (("1/1",), 3)]
 
 
 def test_the_engine_returns_every_item_that_there_is(split):
-    """39,999 of them, which is past every default of Pinot's."""
+    """The head has all 39,999 items, more than any of Pinot's default limits."""
     with opened(split, "split") as engine:
         head = engine.head(HeadRequest("user", ("item",), 50_000))
     assert (len(head.counts), int(head.counts.sum())) == (39_999, 4 + 2 * (3 * 6_000 + 13_999))
@@ -147,7 +147,7 @@ def test_the_engine_returns_every_item_that_there_is(split):
 @settings(max_examples=150, derandomize=True, deadline=None, database=None)
 @given(data=st.data())
 def test_random_filters_get_the_head_that_plain_counting_gives(engine, data):
-    """Every operator, NOT, AND and OR over missing values; what Pinot would compare wrongly is refused."""
+    """Random filters over missing values give the reference head; comparisons that Pinot gets wrong are refused."""
     items = data.draw(st.lists(st.sampled_from(["word", "size", "at"]), min_size=1, max_size=2, unique=True))
     derived = data.draw(st.lists(st.sampled_from(DERIVED), max_size=1).map(tuple))
     items += [made.name for made in derived]
@@ -164,27 +164,27 @@ def test_random_filters_get_the_head_that_plain_counting_gives(engine, data):
 
 @pytest.mark.parametrize("item", ["word", "size", "at"])
 def test_labels_of_every_kind_come_back_in_ascending_order(engine, item):
-    """Text by UTF-8 bytes, astral characters and all; moments of the hour that clocks show twice stay apart."""
+    """Text is ordered by UTF-8 bytes, and timestamps in the repeated hour of a time change stay distinct."""
     for limit in (1, 4, 9, 1000):
         request = HeadRequest("who", (item,), limit)
         assert rows_of(engine, request) == reference_head(ROWS, request)
 
 
 def test_labels_have_the_types_of_other_engines(engine):
-    """Text is string, whole numbers are int64, moments are microseconds."""
+    """Text is string, integers are int64, timestamps are in microseconds."""
     labels = engine.head(HeadRequest("who", ("word", "size", "at"), 5)).labels
     assert [field.type for field in labels.schema] == [pa.string(), pa.int64(), pa.timestamp("us")]
 
 
 def test_all_rows_are_one_item_where_none_is_named(engine):
-    """The users of the whole table; none where no row passes, whoever sees that."""
+    """Without items the head is the count of all users, or 0 if no row passes the filter."""
     for text, count in (("size > -10", 4), ("size = 5", 0), ("size = 1 AND size = 7", 0)):
         where = bind_where(parse_where(text), KINDS)
         assert engine.head(HeadRequest("who", (), 1, where)).counts.tolist() == [count], text
 
 
 def test_filters_that_no_row_can_pass_have_empty_heads(engine):
-    """Whether this side, the broker or the servers see it."""
+    """An unsatisfiable filter gives an empty head, whether the engine, the broker or a server detects it."""
     for text in ("size > 1 AND size < 1", "size = 1 AND size = 7", "word = 'nowhere'", "size > 100000000000000000000"):
         where = bind_where(parse_where(text), KINDS)
         assert rows_of(engine, HeadRequest("who", ("word",), 5, where)) == []
@@ -202,7 +202,7 @@ def test_filters_that_no_row_can_pass_have_empty_heads(engine):
     ],
 )
 def test_a_listed_domain_gets_all_its_counts_and_no_others(engine, domain):
-    """Listed items without rows count 0, as many as Pinot takes."""
+    """Every listed item has its count, which is 0 without rows, up to the size that Pinot accepts."""
     for limit in (2, len(domain)):
         request = HeadRequest("who", tuple(domain.column_names), limit, domain=domain)
         assert rows_of(engine, request) == reference_head(ROWS, request)
@@ -210,7 +210,7 @@ def test_a_listed_domain_gets_all_its_counts_and_no_others(engine, domain):
 
 @pytest.mark.parametrize("made", DERIVED)
 def test_listed_periods_and_bins_get_all_their_counts(engine, made):
-    """A time series over a known domain, in which the last period has no rows."""
+    """Listed periods and bins have their counts, and 0 where there are no rows."""
     starts = {start_of(value, made.each) for value in ROWS.column(made.column).to_pylist()} - {None}
     empty = 700 if made.kind is Kind.INTEGER else start_of(datetime.datetime(2030, 5, 6, 7), made.each)
     domain = pa.table({"start": pa.array([*sorted(starts), empty])})
@@ -219,7 +219,7 @@ def test_listed_periods_and_bins_get_all_their_counts(engine, made):
 
 
 def test_moments_outside_the_calendar_are_in_no_period(server):
-    """The functions that compute periods never see them: no row decides whether there is an answer."""
+    """Timestamps outside the calendar do not reach the period functions: no row decides whether there is an answer."""
     urls = server("pinot")
     fields = [{"name": "who", "dataType": "STRING"}, {"name": "at", "dataType": "TIMESTAMP"}]
     pinot.create(urls, {"schemaName": "extreme", "dimensionFieldSpecs": fields})
@@ -233,7 +233,7 @@ def test_moments_outside_the_calendar_are_in_no_period(server):
 
 
 def test_very_long_labels_stay_apart(server):
-    """Labels of 100 kB that differ in their last character only, in a column that holds them."""
+    """Labels of 100 kB that differ only in their last character stay distinct."""
     urls = server("pinot")
     labels = ["x" * 100_000 + end for end in "bac"]
     table = pa.table({"who": ["1", "1", "1", "2"], "word": [*labels, labels[2]]})
@@ -245,7 +245,7 @@ def test_very_long_labels_stay_apart(server):
 
 
 def test_a_table_without_segments_has_an_empty_head(server):
-    """No rows, no items, no error."""
+    """A table without segments gives an empty head, not an error."""
     urls = server("pinot")
     pinot.load(urls, ROWS.slice(0, 0), "empty_rows")
     with opened(urls, "empty_rows") as engine:
@@ -254,7 +254,7 @@ def test_a_table_without_segments_has_an_empty_head(server):
 
 
 def test_the_version_of_the_data_changes_with_every_segment_and_with_nothing_else(server):
-    """Added segments change it; asking does not."""
+    """The data version changes when a segment is added, and not by a query."""
     urls = server("pinot")
     pinot.load(urls, ROWS.slice(0, 10), "versions", segments=1)
     with opened(urls, "versions") as engine:
@@ -266,18 +266,18 @@ def test_the_version_of_the_data_changes_with_every_segment_and_with_nothing_els
 
 
 def test_columns_come_in_order_with_their_kinds(engine):
-    """Filters and labels are checked against them."""
+    """Columns, which filters and labels are checked against, come in the table's order with their kinds."""
     assert list(engine.columns().items()) == list(KINDS.items())
 
 
 def test_the_broker_says_that_it_is_there(engine):
-    """Before a request, without a statement."""
+    """The broker is found by `check` before a request, without running a statement."""
     engine.check(HeadRequest("who", (), 5))
 
 
 def test_what_the_owner_asks_for_comes_whole_or_not_at_all(engine):
-    """A statement that Pinot may have cut is refused."""
-    assert engine.fetch("SELECT 1").num_rows == 1  # the broker answers it alone
+    """A result of `fetch` is whole; a statement that Pinot may have truncated is refused."""
+    assert engine.fetch("SELECT 1").num_rows == 1  # answered by the broker alone
     assert engine.fetch("SELECT COUNT(*) FROM some_rows_OFFLINE").to_pydict() == {"count(*)": [200]}
     words = engine.fetch("SELECT DISTINCT word FROM some_rows_OFFLINE LIMIT 100")
     assert sorted(words.column("word").to_pylist()) == sorted([*WORDS, "(missing)"])
@@ -287,7 +287,7 @@ def test_what_the_owner_asks_for_comes_whole_or_not_at_all(engine):
 
 
 def test_constants_that_pinot_would_read_as_others_are_refused(urls):
-    """It makes one quote of two that stand side by side, and counts another item."""
+    """A constant with two adjacent quotes is refused, because Pinot reads it with one."""
     pinot.load(urls, pa.table({"who": ["a", "b"], "word": ["x''y", "x'y"]}), "quotes", segments=1)
     sql = """SELECT word FROM quotes_OFFLINE WHERE word = 'x''''y' LIMIT 5"""
     answer = httpx.post(f"{urls['broker']}/query/sql", json={"sql": sql}, timeout=60).json()

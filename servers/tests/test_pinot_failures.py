@@ -1,4 +1,4 @@
-"""What makes Pinot's counts inexact is refused on a real cluster: settings, missing servers, limits, time."""
+"""On a real cluster whatever makes Pinot's counts inexact is refused: settings, missing servers, limits, timeouts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SCHEMA = [{"name": "user", "dataType": "LONG"}, {"name": "item", "dataType": "ST
 
 
 def side_of(side):
-    """The rows of one server: 200 items of three users, and X, which has two here and two there."""
+    """Return one server's rows: 200 items of three users each, and X, which has two users on each server."""
     rows = [{"user": 10 * side + n, "item": "X"} for n in range(2)]
     return rows + [{"user": 10 * side + n, "item": f"{side}/{i}"} for i in range(200) for n in range(3)]
 
 
 @pytest.fixture(scope="module")
 def urls(server):
-    """A cluster with the table few, half of it on each server."""
+    """Return the URLs of a cluster whose table `few` is split evenly over both servers."""
     urls = server("pinot")
     pinot.create(urls, {"schemaName": "few", "dimensionFieldSpecs": SCHEMA})
     for side in (1, 2):
@@ -43,7 +43,7 @@ def urls(server):
 
 @pytest.fixture(scope="module")
 def settle(urls):
-    """Restarts roles with settings of their own beside the usual ones, unless they have these already."""
+    """Return a function that restarts a role with extra settings, unless it already has them."""
     folder, had = Path(urls["folder"]), {}
 
     def settle(role, **settings):
@@ -60,17 +60,17 @@ def settle(urls):
 
 
 def asked(urls, sql):
-    """The broker's answer, whatever it is."""
+    """Return the broker's response, even if it is an error."""
     return httpx.post(f"{urls['broker']}/query/sql", json={"sql": sql}, timeout=60).json()
 
 
 def looks_clean(answer):
-    """True if nothing in an answer tells that something is wrong."""
+    """Return True if nothing in a response indicates a problem."""
     return (answer["exceptions"], answer["numGroupsLimitReached"], answer["numServersResponded"]) == ([], False, 2)
 
 
 def test_a_broker_that_cuts_answers_is_refused(urls, settle):
-    """It returns fewer rows than the limit asks for, and does not say so."""
+    """A response limit in the broker truncates rows without an indication, so larger heads are refused."""
     settle("broker", pinot__broker__query__response__limit=5, pinot__broker__enable__query__limit__override="true")
     answer = asked(urls, f"{COUNT} LIMIT 50")
     assert (len(answer["resultTable"]["rows"]), looks_clean(answer)) == (5, True)
@@ -88,7 +88,7 @@ def test_a_broker_that_cuts_answers_is_refused(urls, settle):
     ],
 )
 def test_a_broker_that_counts_otherwise_is_refused(urls, settle, setting, name):
-    """By its settings, before anything is asked; and by the name of what it counted, if they are not seen."""
+    """A broker that rewrites the count is detected by its settings or by the name of the result column."""
     settle("broker", **{setting.replace(".", "__"): "true"})
     with pytest.raises(InexactHead, match=setting.replace(".", r"\.")):
         PinotEngine(url_of(urls, "few"))
@@ -99,7 +99,7 @@ def test_a_broker_that_counts_otherwise_is_refused(urls, settle, setting, name):
 
 
 def test_a_broker_that_trims_without_a_word_is_refused(urls, settle):
-    """Above a threshold of groups it keeps the largest so far; X is not among them, and every sign is clean."""
+    """Above the group trim threshold the broker drops X, the largest item, while its response looks complete."""
     settle("broker", pinot__broker__groupby__trim__threshold=20)
     answer = asked(urls, f"SET minServerGroupTrimSize=0; {COUNT} LIMIT 3")
     assert "X" not in dict(answer["resultTable"]["rows"])
@@ -109,7 +109,7 @@ def test_a_broker_that_trims_without_a_word_is_refused(urls, settle):
 
 
 def test_groups_that_a_server_leaves_out_are_refused(urls, settle):
-    """Above num.groups.limit a segment drops new groups; Pinot admits that."""
+    """Above num.groups.limit a segment drops new groups, which Pinot reports."""
     settle("broker")
     settle(
         "server1",
@@ -121,7 +121,7 @@ def test_groups_that_a_server_leaves_out_are_refused(urls, settle):
 
 
 def test_a_server_that_was_shut_down_is_missed(urls, settle):
-    """Half of the rows are gone, and Pinot does not say so: all servers that it asked answered."""
+    """With a server down half of the rows are missing, but every server that was queried has responded."""
     settle("broker")
     settle("server1")
     folder = Path(urls["folder"])
@@ -141,7 +141,7 @@ def test_a_server_that_was_shut_down_is_missed(urls, settle):
 
 @contextlib.contextmanager
 def frozen(urls, role):
-    """A role that answers nobody."""
+    """Suspend a role's processes in the context, so that it does not respond."""
     group = int((Path(urls["folder"]) / f"{role}.pid").read_text())
     os.killpg(group, signal.SIGSTOP)
     try:
@@ -151,7 +151,7 @@ def frozen(urls, role):
 
 
 def test_a_server_that_does_not_answer_is_refused(urls, settle):
-    """Pinot gives up the wait, and its answer is not taken for an empty one."""
+    """A response after Pinot's own timeout is an error, not an empty result."""
     settle("broker")
     with opened(urls, "few") as engine, frozen(urls, "server2"):
         answer = asked(urls, f"SET timeoutMs=1000; {COUNT} LIMIT 3")
@@ -162,7 +162,7 @@ def test_a_server_that_does_not_answer_is_refused(urls, settle):
 
 
 def test_a_count_that_takes_too_long_is_given_up(urls, settle):
-    """Here and on the servers; afterwards the engine counts again."""
+    """A timeout raises EngineError, and the engine can be used again."""
     settle("broker")
     with opened(urls, "few", timeout_seconds=2) as engine:
         with frozen(urls, "server2"), pytest.raises(EngineError, match="within"):
@@ -172,7 +172,7 @@ def test_a_count_that_takes_too_long_is_given_up(urls, settle):
 
 
 def test_whoever_watches_can_stop_a_count(urls, settle):
-    """What the watcher raises comes out at once, the broker is told, and the engine counts again."""
+    """An exception from the progress callback propagates, cancels the query, and leaves the engine usable."""
     settle("broker")
 
     class Enough(Exception):
@@ -195,7 +195,7 @@ def test_whoever_watches_can_stop_a_count(urls, settle):
 
 
 def test_a_table_that_does_not_stand_still_or_is_not_there_is_refused(urls, settle):
-    """Names nobody knows, and settings of the table that make Pinot approximate or add up segments."""
+    """An unknown table, and table settings that make Pinot approximate or add up segments, are refused."""
     settle("broker")
     with pytest.raises(InputError, match="no offline table"):
         PinotEngine(url_of(urls, "nowhere"))
@@ -209,7 +209,7 @@ def test_a_table_that_does_not_stand_still_or_is_not_there_is_refused(urls, sett
     for _ in range(2):
         pinot.append(urls, "parts", [{"user": 1, "item": "a"}])
     answer = asked(urls, 'SELECT COUNT(DISTINCT "user") FROM "parts_OFFLINE"')
-    assert answer["resultTable"]["rows"] == [[2]]  # of one user
+    assert answer["resultTable"]["rows"] == [[2]]  # but there is one user
     with opened(urls, "parts") as engine:
         with pytest.raises(InexactHead, match="isSegmentPartitioned"):
             engine.head(REQUEST)

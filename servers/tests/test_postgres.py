@@ -1,4 +1,4 @@
-"""PostgreSQL passes the suite for engines, and counts, refuses and stops as only PostgreSQL can."""
+"""PostgreSQL passes the engine suite, and its own types, collations and tables are counted exactly or refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REQUEST = HeadRequest("who", ("item",), 10)
 
 
 class TestPostgres(EngineSuite):
-    """Every test of the suite, as an account that may only read, where text is sorted by the rules of English."""
+    """Run the whole suite with a read-only account on a database with an English collation."""
 
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
@@ -63,7 +63,7 @@ class TestPostgres(EngineSuite):
 
 
 def test_heads_are_those_of_duckdb_to_the_type(loaded, reader):
-    """Labels of every kind, with users bounded: the same Arrow table."""
+    """With bounds per user, labels of every kind give the same Arrow table as DuckDB."""
     table = pa.table(
         {
             "who": pa.array([n % 700 for n in range(20_000)]),
@@ -86,7 +86,7 @@ def test_heads_are_those_of_duckdb_to_the_type(loaded, reader):
 
 @pytest.mark.parametrize("temporary", ["true", "false"])
 def test_pairs_are_the_same_without_temporary_tables(loaded, reader, monkeypatch, temporary):
-    """An account without the right to make them, or a standby, gets the same integers from common table expressions."""
+    """Without temporary tables (no privilege, or a standby) common table expressions give the same integers."""
     monkeypatch.setattr(postgres, "_TEMPORARY", f"SELECT {temporary}")
     table = pa.table(
         {"who": [n % 70 for n in range(999)], "item": [None if n % 9 else f"{n % 23}" for n in range(999)]}
@@ -103,7 +103,7 @@ def test_pairs_are_the_same_without_temporary_tables(loaded, reader, monkeypatch
 
 @pytest.mark.parametrize("type_", ["smallint", "integer", "bigint"])
 def test_whole_numbers_of_every_width_meet_constants_of_any_size(column, type_):
-    """A constant that the column cannot hold is no error, neither with rows nor without."""
+    """A constant that the column's type cannot hold is compared exactly and is no error."""
     opened = column(type_, 7, 9, 7)
     for text, operator, rows in ((str(10**37), "<", 2), (f"-{10**37}", ">=", 2), ("8.5", ">", 1), ("70000", "=", 0)):
         constant = Constant(Kind.DECIMAL if "." in text else Kind.INTEGER, text)
@@ -132,7 +132,7 @@ def test_whole_numbers_of_every_width_meet_constants_of_any_size(column, type_):
     ],
 )
 def test_types_become_labels_that_are_exact(column, type_, values, kind, labels):
-    """Text as it is written, by its bytes; decimals with all their digits; moments in UTC."""
+    """Labels are exact: text is unchanged and ordered by bytes, decimals keep all digits, timestamps are in UTC."""
     opened = column(type_, *values)
     assert opened.columns()["item"] is kind
     assert [label for (label,), _ in rows_of(opened, _REQUEST)] == labels
@@ -158,7 +158,7 @@ def test_types_become_labels_that_are_exact(column, type_, values, kind, labels)
     ],
 )
 def test_types_without_exact_labels_are_something_else(column, type_):
-    """Padded, without bounds, nested, or beyond 38 digits: only asked whether they are missing."""
+    """Padded, unbounded, nested types and decimals beyond 38 digits are OTHER: filters can only test for NULL."""
     opened = column(type_, "NULL", "NULL")
     assert opened.columns()["item"] is Kind.OTHER
     assert rows_of(opened, HeadRequest("who", ("who",), 10, Missing("item"))) == [((1,), 1), ((2,), 1)]
@@ -174,7 +174,7 @@ def test_types_without_exact_labels_are_something_else(column, type_):
     ],
 )
 def test_values_that_no_label_can_be_are_missing(column, type_, odd, plain):
-    """Neither an error, which would tell that there is one, nor another value."""
+    """Values that no label can represent are missing; an error would reveal that there is one."""
     opened = column(type_, f"'{plain}'", *(f"'{value}'" for value in odd))
     assert len(rows_of(opened, _REQUEST)) == 1
     kept = rows_of(opened, HeadRequest("who", ("item",), 10, keep_missing=True, groups_per_user=1))
@@ -185,7 +185,7 @@ def test_values_that_no_label_can_be_are_missing(column, type_, odd, plain):
 
 
 def test_filters_compare_infinite_moments_as_they_are(column):
-    """What is valid to infinity is valid after any day; NaN is missing."""
+    """In filters, infinity is after any date, and NaN is missing."""
     opened = column("date", "'infinity'", "'-infinity'", "'0044-03-15 BC'", "'12024-01-01'", "NULL")
     after = Comparison("item", ">", Constant(Kind.DATE, "2024-01-01"))
     assert rows_of(opened, HeadRequest("who", ("who",), 10, after)) == [((1,), 1), ((4,), 1)]
@@ -199,7 +199,7 @@ def test_filters_compare_infinite_moments_as_they_are(column):
 
 @pytest.mark.parametrize("sign", OPERATORS)
 def test_constants_with_nul_are_compared_though_no_text_can_hold_it(column, sign):
-    """Text with NUL stands right behind what comes before it."""
+    """A constant with NUL, which no PostgreSQL text can hold, is compared in byte order."""
     words = ["", "a", "a\x01", "aa", "b"]
     opened = column("text", *(f"E'{word}'" for word in words))
     table = pa.table({"who": range(1, 6), "item": words})
@@ -213,7 +213,7 @@ def test_constants_with_nul_are_compared_though_no_text_can_hold_it(column, sign
 
 
 def test_collations_merge_no_labels_and_order_none(run, reader):
-    """Where the table takes 'a' for 'A', and sorts 'a' before 'B', both are labels, sorted by bytes."""
+    """Under a case-insensitive collation 'a' and 'A' are separate labels in byte order."""
     name = run(
         "CREATE TABLE T (who int, item text COLLATE blind)",
         "INSERT INTO T VALUES (1, 'b'), (2, 'a'), (3, 'A'), (4, 'B')",
@@ -233,7 +233,7 @@ def test_collations_merge_no_labels_and_order_none(run, reader):
 
 
 def test_a_head_in_the_databases_own_order_would_be_refused(column, monkeypatch):
-    """The trap is set: without COLLATE "C" this server sorts 'a' before 'B', and the head is not proven."""
+    """The test can fail: without COLLATE "C" the server sorts 'a' before 'B', and the head is refused."""
     opened = column("text", "'a'", "'B'")
     assert rows_of(opened, _REQUEST) == [(("B",), 1), (("a",), 1)]
     monkeypatch.setattr(postgres, "_BYTES", "")
@@ -242,7 +242,7 @@ def test_a_head_in_the_databases_own_order_would_be_refused(column, monkeypatch)
 
 
 def test_users_without_regard_to_case_are_refused(column):
-    """Otherwise Ann and ann, who are one user to the table, would be protected as two."""
+    """Case-insensitive user ids are refused: one user of the table would be protected as two."""
     opened = column("citext", "'Ann'", "'ann'")
     with pytest.raises(InputError, match="same user"):
         opened.head(HeadRequest("item", ("who",), 10))
@@ -274,12 +274,12 @@ def test_users_without_regard_to_case_are_refused(column):
     ],
 )
 def test_all_parts_of_what_is_called_a_table_are_counted(run, reader, statements, labels):
-    """Views, materialized views, partitions, children."""
+    """Views, materialized views, partitions and inherited tables are counted whole."""
     assert rows_of(reader(run(*statements)), _REQUEST) == [((label,), 1) for label in labels]
 
 
 def test_a_view_of_the_data_owners_stands_in_the_place_of_a_table(run, reader):
-    """Whatever it is made of, and whatever it calls things: here listed, r and a comment at its end."""
+    """A view may use any names, such as `listed` and `r`, and end in a comment."""
     name = run("CREATE TABLE T (who int, item text)", "INSERT INTO T VALUES (1, 'a'), (1, 'b'), (2, 'b')")
     view = f"WITH listed AS (SELECT * FROM {name}), r AS (TABLE listed) SELECT who, item FROM r -- the end"
     opened = reader(view=view)
@@ -293,7 +293,7 @@ def test_a_view_of_the_data_owners_stands_in_the_place_of_a_table(run, reader):
 
 @pytest.mark.parametrize("name", ['it"em', "it'em", "%s", "$1", "a.b", "Größe", "SELECT"])
 def test_tables_may_have_any_name(owner, run, reader, name):
-    """A name is taken as it is written, with the schema before it or without."""
+    """A table name is taken literally, with or without a schema."""
     schema = run("CREATE SCHEMA T", "GRANT USAGE ON SCHEMA T TO reader")
     for place, item in (("public", 1), (schema, 2)):
         table = sql.Identifier(place, name)
@@ -305,7 +305,7 @@ def test_tables_may_have_any_name(owner, run, reader, name):
 
 
 def test_a_url_names_the_table_unless_the_caller_does(run, postgres_url):
-    """And open_engine knows whose URL it is."""
+    """The `table` argument overrides the URL's, and open_engine selects the PostgreSQL engine."""
     first, second = (run("CREATE TABLE T (who int, item int)") for _ in range(2))
     for given, expected in ((None, first), (second, second)):
         with contextlib.closing(open_engine(f"{postgres_url}?table={first}", table=given)) as opened:
@@ -315,7 +315,7 @@ def test_a_url_names_the_table_unless_the_caller_does(run, postgres_url):
 
 
 def test_what_the_owner_selects_is_fetched_with_its_types(reader):
-    """Of a domain, of a version; also if there is nothing."""
+    """Results of `fetch` have exact types, even if empty."""
     statement = """
         SELECT 'a'::citext AS label, 7::smallint AS n, 1.50::numeric(9, 2) AS price, 0.5::real AS share,
                'z'::mood AS mood, now() > '2020-01-01' AS late
@@ -331,7 +331,7 @@ def test_what_the_owner_selects_is_fetched_with_its_types(reader):
 
 
 def test_questions_are_asked_in_a_transaction_that_can_change_nothing(reader):
-    """Of one state of the data, by the account that is there, with row security an error and the clock in UTC."""
+    """Queries run in a read-only snapshot transaction, with row security as an error and the time zone UTC."""
     pinned = {
         "transaction_read_only": "on",
         "transaction_isolation": "repeatable read",

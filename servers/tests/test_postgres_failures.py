@@ -1,4 +1,4 @@
-"""What PostgreSQL cannot count exactly is refused in one clear sentence, and what is given up ends on the server."""
+"""Queries that PostgreSQL cannot answer exactly are refused clearly, and abandoned queries end on the server."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _DOCS = Path(__file__).parents[2] / "docs" / "engines" / "postgresql.md"
 
 
 class Stop(Exception):
-    """What somebody stops a count with."""
+    """The exception with which tests stop a count."""
 
 
 @pytest.fixture
 def running(owner):
-    """What the server is still doing for the engine."""
+    """Return a function that counts the engine's active queries on the server."""
 
     def count():
         return owner.execute(
@@ -39,14 +39,14 @@ def running(owner):
 
 
 def test_a_deadline_ends_the_work_on_the_server(reader, running):
-    """Not only the wait for it."""
+    """A timeout leaves no query running."""
     with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"):
         reader(view=_ENDLESS, timeout_seconds=0.3).head(_REQUEST)
     assert running() == 0
 
 
 def test_the_server_keeps_the_deadline_by_itself(reader, running, monkeypatch):
-    """Where no cancel reaches it."""
+    """The server enforces the timeout when no cancel request reaches it."""
     monkeypatch.setattr(Session, "_cancel", lambda *_: None)
     with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"):
         reader(view=_ENDLESS, timeout_seconds=0.3).head(_REQUEST)
@@ -54,7 +54,7 @@ def test_the_server_keeps_the_deadline_by_itself(reader, running, monkeypatch):
 
 
 def test_pairs_that_are_given_up_end_on_the_server(reader, running):
-    """By the time limit or by progress; the connection goes, and what was temporary with it."""
+    """A timeout or a progress exception during a pair query leaves no query and no temporary table."""
     opened = reader(view=_ENDLESS, timeout_seconds=0.3)
     with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"), opened.pairs(_REQUEST):
         pass
@@ -74,7 +74,7 @@ def test_pairs_that_are_given_up_end_on_the_server(reader, running):
 
 @pytest.mark.parametrize("error", [Stop, KeyboardInterrupt])
 def test_what_progress_raises_ends_the_work_on_the_server(reader, running, error):
-    """And comes out; the share is not known, but is one."""
+    """An exception from the progress callback propagates and cancels the query; the reported share is 0."""
     shares = []
 
     def progress(share):
@@ -90,7 +90,7 @@ def test_what_progress_raises_ends_the_work_on_the_server(reader, running, error
 
 
 def test_the_wait_ends_also_where_the_server_cannot_be_told(owner, reader, monkeypatch):
-    """The connection is cut then."""
+    """If the cancel request fails, the connection is closed and the wait ends."""
 
     def fails(*_, **__):
         raise psycopg.OperationalError
@@ -109,7 +109,7 @@ def _end_all(owner):
 
 
 def test_a_connection_that_was_lost_while_idle_is_opened_again(owner, run, reader):
-    """At the next question, which does not notice."""
+    """The next query reconnects without an error."""
     opened = reader(run("CREATE TABLE T AS SELECT 1 AS who, 2 AS item"))
     for _ in range(2):
         assert rows_of(opened, _REQUEST) == [((2,), 1)]
@@ -117,7 +117,7 @@ def test_a_connection_that_was_lost_while_idle_is_opened_again(owner, run, reade
 
 
 def test_a_connection_that_is_lost_while_counting_fails_and_is_opened_again(owner, reader):
-    """The count is not begun anew by itself."""
+    """A query whose connection is lost raises EngineError and is not retried; the next one reconnects."""
     opened = reader(view=_ENDLESS)
     with pytest.raises(EngineError, match=r"the connection to postgresql://reader@\S+ was lost"):
         opened.head(_REQUEST, progress=lambda _: _end_all(owner))
@@ -125,7 +125,7 @@ def test_a_connection_that_is_lost_while_counting_fails_and_is_opened_again(owne
 
 
 def test_connections_are_kept_between_heads(run, reader):
-    """A connection costs more than a small count."""
+    """One connection is reused, since opening it costs more than a small count."""
     opened = reader(run("CREATE TABLE T AS SELECT 1 AS who, 2 AS item"))
     pids = {opened.fetch("SELECT pg_backend_pid() AS pid").to_pylist()[0]["pid"] for _ in range(3)}
     opened.head(_REQUEST)
@@ -133,7 +133,7 @@ def test_connections_are_kept_between_heads(run, reader):
 
 
 def test_whatever_the_account_may_do_the_engine_changes_nothing(owner, run, reader, postgres_url):
-    """Not even as the owner, and not even with two statements in one."""
+    """The session is read-only even for the owner, and for two statements in one."""
     name = run("CREATE SEQUENCE T")
     opened = reader(url=postgres_url.replace("reader:reader", "owner:owner"), view="SELECT 1")
     for statement in (f"SELECT nextval('{name}') AS n", f"SELECT 1) AS a; DROP SEQUENCE {name}; SELECT (1"):
@@ -141,12 +141,12 @@ def test_whatever_the_account_may_do_the_engine_changes_nothing(owner, run, read
             opened.fetch(statement)
     opened = reader(url=postgres_url.replace("reader:reader", "owner:owner"), view=f"SELECT nextval('{name}') AS who")
     with pytest.raises(EngineError, match="could not answer"), opened.pairs(HeadRequest("who", ("who",), 1)):
-        pass  # the transaction that makes temporary tables is read-only again when it reads
+        pass  # the transaction that creates temporary tables is read-only again when it reads
     assert owner.execute(f"SELECT nextval('{name}')").fetchone() == (1,)
 
 
 def test_the_documented_account_reads_and_does_nothing_else(owner, run, postgres_url):
-    """The commands are those of the page."""
+    """The account created by the documentation's commands can only read."""
     block = re.search(r"```sql\n(.*?)```", _DOCS.read_text(), re.DOTALL)[1]
     name = run("CREATE TABLE T (who int, item int)")
     account, database = f"{name}_reader", postgres_url.rpartition("/")[2]
@@ -174,7 +174,7 @@ def test_the_documented_account_reads_and_does_nothing_else(owner, run, postgres
     ],
 )
 def test_who_cannot_connect_is_told_why_without_secrets(reader, postgres_url, change, message):
-    """What is wrong, where, and never the password."""
+    """A connection error states the cause and the server, and omits the password."""
     with pytest.raises(EngineError, match=message) as caught:
         reader("reads", change(postgres_url))
     assert not re.search(":(reader|wrong)@", str(caught.value))
@@ -182,9 +182,9 @@ def test_who_cannot_connect_is_told_why_without_secrets(reader, postgres_url, ch
 
 
 def test_the_password_is_shown_nowhere(run, reader, postgres_url):
-    """Neither from the URL nor from the argument, which goes first."""
+    """The engine's name omits the password; the argument takes precedence over the URL."""
     name = run("CREATE TABLE T (who int, item int)")
-    opened = reader(name, postgres_url.replace(":reader@", ":wrong@"), password="reader")  # noqa: S106 - everybody's
+    opened = reader(name, postgres_url.replace(":reader@", ":wrong@"), password="reader")  # noqa: S106 - of a test server
     assert ":wrong" not in opened.name
     assert "//reader@" in opened.name
 
@@ -199,21 +199,21 @@ def test_the_password_is_shown_nowhere(run, reader, postgres_url):
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused_with_those_there_are(run, reader, parts, message):
-    """In one sentence."""
+    """A missing or unknown table is refused with a list of the tables that exist."""
     run("CREATE TABLE T (who int, item int)")
     with pytest.raises(InputError, match=message):
         reader(**parts)
 
 
 def test_a_name_of_two_tables_is_refused(run, reader):
-    """A dot may stand in the name of a schema, too."""
+    """A dotted name that matches two tables is ambiguous, because schema names may contain dots."""
     name = run('CREATE SCHEMA "T.b"', 'CREATE TABLE "T.b".c ()', "CREATE SCHEMA T", 'CREATE TABLE T."b.c" ()')
     with pytest.raises(InputError, match="more than one"):
         reader(f"{name}.b.c")
 
 
 def test_rows_that_may_not_be_read_are_not_left_out(run, reader, owner):
-    """Row security hides rows without a word; a view of the owner's, who sees them all, is counted."""
+    """Row security, which hides rows silently, is refused; a view of the owner, who sees all rows, is counted."""
     name = run(
         "CREATE TABLE T AS SELECT g AS who, 1 AS item FROM generate_series(1, 3) AS g",
         "CREATE POLICY own ON T USING (who = 1)",
@@ -231,7 +231,7 @@ def test_rows_that_may_not_be_read_are_not_left_out(run, reader, owner):
 
 
 def test_a_table_without_the_right_to_read_it_is_refused(run, reader):
-    """By the server, in words of ours."""
+    """A missing SELECT privilege gives an error that the engine words itself."""
     name = run("CREATE TABLE T (who int, item int)", "REVOKE SELECT ON T FROM reader")
     with pytest.raises(EngineError, match="a right is missing"):
         reader(name).columns()
@@ -248,7 +248,7 @@ def test_a_table_without_the_right_to_read_it_is_refused(run, reader):
     ],
 )
 def test_rows_in_other_systems_are_refused(owner, run, reader, statements):
-    """Nothing proves that all of them come, also where they are a part of a table."""
+    """Foreign tables and foreign partitions are refused, since nothing proves that all their rows are returned."""
     owner.execute("CREATE EXTENSION IF NOT EXISTS file_fdw")
     owner.execute("CREATE SERVER IF NOT EXISTS files FOREIGN DATA WRAPPER file_fdw")
     with pytest.raises(InexactHead, match="another system"):
@@ -256,7 +256,7 @@ def test_rows_in_other_systems_are_refused(owner, run, reader, statements):
 
 
 def test_a_database_in_another_encoding_is_refused(owner, reader, postgres_url):
-    """Its order of bytes is not that of UTF-8."""
+    """A database whose byte order is not that of UTF-8 is refused."""
     owner.execute("DROP DATABASE IF EXISTS latin")
     owner.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING LATIN1 LOCALE_PROVIDER libc LOCALE 'C'")
     with pytest.raises(InputError, match="UTF8"):
@@ -264,7 +264,7 @@ def test_a_database_in_another_encoding_is_refused(owner, reader, postgres_url):
 
 
 def test_two_columns_of_one_name_are_refused(reader):
-    """Nobody knows which is meant."""
+    """Duplicate column names are ambiguous."""
     with pytest.raises(InputError, match="two columns of one name"):
         reader(view="SELECT 1 AS who, 2 AS item, 3 AS item").columns()
 
@@ -274,7 +274,7 @@ def test_two_columns_of_one_name_are_refused(reader):
     ["SELECT CAST('s3cret' AS int) AS n", "SELECT s3cret", "SELEC", "SELECT '{}'::json AS a", "SELECT 1 AS a, 2 AS a"],
 )
 def test_a_wrong_statement_of_the_owners_fails_without_its_words(reader, statement):
-    """The server's own message may hold data; the engine can be asked again."""
+    """The server's message, which may hold data, is omitted; the engine remains usable."""
     opened = reader(view="SELECT 1")
     with pytest.raises(EngineError) as caught:
         opened.fetch(statement)

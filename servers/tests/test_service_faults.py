@@ -1,7 +1,7 @@
-"""The whole service on PostgreSQL while connections, servers and its own process break: charged once, never overspent.
+"""The whole service on PostgreSQL with failing connections, servers and processes: charged once, never overspent.
 
-What tests/service/faults does with a file is done here with a server. Every test ends with the ledger verified, no
-account overspent (I1), and everything that left settled and charged (I2).
+These are the fault tests of tests/service/faults with a server in place of a file. Every test ends with the ledger
+verified, no account overspent (I1), and every released answer settled and charged (I2).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUICK = """
 url = "duckdb:///loose.db"
 timeout_seconds = 1
 """
-"""An engine that nobody asks: leases are as long as engines may take."""
+"""An engine that serves no query: its timeout sets the lease duration."""
 
 SHORT = Orders(lease_spare_ms=200)
 STEPS = ("locked", "decided", "committed")
@@ -39,20 +39,20 @@ POINTS = [f"{name}: {step}" for name in ("reserve", "start", "settle") for step 
 
 @pytest.fixture
 def place(server):
-    """An empty schema."""
+    """Return the URL of an empty schema."""
     return new_place(server("postgres"))
 
 
 @pytest.fixture
 def deployment(place, tmp_path):
-    """A deployment on it, whose leases may be short."""
+    """Return a deployment on that schema whose leases may be short."""
     from tests.service.deployment import CATALOG
 
     return Deployment(tmp_path / "deployment", store=place, catalog=CATALOG + QUICK)
 
 
 def ask(deployment, url, key="once", question=TOP, who="ann", **options):
-    """What is answered; what left is remembered."""
+    """Send a query and return the response, recording what was released."""
     body = {"sql": question, **options}
     reply = httpx.post(f"{url}/v1/query", json=body, headers=deployment.headers(who, key), timeout=60)
     deployment.note(who, reply)
@@ -60,13 +60,13 @@ def ask(deployment, url, key="once", question=TOP, who="ann", **options):
 
 
 def ended(manager):
-    """End the reservation that is dead, as soon as it is."""
+    """Run maintenance until it has ended an expired reservation."""
     until(lambda: (manager.maintain(),))
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(deployment, point):
-    """F2: as on a file; what hangs in a transaction is undone by the server, and the lease ends the rest."""
+    """F2: after a kill the server rolls back the open transaction, and lease expiry ends the reservation."""
     service = Process(deployment, Orders(die=point, lease_spare_ms=200))
     with pytest.raises(httpx.TransportError):
         ask(deployment, service.url)
@@ -92,7 +92,7 @@ def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(deploy
 
 @pytest.fixture
 def stepping(monkeypatch):
-    """Has the stores of services in this process call what it returns at their steps."""
+    """Make the stores of services in this process call seen["step"] at each step, and return that mapping."""
     seen = {"step": lambda _: None}
 
     def open_store(store, environment, _):
@@ -110,7 +110,7 @@ def stepping(monkeypatch):
 @pytest.mark.parametrize("nth", [0, 1, 2], ids=["reserve", "start", "settle"])
 @pytest.mark.parametrize("where", ["locked", "decided"])
 def test_a_backend_that_is_ended_in_mid_transaction_is_not_noticed(deployment, place, stepping, where, nth):
-    """F10: the answer comes, paid once; the transaction was done again on another connection."""
+    """F10: the transaction is retried on another connection; the query is answered and charged once."""
     left, terminated = [nth], []
 
     def end(name):
@@ -135,7 +135,7 @@ def test_a_backend_that_is_ended_in_mid_transaction_is_not_noticed(deployment, p
 
 
 class Deaf:
-    """Between a store and its server: hangs up in place of the next answer to a COMMIT, which the server has done."""
+    """A proxy that closes the connection in place of the response to the next COMMIT, which the server has made."""
 
     def __init__(self, url):
         parts = urlsplit(url)
@@ -164,13 +164,13 @@ class Deaf:
                     (server if ready is client else client).sendall(data)
 
     def close(self):
-        """Take no more connections."""
+        """Accept no more connections."""
         self._listener.close()
 
 
 @pytest.mark.parametrize("commit", ["reserve", "start", "settle"])
 def test_a_commit_whose_answer_is_lost_is_charged_once(deployment, place, monkeypatch, commit):
-    """F6: the server has done it, and nobody heard; it is asked for again by its name, and the answer comes."""
+    """F6: a commit whose confirmation is lost is retried under its id; the query is answered and charged once."""
     with contextlib.closing(Deaf(place)) as wire:
         url = wire.url + "&sslmode=disable&gssencmode=disable"
         monkeypatch.setattr("discreet.service.app.open_store", lambda *_: PostgresStore(url))
@@ -197,7 +197,7 @@ def test_a_commit_whose_answer_is_lost_is_charged_once(deployment, place, monkey
 
 
 def test_whoever_finds_all_connections_taken_is_answered_later(deployment, monkeypatch):
-    """F10: 503, nothing held, no engine asked; the same request is answered when there is one."""
+    """F10: an exhausted pool gives 503 with nothing held and no engine queried; the retry is answered."""
     monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
     with deployment.open() as service:
@@ -213,7 +213,7 @@ def test_whoever_finds_all_connections_taken_is_answered_later(deployment, monke
 
 
 def test_a_server_that_crashes_loses_nothing_that_left(own_server, tmp_path, monkeypatch):  # noqa: F811
-    """F10, I2: four ask while it is started again; each asks until she is answered, and pays once."""
+    """F10, I2: across a server crash four clients retry until answered, and each release is charged once."""
     url, crash = own_server
     deployment = Deployment(tmp_path / "deployment", store=new_place(url), service="concurrent_most = 100")
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 30)
@@ -251,7 +251,7 @@ def test_a_server_that_crashes_loses_nothing_that_left(own_server, tmp_path, mon
 
 
 def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, tmp_path, monkeypatch):  # noqa: F811
-    """F10: 503 with a time to come again; what is in memory was paid for and is given all the same."""
+    """F10: without the server a query gets 503; a cached release may still be served, and service resumes."""
     url, _ = own_server
     deployment = Deployment(tmp_path / "deployment", store=new_place(url))
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
@@ -280,7 +280,7 @@ TABLES = (
 
 
 def _saved(place):
-    """A copy of all that a store holds, beside it."""
+    """Copy every table of a store to a saved_ table and return the names."""
     with connected(place) as db:
         names = [name for (name,) in db.execute(TABLES).fetchall()]
         for name in names:
@@ -289,7 +289,7 @@ def _saved(place):
 
 
 def _put_back(place, names):
-    """What a replica that lagged holds, promoted under a service that runs."""
+    """Restore the saved tables, as if a lagging replica were promoted while the service runs."""
     with connected(place) as db, db.transaction():
         db.execute("SET session_replication_role = replica")
         for name in names:
@@ -298,7 +298,7 @@ def _put_back(place, names):
 
 
 def test_a_replica_that_lagged_is_not_served_from_when_it_is_promoted(place, tmp_path):
-    """F12, T25: the service runs on; its upkeep sees that lines are missing, and does not have that witnessed."""
+    """F12, T25: maintenance detects missing ledger lines, refuses queries and does not advance the witness."""
     deployment = Deployment(tmp_path / "deployment", store=place, rest=WITNESS)
     with deployment.open(checked=False) as service:
         assert service.ask(key="first").status_code == 200

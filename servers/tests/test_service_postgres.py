@@ -18,7 +18,7 @@ from servers.tests.budget_places import new_place
 
 @pytest.fixture
 def run(capsys):
-    """Run a command in this process: its exit code and what it says."""
+    """Return a function that runs a command in this process and returns its exit code, stdout and stderr."""
 
     def run(*arguments):
         with pytest.raises(SystemExit) as caught:
@@ -31,7 +31,7 @@ def run(capsys):
 
 @pytest.fixture
 def database(server, monkeypatch):
-    """The URL of an empty database without its password, which is in the variable BUDGETS_PASSWORD."""
+    """Return the URL of an empty schema without the password, which is in the variable BUDGETS_PASSWORD."""
     parts = urlsplit(new_place(server("postgres")))
     monkeypatch.setenv("BUDGETS_PASSWORD", parts.password)
     host = f"{parts.username}@{parts.hostname}:{parts.port}"
@@ -40,7 +40,7 @@ def database(server, monkeypatch):
 
 @pytest.fixture
 def founded(run, tmp_path, database):
-    """What `discreet init` makes there, and the keys."""
+    """Return the folder that `discreet init` creates and its API keys."""
     code, out, err = run("init", tmp_path, "--store", database, "--password-env", "BUDGETS_PASSWORD")
     assert (code, err) == (0, "")
     assert not (tmp_path / "budget.db").exists()
@@ -48,14 +48,14 @@ def founded(run, tmp_path, database):
 
 
 def release(response) -> tuple[bytes, str]:
-    """What an answer is, and whether it was there already."""
+    """Return the body of a successful response and its replayed header."""
     assert response.status_code == 200, response.text
     return response.content, response.headers["discreet-replayed"]
 
 
 @pytest.mark.usefixtures("founded")
 def test_a_database_that_is_in_use_is_not_founded_again(run, database, tmp_path):
-    """Accounts are for ever; nothing is written beside it either."""
+    """`init` refuses a database with accounts, which are permanent, and writes no files."""
     code, _, err = run("init", tmp_path / "again", "--store", database, "--password-env", "BUDGETS_PASSWORD")
     assert code == 2
     assert "accounts or keys already" in err
@@ -63,7 +63,7 @@ def test_a_database_that_is_in_use_is_not_founded_again(run, database, tmp_path)
 
 
 def test_replicas_share_budgets_answers_and_keys(founded):
-    """I7: what one has answered, the other replays; what one changes, the other knows within a second."""
+    """I7: each replica replays the other's releases, and sees changes to keys within a second."""
     folder, keys = founded
     (folder / "two.toml").write_text((folder / "discreet.toml").read_text().replace("witness.log", "other.log"))
     with ServiceProcess(folder, keys) as one, ServiceProcess(folder, keys, settings="two.toml") as two:
@@ -78,12 +78,12 @@ def test_replicas_share_budgets_answers_and_keys(founded):
         assert revoked.status_code == 204
         assert one.get("/v1/budget", "analyst").status_code == 401
         asked = (two.get("/v1/budget", "analyst").status_code for _ in range(10_000))
-        assert 401 in asked  # its memory is a second old at most
+        assert 401 in asked  # its cache is a second old at most
         assert (one.stop(), two.stop()) == (0, 0)
 
 
 def test_replicas_never_overspend_together(founded):
-    """I1: sixteen at once on two replicas spend what fits and not a bit more."""
+    """I1: sixteen concurrent queries on two replicas spend no more than the limit."""
     folder, keys = founded
     question = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE article != 'x{}' GROUP BY article LIMIT 10"
     with ServiceProcess(folder, keys) as one, ServiceProcess(folder, keys) as two:
@@ -99,7 +99,7 @@ def test_replicas_never_overspend_together(founded):
 
 
 def test_several_processes_serve_at_one_port(founded):
-    """SIGTERM stops all of them, with exit code 0, and each says that it began and ended."""
+    """SIGTERM stops all worker processes with exit code 0, and each logs its start and stop."""
     folder, keys = founded
     with ServiceProcess(folder, keys, "--workers", "2") as service:
         service.until_count("started", 2)
@@ -110,7 +110,7 @@ def test_several_processes_serve_at_one_port(founded):
 
 
 def test_if_one_process_dies_all_end(founded):
-    """So that whatever watches over the service starts them together; exit code 3 and one sentence."""
+    """If a worker dies, all end with exit code 3 and one sentence, so that a supervisor restarts them together."""
     folder, keys = founded
     with ServiceProcess(folder, keys, "--workers", "2") as service:
         service.until_count("started", 2)
@@ -120,7 +120,7 @@ def test_if_one_process_dies_all_end(founded):
 
 
 def test_the_ledger_is_checked_beside_its_service(run, founded):
-    """With the witness of one of the replicas."""
+    """`ledger verify` succeeds against a running service and one replica's witness."""
     folder, keys = founded
     with ServiceProcess(folder, keys) as service:
         service.ask()

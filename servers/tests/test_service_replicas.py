@@ -1,6 +1,6 @@
-"""Two services on one PostgreSQL store: they race for what is left, ask the same first, and sleep past their leases.
+"""Two services on one PostgreSQL store race for the last budget, run the same first query and outlive their leases.
 
-They are processes of their own, which wait at a step of the stair until a test lets them go on.
+They are separate processes, which wait at a step of the pipeline until a test lets them continue.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ LAPLACE = {"mechanism": "laplace", "delta": "1e-8"}
 
 @pytest.fixture
 def deployment(server, tmp_path):
-    """A deployment whose leases may be short, with room for many questions."""
+    """Return a deployment whose leases may be short and which admits many concurrent queries."""
     store = new_place(server("postgres"))
     return Deployment(tmp_path / "deployment", store=store, catalog=CATALOG + QUICK, service="concurrent_most = 100")
 
 
 def checked(deployment):
-    """How ann, bob and sales stand; the books are right."""
+    """Check the ledger and return the balances of ann, bob and sales."""
     with deployment.manager() as manager:
         deployment.check(manager)
         return [manager.get(name).balance for name in ("ann@sales", "bob@sales", "sales")]
 
 
 def test_exactly_as_many_are_admitted_as_fit(deployment):
-    """I1: sixteen clients of two services race for a shared budget of three and a half questions; three get one."""
+    """I1: of sixteen clients of two services that race for a budget of three and a half queries, three are admitted."""
     with deployment.open() as service:
         worst = service.opened.warehouse.plan(KNOWN, **LAPLACE, epsilon=1.0, shared=True).worst_cost
         set_limit(service.manager.store, "sales", Cost(worst.rho * 7 / 2, DELTA / 2), DELTA, ACT)
@@ -58,7 +58,7 @@ def test_exactly_as_many_are_admitted_as_fit(deployment):
 
 
 def test_exactly_as_many_are_admitted_as_fit_while_they_run(deployment):
-    """I1: what they may cost is held until they are answered, by whichever service."""
+    """I1: the worst-case cost of running queries is held against the queries of both services."""
     with deployment.open() as service:
         worst = service.opened.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
         set_limit(service.manager.store, "sales", Cost(worst.rho * 5 / 2, DELTA / 2), DELTA, ACT)
@@ -78,7 +78,7 @@ def test_exactly_as_many_are_admitted_as_fit_while_they_run(deployment):
 
 
 def test_two_concurrent_first_queries_get_the_same_bytes_and_their_parent_pays_once(deployment):
-    """I7: both services run it; the one that settles first is the answer of both."""
+    """I7: both services run the query; the result that is settled first is returned by both."""
     orders = Orders(wait="before settle")
     with serving(deployment, orders) as one, serving(deployment, orders) as two, ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(ask, deployment, one.url, "a"), pool.submit(ask, deployment, two.url, "b", who="bob")]
@@ -94,7 +94,7 @@ def test_two_concurrent_first_queries_get_the_same_bytes_and_their_parent_pays_o
 
 
 def test_data_without_a_version_is_answered_once_for_one_key(deployment):
-    """I4: with noise of the system, which no two services share, one request has one answer."""
+    """I4: with system noise, which the services do not share, one idempotency key has one answer."""
     loose = TOP.replace("reads", "loose")
     with (
         serving(deployment, Orders(wait="before settle")) as one,
@@ -114,7 +114,7 @@ def test_data_without_a_version_is_answered_once_for_one_key(deployment):
 
 
 def test_a_service_that_is_stopped_past_its_lease_answers_nothing(deployment):
-    """F7: SIGSTOP, another ends the reservation and answers the retry, SIGCONT: not a byte of the answer leaves."""
+    """F7: a service suspended past its lease releases nothing when resumed; the retry was answered by another one."""
     sleepy = Orders(wait="before settle", lease_spare_ms=200)
     with serving(deployment, sleepy) as one, ThreadPoolExecutor(1) as pool:
         late = pool.submit(ask, deployment, one.url, "once")
@@ -143,7 +143,7 @@ def test_a_service_that_is_stopped_past_its_lease_answers_nothing(deployment):
 
 
 def test_two_officers_at_two_services_undo_nothing_of_each_other(deployment):
-    """A limit that one lowers stays lowered, though the other changes the mode at the same moment."""
+    """A limit lowered at one service stays lowered when another changes the mode concurrently."""
     with deployment.open() as one, deployment.open() as two:
         alter, read, go_on = one.manager.store.alter, threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Spark passes the suite for engines, and counts exactly what only Spark can hold."""
+"""Spark passes the engine suite, and its own types are counted exactly."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="module")
 def url(server):
-    """Of the running Spark Connect server, without a table."""
+    """Return the URL of the running Spark Connect server, without a table."""
     return server("spark")
 
 
 @pytest.fixture(scope="module")
 def loaded(url):
-    """Loads a table for the length of a with statement; returns its name."""
+    """Return a context manager that loads a table, yields its name and drops it."""
 
     @contextlib.contextmanager
     def load(table):
@@ -52,7 +52,7 @@ def loaded(url):
 
 @pytest.fixture
 def made(url, request):
-    """Makes a table from a SELECT of Spark's; returns its name."""
+    """Return a function that creates a table from a SELECT statement and returns its name."""
     name = f"made_{request.node.name.partition('[')[0]}"
 
     def make(select, definition=""):
@@ -65,7 +65,7 @@ def made(url, request):
 
 @pytest.fixture
 def head(url):
-    """The head of a table as plain values; the user column is called who, the item column item."""
+    """Return a function that returns a table's head as plain values, with the columns who and item by default."""
 
     def count(table=None, *items, source=url, view=None, **parts):
         with contextlib.closing(SparkEngine(source, table=table, view=view)) as engine:
@@ -75,7 +75,7 @@ def head(url):
 
 
 class TestServer(EngineSuite):
-    """Every test of the suite, on tables of a server whose settings are not those that exact heads need."""
+    """Run the whole suite on a server whose settings are not those that exact heads need."""
 
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
@@ -110,7 +110,7 @@ class TestServer(EngineSuite):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A folder with a table in two Parquet files."""
+    """Return a folder with a table in two Parquet files."""
     folder = tmp_path_factory.mktemp("files")
     table = engagements(20_000)
     pq.write_table(table.slice(0, 12_000), folder / "1.parquet")
@@ -120,7 +120,7 @@ def files(tmp_path_factory):
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_files_are_counted_as_duckdb_counts_them(url, files, part):
-    """All kinds of labels and filters, and what users keep of several; labels of the same types."""
+    """Heads of files equal DuckDB's for all kinds of labels, filters and bounds per user, including label types."""
     columns = tuple(column for column in KINDS if column != "member_id")
     asked = [
         HeadRequest(r.user, r.items, r.limit, r.where, 2, (None, 3)[part]) for r in questions(6, columns, 5 + part)
@@ -136,7 +136,7 @@ def test_files_are_counted_as_duckdb_counts_them(url, files, part):
 
 
 def test_a_view_stands_in_the_place_of_a_table(url, loaded, files, head):
-    """A comment at its end ends it; of files it selects by the name of source."""
+    """A view may end in a comment, and a view of files refers to them as `source`."""
     with loaded(pa.table({"who": [1, 2, 3], "word": ["a", "b", "b"]})) as name:
         view = f"SELECT who, upper(word) AS item FROM {name} WHERE who > 1 -- the others"
         assert head(view=view) == [(("B",), 2)]
@@ -148,7 +148,7 @@ def test_a_view_stands_in_the_place_of_a_table(url, loaded, files, head):
 
 
 def test_a_table_may_have_the_name_of_what_a_question_makes(url, head):
-    """What is listed, and what files are called, stand in no table's place."""
+    """Tables called `listed` and `source` are not shadowed by the engine's own names."""
     for name in ("listed", "source"):
         spark_server.load(url, pa.table({"who": [1], "item": [name]}), name)
         try:
@@ -158,7 +158,7 @@ def test_a_table_may_have_the_name_of_what_a_question_makes(url, head):
 
 
 def test_rows_that_are_added_are_counted(url, loaded):
-    """By the same engine, in a table and in a view of it: no list of files is kept."""
+    """An open engine counts rows added to a table or its view: file lists are not cached."""
     with loaded(pa.table({"who": [1], "item": ["a"]})) as name:
         engines = [SparkEngine(url, table=name), SparkEngine(url, view=f"SELECT * FROM {name}")]
         assert [rows_of(engine, REQUEST) for engine in engines] == [[(("a",), 1)]] * 2
@@ -168,7 +168,7 @@ def test_rows_that_are_added_are_counted(url, loaded):
 
 
 def test_several_threads_may_ask_at_once(url, loaded):
-    """Each question has a session of its own."""
+    """Concurrent queries each have their own session."""
     with loaded(pa.table({"who": [*range(9)] * 9, "item": [n // 9 for n in range(81)]})) as name:
         engine = SparkEngine(url, table=name)
         requests = [
@@ -180,16 +180,16 @@ def test_several_threads_may_ask_at_once(url, loaded):
 
 
 def test_names_that_spark_fills_in_are_refused(url, loaded):
-    """It takes such a column of a file for empty, without a word."""
+    """A column name with ${...} is refused, because Spark silently reads it as empty."""
     with loaded(pa.table({"who": [1], "${spark.app.name}": ["a"]})) as name:
         with pytest.raises(InputError, match="rename it"):
             SparkEngine(url, table=name).columns()
         filled = spark_server.execute(url, f"SELECT * FROM {name}")
-        assert list(filled[0].values()) == [1, None]  # one day, Spark may do better
+        assert list(filled[0].values()) == [1, None]  # fails when Spark corrects this
 
 
 def test_text_is_not_filled_in(loaded, head):
-    """Neither a constant nor the owner's own."""
+    """${...} is not substituted in constants or in the data owner's view."""
     text = "${spark.app.name}"
     with loaded(pa.table({"who": [1, 2], "item": [text, "b"]})) as name:
         assert head(name, where=Comparison("item", "=", Constant(Kind.TEXT, text))) == [((text,), 1)]
@@ -197,14 +197,14 @@ def test_text_is_not_filled_in(loaded, head):
 
 
 def test_text_with_a_collation_or_with_padding_names_no_items(url, made):
-    """It would make one item of two, and the data would say what it is called."""
+    """Collated or padded text is OTHER, because it merges items and the data would decide their label."""
     columns = "who INT, plain STRING, lower STRING COLLATE UTF8_LCASE, padded CHAR(5), short VARCHAR(5), raw BINARY"
     kinds = SparkEngine(url, table=made("", f"({columns})")).columns()
     assert list(kinds.values()) == [Kind.INTEGER, Kind.TEXT, Kind.OTHER, Kind.OTHER, Kind.TEXT, Kind.OTHER]
 
 
 def test_padding_is_seen_through_views(url, made):
-    """Also where the column has another name there."""
+    """A CHAR column is detected in a view, even under another name."""
     table = made("", "(who INT, padded CHAR(5))")
     view = f"SELECT who, padded AS item, trim(padded) AS trimmed FROM {table}"
     kinds = SparkEngine(url, view=view).columns()
@@ -212,14 +212,14 @@ def test_padding_is_seen_through_views(url, made):
 
 
 def test_text_that_is_not_utf8_becomes_text(made, head):
-    """Its wrong bytes become one character; as it is, whoever reads the label would fail on it."""
+    """Invalid UTF-8 is replaced by U+FFFD, since such a label could not be read."""
     rows = "(1, CAST(X'ff41' AS STRING)), (2, CAST(X'fe41' AS STRING)), (3, 'b')"
     table = made(f"SELECT * FROM VALUES {rows} AS rows(who, item)")
     assert head(table) == [(("\ufffdA",), 2), (("b",), 1)]
 
 
 def test_moments_with_a_zone_are_labels_in_utc(made, head):
-    """And are compared as such, and bounded, and listed; whatever the zone of the server."""
+    """Timestamps with a zone are labels in UTC, also in filters, bounds and lists, for any time zone of the server."""
     moments = ("2024-05-06 07:08:09.000001+02:00", "2024-05-06 05:08:09.000001Z", "0001-01-01 00:00:00Z")
     rows = ", ".join(f"({who}, TIMESTAMP_LTZ '{moment}')" for who, moment in enumerate(moments))
     table = made(f"SELECT * FROM VALUES {rows} AS rows(who, item)")
@@ -236,7 +236,7 @@ def test_moments_with_a_zone_are_labels_in_utc(made, head):
 
 
 def test_what_no_calendar_of_python_holds_is_missing(made, head):
-    """Whoever reads such a label would fail on it; filters compare it as it is."""
+    """Dates outside Python's calendar are missing as labels, while filters compare their actual value."""
     first = "(1, DATE '+10000-01-01', TIMESTAMP_LTZ '+10000-01-01 00:00:00Z')"
     others = "(2, DATE '0000-12-31', NULL), (3, NULL, NULL)"
     table = made(f"SELECT * FROM VALUES {first}, {others} AS rows(who, item, at)")
@@ -248,7 +248,7 @@ def test_what_no_calendar_of_python_holds_is_missing(made, head):
 
 
 def test_zero_is_zero_and_no_number_is_missing(files, head, url):
-    """Minus zero in a list so long that Spark looks it up by its bits; NaN passes no filter."""
+    """-0.0 equals 0 in a list long enough that Spark compares bits; NaN passes no filter and is missing."""
     path = Path(files).parent / "floats.parquet"
     share = pa.array([-0.0, math.nan, 2.5], pa.float32())
     pq.write_table(pa.table({"who": [1, 2, 3], "item": [-0.0, math.nan, 2.5], "share": share}), path)
@@ -264,7 +264,7 @@ def test_zero_is_zero_and_no_number_is_missing(files, head, url):
 
 
 def test_files_that_spell_a_column_otherwise_are_read(url, files, head):
-    """A server that tells names apart by case would take the column for empty."""
+    """Columns match case-insensitively; a case-sensitive server would read the file's column as empty."""
     folder = Path(files).parent / "spelled"
     folder.mkdir()
     pq.write_table(pa.table({"WHO": [1, 2], "Item": ["a", "a"]}), folder / "1.parquet")
@@ -276,7 +276,7 @@ def test_files_that_spell_a_column_otherwise_are_read(url, files, head):
 
 
 def test_columns_that_differ_in_case_only_are_refused(url, files):
-    """Spark takes them for one."""
+    """Columns that differ in case only are refused, because Spark treats them as one."""
     path = Path(files).parent / "alike.parquet"
     pq.write_table(pa.table([[1], ["a"], ["b"]], ["who", "item", "Item"]), path)
     for parts in ({"source_url": f"{url}?path={path}"}, {"source_url": url, "view": "SELECT 1 AS who, 2 AS WHO"}):
@@ -292,7 +292,7 @@ def test_columns_that_differ_in_case_only_are_refused(url, files):
     ],
 )
 def test_labels_are_written_with_all_their_digits(files, head, url, type_, labels):
-    """Without exponents: the text whose digest says what a user keeps is that of all engines."""
+    """Labels are written without exponents, so the text for the bounding digest is the same in every engine."""
     path = Path(files).parent / "written.parquet"
     items = pa.array(labels * 20).cast(type_)
     pq.write_table(pa.table({"who": [n // len(labels) for n in range(len(items))], "item": items}), path)

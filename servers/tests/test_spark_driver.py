@@ -1,4 +1,4 @@
-"""Spark in this process: beside a notebook's own session, alone, and as the driver of a cluster."""
+"""Spark in this process: with a notebook's existing session, without one, and as the driver of a cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ except EngineError as error:
 
 @pytest.fixture(scope="module")
 def notebook():
-    """The session of somebody who uses Spark himself, with settings of his own."""
+    """Return a notebook's own Spark session, with its own settings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pyspark import SparkContext
@@ -73,7 +73,7 @@ def notebook():
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A Parquet file with two users and one item, and one with all that engines get wrong."""
+    """Return a folder with a Parquet file of two users and one item, and one of the shared table."""
     folder = tmp_path_factory.mktemp("files")
     pq.write_table(pa.table({"who": [1, 2], "item": ["a", "a"]}), folder / "small.parquet")
     pq.write_table(engagements(20_000), folder / "large.parquet")
@@ -82,7 +82,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def alone(files):
-    """Runs a program that asks for the head of a small file in a process of its own; returns what it printed."""
+    """Return a function that prints the head of a small file in a separate process and returns its output."""
 
     def run(source, *arguments, **variables):
         command = [sys.executable, "-c", ALONE, f"{source}?path={files}/small.parquet", *arguments]
@@ -95,7 +95,7 @@ def alone(files):
 
 
 def until_idle(session):
-    """Wait until nothing runs, a minute at most."""
+    """Wait until Spark is idle, a minute at most."""
     tracker = session.sparkContext.statusTracker()
     end = time.monotonic() + 60
     while tracker.getActiveJobsIds() or tracker.getActiveStageIds():
@@ -104,7 +104,7 @@ def until_idle(session):
 
 
 def test_pairs_are_kept_for_a_session_only(notebook, files):
-    """The integers are numpy's, and Spark forgets what it persisted."""
+    """Pair queries equal the reference, and the persisted data is released afterwards."""
     path = f"{files}/small.parquet"
     with SparkEngine(f"spark://local?path={path}").pairs(REQUEST) as pairs:
         check_pair_queries(pairs, reference_pairs(pq.read_table(path), REQUEST))
@@ -113,7 +113,7 @@ def test_pairs_are_kept_for_a_session_only(notebook, files):
 
 @pytest.mark.usefixtures("notebook")
 def test_heads_are_those_of_duckdb(files):
-    """Labels and filters of all kinds, bounds, and a list with all traps."""
+    """Heads equal DuckDB's for labels and filters of all kinds, bounds, and a listed domain with all traps."""
     columns = tuple(column for column in KINDS if column != "member_id")
     traps = pa.table({"article": TRAPS})
     constants = tuple(Constant(Kind.TEXT, trap) for trap in TRAPS)
@@ -133,7 +133,7 @@ def test_heads_are_those_of_duckdb(files):
 
 
 def test_a_notebooks_session_stays_as_it_is(notebook, files):
-    """Its settings, its views, its being the active one; and a view of its own for all sessions can be counted."""
+    """A notebook's settings, views and active session are unchanged, and its global views can be counted."""
     notebook.createDataFrame(pa.table({"who": [1], "item": ["mine"]})).createOrReplaceTempView("source")
     notebook.createDataFrame(pa.table({"who": [1], "item": ["shared"]})).createOrReplaceGlobalTempView("shared")
     before = {name: notebook.conf.get(name) for name in spark_server.UNLIKE}
@@ -148,7 +148,7 @@ def test_a_notebooks_session_stays_as_it_is(notebook, files):
 
 
 def test_ctrl_c_ends_the_count(notebook):
-    """And the next question is answered."""
+    """Ctrl-C cancels the count, and the engine remains usable."""
     until_idle(notebook)
     engine = SparkEngine("spark://local", view=ENDLESS)
     tracker = notebook.sparkContext.statusTracker()
@@ -165,7 +165,7 @@ def test_ctrl_c_ends_the_count(notebook):
 
 
 def test_a_count_that_takes_too_long_ends(notebook):
-    """What others do at the same time goes on."""
+    """A timeout ends the count's jobs."""
     until_idle(notebook)
     engine = SparkEngine("spark://local", view=ENDLESS, timeout_seconds=4)
     shares = []
@@ -177,7 +177,7 @@ def test_a_count_that_takes_too_long_ends(notebook):
 
 @pytest.mark.usefixtures("notebook")
 def test_progress_is_told_by_tasks():
-    """Neither nothing nor everything, while a hundred tasks are under way."""
+    """Progress is reported by completed tasks, with shares between 0 and 1 while they run."""
     shares = []
     view = "SELECT id AS who, id % 7 AS item FROM range(0, 20000000, 1, 100)"
     SparkEngine("spark://local", view=view).head(REQUEST, progress=shares.append)
@@ -186,13 +186,13 @@ def test_progress_is_told_by_tasks():
 
 @pytest.mark.usefixtures("notebook")
 def test_there_is_one_spark_in_a_process():
-    """Another cluster's needs another process; silently, the question would go to the wrong one."""
+    """A second cluster in one process is refused; otherwise the query would silently go to the first."""
     with pytest.raises(EngineError, match="only one"):
         SparkEngine("spark://elsewhere:7077", table="t").columns()
 
 
 def test_spark_starts_without_a_word_and_again_when_it_has_ended(files, alone):
-    """Also when its Java process was killed; and it leaves nothing in the folder where it was started."""
+    """Spark starts silently, again after its Java process was killed, and leaves no files in the working directory."""
     stdout, stderr = alone("spark://local", "kill")
     assert stdout == "[(('a',), 2)]\n" * 3
     assert stderr == ""
@@ -200,7 +200,7 @@ def test_spark_starts_without_a_word_and_again_when_it_has_ended(files, alone):
 
 
 def test_settings_that_cannot_be_changed_are_refused(alone, tmp_path):
-    """Tables in Hive's formats would be counted without some of their files."""
+    """A fixed setting that makes Hive tables skip corrupt files is refused."""
     (tmp_path / "spark-defaults.conf").write_text("spark.files.ignoreCorruptFiles true\n")
     stdout, _ = alone("spark://local", SPARK_CONF_DIR=str(tmp_path))
     assert stdout.startswith("InexactHead ")
@@ -208,7 +208,7 @@ def test_settings_that_cannot_be_changed_are_refused(alone, tmp_path):
 
 
 def test_java_is_missed_in_one_sentence(alone, tmp_path):
-    """It is looked for where JAVA_HOME says, or on the path."""
+    """Missing Java, in JAVA_HOME or on the path, is reported in one sentence."""
     for variables in ({"JAVA_HOME": str(tmp_path)}, {"JAVA_HOME": "", "PATH": str(tmp_path)}):
         stdout, stderr = alone("spark://local", **variables)
         assert stdout.startswith("EngineError Spark needs Java 17 or later")
@@ -216,14 +216,14 @@ def test_java_is_missed_in_one_sentence(alone, tmp_path):
 
 
 def test_a_master_that_does_not_answer_is_told_at_once(alone):
-    """Spark itself would try for a minute."""
+    """An unreachable master is reported at once, while Spark itself would retry for a minute."""
     stdout, stderr = alone(f"spark://127.0.0.1:{process.free_port()}")
     assert stdout.startswith("EngineUnreachable no Spark answers at spark://127.0.0.1")
     assert stderr == ""
 
 
 def test_a_cluster_counts_for_a_driver_in_this_process(alone, tmp_path):
-    """A master, a worker with one core, and the same head."""
+    """A cluster with one worker gives the same head."""
     url = spark_server.start_cluster(tmp_path)
     try:
         assert alone(url) == ("[(('a',), 2)]\n", "")

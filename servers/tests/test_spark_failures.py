@@ -1,4 +1,4 @@
-"""What a Spark Connect server cannot, must not or no longer do ends in one clear sentence, and stops there, too."""
+"""Failures of a Spark Connect server give one clear sentence, and abandoned queries end on the server."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from servers.tests.wire import Wire
 
 REQUEST = HeadRequest("who", ("item",), 10)
 ENDLESS = "SELECT a.id AS who, a.id * b.id % 1000003 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"
-"""A view whose count would take hours, in tasks that see within seconds that they are to stop."""
+"""A view whose count would take hours, in tasks that react to cancellation within seconds."""
 
 
 @pytest.fixture(scope="module")
 def url(server):
-    """Of the running Spark Connect server, without a table."""
+    """Return the URL of the running Spark Connect server, without a table."""
     return server("spark")
 
 
 @pytest.fixture
 def table(url, request):
-    """The name of a new table with one user and one item."""
+    """Return the name of a new table with one user and one item."""
     name = f"failing_{request.node.name.partition('[')[0]}"
     spark_server.load(url, pa.table({"who": [1], "item": ["secret"]}), name)
     yield name
@@ -40,7 +40,7 @@ def table(url, request):
 
 
 def until_idle(url):
-    """Wait until the server runs nothing, a minute at most."""
+    """Wait until the server is idle, a minute at most."""
     end = time.monotonic() + 60
     while spark_server.running(url) != (0, 0):
         assert time.monotonic() < end
@@ -48,7 +48,7 @@ def until_idle(url):
 
 
 def one_sentence(error, *parts):
-    """What people are told holds the parts, and nothing of the server's."""
+    """Check that the message is one sentence with the given parts and nothing of the server's message."""
     message = str(error.value)
     assert "\n" not in message
     assert len(message) < 300
@@ -59,20 +59,20 @@ def one_sentence(error, *parts):
 
 
 def test_a_count_that_takes_too_long_ends_on_the_server(url):
-    """The sentence says how long it might have taken."""
+    """A timeout cancels the query on the server, and the message states the limit."""
     until_idle(url)
     engine = SparkEngine(url, view=ENDLESS, timeout_seconds=6)
     seen = []
     with pytest.raises(EngineError) as error:
         engine.head(REQUEST, progress=lambda _: seen.append(spark_server.running(url)[0]))
     one_sentence(error, "within 6 seconds")
-    assert max(seen) > 0  # it was under way
+    assert max(seen) > 0  # it was running
     until_idle(url)
 
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_what_progress_raises_ends_the_count_on_the_server(url, at_once):
-    """Ctrl-C, or a request that was dropped; also before the server knows of it. The next question is answered."""
+    """An exception from the progress callback cancels the query, even before it runs; the engine remains usable."""
     until_idle(url)
 
     def stop(share):
@@ -88,7 +88,7 @@ def test_what_progress_raises_ends_the_count_on_the_server(url, at_once):
 
 
 def test_a_lost_connection_is_an_error_and_then_a_new_one(url, table):
-    """While it counts; and the count ends on the server."""
+    """A connection lost during a count is an error, the count ends on the server, and the next query reconnects."""
     wire = Wire(url)
     engine = SparkEngine(wire.url, view=ENDLESS)
     other = SparkEngine(wire.url, table=table)
@@ -107,7 +107,7 @@ def test_a_lost_connection_is_an_error_and_then_a_new_one(url, table):
 
 
 def test_a_server_that_is_back_is_asked_again(url, table):
-    """Nothing is kept of a time when it was away, and that is told at once."""
+    """An unreachable server is reported at once, and the next query tries again."""
     port = process.free_port()
     engine = SparkEngine(url.replace(f":{parse_url(url).port}", f":{port}"), table=table)
     with pytest.raises(EngineError) as error:
@@ -122,7 +122,7 @@ def test_a_server_that_is_back_is_asked_again(url, table):
 
 @pytest.mark.parametrize("password", [None, "wrong"])
 def test_a_wrong_token_lets_nobody_in(url, table, password):
-    """Nor does none; the sentence does not repeat it."""
+    """A wrong or missing token is refused, and no message or name contains it."""
     bare = f"sc://reader@localhost:{parse_url(url).port}"
     with pytest.raises(EngineError) as error:
         SparkEngine(bare, table=table, password=password).columns()
@@ -147,14 +147,14 @@ def test_a_wrong_token_lets_nobody_in(url, table, password):
     ],
 )
 def test_tables_that_are_not_there_are_refused(url, parts, part):
-    """What there is not, what has no name that can be meant, what is no SELECT."""
+    """Missing tables, invalid names and views that are not a valid SELECT are refused."""
     with pytest.raises(InputError) as error:
         SparkEngine(url, **parts).columns()
     one_sentence(error, part, *(parts.values() if "table" in parts else ()))
 
 
 def test_files_that_are_not_there_or_no_parquet_are_refused(url, tmp_path):
-    """The sentence names them."""
+    """Missing files and files that are not Parquet are refused by name."""
     (tmp_path / "text.parquet").write_text("who,item\n1,a\n")
     for name, part in (("*.orc", "no such table or file"), ("text.parquet", "cannot read it"), ("", "cannot read it")):
         with pytest.raises(InputError) as error:
@@ -163,7 +163,7 @@ def test_files_that_are_not_there_or_no_parquet_are_refused(url, tmp_path):
 
 
 def test_a_table_must_be_named(url, table):
-    """The sentence lists those there are."""
+    """The message lists the tables that exist."""
     with pytest.raises(InputError) as error:
         SparkEngine(url)
     assert repr(table) in str(error.value)
@@ -183,13 +183,13 @@ def test_a_table_must_be_named(url, table):
     ],
 )
 def test_urls_that_are_not_understood_are_refused(source):
-    """Nothing is silently left out."""
+    """Unknown options and malformed URLs are refused, not ignored."""
     with pytest.raises(InputError):
         SparkEngine(source)
 
 
 def test_accounts_tokens_and_hosts_reach_spark_as_they_are():
-    """Signs that mean something in Spark's own URLs are only signs."""
+    """Characters that are special in Spark's own URLs are escaped."""
     with unwarned():
         from pyspark.sql.connect.client import DefaultChannelBuilder
 
@@ -201,7 +201,7 @@ def test_accounts_tokens_and_hosts_reach_spark_as_they_are():
 
 
 def test_a_table_stands_alone():
-    """Neither files nor a view beside it; and only a server takes a password."""
+    """A table excludes files and a view, and only a server takes a password."""
     for source, parts in (
         ("sc://host?path=/x", {"table": "t"}),
         ("sc://host?table=t", {"view": "SELECT 1"}),
@@ -214,14 +214,14 @@ def test_a_table_stands_alone():
 
 @pytest.mark.parametrize("statement", ["DROP TABLE {}", "INSERT INTO {} VALUES (2, 'b')", "TRUNCATE TABLE {}"])
 def test_a_view_changes_nothing(url, table, statement):
-    """Only a SELECT can stand there."""
+    """A view must be a SELECT."""
     with pytest.raises(InputError):
         SparkEngine(url, view=statement.format(table)).columns()
     assert spark_server.execute(url, f"SELECT * FROM {table}") == [{"who": 1, "item": "secret"}]
 
 
 def test_what_spark_says_of_an_error_is_heard_by_nobody(url, table, capfd, caplog):
-    """It holds data: neither the message nor the screen nor a log has it."""
+    """Spark's error text, which holds data, reaches neither the message nor the terminal nor a log."""
     engine = SparkEngine(url, view=f"SELECT who, CAST(item AS INT) AS item FROM {table}")
     with pytest.raises(EngineError) as error:
         engine.head(REQUEST)
@@ -235,7 +235,7 @@ def test_what_spark_says_of_an_error_is_heard_by_nobody(url, table, capfd, caplo
 
 
 def test_wrong_statements_of_the_owner_are_errors_of_the_engine(url, table):
-    """Also where a table is missing."""
+    """An invalid statement passed to fetch is an EngineError, even if a table is missing."""
     for statement in ("SELECT nothing FROM range(3)", "SELECT * FROM nowhere", "SELEC"):
         with pytest.raises(EngineError) as error:
             SparkEngine(url, table=table).fetch(statement)
@@ -243,7 +243,7 @@ def test_wrong_statements_of_the_owner_are_errors_of_the_engine(url, table):
 
 
 def test_files_that_cannot_be_read_are_errors(url, table):
-    """In a table and in a view of it. The server would count without them, and so do its own questions."""
+    """A corrupt file in a table or a view is an error, though the server's own settings skip it."""
     folder = folder_of(url, table)
     engines = [SparkEngine(url, table=table), SparkEngine(url, view=f"SELECT * FROM {table}")]
     assert [rows_of(engine, REQUEST) for engine in engines] == [[(("secret",), 1)]] * 2
@@ -256,7 +256,7 @@ def test_files_that_cannot_be_read_are_errors(url, table):
 
 
 def test_files_beside_the_partitions_are_errors(url, tmp_path):
-    """The server would leave them out, too."""
+    """Files outside the partition folders, which the server would skip, are an error."""
     for folder in ("part=1", "stray"):
         (tmp_path / folder).mkdir()
         pq.write_table(pa.table({"who": [1], "item": [folder]}), tmp_path / folder / "1.parquet")
@@ -271,7 +271,7 @@ def test_files_beside_the_partitions_are_errors(url, tmp_path):
 
 
 def test_a_table_whose_options_leave_files_out_is_refused(url, table):
-    """They come before the settings of a question."""
+    """Table options that skip files override the session's settings, so the table is refused."""
     options = "OPTIONS (ignoreCorruptFiles 'true')"
     spark_server.execute(url, f"CREATE TABLE careless USING parquet {options} LOCATION '{folder_of(url, table)}'")
     try:
@@ -283,6 +283,6 @@ def test_a_table_whose_options_leave_files_out_is_refused(url, table):
 
 
 def folder_of(url, table):
-    """Where the files of a table are."""
+    """Return the folder of a table's files."""
     rows = spark_server.execute(url, f"DESCRIBE EXTENDED {table}")
     return Path(next(row["data_type"] for row in rows if row["col_name"] == "Location").removeprefix("file:"))

@@ -1,4 +1,4 @@
-"""What Spark is asked, word by word, and what its types are."""
+"""The exact statements that are sent to Spark, and its column types."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ WORD = "make_valid_utf8(`word`)"
 
 
 def statement(*items, seed=b"", **parts):
-    """A statement about COLUMNS."""
+    """Return a statement over COLUMNS."""
     return SparkStatement(HeadRequest("who", items, 10, **parts), COLUMNS, seed)
 
 
 def condition(where):
-    """A filter in Spark's words, and what is bound."""
+    """Return a filter in Spark's SQL and its bound parameters."""
     written = statement("word", where=where)
     return written.filtered(where), written.parameters
 
 
 def test_distinct_users_are_counted_by_text_that_is_valid():
-    """The plainest question."""
+    """The simplest statement counts users by valid UTF-8 text."""
     assert statement("word").write() == (
         f"SELECT i0, count(DISTINCT u) AS n FROM (SELECT {WORD} AS i0, {WHO} AS u FROM __discreet_rows "
         "WHERE `who` IS NOT NULL AND `word` IS NOT NULL) AS r "
@@ -51,14 +51,14 @@ def test_distinct_users_are_counted_by_text_that_is_valid():
 
 
 def test_one_total_has_no_labels():
-    """And is one row."""
+    """A total is one row without labels."""
     assert statement().write() == (
         f"SELECT count(DISTINCT u) AS n FROM (SELECT {WHO} AS u FROM __discreet_rows WHERE `who` IS NOT NULL) AS r"
     )
 
 
 def test_what_users_keep_is_ordered_by_a_digest_of_canonical_text():
-    """The same text as in every engine: moments with six digits behind the second, whatever they end in."""
+    """The digest's text is the same in every engine; timestamps always have six fractional digits."""
     written = statement("at", "price", groups_per_user=3, seed=b"\x0f").write()
     framed = "".join(
         f" || coalesce(CAST(octet_length({text}) AS STRING) || ':' || "
@@ -70,14 +70,14 @@ def test_what_users_keep_is_ordered_by_a_digest_of_canonical_text():
 
 
 def test_sums_are_clipped_per_user_in_whole_units():
-    """In decimals of 38 digits, in which no sum overflows."""
+    """Sums are in decimals of 38 digits, which cannot overflow."""
     written = statement("day", summed=Summed("price", Fraction(-1, 2), Fraction(7), 2)).write()
     assert "CAST(CAST(`price` AS DECIMAL(20, 2)) * CAST(100 AS DECIMAL(3, 0)) AS DECIMAL(38, 0)) AS x" in written
     assert "sum(greatest(least(coalesce(s, 0), 700), -50))" in written
 
 
 def test_moments_are_labels_without_a_zone():
-    """Those with one, as they are in UTC; what Python's calendar cannot hold is missing."""
+    """Timestamps with a zone are converted to UTC; those outside Python's calendar are missing."""
     written = statement("at", "then").write()
     first, last = (f"CAST('{text}' AS TIMESTAMP_NTZ)" for text in ("0001-01-01", "9999-12-31 23:59:59.999999"))
     at, then = "`at`", "CAST(`then` AS TIMESTAMP_NTZ)"
@@ -87,7 +87,7 @@ def test_moments_are_labels_without_a_zone():
 
 
 def test_listed_items_come_in_the_types_of_labels():
-    """Also where there are none, whose types nobody could see."""
+    """Listed items have an explicit schema, since an empty list has no types to infer."""
     listed = pa.table({"word": ["a"], "at": [datetime.datetime(2024, 1, 1)], "size": [1], "price": ["1.00"]})
     written = statement("word", "at", "size", "price", domain=listed)
     assert written.listed_schema() == "i0 STRING, i1 TIMESTAMP_NTZ, i2 BIGINT, i3 decimal(9,2)"
@@ -123,12 +123,12 @@ def test_listed_items_come_in_the_types_of_labels():
     ],
 )
 def test_constants_are_bound_and_fitted(where, written, bound):
-    """Numbers to the type of their column, so that none makes rows fail."""
+    """Numeric constants are cast to the column's type, so that none makes rows fail."""
     assert condition(where) == (written, bound)
 
 
 def test_hostile_names_and_constants_stay_names_and_constants():
-    """Backticks are doubled; what is bound is not in the statement."""
+    """Backticks in names are doubled, and bound constants are not in the statement."""
     where = Every(
         (Not(Missing(HOSTILE)), Some((Comparison(HOSTILE, "=", Constant(Kind.TEXT, "'; DROP")), Missing("day"))))
     )
@@ -163,19 +163,19 @@ def test_hostile_names_and_constants_stay_names_and_constants():
     ],
 )
 def test_text_is_text_only_where_it_is_compared_by_bytes(type_, declared, kind):
-    """Padded text and text with a collation make one label of two."""
+    """Padded or collated text is OTHER, because it merges different labels."""
     assert column_of(type_, declared).kind is kind
 
 
 @pytest.mark.parametrize(("name", "bits"), [("tinyint", 8), ("smallint", 16), ("int", 32), ("bigint", 64)])
 def test_whole_numbers_hold_what_their_bits_do(name, bits):
-    """Both ends included."""
+    """Integer types have their exact inclusive bounds."""
     assert column_of(name).number == NumberType(name, Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1))
 
 
 @pytest.mark.parametrize(("digits", "scale"), [(9, 2), (38, 0), (38, 38), (1, 0)])
 def test_decimals_hold_as_many_digits_as_they_say(digits, scale):
-    """And come back in Arrow's type of as many."""
+    """Decimal bounds follow from digits and scale, and listed decimals have Arrow's type of that size."""
     column = column_of(f"decimal({digits},{scale})")
     most = Fraction(Decimal((0, (9,) * digits, -scale)))
     assert column.number == NumberType(f"decimal({digits},{scale})", -most, most, scale)
@@ -186,7 +186,7 @@ def test_decimals_hold_as_many_digits_as_they_say(digits, scale):
 
 
 def test_labels_have_arrows_types():
-    """Those that DuckDB's have."""
+    """Labels have the same Arrow types as DuckDB's."""
     items = ("word", "size", "day", "at", "then", "open")
     moment = pa.timestamp("us")
     types = [pa.string(), pa.int64(), pa.date32(), moment, moment, pa.bool_()]

@@ -1,4 +1,4 @@
-"""Trino passes the suite for engines, and counts exactly what only Trino can hold."""
+"""Trino passes the engine suite, and its own types are counted exactly."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _COUNTER = iter(range(10**9))
 
 @pytest.fixture(scope="module")
 def url(server):
-    """Of the running Trino, without a table."""
+    """Return the URL of the running Trino server, without a table."""
     return server("trino")
 
 
 @pytest.fixture(scope="module")
 def loaded(url):
-    """Loads an Arrow table for the length of a with statement; returns its name."""
+    """Return a context manager that loads an Arrow table, yields its name and drops it."""
 
     @contextlib.contextmanager
     def load(table):
@@ -46,7 +46,7 @@ def loaded(url):
 
 @pytest.fixture
 def engine(url):
-    """Makes engines over what a statement selects, as the owner's view or, by the owner, as a table."""
+    """Return a function that opens an engine on a SELECT statement, as a view or stored as a table."""
     with contextlib.ExitStack() as stack:
 
         def make(select, *, as_table=False):
@@ -61,7 +61,7 @@ def engine(url):
 
 
 class TestTrino(EngineSuite):
-    """Every test of the suite, on tables in memory."""
+    """Run the whole suite on in-memory tables."""
 
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
@@ -128,13 +128,13 @@ KINDS = {
 
 
 def test_every_type_has_its_kind(engine):
-    """Padded text, moments finer than microseconds and nested types are OTHER, which names neither users nor items."""
+    """Padded text, timestamps finer than microseconds and nested types are OTHER: neither users nor items."""
     columns = [f"{value} AS c{n}" for n, value in enumerate(KINDS)]
     assert list(engine(f"SELECT {', '.join(columns)}").columns().values()) == list(KINDS.values())
 
 
 def test_labels_that_arrow_holds_otherwise_become_what_duckdb_makes_of_them(engine):
-    """Whole numbers become int64, UUIDs text, moments microseconds in UTC, of the years 1 to 9999."""
+    """Integers become int64, UUIDs text, timestamps microseconds in UTC within the years 1 to 9999."""
     known = uuid.UUID(int=2**127 + 1)
     opened = engine(
         f"""SELECT 1 AS who, CAST(-7 AS tinyint) AS n, UUID '{known}' AS id, CAST(0.5 AS decimal(38, 37)) AS d,
@@ -164,7 +164,7 @@ def test_labels_that_arrow_holds_otherwise_become_what_duckdb_makes_of_them(engi
 
 
 def test_numbers_that_are_none_are_missing_to_filters(engine):
-    """NaN equals nothing, is above nothing, and is NULL, in both widths; infinity is a number."""
+    """In filters on real and double NaN is NULL, and infinity is a number."""
     rows = "VALUES (1, nan()), (2, NULL), (3, 0.5e0), (4, infinity())"
     opened = engine(
         f"SELECT n AS who, n AS item, x, CAST(x AS real) AS r FROM ({rows}) AS t(n, x)",
@@ -196,7 +196,7 @@ CONSTANTS = ["0", "1.5", f"0.{'0' * 34}1", f"-0.{'0' * 34}1", "9" * 38, f"-{'9' 
 
 @pytest.mark.parametrize(("operator", "holds"), [("=", eq), ("<>", ne), ("<", lt), ("<=", le), (">", gt), (">=", ge)])
 def test_no_constant_makes_some_rows_fail(engine, operator, holds):
-    """An error that one user's value can cause would tell of it, and for nothing; and the comparison is exact."""
+    """No constant causes an error that depends on the rows, which would leak data; comparisons are exact."""
     columns = ", ".join(f"c{n}" for n in range(len(EXTREMES)))
     rows = [", ".join(f"CAST('{pair[n]}' AS {type_})" for type_, pair in EXTREMES.items()) for n in (0, 1)]
     view = f"SELECT * FROM (VALUES (1, 'a', {rows[0]}), (2, 'b', {rows[1]})) AS t(who, item, {columns})"
@@ -213,7 +213,7 @@ def test_no_constant_makes_some_rows_fail(engine, operator, holds):
 
 
 def test_a_domain_of_every_kind_is_counted(loaded, url):
-    """Text with quotes and control characters, both truth values, days and microseconds, digits behind the point."""
+    """Listed items are exact for quotes, control characters, booleans, dates, microseconds and decimals."""
     columns = {
         "word": (["it's", "\0\u2028\\n", "😀"], pa.string()),
         "price": ([Decimal("-0.01"), Decimal("0.00"), Decimal("7.00")], pa.decimal128(9, 2)),
@@ -231,7 +231,7 @@ def test_a_domain_of_every_kind_is_counted(loaded, url):
 
 
 def test_sums_of_the_largest_values_do_not_overflow(loaded, url):
-    """A thousand rows of the largest int64 are one user's sum, which is clipped, and others' are subtracted from it."""
+    """A user's sum of a thousand extreme int64 values is clipped without overflow."""
     most = 2**63 - 1
     table = pa.table({"who": [1] * 1000 + [2] * 1000, "item": ["a"] * 2000, "x": [most] * 1000 + [-most] * 1000})
     summed = Summed("x", Fraction(-5), Fraction(2**62))
@@ -249,7 +249,7 @@ def test_sums_of_the_largest_values_do_not_overflow(loaded, url):
     ],
 )
 def test_a_view_is_what_its_author_meant(url, view, request):
-    """Whatever it calls things, the statement around it calls nothing the same; and it may end in a comment."""
+    """Names in a view do not clash with those of the statement around it, and a view may end in a comment."""
     for name in ("listed", "shown"):
         trino_server.execute(url, f"CREATE TABLE {name} AS SELECT * FROM (VALUES (1, 'a'), (2, 'a')) AS t(who, item)")
         request.addfinalizer(lambda name=name: trino_server.execute(url, f"DROP TABLE {name}"))
@@ -260,13 +260,13 @@ def test_a_view_is_what_its_author_meant(url, view, request):
 
 
 def test_columns_with_one_name_are_refused(engine):
-    """Which of them was meant cannot be said."""
+    """Column names that differ in case only are ambiguous."""
     with pytest.raises(ValueError, match="names differ in case only"):
         engine("SELECT 1 AS who, 2 AS item, 3 AS ITEM").columns()
 
 
 def test_the_owners_statements_are_fetched_whole(engine):
-    """Thousands of rows over many pages, as Arrow; types that are not read are refused by name."""
+    """A result of `fetch` has all rows of many pages as Arrow; unsupported types are refused by name."""
     opened = engine("SELECT 1 AS who")
     rows = "FROM UNNEST(sequence(1, 10000)) AS a(n), UNNEST(sequence(1, 5)) AS b(m)"
     fetched = opened.fetch(f"SELECT n, CAST(n AS varchar) AS word, nan() AS x {rows}")
@@ -282,7 +282,7 @@ def test_the_owners_statements_are_fetched_whole(engine):
 
 
 def test_connectors_that_leave_items_out_are_found_behind_views(engine, monkeypatch, url, request):
-    """As if memory were one: tables, what the data owner selects from, and views within Trino are refused."""
+    """With the memory connector marked inexact, its tables are refused directly, in a view and in a Trino view."""
     select = "SELECT 1 AS who, 'a' AS item"
     opened = engine(select, as_table=True)
     inner = opened.name.split()[-1]

@@ -1,4 +1,4 @@
-"""What Trino cannot, must not or no longer do ends in one clear sentence, and nothing goes on without us."""
+"""Trino's failures give one clear sentence, and no abandoned query goes on running."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ THOUSANDS = "UNNEST(sequence(1, 10000))"
 
 @pytest.fixture(scope="module")
 def url(server):
-    """Of the running Trino, without a table."""
+    """Return the URL of the running Trino server, without a table."""
     return server("trino")
 
 
 @pytest.fixture
 def table(url, request):
-    """The name of a new table with one user and one item."""
+    """Return the name of a new table with one user and one item."""
     name = f"failing_{request.node.name.partition('[')[0]}"
     trino_server.load(url, pa.table({"who": [1], "item": ["secret"]}), name)
     yield name
@@ -43,20 +43,20 @@ def table(url, request):
 
 @pytest.fixture
 def opened(url):
-    """Opens engines, and closes them."""
+    """Return a function that opens engines, which are closed at the end."""
     with contextlib.ExitStack() as stack:
         yield lambda source=url, **parts: stack.enter_context(contextlib.closing(TrinoEngine(source, **parts)))
 
 
 @pytest.fixture
 def endless(request):
-    """A view whose count would take years, and its mark."""
+    """Return a view whose count would take years, and a marker to find its queries by."""
     mark = f"mark of {request.node.name}"
     return ENDLESS.format(mark, *[THOUSANDS] * 4), mark
 
 
 def _ended(url, mark):
-    """How the counts of a view ended, once all of them have."""
+    """Wait until all counts of a view have ended, and return their error codes."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         counts = f"query LIKE '%{mark}%DESC%' AND user = 'reader'"
@@ -80,7 +80,7 @@ def _one_sentence(error, *parts):
 
 
 def test_a_count_that_takes_too_long_ends_here_and_there(opened, endless, url):
-    """The server knows the limit itself; the next question is answered."""
+    """A timeout ends the query on the server, which knows the limit itself; the engine remains usable."""
     view, mark = endless
     engine = opened(view=view, timeout_seconds=5)
     engine.columns()
@@ -94,7 +94,7 @@ def test_a_count_that_takes_too_long_ends_here_and_there(opened, endless, url):
 
 @pytest.mark.parametrize("calls", [1, 12])
 def test_whatever_progress_raises_cancels_the_count_on_the_server(opened, endless, url, calls):
-    """At once, when the server may not even know it yet, or later; nothing else would end it."""
+    """An exception from the progress callback, on the first call or later, cancels the query on the server."""
     view, mark = endless
     engine = opened(view=view)
     engine.columns()
@@ -110,11 +110,11 @@ def test_whatever_progress_raises_cancels_the_count_on_the_server(opened, endles
     assert _ended(url, mark) == ["USER_CANCELED"]
     assert all(0 <= share <= 1 for share in shares)
     assert engine.fetch("SELECT 1 AS x")["x"].to_pylist() == [1]
-    assert set(threading.enumerate()) <= threads  # those of other engines' clients may be there
+    assert set(threading.enumerate()) <= threads  # other engines' clients may have threads
 
 
 def test_scratch_tables_are_dropped_whatever_happens(opened, endless, url):
-    """After a cancellation while they are written, and after an error while they are used."""
+    """Scratch tables are dropped after cancellation while they are written and after an error in use."""
     scratch = f"{url}?scratch=scratch.default"
 
     def stop(_):
@@ -129,7 +129,7 @@ def test_scratch_tables_are_dropped_whatever_happens(opened, endless, url):
 
 
 def test_questions_of_many_threads_are_answered_one_after_the_other(opened):
-    """Each gets its own answer."""
+    """Concurrent queries on one engine each get their own result."""
     engine = opened(view="SELECT n AS who, CAST(n % 7 AS integer) AS item FROM UNNEST(sequence(1, 100)) AS t(n)")
     wheres = [Comparison("item", "=", Constant(Kind.INTEGER, str(n))) for n in range(7)]
     with ThreadPoolExecutor(4) as pool:
@@ -138,7 +138,7 @@ def test_questions_of_many_threads_are_answered_one_after_the_other(opened):
 
 
 class _Proxy(socketserver.ThreadingTCPServer):
-    """Passes bytes on to a port and back, until its connections are cut."""
+    """A TCP proxy to a port whose connections can be cut."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -156,7 +156,7 @@ class _Proxy(socketserver.ThreadingTCPServer):
 
 class _Passage(socketserver.BaseRequestHandler):
     def handle(self):
-        """Pass one connection on."""
+        """Forward one connection in both directions."""
         with socket.create_connection(("127.0.0.1", self.server.target)) as target:
             self.server.open += [self.request, target]
             back = threading.Thread(target=self._pass, args=(target, self.request))
@@ -187,7 +187,7 @@ def _proxied(port, target):
 
 
 def test_a_lost_connection_is_made_again(opened, table, url):
-    """Sockets that died between two heads cost nothing; a server that is gone is an error until it is back."""
+    """A socket that died while idle is reopened silently; an unreachable server is an error until it is back."""
     target = int(url.partition("@")[2].partition("/")[0].partition(":")[2])
     port = process.free_port()
     engine = opened(url.replace(f":{target}", f":{port}"), table=table)
@@ -218,7 +218,7 @@ def test_a_lost_connection_is_made_again(opened, table, url):
     ],
 )
 def test_the_account_of_the_documentation_can_only_read(opened, table, statement):
-    """Whatever the owner's rules do not name is denied, and the table is as it was."""
+    """Statements that the documented access rules do not allow are denied and leave the table unchanged."""
     engine = opened(table=table)
     with pytest.raises(EngineError) as error:
         engine.fetch(statement.format(table))
@@ -227,7 +227,7 @@ def test_the_account_of_the_documentation_can_only_read(opened, table, statement
 
 
 def test_a_table_without_a_right_to_it_is_refused(opened, url):
-    """By the name of the user who has none."""
+    """A missing SELECT privilege is reported with the user's name."""
     trino_server.execute(url, "CREATE TABLE IF NOT EXISTS hidden AS SELECT 1 AS who, 'secret' AS item")
     with pytest.raises(EngineError) as error:
         opened(table="hidden").head(REQUEST)
@@ -235,7 +235,7 @@ def test_a_table_without_a_right_to_it_is_refused(opened, url):
 
 
 def test_a_user_who_may_not_see_what_catalogs_are_gets_no_head(opened, table, monkeypatch):
-    """Without that, nothing proves that the connector counts exactly."""
+    """If system.metadata.catalogs is not readable, nothing proves that the connector counts exactly."""
     monkeypatch.setattr("discreet.engines.trino._CATALOGS", "SELECT * FROM system.runtime.nodes")
     with pytest.raises(InexactHead) as error:
         opened(table=table).columns()
@@ -257,7 +257,7 @@ def test_a_user_who_may_not_see_what_catalogs_are_gets_no_head(opened, table, mo
     ],
 )
 def test_tables_that_are_not_there_are_refused(opened, table, url, path, parts, says):
-    """The sentence lists those that are, where it can."""
+    """The message lists the tables that exist, where it can."""
     with pytest.raises(InputError) as error:
         opened(url.replace("memory/default", path), **parts).columns()
     _one_sentence(error, says)
@@ -266,7 +266,7 @@ def test_tables_that_are_not_there_are_refused(opened, table, url, path, parts, 
 
 @pytest.mark.usefixtures("table")
 def test_of_many_tables_some_are_listed(opened, url, monkeypatch):
-    """A warehouse has thousands."""
+    """The list of tables is truncated, since a warehouse has thousands."""
     monkeypatch.setattr("discreet.engines.base.NAMES_SHOWN", 1)
     trino_server.load(url, pa.table({"who": [1]}), "a_first")
     try:
@@ -277,7 +277,7 @@ def test_of_many_tables_some_are_listed(opened, url, monkeypatch):
 
 
 def test_a_host_that_is_none_or_not_trino_is_an_engine_error(opened, table):
-    """Nobody listens, nobody has the name, somebody else answers."""
+    """A closed port, an unknown host and a server that is not Trino are each reported as such."""
     with _Web(("127.0.0.1", 0), _Answer) as other:
         threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01}).start()
         places = {
@@ -295,12 +295,12 @@ def test_a_host_that_is_none_or_not_trino_is_an_engine_error(opened, table):
 
 
 class _Web(socketserver.TCPServer):
-    """Not Trino."""
+    """A server that is not Trino."""
 
 
 class _Answer(socketserver.StreamRequestHandler):
     def handle(self):
-        """Say secret things, whatever is asked."""
+        """Respond to every request with a body that must not appear in a message."""
         received = b""
         while not received.endswith(b"LIMIT 0"):
             received += self.request.recv(1)
@@ -308,7 +308,7 @@ class _Answer(socketserver.StreamRequestHandler):
 
 
 def test_passwords_go_over_tls_to_servers_that_are_trusted_only(opened, table, url, tmp_path, monkeypatch):
-    """The right one reads; a wrong one, none, and a certificate that nobody vouches for are refused, each by name."""
+    """The right password is accepted; a wrong or missing one and an untrusted certificate each have their own error."""
     ((port, certificate),) = trino_server.execute(url, "SELECT port, certificate FROM tls")
     (tmp_path / "trusted.pem").write_text(certificate)
     secure = f"trino://reader@127.0.0.1:{port}/memory/default?table={table}&https=true"
@@ -328,7 +328,7 @@ def test_passwords_go_over_tls_to_servers_that_are_trusted_only(opened, table, u
 
 
 def test_messages_hold_no_data(opened, table):
-    """Trino's own words quote the value it failed at; ours name the kind of failure."""
+    """Messages name the kind of failure, while Trino's own text quotes the value that caused it."""
     engine = opened(view=f"SELECT who, CAST(item AS bigint) AS item FROM {table}")
     assert list(engine.columns()) == ["who", "item"]
     with pytest.raises(EngineError) as error:
@@ -337,7 +337,7 @@ def test_messages_hold_no_data(opened, table):
 
 
 def test_a_statement_longer_than_trino_takes_is_refused(opened, table):
-    """Before it is sent, whatever makes it long; just below the limit it is answered."""
+    """A statement above Trino's length limit is refused before it is sent; one just below is answered."""
     engine = opened(table=table)
     for size, fits in ((990_000, True), (1_000_000, False)):
         where = Membership("item", (Constant(Kind.TEXT, "x" * size), Constant(Kind.TEXT, "secret")))

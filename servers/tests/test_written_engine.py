@@ -1,4 +1,4 @@
-"""The engine of the page on writing engines passes the suite for engines."""
+"""The engine in the documentation on writing engines passes the engine suite."""
 
 from __future__ import annotations
 

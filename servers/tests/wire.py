@@ -1,4 +1,4 @@
-"""A way to a server that tests can cut."""
+"""A TCP proxy to a server, which tests can cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from discreet.engines.opening import parse_url
 
 
 class Wire:
-    """A way to the server that can be cut, and mended."""
+    """A TCP proxy to the server of *url* whose connections can be cut; new ones are accepted until it is closed."""
 
     def __init__(self, url, port=0):
         self._far = parse_url(url).port
@@ -20,13 +20,13 @@ class Wire:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
-        """Whatever goes through now ends."""
+        """Close all connections."""
         for end in self._ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self):
-        """And nothing comes through any more."""
+        """Close all connections and accept no more."""
         self._near.shutdown(socket.SHUT_RDWR)
         self._near.close()
         self.cut()
