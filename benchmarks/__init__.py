@@ -1,1 +1,1 @@
-"""Speed, memory and accuracy, as tables. Run with: make bench, or python -m benchmarks [noise mechanisms ...]."""
+"""Tables of speed, memory and accuracy. Run with: make bench, or python -m benchmarks [noise mechanisms ...]."""

@@ -40,11 +40,11 @@ BENCHMARKS = {
     "contract": contract.run,
 }
 WHEN_NAMED = {"budget-postgres", "contract", "engines", "fuzz", "growth", "memory"}
-"""They take long, or need `make test-engines` to have installed what they start."""
+"""These take long, or start servers that `make test-engines` installs."""
 
 
 def main() -> None:
-    """Print a table for each benchmark."""
+    """Run benchmarks and print a table for each, headed by the first line of the benchmark's docstring."""
     wanted = sys.argv[1:] or [name for name in BENCHMARKS if name not in WHEN_NAMED]
     unknown = [name for name in wanted if name not in BENCHMARKS]
     if unknown:

@@ -1,4 +1,4 @@
-"""How long accounting takes."""
+"""Benchmark of the accounting functions."""
 
 from __future__ import annotations
 

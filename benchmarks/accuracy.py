@@ -1,6 +1,6 @@
-"""How many counts a release has within a relative error, beside other methods: the numbers of docs/accuracy.md.
+"""Counts of a release within a relative error, compared with other methods: the numbers of docs/accuracy.md.
 
-`python -m benchmarks.accuracy` measures every table that is there and writes the page; cells that an earlier run
+`python -m benchmarks.accuracy` measures every available table and writes the page; cells that an earlier run
 finished are not measured again. `--quick` measures a few made-up tables and only prints.
 """
 
@@ -48,7 +48,7 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 TARGETS = (0.1, 0.05, 0.2)
 HEAD_LIMIT = 10_000
 TRIALS = 6
-"""At a target of 10 %; a third of it at others, and fewer on large tables where pairs are read."""
+"""Number of trials at a target of 10 %; a third of it at others, and fewer on large tables where pairs are read."""
 
 SMALL = (
     "movielens-1m",
@@ -64,7 +64,7 @@ SMALL = (
     "retail",
 )
 LARGE = ("reddit-posts-domain", "reddit-posts-words", "imdb-words")
-"""The other libraries are not run on these, which would take most of the time."""
+"""Tables that the other libraries are not run on, because they would take most of the time."""
 
 PERCENTILES = (50, 75, 90, 95, 99)
 PEER_PERCENTILES = (95, 99)
@@ -73,7 +73,7 @@ CONFIDENCE = 1.645
 
 
 def cells(setting: Setting) -> list[Row]:
-    """One cell for each table and method."""
+    """Return one cell for each table and method."""
     names = [] if setting.smoke else [name for name in (*SMALL, *LARGE) if setting.tables.has(name)]
     made_up = ["linkedin-titles/20", "linkedin-articles/20"] if setting.smoke else list(MADE_UP)
     tables = [(name, True) for name in made_up] + [(name, False) for name in names]
@@ -88,7 +88,7 @@ def cells(setting: Setting) -> list[Row]:
 
 
 def measure(setting: Setting, cell: Row) -> list[Row]:
-    """Releases of one table by one method."""
+    """Run the releases of one table by one method."""
     table = setting.table(cell)
     method, _, percent = str(cell["method"]).partition(" ")
     share = 1 if len(table.users) < 2_000_000 else 3 if len(table.users) < 5_000_000 else 6
@@ -109,13 +109,13 @@ def measure(setting: Setting, cell: Row) -> list[Row]:
 
 @dataclass(frozen=True)
 class Released:
-    """Items with noisy counts, and with intervals if the method says them.
+    """Items with noisy counts, and with intervals if the method computes them.
 
     Args:
         items: numbers of items, shape (m,).
         counts: shape (m,).
         low: lower ends of the intervals, shape (m,), or None.
-        high: upper ends, likewise.
+        high: upper ends, shape (m,), or None.
         chosen: what `auto` chose, or None.
     """
 
@@ -127,7 +127,7 @@ class Released:
 
 
 Found: TypeAlias = "dict[tuple[str, float, float], list[Released]]"
-"""Releases by method, target and epsilon."""
+"""Return the releases by method, target and epsilon."""
 
 
 def _ours(table: UserItems, cell: Row, trials: int) -> Found:
@@ -159,7 +159,7 @@ def _ours(table: UserItems, cell: Row, trials: int) -> Found:
 
 
 def _plume(table: UserItems, cell: Row, percent: float, trials: int) -> Found:
-    """Plume as its authors account for it, with half of rho for the selection; and with the better choice of both."""
+    """Run Plume with its authors' accounting and half of rho for the selection; then with better choices of both."""
     lost = float(DELTA / 2)
     simple = [(rho_simple(epsilon, lost), lost) for epsilon in EPSILONS]
     exact = [(mu_gaussian(epsilon, lost) ** 2 / 2, lost) for epsilon in EPSILONS]
@@ -179,7 +179,7 @@ def _plume(table: UserItems, cell: Row, percent: float, trials: int) -> Found:
 
 
 def most(table: UserItems, epsilon: float) -> Row:
-    """At most how many counts can be within 10 % from a head, if 6 % of those released may be beyond.
+    """Return a bound on the counts within 10 % from a head, if 6 % of those released may be beyond.
 
     One user may be in all counts. Noise of covariance V costs max u' V^-1 u / 2 over users u in {0, 1}^n, which is
     at least its mean over all u, at least tr V^-1 / 8, and at least the sum of 1 / 8 V_jj: no noise is cheaper than
@@ -205,7 +205,7 @@ def most(table: UserItems, epsilon: float) -> Row:
 
 
 def _row(method: str, target: float, epsilon: float, releases: Sequence[Released], truth: NDArray[np.int64]) -> Row:
-    """Means over releases, and shares of all the counts that they released.
+    """Return a row of means over releases, and shares of all the counts that they released.
 
     Args:
         method: its name.
@@ -244,7 +244,7 @@ EXPERIMENT = Experiment(
 
 
 def write_numbers(rows: Sequence[Row], docs: Path = ROOT / "docs") -> None:
-    """Write the numbers."""
+    """Write the measured rows to the results file."""
     with (docs / "accuracy.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -254,7 +254,7 @@ def write_numbers(rows: Sequence[Row], docs: Path = ROOT / "docs") -> None:
 
 
 def write_page(docs: Path = ROOT / "docs") -> None:
-    """Write the picture, and what the page says of the numbers that were written."""
+    """Write the picture, and the results section of the page, from the stored rows."""
     rows = read(docs)
     accuracy_page.draw(rows).savefig(docs / "images" / "accuracy.png", dpi=110, metadata={"Software": None})
     page = docs / "accuracy.md"
@@ -262,7 +262,7 @@ def write_page(docs: Path = ROOT / "docs") -> None:
 
 
 def read(docs: Path = ROOT / "docs") -> list[Row]:
-    """The rows that were written."""
+    """Return the stored rows."""
     with (docs / "accuracy.csv").open(newline="") as file:
         return [
             {key: _value(text) if key not in ("table", "method") else text for key, text in row.items()}
@@ -275,7 +275,7 @@ def _value(text: str) -> float | None:
 
 
 def with_results(page: str, rows: Sequence[Row]) -> str:
-    """The page with *rows* in place of the results that it shows."""
+    """Return the page with its results replaced by *rows*."""
     begin, end = "<!-- results -->\n", "<!-- end of results -->\n"
     return re.sub(f"(?s){begin}.*{end}", lambda _: f"{begin}\n{accuracy_page.say(rows)}\n{end}", page)
 

@@ -1,4 +1,4 @@
-"""What docs/accuracy.md shows of the measurements of `benchmarks.accuracy`: a summary, a picture and tables."""
+"""The generated part of docs/accuracy.md: a summary, a picture and tables of `benchmarks.accuracy`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SET_ON = ("movielens-1m", "amazon-beauty", "citeulike", "lastfm-plays", "kjv-ver
 """Half of the real tables, on which constants are compared with their neighbours (`benchmarks.accuracy_tuning`)."""
 
 MADE_UP = {"linkedin-titles": "light", "linkedin-articles": "mixed", "pcr-movielens/16": "heavy"}
-"""Tables that anybody can make, and what is said of their users."""
+"""Tables that can be generated without a download, and descriptions of their users."""
 
 EXACT = "exact curve"
 PEERS = {"opendp": "OpenDP", "pydp": "PyDP"}
 LISTED = 2.1
-"""Cells in which the head has less than so many times the counts of PCR are listed."""
+"""Cells in which the head has less than this multiple of PCR's counts are listed."""
 
 FEW = 30
-"""Cells with fewer released counts say too little about shares."""
+"""Cells with fewer released counts are too small to compare shares."""
 
 
 class Cell:
@@ -38,16 +38,16 @@ class Cell:
         self.ours = self.by_method["auto"]
 
     def value(self, method: str, name: str = "within") -> float:
-        """A measurement, 0 if there is none."""
+        """Return a measurement, 0 if there is none."""
         return float(self.by_method[method][name] or 0)
 
     def best_plume(self, *, exact: bool) -> str:
-        """The variant of Plume with the most counts within the target, by the true data."""
+        """Return the variant of Plume with the most counts within the target, by the true data."""
         variants = [method for method in self.by_method if method.startswith("plume") and (EXACT in method) == exact]
         return max(variants, key=self.value)
 
     def ratio(self, *, head: bool = True, exact: bool = False) -> float:
-        """Our counts within the target over those of the best other method; one is added to both, for there may be 0.
+        """Return the ratio of our counts within the target to the best other method's, with one added to both.
 
         Args:
             head: whether our own head is among the others.
@@ -63,7 +63,7 @@ class Cell:
 
 
 def cells_of(rows: Sequence[Row], target: float = 0.1) -> list[Cell]:
-    """The rows of one target, by table and epsilon, without other libraries."""
+    """Return the rows of one target, by table and epsilon, without other libraries."""
     grouped: dict[tuple[str, float], list[Row]] = {}
     for row in rows:
         if row["target"] == target and str(row["method"]).partition(" ")[0] not in PEERS:
@@ -72,7 +72,7 @@ def cells_of(rows: Sequence[Row], target: float = 0.1) -> list[Cell]:
 
 
 def say(rows: Sequence[Row]) -> str:
-    """The generated part of the page."""
+    """Return the generated part of the page."""
     cells = cells_of(rows)
     unseen = [cell for cell in cells if cell.table not in SET_ON]
     groups = {"all tables": cells, "tables the constants are set on": [c for c in cells if c not in unseen]}
@@ -128,13 +128,13 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 
 def covered(cells: Sequence[Cell], table: str) -> float:
-    """The share of a table's released counts whose interval holds the true count: the mean over epsilon."""
+    """Return the share of a table's released counts whose interval holds the true count: the mean over epsilon."""
     shares = [cell.value("auto", "covered") for cell in cells if cell.table == table and cell.value("auto", "released")]
     return sum(shares) / len(shares) if shares else 1.0
 
 
 def _half_width(cells: Sequence[Cell]) -> float:
-    """Half the length of an interval relative to its count, the mean over cells."""
+    """Return half the length of an interval relative to its count, the mean over cells."""
     widths = [cell.value("auto", "half_width") for cell in cells if cell.value("auto", "released")]
     return sum(widths) / len(widths)
 
@@ -168,12 +168,12 @@ def _shown(table: str) -> str:
 
 
 def _counts(cell: Cell, method: str) -> str:
-    """Counts within the target, and the share of those released that are not."""
+    """Return a table of counts within the target, and of the share of those released that are not."""
     return f"{cell.value(method):,.0f} ({cell.value(method, 'beyond'):.0%})"
 
 
 def _heads(cells: Sequence[Cell]) -> list[str]:
-    """The head beside PCR, and where it has the least, beside the most that a head could have."""
+    """Compare the head with PCR, and where its ratio is lowest, with the upper bound for any head."""
     large = [cell for cell in cells if cell.value("pcr") >= 20]
     ratios = [cell.value("head") / cell.value("pcr") for cell in large]
     headings = ["table", "ε", "PCR", "head", "most from a head", "head / PCR", "most / PCR"]
@@ -193,7 +193,7 @@ def _heads(cells: Sequence[Cell]) -> list[str]:
 
 
 def _peers(rows: Sequence[Row]) -> list[str]:
-    """Other libraries at epsilon 1, beside ours."""
+    """Compare other libraries with ours at epsilon 1."""
     found = {
         (str(row["table"]), str(row["method"])): row for row in rows if row["target"] == 0.1 and row["epsilon"] == 1
     }
@@ -211,7 +211,7 @@ def _peers(rows: Sequence[Row]) -> list[str]:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Counts within 10 % against epsilon, a panel for each table."""
+    """Draw counts within 10 % against epsilon, a panel for each table."""
     cells = cells_of(rows)
     tables = list(dict.fromkeys(cell.table for cell in cells))
     columns = min(4, len(tables))

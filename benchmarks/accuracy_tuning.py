@@ -1,10 +1,10 @@
-"""Why the constants of the default release are what they are: `python -m benchmarks.accuracy_tuning`.
+"""Tune the constants of the default release: `python -m benchmarks.accuracy_tuning`.
 
-Seven constants of `two_round.Tuning` are moved both ways on the tables of `accuracy_page.SET_ON`, not on the
-others. Then `top` by `auto` and by a race alone, for small k, on the same tables: from which k on is `auto` better?
+Seven constants of `two_round.Tuning` are varied in both directions on the tables of `accuracy_page.SET_ON` only.
+Then `top` by `auto` is compared with a race alone, for small k, on the same tables.
 
-`--search` sets the seven constants on these tables alone, from the most careful ones on, and says what a release with
-them has on the other tables beside one with the constants that are used.
+`--search` sets the seven constants on these tables alone, starting from the most conservative ones, and
+compares them on the other tables with the constants that are used.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SIZES = (3, 4, 5, 6, 8, 10)
 
 
 def constants(tables: Tables) -> list[str]:
-    """Counts within 10 % by each constant's neighbours, relative to those by the constants, and shares beyond."""
+    """Compare counts within 10 %, and shares beyond, of neighbouring constants with those of the constants in use."""
     found: dict[tuple[str, float], list[tuple[float, float]]] = {}
     settings = [("none", 0.0), *((name, value) for name, values in MOVED.items() for value in values)]
     for name, epsilon in itertools.product(SET_ON, EPSILONS):
@@ -137,12 +137,12 @@ def _found(tables: Mapping[str, ArrayPairs], tuning: Tuning) -> tuple[list[int],
 
 
 def _more(counts: Sequence[int], others: Sequence[int]) -> float:
-    """Return the geometric mean of how many times as many *counts* there are; one is added to all."""
+    """Return the geometric mean of the ratios of *counts* to the baseline; one is added to all."""
     return geometric_mean([(count + 1) / (other + 1) for count, other in zip(counts, others, strict=True)])
 
 
 def top(tables: Tables) -> list[str]:
-    """The share of the k largest items that is returned with a count within 10 %: the mean over tables and epsilons."""
+    """Return the share of the k largest items returned with a count within 10 %: the mean over tables and epsilons."""
     lines = []
     pairs = _pairs(tables, SET_ON)
     for k in SIZES:
@@ -174,7 +174,7 @@ def _pairs(tables: Tables, names: Sequence[str]) -> dict[str, ArrayPairs]:
 
 
 def _within(outcome: Outcome, truth: NDArray[np.int64], least: float = -math.inf) -> int:
-    """How many counts of items with *least* users or more are within 10 %."""
+    """Return how many counts of items with *least* users or more are within 10 %."""
     true = truth[outcome.positions]
     if outcome.counts is None:
         raise InvariantViolated("counts were asked for")
@@ -185,7 +185,7 @@ def _within(outcome: Outcome, truth: NDArray[np.int64], least: float = -math.inf
 @click.option("--data", type=click.Path(path_type=Path), default=REAL, help="The folder of the real tables.")
 @click.option("--search", "searches", is_flag=True, help="Set the constants on half of the tables alone.")
 def main(*, data: Path, searches: bool) -> None:
-    """Print both tables, or the search; about ten minutes each."""
+    """Print both tables, or the search; each takes about ten minutes."""
     tables = Tables(real=data)
     print("\n".join(search(tables) if searches else [*constants(tables), "", *top(tables)]))
 

@@ -1,4 +1,4 @@
-"""The budget manager against its own database, and how fast a ledger is verified."""
+"""The budget manager compared with its bare database, and the time to verify a ledger."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _folder():
 
 
 def in_threads(work):
-    """Do *work* with each number of a thread, all at once."""
+    """Run *work* concurrently, once with the number of each thread."""
     threads = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
     for thread in threads:
         thread.start()
@@ -49,11 +49,11 @@ def in_threads(work):
 
 
 class _Raw:
-    """Two transactions with the rows of a reservation and a settlement, in SQLite and nothing else: no rule, no chain.
+    """Two transactions with the rows of a reservation and a settlement in plain SQLite: no rules, no hash chain.
 
     Args:
         folder: of the database.
-        together: True to commit together what waits, on one thread; False for a connection and a commit each.
+        together: True to commit waiting writes together, on one thread; False for a connection and a commit each.
     """
 
     def __init__(self, folder, together):
@@ -79,7 +79,7 @@ class _Raw:
         return db
 
     def run(self):
-        """All pairs of all threads."""
+        """Run all pairs of all threads."""
         start = next(self.count) * PAIRS
         writer = threading.Thread(target=self._write)
         if self.together:
@@ -143,7 +143,7 @@ def _raw_settle(db, n, i):
 
 
 class Ours:
-    """The manager on a store; with *started*, the third transaction of every question too."""
+    """The manager on a store; with *started*, also the third transaction of every query."""
 
     def __init__(self, store, started):
         self.store = store
@@ -155,7 +155,7 @@ class Ours:
             self.manager.store.create(Account(name, large, Fraction(1, 2), parent), act)
 
     def run(self):
-        """All pairs of all threads."""
+        """Run all pairs of all threads."""
         start = next(self.count) * PAIRS
         in_threads(lambda n: self._ask(n, start))
 

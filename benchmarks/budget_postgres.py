@@ -1,4 +1,4 @@
-"""The budget manager on PostgreSQL against the same rows written without any rule."""
+"""The budget manager on PostgreSQL compared with writing the same rows without any rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TALLY = [0] * 8
 
 
 class _Raw:
-    """Two transactions with the rows of a reservation and a settlement: a statement that locks, one that writes.
+    """Two transactions with the rows of a reservation and a settlement: one locking and one writing statement each.
 
     Args:
         url: of a database.
@@ -44,7 +44,7 @@ class _Raw:
                 db.execute("INSERT INTO accounts VALUES (%s, %s, 0, %s)", (name, depth, TALLY))
 
     def run(self):
-        """All pairs of all threads."""
+        """Run all pairs of all threads."""
         start = next(self.count) * PAIRS
         in_threads(lambda n: self._ask(n, start))
 
@@ -77,7 +77,7 @@ _SETTLE = f"""{_SAVE},
 
 @contextlib.contextmanager
 def _database():
-    """A new database, of the server that DISCREET_POSTGRES_URL names or of one that is started here; as its owner."""
+    """Create a database, as its owner, on the server of DISCREET_POSTGRES_URL or on one that is started here."""
     folder = Path(tempfile.mkdtemp())
     running = os.environ.get("DISCREET_POSTGRES_URL")
     url = running or postgres.start(folder)

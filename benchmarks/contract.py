@@ -1,4 +1,4 @@
-"""Whether the service does what its OpenAPI description says: Schemathesis with all checks but one."""
+"""Check the service against its OpenAPI description by Schemathesis, with all checks but one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATHS = {
     "officer": ["--include-path-regex", "^/v1/admin/(?!keys)"],
     "admin": ["--include-path-regex", "^/v1/admin/keys"],
 }
-"""What each key may send requests to."""
+"""Routes that each key may send requests to."""
 
 _ARGUMENTS = (
     *("--checks", "all", "--exclude-checks", "positive_data_acceptance", "--continue-on-failure"),
@@ -31,8 +31,8 @@ _ARGUMENTS = (
 def run() -> Iterator[str]:
     """Requests made from the description by Schemathesis (DISCREET_EXAMPLES for each operation, 20 by default).
 
-    Left out is the check that every request allowed by the description is accepted: which statement, and which options
-    together, are allowed is more than JSON Schema can say.
+    Left out is the check that every request allowed by the description is accepted: JSON Schema
+    cannot express which statements and combinations of options are allowed.
     """
     yield "| key | requests | failures |"
     yield "| --- | --- | --- |"

@@ -1,4 +1,4 @@
-"""Many analysts at once on one engine, and a short query beside a long one."""
+"""Concurrent analysts on one engine, and a short query during a long one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FEWEST_QUERIES, _MOST_QUERIES, _MOST_SECONDS = 10, 100, 15.0
 
 
 def throughput(queries: Sequence[Callable[[], object]], heads: Sequence[Callable[[], object]]) -> tuple[float, float]:
-    """Return the queries a second of all analysts at once, and the heads a second of as many connections, by hand."""
+    """Return the queries per second of concurrent analysts, and the heads per second of as many plain connections."""
 
     def together(works: Sequence[Callable[[], object]], threads: int) -> None:
         with ThreadPoolExecutor(threads) as pool:
@@ -37,7 +37,7 @@ def throughput(queries: Sequence[Callable[[], object]], heads: Sequence[Callable
 
 
 def beside_long(warehouse: Warehouse, short: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds that one of a hundred short queries takes longer than, alone and beside a long one."""
+    """Return the 99th percentile of a short query's seconds, alone and during a long query."""
     alone = _p99(short)
     with _counting(warehouse):
         return alone, _p99(short)
@@ -55,7 +55,7 @@ def _p99(query: Callable[[], object]) -> float:
 
 @contextlib.contextmanager
 def _counting(warehouse: Warehouse) -> Iterator[None]:
-    """Count one long head after the other, from before the context begins."""
+    """Count long heads one after the other in the background, from before the context begins until it ends."""
     begun, ended = threading.Event(), threading.Event()
 
     class Ended(Exception):

@@ -1,4 +1,4 @@
-"""What data centres spend of one budget: each from all of it, telling the others later, and each from a share."""
+"""Spending of one budget by several data centres: with eventual consistency, and with shares."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from discreet.budget.escrow import ShareRequest, first_grant, granted
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, NOTHING, Amount
 
 TOTAL = LINKEDIN.information
-COST = 30  # of a question: a hundred of them fit
-EVERY = 16  # questions come between two rounds in which data centres tell each other
+COST = 30  # cost of a query: a hundred of them fit
+EVERY = 16  # queries between two rounds of exchange
 QUESTIONS = 2_000
 SEEDS = 50
 LINKS = {"always up": 0.0, "each down half of the time": 0.5, "down": 1.0}
@@ -56,7 +56,7 @@ def run() -> list[str]:
 
 
 class _Eventual:
-    """Each checks against what it knows, and tells others when it reaches them (Rogers et al. 2021, section 4.2)."""
+    """Each checks against the spending it knows of, exchanged when connected (Rogers et al. 2021, section 4.2)."""
 
     def __init__(self, centres: int) -> None:
         self.known = [[0] * centres for _ in range(centres)]
@@ -73,7 +73,7 @@ class _Eventual:
 
 
 class _Shares:
-    """Each checks against its share, and asks the others for more when it reaches them."""
+    """Each checks against its share, and requests more from the others when connected."""
 
     def __init__(self, centres: int) -> None:
         first = first_grant(_WHOLE, _WHOLE, centres)

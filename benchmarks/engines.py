@@ -1,4 +1,4 @@
-"""Our whole path against the engines' own time for the same head."""
+"""The whole query path compared with the engine's time for the same head."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SQL = (
     "WHERE country IN ('IN', 'US') AND seniority >= 2 GROUP BY article ORDER BY n DESC LIMIT 100"
 )
 MECHANISM = "gumbel"
-"""Reads the head alone, unlike the default."""
+"""A mechanism that reads the head alone, unlike the default."""
 
 _COLUMNS = """
 user = "member_id"
@@ -105,7 +105,7 @@ def _short(warehouse: Warehouse) -> list[str]:
 
 @contextlib.contextmanager
 def _served(folder: Path) -> Iterator[Callable[[], object]]:
-    """Ask a service with the catalog of *folder*, each time at another price, so that no answer is repeated."""
+    """Query a service with the catalog of *folder*, each time at another price, so that no answer is replayed."""
     key = configure(folder, (folder / "catalog.toml").read_text(), "engagements")
     prices = itertools.count(1)
     with started(str(folder)) as (port, _):
@@ -117,7 +117,7 @@ def _served(folder: Path) -> Iterator[Callable[[], object]]:
 
 
 def _by_hand(url: str, warehouse: Warehouse, sql: str) -> Callable[[], object]:
-    """Return a call for the same head, written by hand; of Pinot with the options without which it is another.
+    """Return a call for the same head, written by hand; on Pinot with the options that make the result equal.
 
     Pinot stores missing values as if they were values.
     """
@@ -135,7 +135,7 @@ def _by_hand(url: str, warehouse: Warehouse, sql: str) -> Callable[[], object]:
 
 
 def _preparation() -> list[str]:
-    """Parse, canonicalise, plan: everything before the engine."""
+    """Time everything before the engine: parse, canonicalise, plan."""
     with (
         tempfile.TemporaryDirectory() as name,
         loaded("duckdb", Path(name)) as url,
@@ -147,7 +147,7 @@ def _preparation() -> list[str]:
 
 @contextlib.contextmanager
 def opened(url: str, folder: Path) -> Iterator[Warehouse]:
-    """A warehouse whose one dataset is at *url*."""
+    """Open a warehouse with one dataset at *url*."""
     path = folder / "catalog.toml"
     shown, password = without_password(url)
     needed = "" if password is None else 'password_env = "PASSWORD"\n'
@@ -162,7 +162,7 @@ def opened(url: str, folder: Path) -> Iterator[Warehouse]:
 
 @contextlib.contextmanager
 def loaded(engine: str, folder: Path) -> Iterator[str]:
-    """The URL of an engine that holds the shared table, without dates, which Pinot has not."""
+    """Load the shared table, without dates, which Pinot lacks, into an engine and return its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     held = engagements(ROWS, dates=False)
     if engine == "duckdb":

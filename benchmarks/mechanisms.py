@@ -1,4 +1,4 @@
-"""What a release costs beside counting."""
+"""The time of a release without counting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DELTA = Fraction(1, 10**8)
 
 
 def zipf_head(items: int) -> ExactHead:
-    """A head of *items* + 1 counts that fall like 200,000 / (rank + 6)."""
+    """Return a head of *items* + 1 counts that fall like 200,000 / (rank + 6)."""
     return ExactHead((200_000 / (np.arange(items + 1) + 6)).astype(np.int64), items)
 
 

@@ -1,4 +1,4 @@
-"""Whether any row decides if there is an answer: every type of DuckDB's at its extremes, in random requests."""
+"""Check that no row decides whether there is an answer: all DuckDB types at their extremes, in random requests."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ SOURCES: Mapping[str, Callable[[Path, bool], DuckDBEngine]] = {
     "parquet": _parquet,
     "csv": _csv,
 }
-"""Engines on a table with, or without, a user whose rows are extreme, by the kind of source."""
+"""Engines on a table with or without a user whose rows are extreme, by the kind of source."""
 
 
 def run() -> Iterator[str]:

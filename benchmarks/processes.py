@@ -1,4 +1,4 @@
-"""The whole command against the engine alone."""
+"""The whole command compared with the engine alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
 
 
 def made_table(rows: int = ROWS) -> Path:
-    """Rows of users and items, heavy-tailed both ways, some of them twice; a fifth as many users."""
+    """Make rows of users and items, both heavy-tailed, some of them twice; there are a fifth as many users as rows."""
     path = FOLDER / f"pairs-{rows}.parquet"
     if path.exists():
         return path

@@ -1,4 +1,4 @@
-"""The HTTP service against its floors: the same service without privacy, and Starlette alone."""
+"""The HTTP service compared with its baselines: the same service without privacy, and Starlette alone."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SQL = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE visits <> {number
 
 @dataclass
 class Load:
-    """What one kind of request took.
+    """Measurements of one kind of request.
 
     Args:
-        path: that it goes to.
+        path: of the request.
         body: of the next request.
         each: requests of every client in a round.
         rates: requests a second, of each round.
@@ -50,12 +50,12 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Requests a second: the median of the rounds."""
+        """Return requests per second: the median of the rounds."""
         return statistics.median(self.rates)
 
     @property
     def p99(self) -> float:
-        """Seconds that one of a hundred requests takes longer than."""
+        """Return the 99th percentile of the seconds of a request."""
         return statistics.quantiles(self.seconds, n=100)[98]
 
 
@@ -129,7 +129,7 @@ def _row(name: str, ours: Load, floor: Load) -> list[str]:
 
 
 def _round(load: Load, port: int, key: str, *, counted: bool) -> None:
-    """All clients at once; each has a connection of its own."""
+    """Run all clients concurrently, each with a connection of its own."""
     seconds: list[float] = []
     failed: list[str] = []
 
@@ -162,7 +162,7 @@ def _round(load: Load, port: int, key: str, *, counted: bool) -> None:
 
 @contextlib.contextmanager
 def started(what: str) -> Iterator[tuple[int, int]]:
-    """The port of a process of `benchmarks.serving`, and its number."""
+    """Start a process of `benchmarks.serving` and return its port and process id."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     child = subprocess.Popen([sys.executable, "-m", "benchmarks.serving", what, str(port)])

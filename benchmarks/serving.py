@@ -1,4 +1,4 @@
-"""The service that `benchmarks.service` asks, in its own process, and its floors: the raw head and a bare echo."""
+"""The service that `benchmarks.service` queries, in its own process, and its baselines: the raw head and an echo."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ delta = 1e-8
 
 
 def prepare(folder: Path, rows: int) -> str:
-    """Write a table, a catalog, settings and a store into *folder*; the key of an analyst with budget enough."""
+    """Write a table, catalog, settings and store into *folder*; return the key of an analyst with sufficient budget."""
     with duckdb.connect(str(folder / "reads.db")) as connection:
         connection.execute(
             "SELECT setseed(0.5); CREATE TABLE reads AS SELECT CAST(power(random(), 2) * 200000 AS INTEGER) AS reader, "
@@ -67,7 +67,7 @@ def prepare(folder: Path, rows: int) -> str:
 
 
 def configure(folder: Path, catalog: str, dataset: str) -> str:
-    """Write a catalog, settings and a store into *folder*; the key of an analyst who may query *dataset*."""
+    """Write a catalog, settings and store into *folder*; return the key of an analyst who may query *dataset*."""
     (folder / "catalog.toml").write_text(catalog)
     (folder / "discreet.toml").write_text(SETTINGS)
     (folder / "noise.key").touch(0o600)
@@ -86,7 +86,7 @@ def configure(folder: Path, catalog: str, dataset: str) -> str:
 
 
 def serve(folder: Path, port: int) -> None:
-    """The service, with one route more: the same question, planned as ever, answered with the exact head."""
+    """Serve the service with one more route, which plans the same query and returns the exact head."""
     settings = load_settings(folder / "discreet.toml")
     with open_service(settings, os.environ, stream=(folder / "log.jsonl").open("w")) as service:
 
@@ -113,7 +113,7 @@ def serve(folder: Path, port: int) -> None:
 
 
 def echo(port: int) -> None:
-    """Starlette and nothing else."""
+    """Serve Starlette with one echo route."""
 
     async def same(request: Request) -> Response:
         return JSONResponse(await request.json())

@@ -1,4 +1,4 @@
-"""How accurate sums are with a privately chosen bound, beside declared bounds."""
+"""Accuracy of sums with a privately chosen bound, compared with declared bounds."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _clipped(head: ExactHead, place: int) -> ExactHead:
 
 
 def measure(path: Path, high: int) -> tuple[ExactHead, tuple[int, ...]]:
-    """Return the head of a table, with sums at all bounds, and the bounds."""
+    """Measure the head of a table, with sums at all bounds, and return it with the bounds."""
     summed = PrivatelyBounded("x", Fraction(0), Fraction(high))
     return DuckDBEngine(str(path)).head(HeadRequest("who", ("item",), HEAD_LIMIT, summed=summed)), summed.choices
 

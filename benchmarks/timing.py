@@ -1,4 +1,4 @@
-"""Paired timing: what is compared runs in turns, so that a noisy machine is noisy for both."""
+"""Paired timing: the compared calls alternate, so that noise of the machine affects them alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def in_turns(runs: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """Median seconds of each run; they take turns, after one round that is not counted."""
+    """Return the median seconds of each call; they alternate, after one warm-up round."""
     taken: list[list[float]] = [[] for _ in runs]
     for counted in range(rounds + 1):
         for run, times in zip(runs, taken, strict=True):
@@ -27,14 +27,14 @@ def in_turns(runs: Sequence[Callable[[], object]], rounds: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Process:
-    """What a process took: wall-clock seconds and peak resident MiB."""
+    """Measurements of a process: wall-clock seconds and peak resident MiB."""
 
     seconds: float
     mib: float
 
 
 def processes_in_turns(commands: Sequence[list[str]], rounds: int) -> list[Process]:
-    """Medians over whole processes, which take turns, after one round that is not counted."""
+    """Return the medians over whole processes, which alternate, after one warm-up round."""
     taken: list[list[Process]] = [[] for _ in commands]
     for counted in range(rounds + 1):
         for command, runs in zip(commands, taken, strict=True):
@@ -53,7 +53,7 @@ def processes_in_turns(commands: Sequence[list[str]], rounds: int) -> list[Proce
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Markdown, aligned."""
+    """Return an aligned Markdown table."""
     cells = [list(headings), *map(list, rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(headings))]
     lines = [

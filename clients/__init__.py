@@ -1,1 +1,1 @@
-"""The tools of analysts, each in its own environment, against a service that records what they send."""
+"""Analysts' tools, each in its own environment, against a service that records their requests."""

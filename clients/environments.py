@@ -1,4 +1,4 @@
-"""Where the tools are installed, and how a script runs there."""
+"""Environments of the tools, and how a script runs in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(name: str, *arguments: str | Path, **variables: str) -> str:
     """Run Python in an environment and return what it printed.
 
     Raises:
-        RuntimeError: it failed, with what it said.
+        RuntimeError: it failed; the message holds its output.
     """
     command = [str(part) for part in (python_of(name), *arguments)]
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables}

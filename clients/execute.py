@@ -18,7 +18,7 @@ def main(source: Path, target: Path) -> None:
             notebook, timeout=300, coalesce_streams=True, resources={"metadata": {"path": folder}}
         ).execute()
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # times: they differ in every run
+        cell.metadata.pop("execution", None)  # execution times differ in every run
     nbformat.write(notebook, target)
 
 

@@ -1,4 +1,4 @@
-"""Run a service over made-up data, and record the statements that it gets."""
+"""Run a service over made-up data, and record the statements that it receives."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _READERS, _ROWS, _ARTICLES = 6_000, 60_000, 200
 
 @dataclass
 class Recorded:
-    """A service with what it was sent.
+    """A service with a record of its requests.
 
     Attributes:
         url: of the service, on this machine.
         key: of the analyst ann@example.
-        statements: the SQL statements that it got, with what each was replied.
+        statements: the SQL statements that it received, each with its reply.
     """
 
     url: str
@@ -131,7 +131,7 @@ def _recording(app: Any, recorded: Recorded) -> Any:
             await send(message)
 
         await app(scope, received, sent)
-        with contextlib.suppress(ValueError):  # a request that was cut
+        with contextlib.suppress(ValueError):  # an incomplete request
             recorded.statements.append((json.loads(b"".join(asked))["sql"], json.loads(b"".join(replied))))
 
     return application

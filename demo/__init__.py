@@ -1,1 +1,1 @@
-"""The demonstration: a made-up reading log, private counts from it, and the truth beside them."""
+"""The demonstration: a made-up reading log, private counts from it, and the true counts for comparison."""

@@ -37,7 +37,7 @@ PLACES = ["at home", "by the sea", "in winter", "with friends", "before dawn"]
 
 
 def make_log(path: Path) -> None:
-    """Write the log: reader, article, day. A few articles are read by many, a few readers read very much."""
+    """Write the log: reader, article, day. Both articles and readers are heavy-tailed."""
     random = np.random.default_rng(20191)
     titles = np.array([f"{m} {v} {t} {p}" for m in MANNERS for v in VERBS for t in THINGS for p in PLACES])
     random.shuffle(titles)
@@ -51,13 +51,13 @@ def make_log(path: Path) -> None:
 
 
 def true_counts(path: Path) -> dict[str, int]:
-    """Distinct readers of every article."""
+    """Return distinct readers of every article."""
     rows = duckdb.sql(f"SELECT article, count(DISTINCT reader) FROM '{path}' GROUP BY article").fetchall()
     return dict(rows)
 
 
 def compare(release: discreet.Release, truth: Mapping[str, int], shown: int) -> None:
-    """Print the first items beside the truth, and how well all of them were counted."""
+    """Print the first items with their true counts, and the accuracy of all of them."""
     items = release.to_dict()["items"]
     print(f"{'article':<46}{'count':>8}{'95 % interval':>18}{'truth':>8}{'error':>8}")
     for item in items[:shown]:

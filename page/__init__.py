@@ -1,1 +1,1 @@
-"""Tests of the web page in Chromium, and what it takes from npm."""
+"""Tests of the web page in Chromium, and its npm dependencies."""

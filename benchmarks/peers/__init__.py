@@ -32,7 +32,7 @@ INSTALLED = tuple(peer for peer in ("opendp", "pydp") if (ENVIRONMENTS / peer / 
 def release_by(
     peer: str, table: UserItems, percent: float, delta: Fraction
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Items and noisy counts at epsilon 1, every user bounded to the true *percent*-th percentile of items."""
+    """Return items and noisy counts at epsilon 1, every user bounded to the true *percent*-th percentile of items."""
     bound = non_private_percentile(table.contributions, percent)
     with tempfile.TemporaryDirectory() as folder:
         rows, counts = Path(folder, "rows.parquet"), Path(folder, "counts.parquet")

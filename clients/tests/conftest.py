@@ -1,4 +1,4 @@
-"""One service for each file of tests, so that what a test pays for is not free in another file."""
+"""One service for each test file, so that a query paid for in one test is not free in another file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A running service that records what it is sent."""
+    """Run a service that records its requests."""
     from clients.service import running
 
     with running(tmp_path_factory.mktemp("service")) as recorded:

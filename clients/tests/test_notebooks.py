@@ -1,4 +1,4 @@
-"""The notebooks of examples/, executed as people execute them."""
+"""The notebooks of examples/, executed from top to bottom."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _draw(notebook, picture):
 
 
 def test_the_worked_notebook_runs_from_top_to_bottom():
-    """Its noise is keyed and its data seeded: the outputs in the repository are written again, and stay the same."""
+    """The outputs in the repository are reproduced exactly: noise is keyed and data is seeded."""
     cells = _execute("release.ipynb", ROOT / "examples/release.ipynb")
     shown = str([cell.get("outputs") for cell in cells])
     assert "<svg" in shown
@@ -37,7 +37,7 @@ def test_the_worked_notebook_runs_from_top_to_bottom():
 
 
 def test_sql_magics_answer_whole_statements_and_pay_once(service, tmp_path):
-    """JupySQL with the dialect: a statement around a query that was paid for is free."""
+    """JupySQL with the dialect: a statement around a paid query is free."""
     _execute("sql.ipynb", tmp_path / "sql.ipynb", DISCREET_URL=service.address(epsilon=0.5, delta="1e-9"))
     replies = [reply for _, reply in service.take()]
     assert all("rows" in reply for reply in replies)

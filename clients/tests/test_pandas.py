@@ -43,7 +43,7 @@ print(json.dumps(shown))
 
 @pytest.fixture(scope="module")
 def shown(service):
-    """What the script saw, and the statements that the service got."""
+    """Return the script's output, and the statements that the service received."""
     picture = str(ROOT / "docs/images/connect-pandas.png")
     url = service.address(epsilon=0.5)
     output = run("notebook", "-c", SCRIPT, DISCREET_URL=url, PICTURE=picture, MPLBACKEND="agg")
@@ -51,7 +51,7 @@ def shown(service):
 
 
 def test_read_sql_returns_a_frame_of_private_counts(shown):
-    """The text goes to the service as it is; the frame has its columns."""
+    """The text is sent to the service unchanged; the frame has its columns."""
     frame = shown[0]["top"]
     assert frame["columns"] == ["article", "readers"]
     assert frame["data"][0][0] == "article-001"
@@ -72,7 +72,7 @@ def test_a_reflected_table_answers_a_time_series_with_every_day(shown):
 
 
 def test_reflection_says_what_each_column_is_for(shown):
-    """Datasets and columns are those that the account was granted, with the catalog's descriptions."""
+    """Datasets and columns are those granted to the account, with the catalog's descriptions."""
     seen = shown[0]
     assert seen["tables"] == {"reads": "Which reader read which article; made up."}
     assert seen["columns"]["reader"][1] == "identifies users: COUNT(DISTINCT reader)"
@@ -82,7 +82,7 @@ def test_reflection_says_what_each_column_is_for(shown):
 
 
 def test_rows_are_refused_in_one_sentence_and_cost_nothing(shown):
-    """What a tool sends that cannot be answered is a ProgrammingError."""
+    """A statement that cannot be answered raises a ProgrammingError."""
     kind, message = shown[0]["rows"]
     assert kind == "ProgrammingError"
     assert message

@@ -1,4 +1,4 @@
-"""Superset over discreet-sql, through its REST API: what a dashboard shows, what it sends, and what is charged."""
+"""Superset over discreet-sql, through its REST API: results, statements sent, and charges."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ class Superset:
         return reply.json()
 
     def ask(self, dataset, **query):
-        """Return the reply to what a chart asks for."""
+        """Return the reply to the query of a chart."""
         asked = {"row_limit": 10_000, "filters": [], "columns": [], "metrics": [USERS], **query}
         body = {
             "datasource": {"id": dataset, "type": "table"},
             "queries": [asked],
             "result_format": "json",
             "result_type": "full",
-            "force": True,  # past Superset's own cache
+            "force": True,  # bypasses Superset's own cache
         }
         return self.http.post("/api/v1/chart/data", json=body)
 
     def chart(self, dataset, **query):
-        """Return the rows that a chart gets."""
+        """Return the rows of a chart."""
         reply = self.ask(dataset, **query)
         assert reply.status_code == 200, reply.text
         (result,) = reply.json()["result"]
         return result["data"]
 
     def charged(self):
-        """Return how many queries were answered from data since the last call, and how many were replayed."""
+        """Return how many queries were charged since the last call, and how many were replayed."""
         queries = [query for _, reply in self.service.take() for query in reply.get("queries", [])]
         statuses = [query["status"] for query in queries]
         return statuses.count("released"), statuses.count("replayed")
@@ -61,7 +61,7 @@ class Superset:
 
 @pytest.fixture(scope="module")
 def superset(service, tmp_path_factory):
-    """Superset, started in its own environment."""
+    """Start Superset in its own environment."""
     folder, port = tmp_path_factory.mktemp("superset"), free_port()
     url = f"http://127.0.0.1:{port}"
 
@@ -86,7 +86,7 @@ def superset(service, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def database(superset, service):
-    """The id of the connection, made as in the dialog: test it, then create it."""
+    """Create the connection as the dialog does, tested first, and return its id."""
     uri = service.address(epsilon=0.5, delta="1e-9")
     superset.post("/api/v1/database/test_connection/", {"database_name": "reads", "sqlalchemy_uri": uri})
     made = {"database_name": "Discreet", "sqlalchemy_uri": uri, "expose_in_sqllab": True}
@@ -95,7 +95,7 @@ def database(superset, service):
 
 @pytest.fixture(scope="module")
 def dataset(superset, database):
-    """The id of the dataset reads."""
+    """Return the id of the dataset reads."""
     return superset.post("/api/v1/dataset/", {"database": database, "schema": "main", "table_name": "reads"})["id"]
 
 
@@ -109,14 +109,14 @@ def test_the_connection_is_discreet_and_hides_the_key(superset, database, servic
 
 
 def test_a_new_dataset_has_the_columns_and_a_metric_of_users(superset, dataset):
-    """Descriptions say what a column is for; COUNT(*) is not offered where rows cannot be counted."""
+    """Descriptions state the use of a column; COUNT(*) is not offered where rows cannot be counted."""
     shown = superset.http.get(f"/api/v1/dataset/{dataset}").json()["result"]
     assert {metric["expression"] for metric in shown["metrics"]} == {"COUNT(DISTINCT reader)"}
     assert {column["column_name"] for column in shown["columns"] if column["is_dttm"]} == {"at", "day", "week"}
 
 
 def test_sql_lab_answers_a_statement_and_refuses_rows(superset, database, service):
-    """A row limit of SQL Lab only cuts what is shown: it is no k."""
+    """A row limit of SQL Lab only truncates the result: it is no k."""
     service.take()
     body = {"database_id": database, "schema": "main", "runAsync": False, "queryLimit": 3}
     sql = "SELECT article, COUNT(DISTINCT reader) AS readers FROM reads GROUP BY article"
@@ -150,7 +150,7 @@ CHARTS = {
 
 
 def test_a_dashboard_is_charged_once(superset, dataset, service):
-    """Four charts and their filter: the second refresh asks for nothing new, so it is free."""
+    """The second refresh of four charts and their filter sends no new query, so it is free."""
     service.take()
     first = {name: superset.chart(dataset, **query) for name, query in CHARTS.items()}
     assert superset.charged() == (len(CHARTS), 0)
@@ -164,7 +164,7 @@ def test_a_dashboard_is_charged_once(superset, dataset, service):
 
 
 def test_a_series_limit_is_a_query_for_the_largest_series_and_one_of_them(superset, dataset, service):
-    """Superset first asks which countries are the largest, then filters by them; both are free the second time."""
+    """Superset first queries the largest countries, then filters by them; both are free the second time."""
     series = {
         **DAYS_OF_JANUARY,
         "columns": [*DAYS_OF_JANUARY["columns"], "country"],
@@ -187,7 +187,7 @@ def test_a_series_limit_is_a_query_for_the_largest_series_and_one_of_them(supers
 
 
 def test_the_totals_of_a_table_are_a_query_of_their_own(superset, dataset, service):
-    """The frontend asks for the table without its columns; users of several articles count once in the total."""
+    """The frontend queries the table without its columns; users of several articles count once in the total."""
     table = {"columns": ["article"], "orderby": [[USERS, False]], "row_limit": 10, "filters": [GERMANY]}
     totals = {"columns": [], "row_limit": 0, "filters": [GERMANY]}
     service.take()
@@ -200,7 +200,7 @@ def test_the_totals_of_a_table_are_a_query_of_their_own(superset, dataset, servi
 
 
 def test_a_dashboard_can_be_built_on_made_up_rows(superset, service):
-    """The same connection with rehearse=1 charges nothing, and SQL Lab shows what the rows are."""
+    """The same connection with rehearse=1 charges nothing, and SQL Lab marks the rows as made up."""
     uri = service.address(epsilon=0.5, delta="1e-9", rehearse=1)
     made = {"database_name": "Discreet, made up", "sqlalchemy_uri": uri, "expose_in_sqllab": True}
     database = superset.post("/api/v1/database/", made)["id"]
@@ -247,7 +247,7 @@ DRAWN = {
     "Articles": _form("table", groupby=["article"], row_limit=10, query_mode="aggregate", server_page_length=10),
     "Readers each day": _form("echarts_timeseries_line", groupby=[], truncateYAxis=False, **DAYS),
 }
-"""The charts of the dashboard in the documentation: their titles, and what Superset's editor would save."""
+"""The charts of the dashboard in the documentation: titles, and what Superset's editor saves."""
 
 
 def _dashboard(superset, dataset):
@@ -275,7 +275,7 @@ def _dashboard(superset, dataset):
 
 
 def test_a_browser_draws_a_dashboard_and_a_reload_is_free(superset, dataset, service):
-    """What the frontend sends beside the charts' queries costs nothing; the picture is that of the documentation."""
+    """Other requests of the frontend cost nothing; the picture is that of the documentation."""
     dashboard = _dashboard(superset, dataset)
     service.take()
     with sync_playwright() as playwright:

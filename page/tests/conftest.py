@@ -1,4 +1,4 @@
-"""A service of its own, a browser, and what every page is checked for."""
+"""Fixtures of the page's tests: a service, a browser, and checks of every page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PICTURES = PAGE.parent / "docs/images"
 
 
 def chromium() -> str:
-    """Return where Chromium is; install Debian's if it is missing and we may."""
+    """Return the path of Chromium; install Debian's if it is missing and installing is permitted."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         if os.geteuid() or shutil.which("apt-get") is None:
@@ -56,7 +56,7 @@ retention_days = 30
 [datasets.slow.columns]
 country = { type = "text", group = true, domain = ["BR", "DE"] }
 """
-"""A dataset whose view counts for minutes."""
+"""A dataset whose view takes minutes to count."""
 
 OIDC = """
 [oidc]
@@ -94,12 +94,12 @@ class Served:
         httpx.put(f"{self.url}/v1/admin/grants/example/slow", headers=headers, json=grant).raise_for_status()
 
     def cpu_seconds(self) -> float:
-        """Return how long it has computed: other programs on the machine do not add to it."""
+        """Return its CPU seconds, which exclude other programs on the machine."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
-        """Stop it."""
+        """Stop the service."""
         self._process.terminate()
         self._process.wait(30)
         self._process.stderr.close()
@@ -118,7 +118,7 @@ def served(tmp_path_factory):
 
 
 class Visitor:
-    """A page of the browser, whose console must stay silent and which axe checks."""
+    """A page of the browser, whose console must stay empty and which axe checks."""
 
     def __init__(self, served, browser, **options) -> None:
         context = browser.new_context(**{"viewport": {"width": 1180, "height": 860}, **options})
@@ -154,13 +154,13 @@ class Visitor:
             self.page.screenshot(path=PICTURES / f"page-{picture}.png", full_page=whole)
 
     def close(self) -> None:
-        """Close the window."""
+        """Close the page."""
         self.page.context.close()
 
 
 @pytest.fixture
 def visit(served, browser):
-    """Open windows, which share no cookies, and close them again."""
+    """Open pages that share no cookies, and close them at the end."""
     opened = []
 
     def make(role, path="/", **options):

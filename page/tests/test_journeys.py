@@ -1,4 +1,4 @@
-"""Both journeys through the web page in Chromium, as a newcomer and a privacy officer take them.
+"""The web page in Chromium, used as a new analyst and as a privacy officer.
 
 The pictures of the documentation are drawn by the same run: docs/images/page-*.png.
 """
@@ -17,7 +17,7 @@ STATEMENT = "SELECT upper(country) AS name, n FROM (SELECT country, COUNT(DISTIN
 
 
 def test_a_newcomer_gets_from_the_address_to_a_private_top_ten(visit):
-    """Log in, see the price, ask, see the answer with its intervals, ask again for free."""
+    """Log in, see the price, query, see the answer with its intervals, and repeat the query for free."""
     ann = visit("analyst")
     page = ann.page
     page.wait_for_selector("text=of what is left, at most")
@@ -56,7 +56,7 @@ def test_a_newcomer_gets_from_the_address_to_a_private_top_ten(visit):
 
 
 def test_a_query_is_built_typed_completed_and_priced_while_it_changes(visit):
-    """The builder writes the SQL, the SQL fills the builder, and mistakes are shown where they are."""
+    """The builder writes the SQL, the SQL fills the builder, and mistakes are shown in place."""
     ann = visit("analyst")
     page = ann.page
     page.check("text=country")
@@ -84,7 +84,7 @@ def test_a_query_is_built_typed_completed_and_priced_while_it_changes(visit):
 
 
 def test_a_whole_statement_is_answered_with_a_table_of_its_own(visit):
-    """What is computed from the answers of its queries, with links to them."""
+    """The table of a statement has links to the answers that it is computed from."""
     ann = visit("analyst", f"/ask?{urlencode({'sql': STATEMENT, 'epsilon': '0.2'})}")
     ann.page.wait_for_selector("text=1 query is asked")
     ann.page.click("#go")
@@ -165,7 +165,7 @@ def test_the_journey_needs_no_mouse(visit):
 
 
 def test_a_phone_and_a_dark_screen_show_everything(visit):
-    """Nothing is cut off at 390 pixels, and axe finds no contrast that is too low in the dark."""
+    """Nothing is cut off at 390 pixels, and axe finds no contrast that is too low in dark mode."""
     ann = visit("analyst", viewport={"width": 390, "height": 844}, color_scheme="dark")
     for path in ("/ask", "/answers", "/budget"):
         ann.page.goto(ann.url + path)
@@ -184,7 +184,7 @@ def test_a_phone_and_a_dark_screen_show_everything(visit):
 
 
 def test_two_tabs_with_one_form_are_charged_once(visit, served):
-    """Tabs that ask the same at the same time get one answer, which is charged once (I5)."""
+    """Tabs that submit the same query at the same time get one answer, which is charged once (I5)."""
     ann = visit("analyst", "/ask?sql=SELECT+COUNT(DISTINCT+reader)+FROM+reads&epsilon=0.2")
     other = ann.page.context.new_page()
     other.goto(ann.page.url)
@@ -200,7 +200,7 @@ def test_two_tabs_with_one_form_are_charged_once(visit, served):
 
 
 def test_a_session_that_is_over_returns_to_what_was_typed(visit):
-    """The cookie is gone, the query is not."""
+    """An expired session loses its cookie but not the typed query."""
     ann = visit("analyst", "/ask")
     page = ann.page
     page.fill("#sql", LINES)
@@ -229,7 +229,7 @@ def test_the_first_page_is_small_and_quick(visit, served):
 
 
 def test_a_price_takes_less_than_200_ms_while_it_is_typed(visit, served):
-    """Time on the processor, of the service and of the page, because others use the machine too."""
+    """CPU time of the service and of the page is measured, because other programs share the machine."""
     ann = visit("analyst", "/ask")
     page, times = ann.page, 6
     browser = page.context.new_cdp_session(page)

@@ -14,7 +14,7 @@ from discreet.budget.periods import DAY_US
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 
-# as in tests.budget.suite, which brings pytest along: a child should start fast
+# as in tests.budget.suite, which imports pytest: a child process should start fast
 ACT, UNIT, TOTAL, NOON_US = (
     AdminAction("child", "a test"),
     Cost(Fraction(1, 1000), Fraction(1, 10**9)),
@@ -56,7 +56,7 @@ def claim(name, who="ann", release=None):
 
 
 class Dies:
-    """Kills the process when a step is reached for the n-th time."""
+    """Kills the process at the n-th time that a step is reached."""
 
     def __init__(self, step, nth):
         self._step, self._left = step, nth
@@ -79,7 +79,7 @@ def opened(folder, step=lambda _: None, now_us=NOON_US):
 
 
 def ask(store, folder, name, who):
-    """Run one query, and write its answer to a file as if it were sent."""
+    """Run one query, and write its answer to a file in place of sending it."""
     admitted = store.reserve(claim(f"{name}-{who}", who, name))
     if isinstance(admitted, Replay):
         return

@@ -1,4 +1,4 @@
-"""Run as a process of its own: moves shares between two stores, again and again, each time killed at another step.
+"""Child process that moves shares between two stores, repeatedly, and is killed at a given step.
 
 python -m tests.budget.escrow_child     # reads lines "FOLDER STEP NTH", answers "died" or "lived" to each
 """
@@ -16,7 +16,7 @@ from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
 from tests.budget.crash_child import Dies
 
-# as in tests.budget.suite.base, which brings pytest along: a child should start fast
+# as in tests.budget.suite.base, which imports pytest: a child process should start fast
 ACT, UNIT, NOON_US = AdminAction("child", "a test"), Cost(Fraction(1, 1000), Fraction(1, 10**9)), 10**15
 
 STEPS = ("begin", "accounts", "ledger", "shares", "commit", "committed")
@@ -39,7 +39,7 @@ def prepare(folder):
 
 
 def carry(donor, recipient):
-    """Deliver what is pending, and the receipts; everything twice."""
+    """Deliver pending transfers and their receipts, each twice."""
     for transfer in donor.shares.pending(recipient.id, 10):
         for _ in range(2):
             receipt = recipient.shares.receive(transfer)
@@ -48,7 +48,7 @@ def carry(donor, recipient):
 
 
 def talk(here, there):
-    """One round: whatever happened before, it ends with equal shares of ann's and nothing on its way."""
+    """Run one round; from any state it ends with equal shares of ann's account and nothing in flight."""
     carry(here, there)
     carry(there, here)
     for name in here.shares.unannounced(there.id, 10):
@@ -65,7 +65,7 @@ def talk(here, there):
 
 
 def run(folder, step, nth):
-    """A round that dies there; True if it did not come so far."""
+    """Run a round that is killed at the step; return True if the step was not reached."""
     here, there = opened(folder, Dies(step, nth))
     talk(here, there)
     here.close()
@@ -73,11 +73,11 @@ def run(folder, step, nth):
 
 
 def main():
-    """Until there is nothing more to do."""
+    """Run rounds until standard input ends."""
     for line in sys.stdin:
         folder, step, nth = line.split()
         prepare(Path(folder))
-        child = os.fork()  # there is one thread here, and no store is open
+        child = os.fork()  # this process has one thread and no open store
         if child == 0:
             run(Path(folder), step, int(nth))
             os._exit(0)

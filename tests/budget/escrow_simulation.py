@@ -27,7 +27,7 @@ TOTAL = Amount(10**21 + 7, 10**21 + 11)
 
 @dataclass(slots=True)
 class Centre:
-    """A data centre: what its store holds of one account, and its clock."""
+    """A data centre: its store's state of one account, and its clock."""
 
     id: str
     ahead_us: int
@@ -43,7 +43,7 @@ class Centre:
     incoming: dict = field(default_factory=dict)
 
     def look(self, true_us):
-        """Look at the clock, and open the next bucket if it is time."""
+        """Read the clock, and open the next bucket if it is due."""
         self.now_us = self.seen_us = max(self.seen_us, true_us + self.ahead_us)
         if self.end_us <= self.now_us and self.account is not None:
             self.turn(self.end_us)
@@ -59,7 +59,7 @@ class Centre:
         self.end_us = bucket_end(period, self.now_us)
 
     def settings(self, account):
-        """Take on other settings."""
+        """Adopt other settings."""
         turns = self.account is not None and account.period != self.account.period
         made = self.account is None
         self.account = account
@@ -73,10 +73,10 @@ class Simulation:
     """N data centres with one account, made in the first.
 
     Args:
-        seed: of everything that is random.
+        seed: of all randomness.
         centres: how many.
         period: of the account, at first.
-        alters: what officers change now and then: "nothing", the "total", or the "period" too.
+        alters: what officers change occasionally: "nothing", the "total", or the "period" too.
         stranger: True if the last one has another account of that name, for the first half.
         rules: the module `escrow`, or a defective one.
     """
@@ -113,7 +113,7 @@ class Simulation:
             self.weights.append(weight + (self.weights[-1] if self.weights else 0))
 
     def run(self, steps):
-        """So many steps, each checked; the whole history in the end."""
+        """Run so many steps, with a check after each, and check the whole history at the end."""
         draw, weights, actions, most = self.random.random, self.weights, self.actions, self.weights[-1]
         for step in range(steps):
             if step == steps // 2 and self.stranger is not None:
@@ -130,7 +130,7 @@ class Simulation:
     # ------------------------------------------------------------------------------------------ what happens
 
     def spend(self):
-        """A question is charged if it fits."""
+        """Charge a query if it fits."""
         centre = self.any()
         if centre.account is None or centre is self.stranger:
             return
@@ -141,7 +141,7 @@ class Simulation:
             self.charges.append((centre.now_us, centre.end_us, cost.rho, cost.delta))
 
     def ask(self):
-        """A data centre sends a request to another one."""
+        """Send a request from one data centre to another."""
         centre = self.any()
         if centre.account is None:
             return
@@ -150,14 +150,14 @@ class Simulation:
             self.post(centre, self.another(centre), ShareRequest("a", left))
 
     def tend(self):
-        """What is pending is sent again."""
+        """Send pending transfers again."""
         centre = self.any()
         for peer, out in centre.outgoing.items():
             if out.pending is not None and centre.account is not None:
                 self.post(centre, self.by_id[peer], self.transfer(centre, peer, out))
 
     def announce(self):
-        """The home sends the account or its new settings to another store."""
+        """Send the account or its new settings from the home to another store."""
         home, peer = self.centres[0], self.another(self.centres[0])
         home.look(self.true_us)
         out = home.outgoing.get(peer.id, Outgoing())
@@ -167,7 +167,7 @@ class Simulation:
             self.give(home, peer, out, amount)
 
     def deliver(self):
-        """A message arrives, any of those on their way."""
+        """Deliver any of the messages in flight."""
         if not self.network:
             return
         n = self.random.randrange(len(self.network))
@@ -179,24 +179,24 @@ class Simulation:
         self.arrive(sender, recipient, message)
 
     def twice(self):
-        """A message arrives, and will again."""
+        """Deliver a message that will be delivered again."""
         if self.network:
             sender, recipient, message = self.random.choice(self.network)
             if (sender.id, recipient.id) not in self.cut:
                 self.arrive(sender, recipient, message)
 
     def lose(self):
-        """A message is lost."""
+        """Lose a message."""
         if self.network:
             self.network.pop(self.random.randrange(len(self.network)))
 
     def crash(self):
-        """All that a data centre was about to send, and all that was on its way to it, is gone; its store is not."""
+        """Lose all messages to and from a data centre that crashes; its store is kept."""
         centre = self.any()
         self.network = [m for m in self.network if m[0] is not centre and m[1] is not centre]
 
     def cut_off(self):
-        """Nothing arrives between two, in one direction or both."""
+        """Block messages between two data centres, in one direction or both."""
         one = self.any()
         other = self.another(one)
         self.cut.add((one.id, other.id))
@@ -204,19 +204,19 @@ class Simulation:
             self.cut.add((other.id, one.id))
 
     def heal(self):
-        """Everything arrives again."""
+        """Deliver all messages again."""
         self.cut.clear()
 
     def wait(self):
-        """Time goes on."""
+        """Advance the time."""
         self.true_us += self.random.choice([HOUR_US // 100, HOUR_US, 5 * HOUR_US])
 
     def clock(self):
-        """A clock is set, forward or back."""
+        """Set a clock, forward or back."""
         self.any().ahead_us += self.random.randint(-5 * HOUR_US, 5 * HOUR_US)
 
     def alter(self):
-        """An officer changes the total or the period, at home."""
+        """Change the total or the period, at home."""
         home = self.centres[0]
         home.look(self.true_us)
         share = home.account.share
@@ -238,13 +238,13 @@ class Simulation:
     # ------------------------------------------------------------------------------------------ inside
 
     def any(self):
-        """A data centre, which looks at its clock."""
+        """Return a data centre that has read its clock."""
         centre = self.centres[int(self.random.random() * len(self.centres))]
         centre.look(self.true_us)
         return centre
 
     def another(self, centre):
-        """Another one."""
+        """Return another data centre."""
         others = [other for other in self.centres if other is not centre]
         return others[int(self.random.random() * len(others))]
 
@@ -255,11 +255,11 @@ class Simulation:
             self.network.pop(0)
 
     def transfer(self, centre, peer, out):
-        """What is pending, as a message."""
+        """Return the pending transfer as a message."""
         return Transfer(centre.id, peer, out.number, out.pending, out.sent_us, centre.account)
 
     def give(self, centre, peer, out, amount):
-        """A transaction of the donor's; the message follows, unless it crashes."""
+        """Run the donor's transaction; the message follows, unless the donor crashes."""
         out = self.rules.sent(out, amount, centre.limit - centre.spent, centre.now_us)
         centre.outgoing[peer.id] = out
         centre.limit -= amount
@@ -267,7 +267,7 @@ class Simulation:
             self.post(centre, peer, self.transfer(centre, peer.id, out))
 
     def arrive(self, sender, recipient, message):
-        """A transaction of the recipient's; its answer follows, unless it crashes."""
+        """Run the recipient's transaction; its reply follows, unless the recipient crashes."""
         recipient.look(self.true_us)
         if isinstance(message, ShareRequest):
             self.asked(recipient, sender, message)
@@ -288,7 +288,7 @@ class Simulation:
             self.give(centre, peer, out, amount)
 
     def received(self, centre, peer, transfer):
-        """Take it, decline it, or neither."""
+        """Take a transfer, decline it, or neither."""
         incoming = centre.incoming.get(peer.id, Incoming())
         own, rules = centre.account, self.rules
         decision = rules.decide(transfer, own, incoming, centre.now_us, here=centre.id, parent_is_here=True)
@@ -334,7 +334,7 @@ class Simulation:
             raise AssertionError("more is spent than the total")
 
     def check_history(self):
-        """Any window or period, cut out of the ledgers by their own times, holds at most the total."""
+        """Check that any window or period, by the times in the ledgers, holds at most the total."""
         if not self.strict:
             return
         period, most = self.centres[0].account.period, self.most
@@ -359,7 +359,7 @@ class Simulation:
 
 
 def simulation_of(seed, kind=Simulation, **rest):
-    """Return the simulation of a seed; seeds go through all kinds in turn."""
+    """Return the simulation of a seed; consecutive seeds cover all kinds."""
     alters = ("nothing", "total", "nothing", "period")[seed // 3 % 4]
     return kind(seed, 2 + seed % 4, PERIODS[seed % 3], alters, seed % 5 == 4, **rest)
 
@@ -369,7 +369,7 @@ def _account(period):
 
 
 def main():
-    """Run many seeds."""
+    """Run the simulations of many seeds."""
     seeds, steps = int(sys.argv[1]), int(sys.argv[2])
     began = time.perf_counter()
     for seed in range(seeds):

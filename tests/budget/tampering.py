@@ -1,4 +1,4 @@
-"""Changes to the tables that verification has to find: statements for both databases.
+"""Changes to the tables that verification must detect: SQL statements for both databases.
 
 `prepare` and `prepare_shares` fill a store so that each statement changes a row.
 """
@@ -92,7 +92,7 @@ SHARE_CHANGES = {
 
 
 def prepare_shares(here, there):
-    """Give and take shares of an account, so that a transfer of *here* is pending."""
+    """Move shares of an account, so that a transfer of *here* is pending."""
     here.create(account("ann", 12), ACT)
     announce(here, there)
     here.charge("ann", UNIT * 6, ACT)

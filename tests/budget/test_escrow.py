@@ -33,23 +33,23 @@ TOTAL = Amount(10_000, 20_000)
 
 
 def times(n):
-    """So many times `ONE`."""
+    """Return *n* times `ONE`."""
     return Amount(ONE.rho * n, ONE.delta * n)
 
 
 def account(limit=10, home="here", version=1, **rest):
-    """An account with so many of its total of ten; split unless *home* is None."""
+    """Return an account with part of its total of ten; split unless *home* is None."""
     share = None if home is None else Share(TOTAL.cost, home, version)
     return Account("ann", times(limit).cost, Fraction(1, 2), share=share, **rest)
 
 
 def transfer(number=1, sent_us=0, terms=None, **rest):
-    """From "there" to "here"."""
+    """Return a transfer from "there" to "here"."""
     return Transfer("there", "here", number, ONE, sent_us, terms or account(home="there"), **rest)
 
 
 def decide(arrived, own=None, incoming=Incoming(), now_us=0, parent=True):  # noqa: B008
-    """As the store "here"."""
+    """Decide about a transfer as the store "here"."""
     return escrow.decide(arrived, own, incoming, now_us, here="here", parent_is_here=parent)
 
 
@@ -57,7 +57,7 @@ def decide(arrived, own=None, incoming=Incoming(), now_us=0, parent=True):  # no
 
 
 def test_a_donor_gives_what_is_left_and_no_more():
-    """I8: not a quantum of either part, nor less than nothing."""
+    """I8: at most what is left of each part, and no negative amount."""
     assert escrow.sent(Outgoing(), ONE, ONE, 7) == Outgoing(1, ONE, ONE, 7, 0)
     for amount in (ONE + Amount(1, 0), ONE + Amount(0, 1), Amount(-1, 0), Amount(0, -1)):
         with pytest.raises(InvariantViolated):
@@ -68,13 +68,13 @@ def test_a_donor_gives_what_is_left_and_no_more():
 
 
 def test_one_transfer_at_a_time_is_pending():
-    """Its number alone then tells a recipient what it has seen."""
+    """The number of a transfer then identifies what a recipient has seen."""
     with pytest.raises(InvariantViolated):
         escrow.sent(escrow.sent(Outgoing(), ONE, TOTAL, 1), ONE, TOTAL, 2)
 
 
 def test_a_receipt_is_applied_once():
-    """What was taken is gone; a second receipt, or one of an older transfer, changes nothing."""
+    """Only the first receipt is applied; a second one, or one of an older transfer, changes nothing."""
     pending = escrow.sent(Outgoing(4, ONE), ONE, TOTAL, 1)
     said = Receipt("ann", "here", "there", 5, True, 3)
     after, back = escrow.acknowledged(pending, said, 9)
@@ -84,14 +84,14 @@ def test_a_receipt_is_applied_once():
 
 
 def test_what_was_declined_comes_back():
-    """To the donor, once."""
+    """The donor gets it back once."""
     pending = escrow.sent(Outgoing(), ONE, TOTAL, 1)
     after, back = escrow.acknowledged(pending, Receipt("ann", "here", "there", 1, False, 0), 9)
     assert (after, back) == (Outgoing(1, NOTHING, None, 1, 9), ONE)
 
 
 def test_a_store_that_forgot_what_it_gave_or_took_notices():
-    """F12: the first message of a peer shows that a store was restored."""
+    """F12: the first message of a peer shows that a store was restored from a backup."""
     with pytest.raises(StoreBehind):
         escrow.acknowledged(Outgoing(3), Receipt("ann", "here", "there", 4, True, 1), 1)
     with pytest.raises(StoreBehind):
@@ -115,12 +115,12 @@ def test_a_store_that_forgot_what_it_gave_or_took_notices():
     ],
 )
 def test_what_a_recipient_does(own, parts, decision):
-    """Once per number, not before its time, and only for the account that it is for."""
+    """It accepts each number once, not before its time, and only for the same account."""
     assert decide(transfer(), own, **parts) is decision
 
 
 def test_a_transfer_for_another_store_is_refused():
-    """Such as one to a data centre that began with a copy of another's database."""
+    """Such as one to a data centre that started from a copy of another's database."""
     for wrong in (
         replace(transfer(), recipient="elsewhere"),
         replace(transfer(), donor="here"),
@@ -131,7 +131,7 @@ def test_a_transfer_for_another_store_is_refused():
 
 
 def test_what_was_decided_is_counted():
-    """The sum of what was taken, and the last number either way."""
+    """The state has the sum of accepted amounts, and the last number of accepted or declined transfers."""
     took = escrow.taken(Incoming(), transfer())
     assert took == Incoming(1, True, ONE)
     assert escrow.declined(took, transfer(2)) == Incoming(2, False, ONE)
@@ -141,20 +141,20 @@ def test_what_was_decided_is_counted():
 
 
 def test_shares_are_written_down_and_read_back():
-    """With the account's settings; those of accounts that are not split are the text they always were."""
+    """The text includes the account's settings; accounts that are not split keep their previous text."""
     for each in (account(3), account(home=None), account(0, version=7, period=Sliding(30), parent="org")):
         assert account_of(settings_text(each)) == each
     assert "share" not in settings_text(account(home=None))
 
 
 def test_the_delta_of_an_account_is_above_that_of_its_total():
-    """The statement is about all data centres."""
+    """The guarantee of the account covers all data centres."""
     with pytest.raises(InputError, match="delta"):
         replace(account(1), delta=TOTAL.cost.delta)
 
 
 def test_an_account_is_split_once_and_opened_with_nothing():
-    """Its total is the limit that it had when it was made."""
+    """Its total is the limit that it had when it was created."""
     once = escrow.split(account(10, home=None), "here")
     assert once.share == Share(TOTAL.cost, "here", 1)
     assert escrow.split(once, "elsewhere") is once
@@ -163,7 +163,7 @@ def test_an_account_is_split_once_and_opened_with_nothing():
 
 
 def test_only_newer_settings_are_adopted():
-    """And never the limit."""
+    """The limit is never adopted."""
     mine, newer = account(3, version=2), account(9, version=3, period=Sliding(7), mode="observe")
     assert escrow.adopted(mine, newer) == replace(newer, limit=mine.limit)
     assert escrow.adopted(mine, replace(newer, share=replace(newer.share, version=2))) is mine
@@ -171,7 +171,7 @@ def test_only_newer_settings_are_adopted():
 
 
 def test_an_officer_changes_the_total_and_the_difference_is_taken_from_the_share_here():
-    """Up by any amount, down by what is left; every change is another version."""
+    """It rises by any amount and falls by at most what is left; every change has a new version."""
     before, spent = account(4), times(3)
     assert escrow.altered(before, before, spent, "here").share.version == 2
     for change, limit in ((5, 9), (-1, 3)):
@@ -184,7 +184,7 @@ def test_an_officer_changes_the_total_and_the_difference_is_taken_from_the_share
 
 
 def test_what_moves_by_itself_is_not_set_by_hand():
-    """A change that races with a transfer makes no budget: the state that was read is outdated."""
+    """A change that is concurrent with a transfer creates no budget: the state that was read is outdated."""
     before = account(4)
     for wanted in (account(5), account(4, home=None)):
         with pytest.raises(InputError, match="moves by itself"):
@@ -204,7 +204,7 @@ _AMOUNTS = st.builds(Amount, _PARTS, _PARTS)
 
 @given(_AMOUNTS, _AMOUNTS, _AMOUNTS.map(lambda a: a.most(NOTHING)), _AMOUNTS.map(lambda a: a.most(NOTHING)))
 def test_a_gift_is_never_more_than_what_is_left(asked, left, need, own):
-    """Nor less than nothing, whatever is asked for."""
+    """It is never negative either, for any requested amount."""
     given_ = escrow.granted(ShareRequest("ann", asked, need), left, TOTAL, own)
     assert NOTHING.within(given_)
     assert given_.within(left.most(NOTHING))
@@ -212,7 +212,7 @@ def test_a_gift_is_never_more_than_what_is_left(asked, left, need, own):
 
 @given(_AMOUNTS, _AMOUNTS)
 def test_what_was_given_does_not_come_back_by_itself(asked, left):
-    """No ping-pong: after a move without a refused question neither is short of the other."""
+    """After a move without a refused query, neither data centre is short compared with the other."""
     given_ = escrow.granted(ShareRequest("ann", asked), left, TOTAL)
     after, asker = left - given_, asked + given_
     back = escrow.granted(ShareRequest("ann", after), asker, TOTAL)
@@ -223,7 +223,7 @@ def test_what_was_given_does_not_come_back_by_itself(asked, left):
 
 
 def test_who_is_short():
-    """Less than a quarter of the share is left, or a query was refused."""
+    """An account is short if less than a quarter of the share is left, or if a query was refused."""
     assert not escrow.is_short(times(3), times(10), TOTAL)
     assert escrow.is_short(times(2), times(10), TOTAL)
     assert escrow.is_short(Amount(9_000, 1), times(10), TOTAL)
@@ -234,7 +234,7 @@ def test_who_is_short():
 
 
 def test_a_refused_question_gets_what_it_needs_unless_the_giver_refused_one_itself():
-    """Half of the difference would not be enough for it."""
+    """Half of the difference would be insufficient for it."""
     asked = ShareRequest("ann", times(1), need=times(4))
     assert escrow.granted(asked, times(4), TOTAL) == times(3)
     assert escrow.granted(asked, times(2), TOTAL) == times(2)
@@ -243,14 +243,14 @@ def test_a_refused_question_gets_what_it_needs_unless_the_giver_refused_one_itse
 
 
 def test_crumbs_stay_where_they_are():
-    """Otherwise the last quanta would be halved for ever."""
+    """Otherwise the last quanta would be halved indefinitely."""
     total = Amount(1024 * 100, 1024 * 100)
     assert escrow.granted(ShareRequest("ann", NOTHING), Amount(201, 199), total) == Amount(100, 0)
 
 
 @pytest.mark.parametrize("centres", [2, 3, 7])
 def test_first_gifts_are_equal_parts_and_never_more_than_what_is_left(centres):
-    """The home keeps what division leaves over."""
+    """The home keeps the remainder of the division."""
     given_ = escrow.first_grant(TOTAL, TOTAL, centres)
     assert given_ == Amount(TOTAL.rho // centres, TOTAL.delta // centres)
     assert escrow.first_grant(ONE, TOTAL, 2) == ONE
@@ -259,7 +259,7 @@ def test_first_gifts_are_equal_parts_and_never_more_than_what_is_left(centres):
 
 @pytest.mark.parametrize("parts", [7, 29, 100, 1_001])
 def test_one_data_centre_that_gets_all_questions_can_spend_the_whole_total(parts):
-    """F16: three data centres, equal shares at first; nothing is stranded while they are connected."""
+    """F16: three data centres start with equal shares; while they are connected, no budget is stranded."""
     cost = Amount(TOTAL.rho * 10**6 // parts, TOTAL.delta * 10**6 // parts)
     total = Amount(TOTAL.rho * 10**6, TOTAL.delta * 10**6)
     first = escrow.first_grant(total, total, 3)
@@ -289,7 +289,7 @@ def _read(*lines):
 
 
 def test_the_ledger_records_sent_and_received_amounts():
-    """And what is pending, since when."""
+    """It also records pending amounts, with their time."""
     moves = _read(
         ("send", 1, ONE), ("delivered", 1, ONE), ("take", 1, ONE), ("send", 2, times(2)), ("return", 2, times(2)),
         ("decline", 2, ONE), ("send", 3, ONE),
@@ -323,13 +323,13 @@ def test_the_ledger_records_sent_and_received_amounts():
     ],
 )
 def test_lines_that_cannot_follow_are_found(lines):
-    """A missing or repeated number, or a return of a transfer that was not sent."""
+    """A missing or repeated number, or the return of a transfer that was not sent, is detected."""
     with pytest.raises(ValueError, match=lines[-1][0]):
         _read(*lines)
 
 
 def test_the_shares_of_all_stores_add_up_to_the_total():
-    """With what is on its way, and with what goes to a store that is not there any more."""
+    """The sum includes transfers in flight, also to a store that no longer exists."""
     out = Outgoing(1, ONE, ONE)
     here = Holding(account(7), NOTHING, {"there": out, "gone": Outgoing(4, times(2), ONE)}, {})
     there = Holding(account(2), NOTHING, {}, {})
@@ -355,7 +355,7 @@ MIDNIGHT_US = 20_000 * DAY_US
 
 
 def _all_that_b_can_spend(period, sent_us, b_us, *, rule):
-    """Its own half, and the half that *a* sends it, if it takes that by its clock."""
+    """Return its own half, and the half that *a* sends, if its clock admits that."""
     terms = account(5, home="a", period=period)
     out = escrow.sent(Outgoing(), times(5), times(5), sent_us)
     gift = Transfer("a", "b", 1, out.pending, out.sent_us, terms)
@@ -366,9 +366,9 @@ def _all_that_b_can_spend(period, sent_us, b_us, *, rule):
 
 @pytest.mark.parametrize("rule", [True, False])
 def test_a_share_that_comes_from_tomorrow_is_taken_tomorrow(rule):
-    """I6, I8: otherwise one day of the calendar holds one and a half totals, where clocks are an hour apart."""
+    """I6, I8: otherwise a calendar day holds one and a half totals, where clocks are an hour apart."""
     day = Calendar("day")
-    spent = times(5)  # in a, all it had, at 23:59; a minute after midnight it has that again, and gives it away
+    spent = times(5)  # in a, all of its share, at 23:59; a minute after midnight it has that again, and gives it away
     a_us = MIDNIGHT_US + HOUR_US // 60
     b_us = a_us - HOUR_US
     assert bucket_end(day, MIDNIGHT_US - 1) == bucket_end(day, b_us) == MIDNIGHT_US
@@ -378,7 +378,7 @@ def test_a_share_that_comes_from_tomorrow_is_taken_tomorrow(rule):
 
 @pytest.mark.parametrize("rule", [True, False])
 def test_no_window_of_the_ledgers_times_holds_more_than_the_total(rule):
-    """I6, I8: where clocks are a day apart; by true time a sliding window would be right without the rule, too."""
+    """I6, I8: with clocks a day apart; by true time a sliding window would hold without the rule, too."""
     two_days, spent = Sliding(2), times(5)  # in a, at 23:00
     a_us = MIDNIGHT_US + 2 * DAY_US
     b_us = a_us - DAY_US
@@ -394,7 +394,7 @@ def test_no_window_of_the_ledgers_times_holds_more_than_the_total(rule):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_after_the_network_heals_nothing_stays_pending(seed):
-    """Whatever happened before: what was lost is sent again, and what came early is taken in its time."""
+    """Lost messages are sent again, and early ones are accepted in their time."""
     simulation = simulation_of(seed).run(1_500)
     simulation.heal()
     for centre in simulation.centres:
@@ -415,14 +415,14 @@ def test_after_the_network_heals_nothing_stays_pending(seed):
 
 
 class _NeverHeals(Simulation):
-    """What is cut off stays so."""
+    """A simulation in which blocked connections stay blocked."""
 
     def heal(self):
-        """Not this time."""
+        """Do nothing."""
 
 
 def test_a_data_centre_that_is_cut_off_spends_its_share_and_no_more():
-    """I8: and the others theirs."""
+    """I8: the other data centres spend theirs."""
     simulation = _NeverHeals(3, centres=3, period=PERIODS[0])
     home, cut = simulation.centres[0], simulation.centres[2]
     for peer in simulation.centres[1:]:

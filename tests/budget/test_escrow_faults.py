@@ -1,4 +1,4 @@
-"""Processes that are killed half-way through a move, and stores that were tampered with: no share is made or lost."""
+"""Processes killed during a transfer, and stores that were tampered with: no share is created or lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @pytest.fixture(scope="module")
 def killed():
-    """Does a round in a folder, killed at the n-th time that a step is reached; True if it was reached."""
+    """Return a function that runs a round killed at the n-th time of a step; True if that was reached."""
     command = [sys.executable, "-m", "tests.budget.escrow_child"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
 
@@ -41,7 +41,7 @@ def killed():
 
 @contextlib.contextmanager
 def _again(folder):
-    """Both stores, after a restart."""
+    """Open both stores after a restart."""
     stores = opened(folder)
     yield stores
     for store in stores:
@@ -50,7 +50,7 @@ def _again(folder):
 
 @pytest.mark.parametrize(("step", "every"), [(step, 1 if step in {"ledger", "shares"} else 3) for step in STEPS])
 def test_a_kill_at_any_step_of_a_move_makes_and_loses_nothing(step, every, killed, tmp_path):
-    """I8: whenever a step is reached; at once after the restart it adds up, and what was begun is finished."""
+    """I8: after the restart the shares add up at once, and transfers in flight are completed."""
     for nth in itertools.count(1, every):
         folder = tmp_path / str(nth)
         died = killed(folder, step, nth)
@@ -68,7 +68,7 @@ def test_a_kill_at_any_step_of_a_move_makes_and_loses_nothing(step, every, kille
 
 
 def test_a_round_without_a_kill_reaches_every_step(tmp_path):
-    """Otherwise the test above would test nothing."""
+    """The test above depends on it."""
     reached = []
     prepare(tmp_path)
     stores = opened(tmp_path, reached.append)
@@ -83,7 +83,7 @@ def _in_files(folder, clock):
 
 
 def test_a_restored_backup_of_either_side_is_detected_by_the_other(tmp_path):
-    """F12: one that forgot what it gave, and one that forgot what it took."""
+    """F12: a store that lost what it sent, and one that lost what it received."""
     for behind in (0, 1):
         folder = tmp_path / str(behind)
         folder.mkdir()

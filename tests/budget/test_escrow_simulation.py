@@ -1,4 +1,4 @@
-"""Data centres that crash, are cut off, have wrong clocks, get messages late, twice or never: I8, and its traps."""
+"""I8 with crashes, partitions, wrong clocks and late, duplicate or lost messages; and planted defects."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ STEPS = 4_000
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 24))
 def test_shares_add_up_after_every_step(first):
-    """I8: no budget is made or lost; no store spends more than its share, no window or period more than the total."""
+    """I8: no budget is created or lost; no store exceeds its share, no window or period the total."""
     for seed in range(first, first + 24):
         simulation_of(seed).run(STEPS)
 
 
 def test_the_simulation_reaches_everything():
-    """Otherwise the test above would test less than it says."""
+    """The test above depends on it."""
     simulations = [simulation_of(seed).run(STEPS) for seed in range(24)]
     reached = {each for simulation in simulations for each in simulation.reached}
     assert reached >= {*Decision, *(action.__name__ for _, action in simulations[0].actions)}
@@ -76,20 +76,20 @@ def _keeps_what_it_gives(outgoing, amount, left, now_us):
 
 
 class _GivesItsShare(Simulation):
-    """The donor divides its limit, not what is left of it."""
+    """Defect: the donor divides its limit, not what is left of it."""
 
     def asked(self, centre, peer, _):
-        """Half of everything."""
+        """Give half of the limit."""
         out = centre.outgoing.get(peer.id, Outgoing())
         if centre.account is not None and out.pending is None:
             self.give(centre, peer, out, Amount(centre.limit.rho // 2, centre.limit.delta // 2))
 
 
 class _TakesBackWhatIsLate(Simulation):
-    """What was not acknowledged for a while is taken for lost."""
+    """Defect: a transfer that is not acknowledged for a while is treated as lost."""
 
     def tend(self):
-        """Take it back."""
+        """Take a pending transfer back."""
         centre = self.any()
         for peer, out in centre.outgoing.items():
             if out.pending is not None:
@@ -98,10 +98,10 @@ class _TakesBackWhatIsLate(Simulation):
 
 
 class _NumbersAnew(Simulation):
-    """Each time that a transfer is sent it has another number."""
+    """Defect: each retry of a transfer has a new number."""
 
     def tend(self):
-        """As if it were another one."""
+        """Send a pending transfer with a new number."""
         centre = self.any()
         for peer, out in centre.outgoing.items():
             if out.pending is not None:
@@ -110,10 +110,10 @@ class _NumbersAnew(Simulation):
 
 
 class _LowersWithoutLooking(Simulation):
-    """An officer lowers the total below what is spent at home."""
+    """Defect: an officer lowers the total below what is spent at home."""
 
     def alter(self):
-        """By a tenth, whatever is left."""
+        """Lower the total by a tenth, whatever is left."""
         home = self.centres[0]
         least = home.limit.least(Amount(TOTAL.rho // 10, TOTAL.delta // 10))
         self.total -= least
@@ -134,7 +134,7 @@ _DEFECTS = {
 
 
 def _fails(**rest):
-    """True if some simulation notices."""
+    """Return True if a simulation detects the defect."""
     for seed in range(SEEDS):
         try:
             simulation_of(seed, **rest).run(STEPS)
@@ -145,11 +145,11 @@ def _fails(**rest):
 
 @pytest.mark.parametrize("name", _DEFECTS)
 def test_a_defective_rule_is_noticed(name):
-    """Each planted defect makes or loses budget in some simulation."""
+    """Each planted defect creates or loses budget in some simulation."""
     assert _fails(rules=_rules(**_DEFECTS[name]))
 
 
 @pytest.mark.parametrize("kind", [_GivesItsShare, _TakesBackWhatIsLate, _NumbersAnew, _LowersWithoutLooking])
 def test_a_defective_store_is_noticed(kind):
-    """Likewise."""
+    """Each planted defect of a store creates or loses budget in some simulation."""
     assert _fails(kind=kind)

@@ -12,7 +12,7 @@ from tests.budget.share_suite import ShareStoreSuite
 
 
 class TestInFiles(ShareStoreSuite):
-    """As services keep them."""
+    """Stores in files, as services use them."""
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path):
@@ -20,18 +20,18 @@ class TestInFiles(ShareStoreSuite):
 
     @contextlib.contextmanager
     def opened(self, clock):
-        """A file of its own."""
+        """Open a store in a new file."""
         store = SQLiteStore(self.folder / f"budget{next(self.numbers)}.db", clock)
         yield store
         store.close()
 
 
 class TestInMemory(ShareStoreSuite):
-    """As tests keep them."""
+    """Stores in memory, as tests use them."""
 
     @contextlib.contextmanager
     def opened(self, clock):
-        """In memory."""
+        """Open a store in memory."""
         store = SQLiteStore(None, clock)
         yield store
         store.close()

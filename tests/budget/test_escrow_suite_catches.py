@@ -1,4 +1,4 @@
-"""Stores whose shares move with a planted defect do not pass the suite."""
+"""The suite fails for stores with a planted defect in transfers of shares."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _InMemory(ShareStoreSuite):
 
 
 def _failures():
-    """Names of tests that fail; the first of them."""
+    """Return names of failing tests, at least the first."""
     for name, test in inspect.getmembers(_InMemory, inspect.isfunction):
         if not name.startswith("test_"):
             continue
@@ -168,12 +168,12 @@ _DEFECTS = [
 
 
 def test_a_sound_store_passes():
-    """Otherwise the tests below would tell nothing."""
+    """The tests below depend on it."""
     assert list(_failures()) == []
 
 
 @pytest.mark.parametrize("defect", _DEFECTS)
 def test_a_defect_is_caught(defect, monkeypatch):
-    """By some test of the suite."""
+    """At least one test of the suite fails."""
     defect(monkeypatch)
     assert next(_failures(), None) is not None

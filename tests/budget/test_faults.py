@@ -1,4 +1,4 @@
-"""Crashes, full disks, second processes, restored backups: nothing is overspent, nothing unpaid is answered."""
+"""Crashes, full disks, second processes, restored backups: no overspending, no unpaid answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _crash(folder, step, nth, *rest):
 
 
 def _check_after(folder):
-    """I1-I5 after a restart: all answers were paid for, and are there to be given again."""
+    """Check I1-I5 after a restart: all answers were paid for, and can be replayed."""
     store = opened(folder)
     store.verify()
     answered = folder / "answered"
@@ -51,14 +51,14 @@ def _check_after(folder):
     assert all(sum(parts) <= 30 for parts in before.values())
     states = {n: store.reservation(n) for n in ("one-ann", "one-bob", "two-ann", "v", "f")}
     open_ones = [r for r in states.values() if r is not None and r.state in {State.HELD, State.RUNNING}]
-    # what a caller would do whose reply was lost
+    # retries of a client whose reply was lost
     for wanted in open_ones:
         if wanted.state is State.HELD:
             store.start(wanted.id)
         store.settle(wanted.id, UNIT, b"late")
     again = spend(store, claim("again", release="one"))
     assert again in (UNIT, UNIT * 0)
-    # a record is there or not; to put it again does nothing if it was, even if it was removed since
+    # the record exists or not; putting it again does nothing if it existed, even if it was removed since
     heads, there, version = store.heads(), store.record("key", "k"), store.records_version()
     assert (there, version) in {(None, 0), ("a text", 1), (None, 2)}
     store.put_record(*PUT)
@@ -73,7 +73,7 @@ def _check_after(folder):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_loses_no_charge_and_answers_nothing_unpaid(step, tmp_path):
-    """I1-I5: killed at each step of the first, a middle and the last transaction."""
+    """I1-I5: the process is killed at each step of the first, a middle and the last transaction."""
     died = [nth for nth in (1, 2, 9) if _crash(tmp_path / str(nth), step, nth)]
     assert 1 in died
     for nth in died:
@@ -81,7 +81,7 @@ def test_a_crash_at_any_step_loses_no_charge_and_answers_nothing_unpaid(step, tm
 
 
 def test_a_round_without_a_crash_reaches_every_step(tmp_path):
-    """Otherwise the test above would test nothing."""
+    """The test above depends on it."""
     reached = []
     opened(tmp_path).close()
     store = opened(tmp_path, reached.append)
@@ -111,13 +111,13 @@ def test_a_crash_at_any_step_of_pruning_loses_no_line(step, tmp_path):
 
 
 def _archive(folder):
-    """Return the complete lines of the archive, if there is one."""
+    """Return the complete lines of the archive, if it exists."""
     path = folder / "archive"
     return [json.loads(line) for line in (path.read_text().split("\n")[:-1] if path.exists() else [])]
 
 
 def test_pruning_without_a_crash_reaches_every_step(tmp_path):
-    """Otherwise the test above would test nothing."""
+    """The test above depends on it."""
     reached = []
     store = opened(tmp_path)
     do_round(store, tmp_path)
@@ -129,7 +129,7 @@ def test_pruning_without_a_crash_reaches_every_step(tmp_path):
 
 
 def test_what_was_answered_before_a_crash_is_replayed_after_it(tmp_path):
-    """I2: killed right after the commit of the settlement, before the reply."""
+    """I2: the process is killed after the commit of the settlement, before the reply."""
     assert _crash(tmp_path, "committed", 4)  # the transactions of a record, reserve, start, settle
     assert not (tmp_path / "answered").exists()
     store = opened(tmp_path)
@@ -147,7 +147,7 @@ def _small(tmp_path, name="budget.db", **rest):
 
 
 def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(tmp_path):
-    """F11: the transaction that does not fit raises and changes nothing; later ones go on."""
+    """F11: a transaction that does not fit raises and changes nothing; later ones succeed."""
     store = _small(tmp_path)
     ((pages,),) = store._db.execute("PRAGMA page_count")
     store._db.execute(f"PRAGMA max_page_count = {pages + 3}").fetchall()
@@ -183,7 +183,7 @@ class _BadDisk(apsw.VFS):
         super().__init__("bad disk", "")
 
     def xOpen(self, name, flags):  # noqa: N802 - SQLite's name
-        """A file on it."""
+        """Open a file on it."""
         return _BadFile(self, name, flags)
 
 
@@ -201,7 +201,7 @@ class _BadFile(apsw.VFSFile):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_disk_that_cannot_flush_answers_nothing(tmp_path, monkeypatch):
-    """F11: nothing is settled that is not on the disk, and every waiting caller gets an error."""
+    """F11: nothing is settled without being on disk, and every waiting caller gets an error."""
     disk = _BadDisk()
     connection = functools.partial(apsw.Connection, vfs="bad disk")
     monkeypatch.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)
@@ -218,14 +218,14 @@ def test_a_disk_that_cannot_flush_answers_nothing(tmp_path, monkeypatch):
     monkeypatch.undo()
     store.close()
     with SQLiteStoreAgain(tmp_path) as again:
-        # the commit may have reached the disk or not: the same call tells, and is charged once
+        # the commit may have reached the disk or not: a retry shows it, and is charged once
         assert again.settle("a", UNIT, b"x").charged == UNIT
         assert units(again, "ann") == (1, 0, 0)
         again.verify()
 
 
 class SQLiteStoreAgain:
-    """The store of a folder, opened again."""
+    """Reopen the store of a folder."""
 
     def __init__(self, folder, now_us=NOON_US):
         self._store = SQLiteStore(folder / "budget.db", FakeClock(now_us))
@@ -238,7 +238,7 @@ class SQLiteStoreAgain:
 
 
 def test_an_unforeseen_error_changes_nothing_and_blocks_no_request(tmp_path):
-    """A bug in one transaction undoes it; the next one goes on."""
+    """A bug in one transaction is rolled back; the next one succeeds."""
     armed = []
 
     def step(name):
@@ -285,7 +285,7 @@ def test_an_unforeseen_error_changes_nothing_and_blocks_no_request(tmp_path):
 
 
 def test_a_free_replay_writes_nothing(tmp_path):
-    """So that it waits for no disk; nor does a void that is repeated."""
+    """It does not wait for the disk; neither does a repeated void."""
     store = _small(tmp_path)
     spend(store, claim("a", release="q"))
     before = store._db.total_changes()
@@ -297,7 +297,7 @@ def test_a_free_replay_writes_nothing(tmp_path):
 
 
 def test_a_second_process_is_refused(tmp_path):
-    """One writer: the file belongs to the process that opened it first, until it closes or dies."""
+    """One writer: the process that opened the file first owns it until it closes or dies."""
     store = _small(tmp_path)
     code = (
         "import sys; from pathlib import Path; from discreet.budget.stores.sqlite import SQLiteStore; "
@@ -315,7 +315,7 @@ def test_a_second_process_is_refused(tmp_path):
 
 
 def test_a_closed_store_is_unavailable(tmp_path):
-    """Whatever is asked of it."""
+    """Every operation raises."""
     store = _small(tmp_path)
     store.close()
     for ask in (lambda: store.reserve(claim("a")), lambda: store.balance("ann"), store.heads):
@@ -324,7 +324,7 @@ def test_a_closed_store_is_unavailable(tmp_path):
 
 
 def test_another_schema_is_refused(tmp_path):
-    """Its rules may be others."""
+    """Its rules may differ."""
     store = _small(tmp_path)
     store._db.execute("UPDATE budget_meta SET version = version + 1")
     store.close()
@@ -333,7 +333,7 @@ def test_another_schema_is_refused(tmp_path):
 
 
 def test_what_is_no_database_is_refused(tmp_path):
-    """And left alone."""
+    """The file is not changed."""
     (tmp_path / "budget.db").write_bytes(b"a letter to a friend\n" * 100)
     with pytest.raises(StoreUnavailable):
         SQLiteStore(tmp_path / "budget.db", FakeClock())
@@ -341,7 +341,7 @@ def test_what_is_no_database_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("kind", "fine"), [("ext4", True), ("nfs4", False), ("cifs", False), ("fuse.sshfs", False)])
 def test_network_file_systems_are_refused(kind, fine, tmp_path):
-    """Their locks and flushes cannot be relied on; the nearest mount decides."""
+    """Their locks and flushes are unreliable; the nearest mount point decides."""
     mounts = ["/dev/a / nfs rw 0 0", f"/dev/b {tmp_path} {kind} rw 0 0", f"/dev/c {tmp_path}/other nfs rw 0 0"]
     if fine:
         sqlite.check_disk(tmp_path / "budget.db", mounts)
@@ -352,7 +352,7 @@ def test_network_file_systems_are_refused(kind, fine, tmp_path):
 
 @pytest.mark.parametrize(("version", "fine"), [("3.40.1", False), ("3.51.2", False), ("3.51.3", True), ("4.0.0", True)])
 def test_an_old_sqlite_is_refused(version, fine):
-    """Earlier ones can lose what was committed."""
+    """Earlier versions can lose committed transactions."""
     if fine:
         sqlite.check_library(version)
     else:
@@ -365,7 +365,7 @@ def _checkpointer(tmp_path):
 
 
 def test_a_restored_backup_is_behind_its_witness(tmp_path):
-    """F12: an older copy of the database is whole, and refused."""
+    """F12: an older copy of the database is consistent, and refused."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     manager = BudgetManager(store, map(str, itertools.count()).__next__, checkpointer=checkpointer)
@@ -382,13 +382,13 @@ def test_a_restored_backup_is_behind_its_witness(tmp_path):
         restored.verify()
         with pytest.raises(StoreBehind):
             BudgetManager(restored, lambda: "x", checkpointer=checkpointer)
-        spend(restored, claim("c"))  # it grows another tail: as long, and not the one that was witnessed
+        spend(restored, claim("c"))  # it adds other lines: as many, and not those that were witnessed
         with pytest.raises(LedgerBroken):
             BudgetManager(restored, lambda: "x", checkpointer=checkpointer)
 
 
 def test_pruning_keeps_the_lines_of_the_last_checkpoint(tmp_path):
-    """F12: the witness still knows the store, and one that was not pruned, or was pruned otherwise, is another."""
+    """F12: the witness accepts the pruned store, but not an unpruned copy or one pruned in another way."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     spend(store, claim("a"))
@@ -397,7 +397,7 @@ def test_pruning_keeps_the_lines_of_the_last_checkpoint(tmp_path):
     with SQLiteStoreAgain(tmp_path, NOON_US + 2 * DAY_US) as again:
         manager = BudgetManager(again, str, checkpointer=checkpointer)
         assert manager.prune(NOON_US + DAY_US, ACT, list) > 0
-        manager.verify()  # the checkpoint is from before the removal
+        manager.verify()  # the checkpoint is older than the removal
         manager.maintain()
         manager.verify()
     shutil.copy(tmp_path / "backup", tmp_path / "budget.db")
@@ -409,7 +409,7 @@ def test_pruning_keeps_the_lines_of_the_last_checkpoint(tmp_path):
 
 
 def test_a_new_store_cannot_take_the_place_of_a_witnessed_one(tmp_path):
-    """An empty one would be a refund for all."""
+    """An empty store would refund all charges."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     checkpointer.write(store)
@@ -422,7 +422,7 @@ def test_a_new_store_cannot_take_the_place_of_a_witnessed_one(tmp_path):
 
 
 def test_a_checkpoint_is_only_believed_if_it_is_signed(tmp_path):
-    """And read only if it is whole; what a crash cut off is not."""
+    """A checkpoint is read only if it is complete; what a crash truncated is ignored."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     checkpointer.write(store)
@@ -444,7 +444,7 @@ def test_a_checkpoint_is_only_believed_if_it_is_signed(tmp_path):
 
 
 def test_what_was_witnessed_is_not_witnessed_again(tmp_path):
-    """A store where nothing happens seals every ten seconds, and its witness stays as long as it is."""
+    """An idle store seals every ten seconds, and its witness file does not grow."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     for _ in range(3):
@@ -459,7 +459,7 @@ def test_what_was_witnessed_is_not_witnessed_again(tmp_path):
 
 @pytest.mark.parametrize("chains", [1, 700, 3_000])
 def test_the_last_checkpoint_is_found_from_the_end(chains, tmp_path):
-    """However long it is, whatever comes before and whatever a crash cut off behind it."""
+    """Its own length, earlier lines and a truncated line after it make no difference."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
     witness = CheckpointFile(tmp_path / "witness")
     assert witness.latest() is None

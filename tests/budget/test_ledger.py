@@ -1,4 +1,4 @@
-"""The ledger: whatever is done to it is found."""
+"""The ledger: every change of it is detected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.budget.tampering import CHANGES, prepare
 
 @pytest.fixture(scope="module")
 def lines():
-    """A small ledger with lines of every kind."""
+    """Return a small ledger with lines of every kind."""
     clock = FakeClock()
     store = SQLiteStore(None, clock)
     for name, parent in (("org", None), ("ann", "org"), ("bob", "org")):
@@ -58,7 +58,7 @@ def lines():
 
 
 def _refused(lines):
-    """True if the ledger is not believed."""
+    """Return True if verification fails."""
     try:
         replay([(0, lines)])
     except LedgerBroken:
@@ -67,7 +67,7 @@ def _refused(lines):
 
 
 def test_the_ledger_of_the_fixture_has_every_kind_of_line(lines):
-    """Otherwise the tests below would miss one."""
+    """The tests below depend on it."""
     kinds = {entry_of(line).kind for line in lines}
     assert kinds == {
         "create", "alter", "refresh", "reserve", "start", "settle", "replay", "void", "forfeit", "expire", "refuse",
@@ -77,7 +77,7 @@ def test_the_ledger_of_the_fixture_has_every_kind_of_line(lines):
 
 
 def test_a_change_of_any_field_of_any_line_is_found(lines):
-    """I5: one field at a time, also where the number stays a number."""
+    """I5: one field at a time, also where a number stays a number."""
     tried = 0
     for n, line in enumerate(lines):
         fields = line.body.split("\t")
@@ -93,7 +93,7 @@ def test_a_change_of_any_field_of_any_line_is_found(lines):
 
 
 def test_a_line_that_is_removed_doubled_or_moved_is_found(lines):
-    """I5: anywhere but at the end, which is the witness's to tell."""
+    """I5: anywhere but at the end, which only the witness can detect."""
     for n in range(len(lines) - 1):
         assert _refused(lines[:n] + lines[n + 1 :])
         assert _refused([*lines[:n], lines[n + 1], lines[n], *lines[n + 2 :]])
@@ -114,7 +114,7 @@ def _rewritten(lines, change):
 
 
 def test_a_ledger_that_makes_no_sense_is_found_even_if_it_is_hashed_anew(lines):
-    """Reservations follow their table, accounts exist, no amount is negative."""
+    """Reservations follow the state table, accounts exist, no amount is negative."""
     assert not _refused(_rewritten(lines, lambda line: line.body))
     for before, after in (
         ("\tstart\ta\t", "\tsettle\ta\t"),
@@ -144,7 +144,7 @@ def test_a_ledger_that_makes_no_sense_is_found_even_if_it_is_hashed_anew(lines):
 
 
 def test_lines_that_do_not_say_what_was_answered_are_accepted(lines):
-    """An earlier program may have left them; its answers are compared with nothing but their price."""
+    """Lines of earlier versions lack the hash of the answer; these answers are compared by price only."""
     older = _rewritten(lines, lambda line: re.sub(',"result":"[0-9a-f]*"', "", line.body))
     answered = [replay([(0, some)]).releases[key_of("q").hex()] for some in (lines, older)]
     assert [one.result for one in answered] == [hashlib.sha256(b"answer").hexdigest(), None]
@@ -160,7 +160,7 @@ def test_the_error_names_the_line(lines):
 
 
 def test_chains_add_up_in_any_order():
-    """What one chain takes from another's sum is no less than nothing in the end; each has its own beginning."""
+    """Sums between chains are not negative at the end; each chain has its own start."""
     text = settings_text(account("ann"))
     created = Entry(1, "create", None, '{"account":' + text + ',"bucket":0,"end_us":9}')
     more = Entry(1, "charge", None, "{}", [("ann", 0, Tally(used=Amount(5, 7)))])
@@ -177,7 +177,7 @@ def test_chains_add_up_in_any_order():
 
 
 def test_a_line_is_read_back_as_it_was_written(lines):
-    """All kinds, amounts beyond 64 bits, every part."""
+    """Lines of all kinds, with amounts beyond 64 bits, keep every field."""
     change = Tally(Amount(10**30, -1), Amount(0, 2), Amount(3, 0), Amount(-(10**40), 5))
     entry = Entry(12, "charge", "r", '{"a":"b"}', (("ann", 3, change), ("org", 0, Tally(held=Amount(1, 1)))))
     assert entry_of(next_line(Head.empty(), entry)) == entry
@@ -201,7 +201,7 @@ def test_a_change_of_any_table_is_found(change, tmp_path):
 
 @pytest.fixture(scope="module")
 def pruned(tmp_path_factory):
-    """A store that `prepare` filled and that was pruned since, and the SHA-256 of its base."""
+    """Return a store that `prepare` filled and that was pruned since, and the SHA-256 of its base."""
     path = tmp_path_factory.mktemp("pruned") / "budget.db"
     store = SQLiteStore(path, FakeClock())
     prepare(store)
@@ -223,7 +223,7 @@ _CHANGES_OF_A_BASE = {
 
 @pytest.mark.parametrize("change", [*(name for name in CHANGES if name not in _OF_REMOVED_LINES), *_CHANGES_OF_A_BASE])
 def test_a_change_of_any_table_is_found_in_a_pruned_store(change, pruned, tmp_path):
-    """I5: what the base says is as hard to change as the lines that it stands for."""
+    """I5: the base is protected like the lines that it replaces."""
     shutil.copy(pruned[0], tmp_path)
     store = SQLiteStore(tmp_path / "budget.db", FakeClock())
     store.verify()
@@ -235,14 +235,14 @@ def test_a_change_of_any_table_is_found_in_a_pruned_store(change, pruned, tmp_pa
 
 
 def test_a_base_is_read_back_as_it_was_written(pruned):
-    """Its digest is over the text, so there is one text only."""
+    """Its digest is over the text, so the text is canonical."""
     with contextlib.closing(apsw.Connection(str(pruned[0]))) as db:
         chunks = [chunk for (chunk,) in db.execute("SELECT text FROM budget_base ORDER BY place")]
     assert digest_of(chunks) == digest_of(chunks_of(reader_of(chunks))) == pruned[1]
 
 
 def test_a_change_of_a_bucket_that_is_over_is_found():
-    """I5: what it holds, whether it counts for the balance or not."""
+    """I5: its amount is verified, whether it counts for the balance or not."""
     clock = FakeClock()
     store = SQLiteStore(None, clock)
     store.create(account("ann", 20, period=Sliding(30)), ACT)
@@ -261,7 +261,7 @@ def test_a_change_of_a_bucket_that_is_over_is_found():
 
 @pytest.mark.parametrize("period", [Sliding(30), Calendar("week", "Asia/Kolkata")])
 def test_settings_are_read_back_as_they_were_written(period):
-    """Every field of an account."""
+    """Every field of an account is kept."""
     made = dataclasses.replace(
         account("ann", 3, "org", period), mode="observe", units=Units(UNIT.rho, UNIT.delta, 3, 1)
     )

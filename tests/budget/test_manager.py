@@ -31,7 +31,7 @@ from tests.budget.suite import ACT, NOON_US, UNIT, FakeClock, account, key_of, s
 
 @pytest.fixture
 def manager():
-    """Ann in LinkedIn's units under an organisation."""
+    """Return a manager with the account ann in LinkedIn's units under an organisation."""
     store = SQLiteStore(None, FakeClock())
     numbers = itertools.count()
     made = BudgetManager(store, lambda: f"r{next(numbers)}")
@@ -66,7 +66,7 @@ def test_the_preset_promises_what_the_paper_says_for_one_month_and_twice_that_ov
 
 
 def test_a_balance_is_reported_in_rho_in_epsilon_and_in_units(manager):
-    """What is spent is rounded up, what is left down; both parts of a hold count."""
+    """Spent amounts are rounded up, remaining ones down; both parts of a hold count."""
     _spend(manager, "q", _units(201, 1), _units(101, 1))
     manager.reserve("ann", key_of("r"), _units(201, 1))
     report = manager.get("ann")
@@ -83,7 +83,7 @@ def test_a_balance_is_reported_in_rho_in_epsilon_and_in_units(manager):
 
 
 def test_observed_accounts_and_broken_limits_promise_nothing_they_cannot_keep(manager):
-    """No guarantee when nothing is refused; what was charged beyond a limit counts."""
+    """Without refusals there is no guarantee; charges beyond a limit count."""
     set_mode(manager.store, "ann", "observe", ACT)
     assert (manager.get("ann").guarantee, manager.get("ann").published) == (None, None)
     set_mode(manager.store, "ann", "enforce", ACT)
@@ -100,7 +100,7 @@ def test_observed_accounts_and_broken_limits_promise_nothing_they_cannot_keep(ma
 
 
 def test_units_without_calls_are_reported_too():
-    """A budget for known domains only; and one that allows nothing."""
+    """A budget for known domains only, and one that allows nothing."""
     store = SQLiteStore(None, FakeClock())
     manager = BudgetManager(store, lambda: "r", computational=True)
     manager.store.create(Account.of_units("a", Units(Fraction(1, 10), Fraction(0), 100, 0)), ACT)
@@ -113,7 +113,7 @@ def test_units_without_calls_are_reported_too():
 
 
 def test_a_refusal_names_the_account_and_what_is_left(manager):
-    """For an HTTP 403 that explains itself; `Balance.admits` says the same and holds nothing."""
+    """It explains an HTTP 403; `Balance.admits` agrees and holds nothing."""
     assert manager.store.balance("ann").admits(_units(3_000, 30))
     with pytest.raises(BudgetRefused, match="more than account 'ann' has left") as caught:
         manager.reserve("ann", key_of("q"), _units(3_001, 1))
@@ -130,14 +130,14 @@ def test_a_refusal_names_the_account_and_what_is_left(manager):
 
 
 def test_limits_are_made_from_epsilon_too():
-    """As in the library's own budget: half of delta is converted."""
+    """As in the library's own budget, half of delta is converted."""
     made = Account.of_epsilon("a", 1.0, Fraction(1, 10**8))
     assert guarantee(made, Cost()).epsilon == pytest.approx(1.0, rel=1e-6)
     assert made.limit.delta == Fraction(1, 2 * 10**8)
 
 
 def test_officers_adjust_with_a_reason_and_the_ledger_has_it(manager):
-    """Charges, refunds and settings; who and why."""
+    """Charges, refunds and settings are in the ledger with actor and reason."""
     manager.store.charge("ann", _units(10, 1), ACT)
     manager.store.refund("ann", _units(10, 1), ACT)
     set_period(manager.store, "ann", Sliding(7), ACT)
@@ -148,7 +148,7 @@ def test_officers_adjust_with_a_reason_and_the_ledger_has_it(manager):
 
 
 def test_tending_ends_the_dead(manager):
-    """A heartbeat and an expiry; `void`, `forfeit` and `refresh` are passed on."""
+    """A heartbeat and an expiry; `void`, `forfeit` and `refresh` are forwarded."""
     clock = manager.store._clock
     first, second = (manager.reserve("ann", key_of(n), UNIT) for n in "ab")
     manager.store.void(first.id)
@@ -164,7 +164,7 @@ def test_tending_ends_the_dead(manager):
 
 
 def test_a_suspension_is_reported_with_its_end(manager):
-    """For an HTTP 403; the message names no amount, and an officer lifts it."""
+    """It explains an HTTP 403; the message has no amount, and an officer lifts it."""
     for n in range(5):
         held = manager.reserve("ann", key_of(f"f{n}"), _units(1, 0))
         manager.start(held.id)
@@ -178,14 +178,14 @@ def test_a_suspension_is_reported_with_its_end(manager):
 
 
 def test_the_message_of_a_refusal_holds_no_amount(manager):
-    """A shared account's balance is the service's to show."""
+    """Only the service may show the balance of a shared account."""
     with pytest.raises(BudgetRefused) as caught:
         manager.reserve("ann", key_of("q"), _units(3_001, 1))
     assert not any(character.isdigit() for character in str(caught.value))
 
 
 def test_what_was_answered_can_be_looked_up(manager):
-    """A history, a release, who paid for it."""
+    """The history, a release, and the accounts that paid for it."""
     _spend(manager, "q", _units(10, 1), _units(5, 1))
     _spend(manager, "r", _units(10, 1), _units(7, 1))
     newest, oldest = manager.store.history("ann")
@@ -199,7 +199,7 @@ def test_what_was_answered_can_be_looked_up(manager):
 
 
 def test_data_that_changed_is_not_answered(manager):
-    """The fingerprint goes through; the caller forfeits."""
+    """The fingerprint is forwarded; the caller forfeits."""
     for name, gave, fine in (("q", "one", True), ("r", "another", False)):
         held = manager.reserve("ann", key_of(name), _units(1, 0))
         manager.start(held.id)

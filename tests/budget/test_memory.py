@@ -1,4 +1,4 @@
-"""The in-memory budget: what a hold may become, and that nothing is ever overspent."""
+"""The in-memory budget: transitions of a hold, and no overspending."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_budget_outside_its_range_is_refused(epsilon, delta):
 
 
 def test_settling_pays_for_what_was_returned_and_frees_the_rest():
-    """Pay what you get: the worst case is held, the cost is charged."""
+    """Pay what you get: the worst case is held, the actual cost is charged."""
     budget = Budget(1, 1e-8)
     hold = budget.reserve(_share(budget, Fraction(3, 4)))
     assert budget.held == hold.cost
@@ -70,7 +70,7 @@ def test_settling_pays_for_what_was_returned_and_frees_the_rest():
 
 
 def test_voiding_frees_all_and_forfeiting_charges_all():
-    """Void before data was read; forfeited after it was read."""
+    """A hold is voided before data is read, and forfeited after that."""
     budget = Budget(1, 1e-8)
     half = _share(budget, Fraction(1, 2))
     budget.void(budget.reserve(half))
@@ -80,7 +80,7 @@ def test_voiding_frees_all_and_forfeiting_charges_all():
 
 
 def test_all_of_the_limit_can_be_spent_and_nothing_beyond():
-    """To the last quantum, in rho and in delta."""
+    """The limit holds to the last quantum, in rho and in delta."""
     budget = Budget(1, 1e-8)
     budget.forfeit(budget.reserve(budget.limit))
     assert budget.remaining == Cost()
@@ -93,7 +93,7 @@ def test_all_of_the_limit_can_be_spent_and_nothing_beyond():
 @pytest.mark.parametrize("close", ["settle", "void", "forfeit"])
 @pytest.mark.parametrize("again", ["settle", "void", "forfeit"])
 def test_a_hold_is_closed_once(close, again):
-    """The second time nothing changes."""
+    """Closing it again changes nothing."""
     budget = Budget(1, 1e-8)
     hold, other = (budget.reserve(_share(budget, Fraction(1, 4))) for _ in range(2))
     closing = {"settle": lambda: budget.settle(hold, Cost(), None), "void": lambda: budget.void(hold)}
@@ -120,7 +120,7 @@ def test_settling_for_more_than_was_held_changes_nothing():
 
 
 def test_a_hold_belongs_to_its_budget():
-    """Another budget neither frees nor charges for it, and it stays open."""
+    """Another budget neither frees nor charges it, and it stays open."""
     one, two = Budget(1, 1e-8), Budget(1, 1e-8)
     quarter = _share(one, Fraction(1, 4))
     holds = [one.reserve(quarter), two.reserve(quarter), two.reserve(quarter)]
@@ -136,7 +136,7 @@ def test_a_hold_belongs_to_its_budget():
 @pytest.mark.parametrize("share", [Fraction(n, 7) for n in range(8)])
 @pytest.mark.parametrize("delta", ["1e-8", "1e-9", "1e-10"])
 def test_what_a_refusal_advises_works(delta, share):
-    """Whatever is used or held: nothing changes, and two queries at the advised price are answered."""
+    """With any amounts used or held: nothing changes, and two queries at the advised price are answered."""
     budget = Budget(1, 1e-8)
     budget.forfeit(budget.reserve(_share(budget, share / 2)))
     budget.reserve(_share(budget, share / 2))
@@ -160,7 +160,7 @@ def test_what_a_refusal_advises_works(delta, share):
 
 
 def test_a_refusal_advises_fewer_items_only_if_that_helps():
-    """A plan spends its epsilon on few items as on many."""
+    """A plan spends its epsilon on few items as on many, so fewer items are not advised for it."""
     budget = Budget(1, 1e-8)
     with pytest.raises(BudgetExceeded) as refusal:
         budget.reserve(_plan(2.0, "1e-10").worst_cost)
@@ -169,7 +169,7 @@ def test_a_refusal_advises_fewer_items_only_if_that_helps():
 
 
 def test_the_budget_shows_how_much_is_gone():
-    """Its guarantee and the share of rho that was spent."""
+    """The representation has the guarantee and the spent share of rho."""
     budget = Budget(1, 1e-8)
     budget.forfeit(budget.reserve(_share(budget, Fraction(1, 4))))
     assert repr(budget).startswith("Budget((1, 1e-08)-differential privacy")
@@ -177,7 +177,7 @@ def test_the_budget_shows_how_much_is_gone():
 
 
 def _ask_all_at_once(budget, threads=8, tries=60):
-    """Reserve twentieths in many threads, forfeiting every other one; returns how many, and what went wrong."""
+    """Reserve twentieths in many threads, forfeiting every other one; return their number and the errors."""
     piece = _share(budget, Fraction(1, 20))
     forfeited, faults = [], []
     start = threading.Barrier(threads)
@@ -191,7 +191,7 @@ def _ask_all_at_once(budget, threads=8, tries=60):
                 forfeited.extend([piece] * (n % 2))
             except BudgetExceeded:
                 continue
-            except Exception as fault:  # noqa: BLE001 - whatever it was, it is counted
+            except Exception as fault:  # noqa: BLE001 - every error is counted
                 faults.append(fault)
 
     switching = sys.getswitchinterval()
@@ -209,13 +209,13 @@ def _ask_all_at_once(budget, threads=8, tries=60):
 
 
 def test_threads_never_overspend():
-    """Eight threads ask at once: exactly twenty twentieths are charged, and nothing stays held."""
+    """Of eight concurrent threads, exactly twenty twentieths are charged, and nothing stays held."""
     for _ in range(3):
         assert _ask_all_at_once(Budget(1, 1e-8)) == (20, [], True)
 
 
 def test_threads_do_overspend_a_budget_without_its_lock():
-    """The test above can fail: without the lock nine runs of ten go wrong, so twenty right ones will not be seen."""
+    """The test above can fail: without the lock nine runs of ten overspend, so twenty runs detect it."""
 
     def unlocked():
         budget = Budget(1, 1e-8)
@@ -226,7 +226,7 @@ def test_threads_do_overspend_a_budget_without_its_lock():
 
 
 class Ledger(RuleBasedStateMachine):
-    """A budget beside the plainest model of one: three pairs of whole numbers."""
+    """A budget and its reference model: three pairs of whole numbers."""
 
     holds = Bundle("holds")
     parts = st.tuples(st.integers(0, 40), st.integers(0, 40))
@@ -295,6 +295,6 @@ class Ledger(RuleBasedStateMachine):
 
 
 class TestLedger(Ledger.TestCase):
-    """Whatever is done in whatever order, the budget agrees with the model."""
+    """The budget agrees with the model after any sequence of operations."""
 
     settings = settings(max_examples=100, stateful_step_count=30)

@@ -1,4 +1,4 @@
-"""The manager against a reference of a few lines, in any order of anything."""
+"""The manager compared with a small reference model, under random operations."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ class Manager(RuleBasedStateMachine):
         return 0 if self._paid(name, release) or self._fund(name, release) else 3
 
     def _suspended(self, name):
-        """Until when: five failures, the oldest of which is less than a day old."""
+        """Return the end of a suspension: five failures, the oldest of which is less than a day old."""
         return self.failed[name][-5] + DAY_US if len(self.failed[name]) >= 5 else 0
 
     @rule(who=st.sampled_from(["ann", "bob"]), release=st.integers(0, 5))
     def reserve(self, who, release):
-        """A claim is admitted exactly if its account is not suspended and the reference has room on the whole path."""
+        """Admit a claim exactly if its account is not suspended and the reference has room on the whole path."""
         self._reserve(who, release)
 
     def _reserve(self, who, release):
-        """The name of a new reservation, or None."""
+        """Return the name of a new reservation, or None."""
         path = PARENTS[who]
         if self._paid(who, release):
             assert self.manager.reserve(who, key_of(str(release)), UNIT * 3).charged == UNIT * 0
@@ -104,7 +104,7 @@ class Manager(RuleBasedStateMachine):
 
     @rule(who=st.sampled_from(["ann", "bob"]), release=st.integers(0, 1), times=st.integers(1, 5))
     def fail(self, who, release, times):
-        """Runs that fail one after the other; each pays for the next."""
+        """Run queries that fail one after the other; each pays for the next."""
         for _ in range(times):
             name = self._reserve(who, release)
             if name is not None:
@@ -115,13 +115,13 @@ class Manager(RuleBasedStateMachine):
 
     @rule(who=st.sampled_from(["ann", "bob"]))
     def lift(self, who):
-        """An officer is kind."""
+        """Lift a suspension."""
         self.manager.store.lift(who, ACT)
         self.failed[who].clear()
 
     @rule(name=st.sampled_from("abc"), text=st.sampled_from(["1", "2", None]), again=st.booleans())
     def put_record(self, name, text, again):
-        """A record is put or removed; an act that is sent again does nothing, whatever was put in between."""
+        """Put or remove a record; a repeated action does nothing, whatever was put in between."""
         self.acts += 1
         act = AdminAction("officer", "a record", f"act-{self.acts}")
         self.manager.store.put_record("key", name, text, act)
@@ -141,7 +141,7 @@ class Manager(RuleBasedStateMachine):
         gave=st.sampled_from([0, 0, 1]),
     )
     def go_on(self, data, cost, well, gave):
-        """An open reservation goes on as the table says, unless the engine gave something else than before."""
+        """Advance an open reservation by the state table, unless the fingerprint differs from the stored one."""
         name = data.draw(st.sampled_from(sorted(self.open)))
         state, held, release = self.open[name]
         if state == "held" and well:
@@ -182,7 +182,7 @@ class Manager(RuleBasedStateMachine):
 
     @rule()
     def expire(self):
-        """A day later every open reservation is dead, and its caller gets an error."""
+        """Let all leases expire: a day later every open reservation is dead, and its caller gets an error."""
         self.clock.go(days=1)
         self.day += 1
         # the order of ending decides which forfeit is the newest: by lease
@@ -199,19 +199,19 @@ class Manager(RuleBasedStateMachine):
 
     @rule(days=st.sampled_from([-3.0, -0.5, 0.5, 1.0]))
     def back_and_forth(self, days):
-        """Time that goes back and returns changes nothing."""
+        """Set the time back and forward again, which changes nothing."""
         self.clock.go(days=-abs(days))
         self.store.heartbeat()
         self.clock.go(days=abs(days))
 
     @rule()
     def refresh(self):
-        """Opening buckets early changes no balance."""
+        """Open buckets early, which changes no balance."""
         self.manager.store.refresh()
 
     @invariant()
     def balances_agree(self):
-        """Part by part, for every account; nothing is overspent (I1)."""
+        """Compare balances part by part, for every account; nothing is overspent (I1)."""
         for name in PARENTS:
             shown = tuple(self._spent(name, (kind,)) for kind in ("used", "held", "forfeit"))
             assert units(self.store, name) == shown
@@ -219,7 +219,7 @@ class Manager(RuleBasedStateMachine):
 
     @invariant()
     def the_rest_agrees(self):
-        """Histories, records and suspensions."""
+        """Compare histories, records and suspensions."""
         for name, releases in self.bought.items():
             found = self.manager.store.history(name, None, 1_000)
             assert [paid.release.release_key for paid in found] == [key_of(str(r)) for r in reversed(releases)]
@@ -233,18 +233,18 @@ class Manager(RuleBasedStateMachine):
         assert self.manager.store.records_version() == self.puts
 
     def teardown(self):
-        """The ledger says the same (I5)."""
+        """Verify that the ledger has the same balances (I5)."""
         self.manager.verify()
         self.store.close()
 
 
 class TestManager(Manager.TestCase):
-    """Whatever is done in whatever order, the manager agrees with the reference."""
+    """The manager agrees with the reference after any sequence of operations."""
 
     settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_the_reference_counts_in_units():
-    """Its costs are those of the suite."""
+    """The costs of the reference are those of the suite."""
     assert UNIT.rho * 1000 == 1
     assert Fraction(1, 100) == TOTAL

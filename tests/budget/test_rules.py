@@ -1,4 +1,4 @@
-"""States, periods and rules: pure, so each is held against its definition."""
+"""States, periods and rules: pure functions, each compared with its definition."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _us(text):
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
 def test_what_is_not_in_the_table_raises(state, event):
-    """Six things may happen; from a terminal state none."""
+    """There are six transitions, and none from a terminal state."""
     if (state, event) in TRANSITIONS:
         assert state not in TERMINAL
         assert transition(state, event) is TRANSITIONS[state, event]
@@ -60,7 +60,7 @@ def test_what_is_not_in_the_table_raises(state, event):
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, REACHED)))
 def test_repeated_and_late_requests_are_recognised(state, event):
-    """Repeats change nothing; what ended otherwise is lost; a bug of the caller's is one."""
+    """Repeats change nothing; an event after another end raises; an invalid event is a bug of the caller."""
     if REACHED[event] is state:
         assert requested(state, event) is state
     elif state in TERMINAL:
@@ -75,7 +75,7 @@ def test_repeated_and_late_requests_are_recognised(state, event):
 
 @given(PERIODS, TIMES)
 def test_a_bucket_ends_after_now_and_another_begins_there(period, now_us):
-    """Buckets only move forward, at whatever clock change."""
+    """Buckets only move forward, at every change of the clock."""
     end = bucket_end(period, now_us)
     assert now_us < end
     assert bucket_end(period, end - 1) == end
@@ -86,7 +86,7 @@ def test_a_bucket_ends_after_now_and_another_begins_there(period, now_us):
 
 @given(st.integers(1, 60), TIMES, st.integers(0, 100 * DAY_US))
 def test_a_charge_counts_for_as_long_as_the_window_and_a_day_at_most(days, charged_us, later_us):
-    """I6: never less than `days`, never more than `days` + 1; and it stops when it is said to."""
+    """I6: never less than `days`, never more than `days` + 1; and it stops at the reported time."""
     period = Sliding(days)
     end = bucket_end(period, charged_us)
     counted = counts(period, end, charged_us + later_us)
@@ -99,7 +99,7 @@ def test_a_charge_counts_for_as_long_as_the_window_and_a_day_at_most(days, charg
 
 @given(st.lists(st.integers(0, 40 * DAY_US), min_size=1, max_size=60), st.integers(1, 5))
 def test_no_window_holds_more_than_the_limit(times, days):
-    """I6: as many unit charges as fit are made at each time; any window of `days` days holds at most the limit."""
+    """I6: with as many unit charges as fit at each time, any window of `days` days holds at most the limit."""
     period, limit, charges = Sliding(days), 3, []
     for now_us in sorted(times):
         while sum(counts(period, bucket_end(period, t), now_us) for t in charges) < limit:
@@ -124,17 +124,17 @@ def test_no_window_holds_more_than_the_limit(times, days):
     ],
 )
 def test_periods_begin_by_the_calendar(period, now, end):
-    """Leap days, years, zones, days that are shorter or longer or missing."""
+    """Leap days, years, zones, and days that are shorter, longer or missing."""
     assert bucket_end(period, _us(now)) == _us(end)
 
 
 def test_only_calendar_periods_are_doubled():
-    """The paper's 34.9 is 54.3 for queries on the 31st and on the 1st."""
+    """The paper's 34.9 becomes 54.3 for queries on the 31st and on the 1st."""
     assert [doubled(p) for p in (Sliding(30), Forever(), Calendar("month"))] == [1, 1, 2]
 
 
 def test_the_time_never_goes_back_and_stops_when_the_clock_runs_ahead():
-    """I6, at the guard's edge and a microsecond beyond."""
+    """I6, at the guard's limit and a microsecond beyond."""
     assert Clock(5, 9).now_us == 9
     assert Clock(9 + 100, 9, 100).now_us == 109
     assert not Clock(9 + 100, 9, 100).ahead
@@ -157,7 +157,7 @@ STANDINGS = st.builds(
 
 @given(st.lists(STANDINGS, min_size=1, max_size=3), AMOUNTS)
 def test_what_is_admitted_fits_and_what_is_refused_does_not(path, worst):
-    """I1, part by part; an account that paid needs nothing; a forfeit pays first and is taken wholly."""
+    """I1, part by part; an account that paid needs nothing; a forfeit pays first and is used completely."""
     admitted = rules.admit(path, worst)
     if isinstance(admitted, rules.Shortfall):
         short = next(s for s in path if s.account == admitted.account and s.enforced and not s.paid)
@@ -182,7 +182,7 @@ def test_what_is_admitted_fits_and_what_is_refused_does_not(path, worst):
 
 @given(AMOUNTS, AMOUNTS, st.sampled_from([State.VOID, State.FORFEIT]))
 def test_what_ends_unsettled_keeps_what_was_forfeited(amount, funded, state):
-    """I3: a failure is never refunded by a retry that fails or is given up."""
+    """I3: a retry that fails or is voided refunds no failure."""
     hold = Hold("a", 0, amount.most(funded), funded)
     change = rules.held(hold) + rules.ended(hold, state)
     assert change.held == NOTHING
@@ -191,7 +191,7 @@ def test_what_ends_unsettled_keeps_what_was_forfeited(amount, funded, state):
 
 
 def test_a_settlement_is_charged_within_its_hold():
-    """More than the worst case, or less than nothing, is a bug."""
+    """More than the worst case, or a negative amount, is a bug."""
     hold = Hold("a", 0, Amount(3, 3))
     assert rules.settled(hold, Amount(2, 3), paid=False) == Tally(used=Amount(2, 3), held=Amount(-3, -3))
     assert rules.settled(hold, Amount(2, 3), paid=True) == Tally(held=Amount(-3, -3))
@@ -204,7 +204,7 @@ def test_a_settlement_is_charged_within_its_hold():
 
 @given(st.lists(AMOUNTS, max_size=5), st.data())
 def test_a_refund_takes_the_oldest_charges_first(used, data):
-    """And all of it."""
+    """A refund of everything takes all charges."""
     whole = Amount(sum(a.rho for a in used), sum(a.delta for a in used))
     amount = Amount(data.draw(st.integers(0, whole.rho)), data.draw(st.integers(0, whole.delta)))
     taken = rules.refunded(enumerate(used), amount)
@@ -218,7 +218,7 @@ def test_a_refund_takes_the_oldest_charges_first(used, data):
 
 @given(st.fractions(0, 10), st.fractions(0, 1))
 def test_amounts_are_costs_exactly(rho, delta):
-    """Whole quanta, there and back."""
+    """Conversion to quanta and back is exact."""
     cost = Cost(rho, delta)
     assert Amount.of(cost).cost == cost
 
@@ -259,14 +259,14 @@ WRONG = [
 
 @pytest.mark.parametrize("make", WRONG)
 def test_values_outside_their_range_are_refused(make):
-    """Before anything is requested of a store."""
+    """Invalid values are refused before any call of a store."""
     with pytest.raises(InputError):
         make()
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=30))
 def test_an_account_is_suspended_while_five_failures_lie_within_a_day(gaps):
-    """Whatever the gaps, in hours: exactly then, and until the first of the last five is a day old."""
+    """Suspended exactly then, for any gaps in hours, until the first of the last five is a day old."""
     times, kept = list(itertools.accumulate(gap * SECOND_US * 3_600 for gap in gaps)), ()
     for n, now_us in enumerate(times, 1):
         kept = rules.failed(kept, now_us)

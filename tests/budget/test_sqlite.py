@@ -13,7 +13,7 @@ from tests.budget.suite import ACT, UNIT, BudgetStoreSuite, FakeClock, account, 
 
 
 class TestInAFile(BudgetStoreSuite):
-    """As a service keeps it."""
+    """A store in a file, as a service uses it."""
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path):
@@ -21,7 +21,7 @@ class TestInAFile(BudgetStoreSuite):
 
     @contextlib.contextmanager
     def opened(self, clock):
-        """A file of its own."""
+        """Open a store in a file."""
         store = SQLiteStore(self.folder / "budget.db", clock)
         yield store
         store.close()
@@ -47,11 +47,11 @@ def test_what_a_process_left_that_died_is_ended_at_once_and_suspends_no_account(
 
 
 class TestInMemory(BudgetStoreSuite):
-    """As tests keep it."""
+    """A store in memory, as tests use it."""
 
     @contextlib.contextmanager
     def opened(self, clock):
-        """In memory."""
+        """Open a store in memory."""
         store = SQLiteStore(None, clock)
         yield store
         store.close()

@@ -1,4 +1,4 @@
-"""Stores with a planted defect do not pass the suite."""
+"""The suite fails for stores with a planted defect."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.budget.suite import BudgetStoreSuite
 
 
 class Sound(SQLiteStore):
-    """The store itself, in memory."""
+    """The store without a defect, in memory."""
 
 
 class CheckThenUpdate(SQLiteStore):
-    """The paper's order: look, and then write; eight who look at the same time are all admitted."""
+    """The paper's order, check and then write: eight concurrent claims are all admitted."""
 
     def __init__(self, *args):
         super().__init__(*args)
         self._together = threading.Barrier(8)
 
     def reserve(self, claim):
-        """Look first."""
+        """Check first."""
         try:
             short = next(
                 (a.id for a in self.path(claim.account) if not claim.worst.within(self.balance(a.id).remaining)), None
@@ -39,7 +39,7 @@ class CheckThenUpdate(SQLiteStore):
             if threading.current_thread() is not threading.main_thread():
                 with contextlib.suppress(threading.BrokenBarrierError):
                     self._together.wait(0.2)
-        except Exception:  # noqa: BLE001 - what the store itself refuses, it refuses below
+        except Exception:  # noqa: BLE001 - the store itself refuses it below
             short = None
         if short is not None:
             return super().reserve(claim)
@@ -55,23 +55,23 @@ class CheckThenUpdate(SQLiteStore):
 
 
 class IgnoresKeys(SQLiteStore):
-    """Every request is a new one."""
+    """Every request is treated as a new one."""
 
     def reserve(self, claim):
-        """Without the key."""
+        """Reserve without the key."""
         return super().reserve(dataclasses.replace(claim, key=None))
 
 
 class ChecksKeysInTheProcess(SQLiteStore):
-    """Keys are known, but a second body is not noticed."""
+    """Keys are recognised, but another body under the same key is not detected."""
 
     def reserve(self, claim):
-        """Any digest will do."""
+        """Reserve with any digest."""
         return super().reserve(dataclasses.replace(claim, digest=b""))
 
 
 class ChargesTheWorstCase(SQLiteStore):
-    """Charges the worst case."""
+    """The worst case is charged."""
 
     def settle(self, reservation, actual, result, fingerprint=None):  # noqa: ARG002
         """Charge what was held."""
@@ -79,26 +79,26 @@ class ChargesTheWorstCase(SQLiteStore):
 
 
 class AnswersWithItsOwn(SQLiteStore):
-    """The slower one answers what it computed."""
+    """The slower of two queries returns its own answer."""
 
     def settle(self, reservation, actual, result, fingerprint=None):
-        """Its own bytes."""
+        """Return its own bytes."""
         settled = super().settle(reservation, actual, result, fingerprint)
         return dataclasses.replace(settled, release=dataclasses.replace(settled.release, result=result))
 
 
 class TrustsTheClock(SQLiteStore):
-    """No guard."""
+    """The clock has no guard."""
 
     def __init__(self, path, clock):
         super().__init__(path, clock, guard_us=2**60)
 
 
 class ForgetsRefusals(SQLiteStore):
-    """A refusal leaves no line, because it is raised."""
+    """A refusal leaves no line in the ledger."""
 
     def reserve(self, claim):
-        """Ask first."""
+        """Check the balances first."""
         if any(not claim.worst.within(self.balance(a.id).remaining) for a in self.path(claim.account)):
             return Refusal(claim.account, claim.worst, Cost(), None)
         return super().reserve(claim)
@@ -291,7 +291,7 @@ def _takes_any_act_for_the_first(monkeypatch):
 
 
 class Anything:
-    """Equal to whatever it is compared with."""
+    """Equal to every other value."""
 
     __hash__ = None
 
@@ -304,20 +304,20 @@ def _puts_texts_into_the_ledger(monkeypatch):
 
 
 class _Unhashed:
-    """Hashes that are what they should hide."""
+    """A hash function that returns its input."""
 
     class sha256:  # noqa: N801 - hashlib's name
-        """No hash."""
+        """Keep the input in place of its hash."""
 
         def __init__(self, data):
             self.data = data
 
         def digest(self):
-            """All of it."""
+            """Return the input."""
             return self.data
 
         def hexdigest(self):
-            """All of it."""
+            """Return the input."""
             return self.data.decode()
 
 
@@ -391,7 +391,7 @@ PATCHES = [
 
 
 def failures(kind, stop=True):
-    """Names of the tests of the suite that stores of *kind* fail; the first of them if *stop*."""
+    """Return the tests of the suite that stores of *kind* fail; only the first if *stop*."""
 
     class Suite(BudgetStoreSuite):
         @contextlib.contextmanager
@@ -421,18 +421,18 @@ def failures(kind, stop=True):
 
 
 def test_the_store_itself_passes():
-    """Run this way, too: a defect is caught for what it is."""
+    """The tests below depend on it."""
     assert failures(Sound) == []
 
 
 @pytest.mark.parametrize("defective", SUBCLASSES)
 def test_a_defective_store_is_caught(defective):
-    """By at least one test of the suite."""
+    """At least one test of the suite fails."""
     assert failures(defective)
 
 
 @pytest.mark.parametrize("plant", PATCHES)
 def test_a_defective_rule_is_caught(plant, monkeypatch):
-    """By at least one test of the suite."""
+    """At least one test of the suite fails."""
     plant(monkeypatch)
     assert failures(Sound)

@@ -1,4 +1,4 @@
-"""A table of articles that many readers read, and a way to run the command line on it."""
+"""A table of articles with many readers each, and a function that runs the command line on it."""
 
 from __future__ import annotations
 

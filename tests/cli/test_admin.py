@@ -1,4 +1,4 @@
-"""`discreet admin` against a service that runs."""
+"""`discreet admin` with a running service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def service(tmp_path):
 
 
 def test_an_account_is_opened_granted_given_a_key_and_limited(service, monkeypatch, capsys):
-    """What docs/service/running.md does with curl; errors are those of the service, with exit code 2."""
+    """The same as with curl in docs/service/running.md; errors are those of the service, with exit code 2."""
     started, keys = service
     monkeypatch.setenv("DISCREET_URL", started.url)
 

@@ -1,4 +1,4 @@
-"""`discreet advise`: parameters, each with the attack it withstands."""
+"""`discreet advise`: parameters, each with the attack that it resists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_papers_use_gets_the_papers_parameters(run):
 
 
 def test_every_parameter_comes_with_its_reason(run):
-    """A line with the value, a line with the sentence, for each."""
+    """For each, a line with the value and a line with the reason."""
     lines = run("advise", *USE).out.splitlines()
     assert [line.split()[0] for line in lines[::2]] == ["epsilon_per", "information", "calls", "delta_per", "guarantee"]
     assert all(line.startswith(" " * 14) and line.endswith(".") for line in lines[1::2])
@@ -38,7 +38,7 @@ def test_gaussian_counts_are_easier_to_average(run):
 
 
 def test_missing_values_are_prompted_for_on_a_terminal(run, monkeypatch):
-    """Four questions, on standard error, so that the answer can still be piped."""
+    """Four prompts, on standard error, so that the output can still be piped."""
     terminal = io.StringIO("30\n1\n50\n\n")
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stdin", terminal)
@@ -66,7 +66,7 @@ def test_the_picture_is_written(run, tmp_path):
     ],
 )
 def test_what_cannot_be_advised_is_refused(run, monkeypatch, arguments, sentence):
-    """One sentence, exit 2; without a terminal nothing waits for an answer."""
+    """One sentence, exit 2; without a terminal there is no prompt."""
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     ran = run("advise", *arguments)
     assert (ran.code, ran.out) == (2, "")

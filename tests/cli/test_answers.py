@@ -1,4 +1,4 @@
-"""`discreet top` and `discreet release`: what comes out, where, and in what shape."""
+"""`discreet top` and `discreet release`: results, outputs and formats."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def key(tmp_path):
 
 
 def test_top_prints_records_to_stdout_and_notes_to_stderr(ask):
-    """A table of the items alone on one stream; how it was made and what it promises on the other."""
+    """Only the table of items on standard output; mechanism and guarantee on standard error."""
     ran = ask("top", "-k", 3, "--epsilon", 5)
     lines = ran.out.splitlines()
     assert (ran.code, lines[0].split()) == (0, ["rank", "article", "count", "std_error", "95", "%", "interval"])
@@ -41,19 +41,19 @@ def test_top_prints_records_to_stdout_and_notes_to_stderr(ask):
 
 
 def test_quiet_prints_nothing_but_records(ask):
-    """--quiet leaves standard error empty, even of warnings."""
+    """With --quiet, standard error is empty, even of warnings."""
     assert ask("top", "--quiet", "--delta", "1e-3").err == ""
 
 
 def test_a_large_delta_is_a_warning(ask):
-    """Delta above 1e-4 is allowed and said to be unwise."""
+    """Delta above 1e-4 is allowed with a warning."""
     ran = ask("top", "--delta", "2e-4")
     assert ran.code == 0
     assert "note: delta = 0.0002 is large" in ran.err
 
 
 def test_json_has_the_promised_shape(ask):
-    """Every field of the issue's contract, and no others; counts whole, rank only for a top k."""
+    """Every documented field, and no others; counts are integers, rank only for a top k."""
     body = json.loads(ask("top", "-k", 3, "--epsilon", 5, "--format", "json").out)
     assert set(body) == {
         "items",
@@ -82,7 +82,7 @@ def test_json_has_the_promised_shape(ask):
 
 
 def test_csv_is_csv(ask):
-    """A header and a row an item."""
+    """A header and a row for each item."""
     rows = list(csv.DictReader(io.StringIO(ask("release", "--epsilon", 8, "--format", "csv").out)))
     assert {row["article"] for row in rows} <= set(READERS)
     assert list(rows[0]) == ["article", "count", "std_error", "low", "high"]
@@ -100,14 +100,14 @@ def test_the_format_follows_the_extension_of_the_output(ask, tmp_path):
 
 
 def test_a_plot_is_written_beside_the_records(ask, tmp_path):
-    """--plot draws what is printed."""
+    """--plot draws the printed records."""
     ran = ask("top", "-k", 3, "--epsilon", 5, "--plot", tmp_path / "x.png")
     assert "bees" in ran.out
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_same_key_gives_the_same_answer_with_a_computational_guarantee(ask, key):
-    """Consistent noise: byte for byte but for the clock; another data version is another answer."""
+    """Consistent noise: equal bytes except for the time; another data version gives another answer."""
     arguments = ("top", "-k", 3, "--epsilon", 5, "--format", "json", "--key", key)
     one, same, other = (json.loads(ask(*arguments, *more).out) for more in ((), (), ("--data-version", "2")))
     assert one["items"] == same["items"]
@@ -116,7 +116,7 @@ def test_the_same_key_gives_the_same_answer_with_a_computational_guarantee(ask, 
 
 
 def test_the_default_data_version_changes_with_the_file(reads, tmp_path, run, key):
-    """A file that was written again gets other noise, although nothing in it changed."""
+    """A rewritten file gets other noise, although its content is the same."""
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(reads.read_bytes())
     arguments = ("top", copy, "--user", "reader", "--item", "article", "--epsilon", 5, "--format", "json", "--key", key)
@@ -132,7 +132,7 @@ def test_a_key_that_others_can_read_is_noted(ask, key):
 
 
 def test_the_command_line_makes_the_same_query_as_python(ask, key, reads):
-    """Same question, same key, same answer by both interfaces, whatever the options."""
+    """With the same key and any options, both interfaces give the same answer."""
     cases = [
         (("top", "-k", 2, "--no-counts"), ("top", {"k": 2, "counts": False})),
         (("top", "-k", 2, "--noise", "laplace"), ("top", {"k": 2, "noise": "laplace"})),
@@ -155,7 +155,7 @@ def test_the_command_line_makes_the_same_query_as_python(ask, key, reads):
 
 
 def test_filters_domains_and_tables_reach_the_engine(run, reads, tmp_path):
-    """--where, --domain and --table do what their names say."""
+    """--where, --domain and --table have their documented effects."""
     database = tmp_path / "reads.db"
     with duckdb.connect(str(database)) as connection:
         connection.execute("CREATE TABLE other (x INTEGER)")
@@ -179,7 +179,7 @@ def test_several_items_are_several_columns(run, reads):
 
 
 def test_ctrl_c_leaves_no_file(tmp_path):
-    """Interrupted while it counts: exit 130, one sentence, no partial file."""
+    """Interrupted during a count: exit 130, one sentence, no partial file."""
     slow = tmp_path / "slow.db"
     with duckdb.connect(str(slow)) as connection:
         connection.execute(
@@ -204,11 +204,11 @@ def test_ctrl_c_leaves_no_file(tmp_path):
 
 
 def _counting(pid: int) -> bool:
-    """True once the process has begun to count: it has opened the database and burns time in threads."""
-    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - not a file that pathlib knows better
+    """Return True if the process has begun to count: the database is open and threads use CPU time."""
+    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - /proc is no file for pathlib
         return int(file.read().rpartition(")")[2].split()[11]) > 150
 
 
 def test_a_key_is_not_a_bits_object_by_chance(key):
-    """Keyed answers come from the key's own context, not from the bare secret."""
+    """Keyed answers are made by the key's own context, not by the bare secret."""
     assert repr(KeyedBits(key.read_bytes(), "x")) == "KeyedBits(...)"

@@ -1,4 +1,4 @@
-"""How an account of a budget service stands, on the command line."""
+"""The balance of an account of a budget service, on the command line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ sales  shared with others
 
 @pytest.fixture
 def ask(run, monkeypatch):
-    """Run the command against a server that answers so."""
+    """Run the command with a server that returns this response."""
     monkeypatch.setenv("DISCREET_KEY", KEY)
     servers = []
 
@@ -69,18 +69,18 @@ def ask(run, monkeypatch):
 
 
 def test_an_account_and_its_parents_are_shown_with_bars(ask):
-    """What is charged, what is held, what is left, and when some comes back."""
+    """Charged, held and remaining amounts, and when some are freed."""
     ran = ask(reply(body=json.dumps(REPORT).encode()))
     assert (ran.code, ran.out, ran.err) == (0, TEXT, "")
 
 
 def test_the_page_shows_that_account():
-    """As it is printed."""
+    """The example of the page is the real output."""
     assert TEXT in (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text()
 
 
 def test_an_account_is_shown_as_json(ask):
-    """As the service says it."""
+    """The JSON is that of the service."""
     ran = ask(reply(body=json.dumps(REPORT).encode()), "--format", "json")
     assert json.loads(ran.out) == REPORT
 
@@ -110,7 +110,7 @@ def test_units_take_the_place_of_rho_and_delta():
 
 
 def test_an_account_for_all_time_resets_never():
-    """There is no line about it."""
+    """No line shows a reset."""
     forever = {"kind": "forever", "days": None, "unit": None, "zone": None}
     text = budget_as_text(BudgetReport.model_validate(REPORT | {"period": forever, "resets_at": None, "parents": []}))
     assert text.startswith("ann@sales  for all time\n")
@@ -130,11 +130,11 @@ def test_an_account_for_all_time_resets_never():
     ],
 )
 def test_a_bar_with_room_has_room(charged, held, limit, drawn):
-    """Rounded against the one who hopes; always as wide."""
+    """Rounding never shows more room than there is, and the width is constant."""
     assert bar(charged, held, limit) == f"[{drawn}]"
 
 
 def test_an_error_is_one_sentence(ask):
-    """With the code of its kind."""
+    """Its exit code depends on its kind."""
     ran = ask(problem(401, "unauthorized", "Nobody knows the key."))
     assert (ran.code, ran.out, ran.err) == (2, "", "discreet: Nobody knows the key.\n")

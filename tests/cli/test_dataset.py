@@ -1,4 +1,4 @@
-"""Questions about a dataset of a catalog, on the command line."""
+"""Queries of a dataset of a catalog, on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE year >= 2021 GROU
 
 @pytest.fixture
 def catalog(tmp_path, reads):
-    """Declares `reads`."""
+    """A catalog that declares `reads`."""
     path = tmp_path / "catalog.toml"
     path.write_text(
         f'[datasets.reads]\nsource = "{reads}"\nuser = "reader"\n'
@@ -22,7 +22,7 @@ def catalog(tmp_path, reads):
 
 @pytest.fixture
 def key(tmp_path):
-    """A secret that only its owner reads."""
+    """A secret that only its owner can read."""
     path = tmp_path / "key"
     path.write_bytes(b"k" * 32)
     path.chmod(0o600)
@@ -30,7 +30,7 @@ def key(tmp_path):
 
 
 def test_a_statement_and_options_make_the_same_query(run, catalog, key):
-    """With one key, the same answer."""
+    """With one key, the answers are equal."""
     shared = ["reads", "--catalog", catalog, "--key", key, "--format", "csv", "-q"]
     stated = run("top", *shared, "--sql", TOP)
     asked = run("top", *shared, "--item", "article", "--where", "year > 2020", "-k", "3")
@@ -40,7 +40,7 @@ def test_a_statement_and_options_make_the_same_query(run, catalog, key):
 
 
 def test_a_statement_without_limit_is_for_release(run, catalog):
-    """As many counts as can be had."""
+    """It releases as many counts as possible."""
     ran = run("release", "reads", "--catalog", catalog, "--sql", TOP.replace(" LIMIT 3", ""), "--format", "json")
     assert ran.code == 0
     assert json.loads(ran.out)["query"]["k"] is None
@@ -81,7 +81,7 @@ def test_unsupported_options_are_refused(run, catalog, arguments, said):
 
 
 def test_a_statement_needs_a_catalog(run, reads):
-    """Which says what may be asked."""
+    """The catalog declares what may be queried."""
     ran = run("top", reads, "--sql", TOP)
     assert (ran.code, ran.out) == (2, "")
     assert "a statement needs a catalog" in ran.err
@@ -100,14 +100,14 @@ def test_a_source_needs_its_columns_named(run, reads, option, what):
 
 
 def planned(run, catalog, *arguments):
-    """A plan as its JSON says it."""
+    """Return a plan as JSON."""
     ran = run("plan", "reads", "--catalog", catalog, *arguments, "--format", "json")
     assert ran.code == 0, ran.err
     return json.loads(ran.out)
 
 
 def test_a_dataset_can_be_planned_without_its_table(run, catalog):
-    """The file is not there; a statement and options plan the same, with LIMIT and without."""
+    """The file does not exist; a statement and options have the same plan, with LIMIT and without."""
     catalog.write_text(catalog.read_text().replace("reads.parquet", "gone.parquet"))
     stated = planned(run, catalog, "--sql", TOP)
     assert stated == planned(run, catalog, "--item", "article", "--where", "year > 2020", "-k", "3")
@@ -119,7 +119,7 @@ def test_a_dataset_can_be_planned_without_its_table(run, catalog):
 
 
 def test_a_plan_of_sums_shows_their_error_in_their_own_unit(run, catalog):
-    """Of a column with two digits behind the point, bounded to a hundred."""
+    """The column has two decimal places and a bound of a hundred."""
     catalog.write_text(
         catalog.read_text() + 'columns.score = { type = "decimal", sum = { low = 0, high = 100 } }\n'
         'view = "SELECT reader, article, year, CAST(score AS DECIMAL(9, 2)) AS score FROM source"\n'

@@ -1,4 +1,4 @@
-"""`discreet init`: a service to start, and what to type next."""
+"""`discreet init`: a new service, and the commands to use it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.service.process import ServiceProcess
 
 
 def keys_in(text: str) -> dict[str, str]:
-    """The keys that were printed, by role."""
+    """Return the printed keys, by role."""
     return dict(re.findall(r"^  (admin|officer|analyst) +(dsc_\S+) ", text, re.MULTILINE))
 
 
 def test_what_init_prints_can_be_typed(run, tmp_path, monkeypatch):
-    """A fresh folder, three commands, a private answer: with our client and with curl."""
+    """A new folder, three commands, a private answer: by our client and by curl."""
     monkeypatch.chdir(tmp_path)
     ran = run("init")
     assert (ran.code, ran.err) == (0, "")
@@ -43,14 +43,14 @@ def test_what_init_prints_can_be_typed(run, tmp_path, monkeypatch):
 
 
 def test_the_folder_is_made_and_named_in_what_to_type(run, tmp_path):
-    """With the path that was given."""
+    """The commands have the given path."""
     ran = run("init", tmp_path / "a" / "b")
     assert f"discreet serve {tmp_path / 'a' / 'b' / 'discreet.toml'}" in ran.out
     assert QUESTION in ran.out
 
 
 def test_files_that_are_there_are_not_replaced(run, tmp_path):
-    """Exit code 2 and one sentence; --force puts them aside."""
+    """Exit code 2 and one sentence; --force moves them aside."""
     run("init", tmp_path)
     ran = run("init", tmp_path)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
@@ -61,7 +61,7 @@ def test_files_that_are_there_are_not_replaced(run, tmp_path):
 
 
 def test_a_catalog_of_ones_own_is_served(run, tmp_path):
-    """And no question about data that is made up is suggested."""
+    """No query about the made-up data is suggested."""
     (tmp_path / "own.toml").write_text(
         '[datasets.a]\nsource = "a.parquet"\nuser = "u"\ncolumns.x = { type = "text", group = true }\n'
     )

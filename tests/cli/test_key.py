@@ -1,4 +1,4 @@
-"""`discreet key`: secrets in files, and a way back in for an administrator."""
+"""`discreet key`: secrets in files, and new access for an administrator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.test_init import keys_in
 
 
 def test_a_new_key_has_32_random_bytes_that_only_its_owner_can_read(run, tmp_path):
-    """It is good for noise and for signing, and no two are equal."""
+    """It is valid for noise and for signing, and all keys differ."""
     for name in ("a.key", "b.key"):
         assert run("key", "new", tmp_path / name).code == 0
     assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
@@ -24,7 +24,7 @@ def test_a_new_key_has_32_random_bytes_that_only_its_owner_can_read(run, tmp_pat
 
 
 def test_a_key_that_is_there_is_never_lost(run, tmp_path):
-    """Without --force it stays; with it, it is renamed: a lost key is the end of consistent noise."""
+    """Without --force it is kept; with it, renamed: a lost key ends consistent noise."""
     path = tmp_path / "noise.key"
     run("key", "new", path)
     before = path.read_bytes()
@@ -41,7 +41,7 @@ def test_a_key_that_is_there_is_never_lost(run, tmp_path):
 
 
 def test_a_link_is_not_followed(run, tmp_path):
-    """A secret is not written through a link."""
+    """A secret is not written through a symbolic link."""
     (tmp_path / "link.key").symlink_to(tmp_path / "elsewhere")
     assert run("key", "new", tmp_path / "link.key").code == 2
     assert not (tmp_path / "elsewhere").exists()
@@ -55,7 +55,7 @@ def test_a_key_that_cannot_be_written_is_reported(run, tmp_path):
 
 
 def test_access_to_the_store_is_enough_to_make_a_key_for_an_administrator(run, tmp_path):
-    """For when the last one is lost; the reason is in the ledger, and the witness knows of it."""
+    """It replaces the last key if that is lost; the reason is in the ledger, and the witness is updated."""
     run("init", tmp_path)
     ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "the last one left")
     assert ran.code == 0
@@ -67,7 +67,7 @@ def test_access_to_the_store_is_enough_to_make_a_key_for_an_administrator(run, t
 
 
 def test_a_running_service_accepts_the_key_at_its_next_maintenance(run, tmp_path):
-    """It has the store alone, so that the key is handed in as a file, which others must not be able to write."""
+    """The service owns the store, so the key is passed in a file, which other users must not be able to write."""
     run("init", tmp_path)
     command = ("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "the last one left")
     with open_service(load_settings(tmp_path / "discreet.toml"), {}, io.StringIO()) as service:
@@ -88,14 +88,14 @@ def test_a_running_service_accepts_the_key_at_its_next_maintenance(run, tmp_path
 
 @pytest.mark.parametrize("reason", [" ", "x" * 2_001])
 def test_a_reason_is_one(run, tmp_path, reason):
-    """The ledger has it to keep."""
+    """The reason is kept in the ledger."""
     run("init", tmp_path)
     ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", reason)
     assert (ran.code, ran.out) == (2, "")
 
 
 def test_keys_are_printed_by_init_only(run, tmp_path):
-    """`key new` writes a secret to its file and nowhere else."""
+    """`key new` writes a secret to its file only."""
     ran = run("key", "new", tmp_path / "noise.key")
     assert (ran.out, ran.err) == ("", "")
     assert keys_in(ran.out) == {}

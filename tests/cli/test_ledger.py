@@ -1,4 +1,4 @@
-"""`discreet ledger`: verify and read the ledger of a store, also beside its service."""
+"""`discreet ledger`: verify and read the ledger of a store, also while its service runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.cli.test_init import keys_in
 
 @pytest.fixture
 def folder(run, tmp_path, monkeypatch):
-    """A service that was started once and not asked."""
+    """A service that was started once and not queried."""
     monkeypatch.chdir(tmp_path)
     run("init")
     return tmp_path
@@ -30,7 +30,7 @@ def folder(run, tmp_path, monkeypatch):
 
 @pytest.fixture
 def served(folder):
-    """The same while it is served: what is written is in the log of the database only."""
+    """The same while it is served: new lines are in the write-ahead log of the database only."""
     with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         act = AdminAction("key:1", "was answered, by mail")
         parts.manager.store.charge("ann@example", Cost.at_most(1e-3, 1e-9), act)
@@ -39,14 +39,14 @@ def served(folder):
 
 
 def spoil(statement, *values):
-    """Edit the store behind its back."""
+    """Edit the database directly."""
     db = apsw.Connection("budget.db")
     db.execute(statement, values)
     db.close()
 
 
 def test_a_sound_ledger_is_called_sound(run, folder):
-    """With how much there is, and whether its end was checked."""
+    """The output has the number of lines, and whether the end was checked."""
     ran = run("ledger", "verify")
     assert (ran.code, ran.out) == (0, "sound: 7 lines, 3 accounts; its end is that of the last checkpoint\n")
     named = run("ledger", "verify", "--store", "sqlite:budget.db")
@@ -58,7 +58,7 @@ def test_a_sound_ledger_is_called_sound(run, folder):
 
 
 def test_it_is_checked_beside_the_service_that_has_it(run, served):
-    """An audit does not stop the service, which goes on writing afterwards."""
+    """An audit does not stop the service, which keeps writing."""
     assert run("ledger", "verify").out.startswith("sound: 8 lines")
     served.manager.store.charge("ann@example", Cost.at_most(1e-3, 0), AdminAction("key:1", "again"))
     served.manager.maintain()
@@ -78,7 +78,7 @@ def test_it_is_checked_beside_the_service_that_has_it(run, served):
     ],
 )
 def test_what_was_changed_behind_its_back_is_found(run, statement):
-    """T26: exit code 3 and a sentence; lines, accounts, keys and grants alike."""
+    """T26: exit code 3 and a sentence; for lines, accounts, keys and grants alike."""
     spoil(statement)
     ran = run("ledger", "verify")
     assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
@@ -87,7 +87,7 @@ def test_what_was_changed_behind_its_back_is_found(run, statement):
 
 @pytest.mark.usefixtures("folder")
 def test_lines_that_are_missing_at_the_end_are_found_by_the_witness(run):
-    """T25: the rest is whole and sound, and still it is not the ledger."""
+    """T25: the remaining lines are consistent, and still incomplete."""
     shutil.copy("budget.db", "backup.db")
     with open_service(load_settings("discreet.toml"), {}) as parts:
         parts.manager.store.charge("ann@example", Cost.at_most(1e-3, 0), AdminAction("key:1", "why"))
@@ -100,7 +100,7 @@ def test_lines_that_are_missing_at_the_end_are_found_by_the_witness(run):
 
 
 def test_a_copy_that_cannot_be_written_can_be_checked(run, folder):
-    """A backup on a disk that is read-only: nothing can be kept beside it, here because its place is taken."""
+    """On a read-only disk no temporary file can be created beside it, here because its path is taken."""
     before = (folder / "budget.db").read_bytes()
     (folder / "backup" / "budget.db-shm").mkdir(parents=True)
     shutil.copy("budget.db", "backup/budget.db")
@@ -110,7 +110,7 @@ def test_a_copy_that_cannot_be_written_can_be_checked(run, folder):
 
 @pytest.mark.usefixtures("served")
 def test_the_last_lines_are_shown(run):
-    """When, where, what, by whom and why, and what it changed."""
+    """Time, place, action, actor, reason and change of each."""
     (line,) = run("ledger", "show", "--last", 1).out.splitlines()
     assert "charge" in line
     assert "key:1 was answered, by mail" in line
@@ -120,7 +120,7 @@ def test_the_last_lines_are_shown(run):
 
 @pytest.mark.usefixtures("served")
 def test_lines_of_one_account_are_shown(run):
-    """Those that name it, whether they charge it or make it."""
+    """Lines that name the account, whether they charge or create it."""
     lines = run("ledger", "show", "--account", "ann@example").out.splitlines()
     assert [line.split()[2] for line in lines] == ["create", "charge"]
     assert run("ledger", "show", "--account", "nobody").out == ""
@@ -128,7 +128,7 @@ def test_lines_of_one_account_are_shown(run):
 
 @pytest.mark.usefixtures("served")
 def test_exported_lines_can_be_verified_without_the_store(run):
-    """I5: the chain follows from what is exported, without our code."""
+    """I5: the chain can be recomputed from the export, without our code."""
     last = hashlib.sha256(b"discreet ledger 1 0").digest()
     lines = [json.loads(line) for line in run("ledger", "export").out.splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, 9))
@@ -139,7 +139,7 @@ def test_exported_lines_can_be_verified_without_the_store(run):
 
 @pytest.mark.usefixtures("folder")
 def test_pruned_lines_are_in_the_archive_and_verify_with_it(run, monkeypatch):
-    """I5: without the archive from the sums, with it from the first line; the witness knows both."""
+    """I5: from the sums without the archive, from the first line with it; the witness accepts both."""
     later = datetime.now(UTC) + timedelta(days=3)
     monkeypatch.setattr("discreet.service.stores.utc_now", lambda: later)
     before = ["--before", f"{later - timedelta(days=1):%Y-%m-%d}", "--reason", "a year is enough"]
@@ -168,7 +168,7 @@ def test_a_service_with_an_sqlite_store_has_to_be_stopped_for_pruning(run):
 
 @pytest.mark.usefixtures("served")
 def test_a_table_has_a_row_for_each_change(run, folder):
-    """With commas and quotes where they belong; lines without a change have one row too."""
+    """Commas and quotes are escaped; lines without a change have one row, too."""
     ran = run("ledger", "export", "--format", "csv", "--output", folder / "ledger.csv")
     assert (ran.code, ran.out) == (0, "")
     rows = list(csv.DictReader(io.StringIO((folder / "ledger.csv").read_text())))
@@ -204,7 +204,7 @@ def test_no_key_is_in_what_is_shown(run, tmp_path, monkeypatch):
     ],
 )
 def test_a_file_that_cannot_be_read_is_reported(run, arguments, code, sentence):
-    """One sentence; 2 for what was typed, 3 for what is there."""
+    """One sentence; exit code 2 for invalid arguments, 3 for invalid files."""
     ran = run("ledger", *arguments)
     assert (ran.code, ran.out) == (code, "")
     assert sentence in ran.err
@@ -212,7 +212,7 @@ def test_a_file_that_cannot_be_read_is_reported(run, arguments, code, sentence):
 
 @pytest.mark.usefixtures("folder")
 def test_a_store_of_another_version_is_not_guessed_at(run):
-    """Reading changes nothing, so it brings nothing up to date."""
+    """Reading never migrates the store."""
     spoil("UPDATE budget_meta SET version = 1")
     ran = run("ledger", "verify")
     assert ran.code == 3

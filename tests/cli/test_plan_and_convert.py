@@ -1,4 +1,4 @@
-"""`discreet plan` and `discreet convert`: what can be said without data."""
+"""`discreet plan` and `discreet convert`: results that need no data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SOURCE = ["nowhere.parquet", "--user", "u", "--item", "i"]
 
 
 def plan(run, *arguments):
-    """A plan as its JSON says it."""
+    """Return a plan as JSON."""
     return json.loads(run("plan", *SOURCE, *arguments, "--format", "json").out)
 
 
@@ -35,7 +35,7 @@ def test_k_makes_it_a_top_and_no_k_a_release(run):
 
 
 def test_a_plan_shows_cost_error_and_smallest_count(run):
-    """Worst cost within what was asked; sigma = 2 / epsilon_per with 20 units of epsilon_per^2 / 8 in rho."""
+    """The worst cost is within the request; sigma = 2 / epsilon_per with 20 units of epsilon_per^2 / 8 in rho."""
     planned = plan(run, "-k", 10, "--epsilon", 1, "--delta", "1e-8", "--mechanism", "gumbel")
     assert planned["privacy"]["epsilon"] <= 1
     assert planned["privacy"]["delta"] <= 1e-8
@@ -68,20 +68,20 @@ def test_a_plan_may_have_a_price_per_unit(run):
     ],
 )
 def test_a_plan_has_one_price(run, arguments, said):
-    """Per unit, or an epsilon and a delta; one sentence, exit code 2."""
+    """Per unit, or an epsilon and a delta; both are refused with one sentence, exit code 2."""
     ran = run("plan", *SOURCE, *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
 
 
 def test_a_plan_accepts_all_arguments_of_the_command_it_plans(run, tmp_path):
-    """Delivery is not planned, but is not in the way either."""
+    """Options of output are accepted without effect."""
     assert run("plan", *SOURCE, "--output", tmp_path / "x.csv", "--plot", tmp_path / "x.png", "-q").code == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_refuses_what_the_command_would_refuse(run):
-    """The question is checked as far as it can be without a table."""
+    """The query is checked as far as possible without a table."""
     assert "k must be at least 1" in run("plan", *SOURCE, "-k", 0).err
     assert "subqueries are not allowed" in run("plan", *SOURCE, "--where", "u IN (SELECT 1)").err
     assert "printed as table or json" in run("plan", *SOURCE, "--format", "csv").err
@@ -98,7 +98,7 @@ def test_converting_the_papers_budget_gives_its_numbers(run):
 
 
 def test_converting_there_and_back_stays_on_the_safe_side(run):
-    """Rho of (1, 5e-9) as in the reference table, and its epsilon is 1 again but for the slack."""
+    """Rho of (1, 5e-9) as in the reference table; its epsilon is 1 again, except for the slack."""
     there = json.loads(run("convert", "--epsilon", 1, "--delta", "5e-9", "--format", "json").out)
     assert there["rho"] == pytest.approx(0.016468, abs=1e-6)
     assert there["rho_simple"] == pytest.approx(0.012748, abs=1e-6)
@@ -109,7 +109,7 @@ def test_converting_there_and_back_stays_on_the_safe_side(run):
 
 
 def test_converting_to_units_rounds_down(run):
-    """What fits into rho: rho / (eps_per^2 / 8) whole units."""
+    """Rho holds rho / (eps_per^2 / 8) whole units."""
     arguments = ["--epsilon", 1, "--delta", "5e-9", "--epsilon-per", "0.01", "--format", "json"]
     assert json.loads(run("convert", *arguments).out)["information"] == math.floor(0.016468352 / (0.01**2 / 8))
 
@@ -132,7 +132,7 @@ def test_converting_to_units_rounds_down(run):
     ],
 )
 def test_what_cannot_be_converted_is_refused(run, arguments, sentence):
-    """One sentence with what is allowed, exit 2."""
+    """One sentence with the allowed values, exit 2."""
     ran = run("convert", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert sentence in ran.err

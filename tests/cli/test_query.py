@@ -1,4 +1,4 @@
-"""Questions to a budget service on the command line."""
+"""Queries of a budget service on the command line."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ ESTIMATE = {
 
 @pytest.fixture
 def release(reads):
-    """An answer of three articles."""
+    """Return a release of three articles."""
     return discreet.scan(reads, user="reader").top("article", k=3, epsilon=8.0)
 
 
 @pytest.fixture
 def answered(release):
-    """The bytes of an answer that cost something."""
+    """Return the bytes of an answer with a cost."""
     document = encode(
         release, id="ab" * 32, dataset="reads", question=question_of(release.query, "reads"), data_version="1"
     )
@@ -64,7 +64,7 @@ def answered(release):
 
 @pytest.fixture
 def ask(run, tmp_path, monkeypatch):
-    """Run a command against a server that answers so."""
+    """Run a command with a server that returns this response."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DISCREET_KEY", KEY)
     servers = []
@@ -89,7 +89,7 @@ def test_an_answer_is_shown_as_other_commands_show_theirs(ask, answered, release
 
 
 def test_a_whole_statement_is_sent_as_one(ask):
-    """Its rows on standard output, and what each of its queries was charged as notes."""
+    """Its rows on standard output, and the charge of each of its queries as notes."""
     query = {"sql": SQL, "dataset": "reads", "status": "released", "charged": {"rho": 0.5, "delta": 0}, "id": "ab"}
     table = pa.table({"n": [3]}).replace_schema_metadata({"discreet.queries": json.dumps([query])})
     fields = reply(200, write_table(table, "arrow"), "application/vnd.apache.arrow.stream")
@@ -119,13 +119,13 @@ def test_a_whole_statement_is_sent_as_one(ask):
     ],
 )
 def test_an_estimate_shows_the_price_and_whether_the_account_only_observes(ask, answered, headers, said):
-    """As the headers say it."""
+    """They are those of the response's headers."""
     ran, _ = ask(answered(**headers), "query", "--sql", SQL)
     assert ran.err.splitlines()[-len(said) :] == said
 
 
 def test_only_the_given_options_are_sent(ask, answered):
-    """What is not, the service chooses; the key is in a header only."""
+    """The service sets defaults for the others; the key is in a header only."""
     _, sent = ask(answered(), "query", "--sql", SQL)
     assert json.loads(sent[0].body) == {"sql": SQL}
     assert sent[0].headers["authorization"] == f"Bearer {KEY}"
@@ -148,14 +148,14 @@ def test_only_the_given_options_are_sent(ask, answered):
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_an_answer_goes_where_it_is_wanted(ask, answered, tmp_path, form):
-    """In any form, to a file; and quietly."""
+    """In any format, to a file; and without notes."""
     ran, _ = ask(answered(), "query", "--sql", SQL, "--output", f"out.{form}", "-q")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert (tmp_path / f"out.{form}").stat().st_size > 0
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_charge(ask, answered, tmp_path):
-    """Nothing was sent."""
+    """No request is sent."""
     (tmp_path / "kept.csv").write_text("kept")
     ran, sent = ask(answered(), "query", "--sql", SQL, "--output", "kept.csv")
     assert (ran.code, ran.out, sent) == (2, "", [])
@@ -185,7 +185,7 @@ def test_an_error_is_one_sentence_with_an_exit_code_by_its_kind(ask, answer, cod
 
 
 def test_a_service_that_cannot_be_reached_is_code_3(run, monkeypatch):
-    """It is not the question's fault."""
+    """The query is not at fault."""
     monkeypatch.setenv("DISCREET_KEY", KEY)
     ran = run("query", "--sql", SQL, "--url", "http://127.0.0.1:9", "--timeout", "0.05")
     assert (ran.code, ran.out, ran.err) == (3, "", "discreet: http://127.0.0.1:9 cannot be reached\n")
@@ -205,7 +205,7 @@ def test_a_service_that_cannot_be_reached_is_code_3(run, monkeypatch):
     ],
 )
 def test_an_impossible_query_is_refused_with_a_sentence(run, monkeypatch, arguments, said):
-    """Exit code 2, and nothing was sent."""
+    """Exit code 2, and no request is sent."""
     monkeypatch.delenv("DISCREET_KEY", raising=False)
     monkeypatch.delenv("DISCREET_URL", raising=False)
     ran = run("query", *arguments)
@@ -214,7 +214,7 @@ def test_an_impossible_query_is_refused_with_a_sentence(run, monkeypatch, argume
 
 
 def test_url_and_key_come_from_the_environment(answered, run, monkeypatch):
-    """Options need not be repeated."""
+    """The options need not be repeated."""
     server = ScriptedServer([answered()])
     monkeypatch.setenv("DISCREET_URL", server.url)
     monkeypatch.setenv("DISCREET_KEY", KEY)
@@ -225,7 +225,7 @@ def test_url_and_key_come_from_the_environment(answered, run, monkeypatch):
 
 
 def test_a_key_is_read_from_a_file_with_a_note_if_others_can_read_it(ask, answered, tmp_path):
-    """As with the noise key; not when quiet."""
+    """As with the noise key; there is no note with --quiet."""
     (tmp_path / "key").write_text("dsc_other\n")
     (tmp_path / "key").chmod(0o644)
     ran, sent = ask(answered(), "query", "--sql", SQL, "--key-file", "key")
@@ -236,7 +236,7 @@ def test_a_key_is_read_from_a_file_with_a_note_if_others_can_read_it(ask, answer
 
 
 def test_a_rehearsal_shows_made_up_rows_and_sends_no_query(ask, tmp_path):
-    """They are asked of the sample alone, which is free; the note says that they are no data."""
+    """The rows come from the free sample alone; the note says that they are made up."""
     table = pa.table({"reader": ["r1"], "minutes": [7]})
     document = write_table(table.replace_schema_metadata({"discreet.queries": "[]"}), "arrow")
     fields = reply(200, document, "application/vnd.apache.arrow.stream")
@@ -252,7 +252,7 @@ def test_a_rehearsal_shows_made_up_rows_and_sends_no_query(ask, tmp_path):
 
 
 def test_a_rehearsal_sends_a_statement_that_is_computed_from_made_up_rows(ask):
-    """With the options of a query, whose error it then shows; what goes with the other kind of rehearsal is refused."""
+    """With the options of a query, whose error is shown; options of the other kind of rehearsal are refused."""
     query = {"sql": SQL, "dataset": "reads", "status": "made up", "charged": {"rho": 0, "delta": 0}}
     table = pa.table({"n": [3], "made_up": [True]}).replace_schema_metadata({"discreet.queries": json.dumps([query])})
     fields = reply(200, write_table(table, "arrow"), "application/vnd.apache.arrow.stream")
@@ -271,7 +271,7 @@ def test_a_rehearsal_sends_a_statement_that_is_computed_from_made_up_rows(ask):
 
 
 def test_an_estimate_requests_the_price_only(ask):
-    """In the words of discreet plan; nothing is asked of the data."""
+    """The output is that of discreet plan; no data is read."""
     ran, sent = ask(reply(body=json.dumps(ESTIMATE).encode()), "query", "--sql", SQL, "--estimate", "--epsilon", "1")
     assert sent[0].line == "POST /v1/estimate HTTP/1.1"
     assert "idempotency-key" not in sent[0].headers
@@ -289,7 +289,7 @@ def test_an_estimate_requests_the_price_only(ask):
 
 
 def test_an_estimate_of_what_was_paid_for_is_free(ask):
-    """And without counts or thresholds there is nothing to expect."""
+    """Without counts or thresholds, no expected error is shown."""
     nothing = {"std_error_least": None, "std_error_most": None, "smallest_count": None, "sum_std_error": None}
     fields = ESTIMATE | {"paid": True, "information": None, "calls": None, "expected": nothing}
     ran, _ = ask(reply(body=json.dumps(fields).encode()), "query", "--sql", SQL, "--estimate", "-q")
@@ -303,13 +303,13 @@ def test_an_estimate_of_what_was_paid_for_is_free(ask):
 
 
 def test_an_estimate_comes_as_json_too(ask):
-    """With what the service said."""
+    """The JSON has all values of the service."""
     ran, _ = ask(reply(body=json.dumps(ESTIMATE).encode()), "query", "--sql", SQL, "--estimate", "--format", "json")
     assert json.loads(ran.out) == ESTIMATE
 
 
 def test_the_key_is_not_printed(answered, tmp_path):
-    """T9: not by a whole process either, which gets it where other users do not see it."""
+    """T9: not by a whole process either, which gets it by a channel that other users cannot see."""
     server = ScriptedServer([answered()])
     command = [sys.executable, "-m", "discreet", "query", "--url", server.url, "--sql", SQL]
     done = subprocess.run(

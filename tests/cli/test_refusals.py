@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 CASES = [
-    # arguments added to `discreet top reads.parquet --user reader --item article`, and what the sentence says
+    # arguments added to `discreet top reads.parquet --user reader --item article`, and the expected sentence
     (["--user", "readr"], "there is no user column 'readr'; did you mean 'reader'?"),
     (["--item", "artcle"], "there is no item column 'artcle'; did you mean 'article'?"),
     (["--item", "article"], "an item column is named twice"),
@@ -59,14 +59,14 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """An empty folder to run in; it must stay empty."""
+    """An empty working directory, which must stay empty."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), CASES, ids=[" ".join(arguments) for arguments, _ in CASES])
 def test_what_is_wrong_is_one_sentence(ask, elsewhere, arguments, sentence):
-    """Exit 2, a sentence that says what was wrong, no traceback, no record, no file."""
+    """Exit 2, a sentence that names the mistake, no traceback, no record, no file."""
     ran = ask("top", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("discreet: ")
@@ -77,14 +77,14 @@ def test_what_is_wrong_is_one_sentence(ask, elsewhere, arguments, sentence):
 
 @pytest.mark.parametrize("error", ["0", "1", "-0.1", "2", "nan", "some"])
 def test_a_relative_error_is_between_0_and_1(ask, error):
-    """The bounds themselves are refused too."""
+    """Both bounds are refused, too."""
     ran = ask("release", "--relative-error", error)
     assert ran.code == 2
     assert "the relative error must be" in ran.err
 
 
 def test_two_rounds_of_bounded_users_are_refused(ask):
-    """`release --mechanism two-round` with a bound is refused with what to do instead."""
+    """`release --mechanism two-round` with a bound is refused with an alternative."""
     ran = ask("release", "--mechanism", "two-round", "--groups-per-user", 3)
     assert ran.code == 2
     assert "leave the bounds out" in ran.err
@@ -104,7 +104,7 @@ def test_two_rounds_of_bounded_users_are_refused(ask):
     ],
 )
 def test_a_source_that_is_no_table_is_refused(run, elsewhere, name, content, sentence):
-    """Whatever the file holds, the sentence names the file and shows nothing of it."""
+    """For any content, the sentence names the file and shows nothing of it."""
     if content is not None:
         (elsewhere / name).write_bytes(content)
     ran = run("top", name, "--user", "u", "--item", "i")
@@ -115,7 +115,7 @@ def test_a_source_that_is_no_table_is_refused(run, elsewhere, name, content, sen
 
 @pytest.mark.parametrize("option", ["--output", "--plot"])
 def test_an_existing_file_is_kept_unless_forced(ask, elsewhere, option):
-    """Refused before anything is counted; --force replaces it."""
+    """Refused before counting; --force replaces it."""
     target = elsewhere / ("kept.txt" if option == "--output" else "kept.svg")
     target.write_text("kept")
     assert f"'{target.name}' exists; --force overwrites it" in ask("top", option, target.name).err
@@ -125,14 +125,14 @@ def test_an_existing_file_is_kept_unless_forced(ask, elsewhere, option):
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_counting(ask):
-    """Missing permission is found before the charge."""
+    """Missing permission is detected before the charge."""
     ran = ask("top", "--output", "/proc/out.csv")
     assert ran.code == 2
     assert "does not allow writing 'out.csv'" in ran.err
 
 
 def test_epsilon_above_100_can_be_forced(ask):
-    """With --force."""
+    """With --force it is accepted."""
     assert ask("top", "--epsilon", "101", "--force").code == 0
 
 
@@ -146,7 +146,7 @@ def test_a_short_key_is_refused(ask, elsewhere):
 
 
 def test_a_csv_label_is_the_text_it_is(run, elsewhere):
-    """007 and 7 are two items, however a reader of numbers would see them."""
+    """007 and 7 are two items, although they are equal as numbers."""
     rows = [f"{reader},{label}" for reader in range(300) for label in ("007", "7")]
     (elsewhere / "agents.csv").write_text("\n".join(["reader,agent", *rows]))
     ran = run("top", "agents.csv", "--user", "reader", "--item", "agent", "-k", 2, "--epsilon", 20, "--format", "csv")
@@ -155,7 +155,7 @@ def test_a_csv_label_is_the_text_it_is(run, elsewhere):
 
 @pytest.mark.parametrize(("where", "found"), [("agent = '007'", {'"007"'}), ("agent = 7", {'"007"', '"7"'})])
 def test_a_csv_label_is_read_as_what_it_is_compared_with(run, elsewhere, where, found):
-    """Text with text, a number with numbers; no row decides how another is read."""
+    """Text with text, a number with numbers; no row decides how another is parsed."""
     rows = [f"{reader},{label}" for reader in range(300) for label in ("007", "7", "M")]
     (elsewhere / "agents.csv").write_text("\n".join(["reader,agent", *rows]))
     arguments = ("--user", "reader", "--item", "agent", "-k", 2, "--epsilon", 20, "--format", "csv", "--where", where)
@@ -164,7 +164,7 @@ def test_a_csv_label_is_read_as_what_it_is_compared_with(run, elsewhere, where, 
 
 
 def test_an_engine_failure_is_exit_3_without_its_words(run, elsewhere):
-    """What an engine says about the data stays inside."""
+    """An engine's message about the data is not shown."""
     pq.write_table(
         pa.table({"u": range(100_000), "i": [f"secret {n}" for n in range(100_000)]}), elsewhere / "cut.parquet"
     )
@@ -178,7 +178,7 @@ def test_an_engine_failure_is_exit_3_without_its_words(run, elsewhere):
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["top"], ["top", "--nonsense"]])
 def test_a_line_that_is_no_command_is_refused(run, arguments):
-    """Usage errors are one sentence too, with where to read more; nothing at all shows the help."""
+    """Usage errors are one sentence with a reference to the help; no arguments show the help."""
     ran = run(*arguments)
     assert ran.code == 2
     assert "--help" in ran.err

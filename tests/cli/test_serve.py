@@ -1,4 +1,4 @@
-"""`discreet serve`: what is typed. What it does is in tests/service/test_start.py."""
+"""Arguments of `discreet serve`; tests/service/test_start.py tests the service."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def started(run, tmp_path, monkeypatch):
 
 
 def test_without_arguments_the_settings_here_are_served(started):
-    """As they stand."""
+    """They are not changed."""
     ran, (_, service) = started()
     assert ran.code == 0
     assert (service.host, service.port, service.workers) == ("127.0.0.1", 8080, 1)
 
 
 def test_what_is_typed_comes_before_what_is_written(started):
-    """And is checked in the same words."""
+    """Arguments are validated with the same messages."""
     _, (_, service) = started("discreet.toml", "--port", 0, "--host", "::1")
     assert (service.host, service.port) == ("::1", 0)
     ran, none = started("--port", 70_000)
@@ -44,7 +44,7 @@ def test_what_is_typed_comes_before_what_is_written(started):
 
 
 def test_several_processes_read_the_settings_themselves(started, tmp_path):
-    """With what was typed; only PostgreSQL is shared by processes."""
+    """They get the arguments, too; only PostgreSQL can be shared by processes."""
     path = tmp_path / "discreet.toml"
     path.write_text(path.read_text().replace("sqlite:budget.db", "postgresql://me@db/budgets"))
     ran, seen = started("--workers", 2)
@@ -63,7 +63,7 @@ def test_missing_settings_are_reported(run, tmp_path, monkeypatch):
 def test_missing_libraries_of_the_service_are_reported_with_the_command_that_installs_them(
     run, tmp_path, monkeypatch, command
 ):
-    """The library alone is light."""
+    """The library alone does not install them."""
     real = builtins.__import__
 
     def missing(name, *rest):

@@ -19,11 +19,11 @@ refuse: the connection is closed, nothing is forwarded."""
 
 @dataclass
 class FaultyProxy:
-    """Forwards each request to a service over a new connection; the nth suffers the nth fault.
+    """Forwards each request to a service over a new connection; the nth connection has the nth fault.
 
     Args:
         target: the URL of the service.
-        faults: of the first requests; later ones suffer none.
+        faults: of the first requests; later ones have none.
 
     Attributes:
         forwarded: the responses of the service.

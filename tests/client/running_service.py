@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """Holds queries inside the engines, so that a test decides what happens meanwhile.
+    """Holds queries inside the engines until a test releases them.
 
     Attributes:
         open: while it is not set, queries wait and report progress.
@@ -65,7 +65,7 @@ class _Gated:
 
 @dataclasses.dataclass
 class Running:
-    """A service that runs.
+    """A running service.
 
     Args:
         url: its base URL.

@@ -1,4 +1,4 @@
-"""The client's calls: what is sent, and what comes back."""
+"""The client's calls: requests and results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SELECT = {"dataset": "t", "items": ["a"], "measure": {"kind": "users", "column":
 
 @pytest.fixture(scope="module")
 def document():
-    """An answer, as a service stores it."""
+    """Return an answer as a service stores it."""
     pa = pytest.importorskip("pyarrow")
     table = discreet.scan(pa.table({"u": range(900), "a": ["x"] * 500 + ["y"] * 400}), user="u")
     release = table.top("a", k=2, epsilon=8.0)
@@ -39,12 +39,12 @@ def document():
     ],
 )
 def test_a_question_comes_in_three_forms(question, asked):
-    """SQL, JSON and Python, as the library takes it."""
+    """SQL, JSON and Python, as in the library."""
     assert json.loads(body_of(question, {})) == asked
 
 
 def test_options_are_sent_exactly():
-    """Fractions as text, so that no reader of JSON rounds them; None is nothing said."""
+    """Fractions are text, so that no JSON parser rounds them; None is omitted."""
     body = body_of(SQL, {"epsilon_per": Fraction(3, 20), "information": 9, "noise": None, "counts": False})
     assert json.loads(body) == {"sql": SQL, "epsilon_per": "3/20", "information": 9, "counts": False}
     assert json.loads(body_of(SQL, {"epsilon": 0.5, "delta": "1e-8"})) == {"sql": SQL, "epsilon": 0.5, "delta": "1e-8"}
@@ -65,7 +65,7 @@ def test_options_are_sent_exactly():
     ],
 )
 def test_an_invalid_query_is_refused_before_it_is_sent(make_client, question, options, sentence):
-    """In the words of the service, which reads it the same way."""
+    """The messages are those of the service, which parses queries in the same way."""
     client, server, _ = make_client([b""])
     with pytest.raises(InputError) as caught:
         client.query(question, **options)
@@ -74,7 +74,7 @@ def test_an_invalid_query_is_refused_before_it_is_sent(make_client, question, op
 
 
 def test_an_answer_has_its_cost_of_this_time(make_client, document):
-    """The release is the library's own class, timed; the rest is in headers."""
+    """The release is the library's own class, with its time; cost and balance are in headers."""
     headers = {"Discreet_Release": "ab" * 32, "Discreet_Charged": "rho=0.125, delta=2.5e-09"}
     client, _, _ = make_client([reply(200, document, Discreet_Replayed="?0", Discreet_Mode="observe", **headers)])
     answer = client.ask(SQL)
@@ -86,7 +86,7 @@ def test_an_answer_has_its_cost_of_this_time(make_client, document):
 
 
 def test_an_answer_without_headers_is_one(make_client, document):
-    """Something between may have taken them."""
+    """A proxy may have removed them."""
     client, _, _ = make_client([reply(200, document)])
     answer = client.ask(SQL)
     assert (answer.id, answer.charged, answer.replayed, answer.mode) == ("", Cost(), False, "enforce")
@@ -94,14 +94,14 @@ def test_an_answer_without_headers_is_one(make_client, document):
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"id":1,"columns":[],"items":[],"query":{}}', b"\xff"])
 def test_an_answer_that_is_no_release_is_not_taken_for_one(make_client, body):
-    """A document that is not a whole release is an error."""
+    """A document that is not a complete release is an error."""
     client, _, _ = make_client([reply(200, body)])
     with pytest.raises(ServiceError, match="is not a Discreet service, or one of another version"):
         client.query(SQL)
 
 
 def entry(number):
-    """An answer of the history."""
+    """Return an entry of the history."""
     cost = {"rho": 0.1, "delta": 0.0}
     return {
         "id": f"{number:064x}",
@@ -115,12 +115,12 @@ def entry(number):
 
 
 def page(numbers, more):
-    """A page of the history."""
+    """Return a page of the history."""
     return reply(body=json.dumps({"releases": [entry(n) for n in numbers], "next": more}).encode())
 
 
 def test_history_is_read_page_by_page(make_client):
-    """From the newest on, as many as are wanted, and no request more than needed."""
+    """From the newest on, as many as requested, with no unnecessary request."""
     client, server, _ = make_client([page(range(250, 150, -1), 151), page(range(150, 100, -1), 101)])
     found = client.history(150)
     assert [int(one.id, 16) for one in found] == list(range(250, 100, -1))
@@ -131,7 +131,7 @@ def test_history_is_read_page_by_page(make_client):
 
 
 def test_history_ends_where_it_ends(make_client):
-    """Fewer than were wanted; also if a service says that there is more and has none."""
+    """Fewer than requested; also if a service announces another page that is empty."""
     client, server, _ = make_client([page(range(5), None)])
     assert len(client.history()) == 5
     assert len(server.sent) == 1
@@ -143,7 +143,7 @@ def test_history_ends_where_it_ends(make_client):
 
 @pytest.mark.parametrize("name", ["a/b", "../budget", "a?b=c#d", "ä b", "%2e%2e"])
 def test_a_name_stays_one_part_of_the_path(make_client, name):
-    """Whatever is in it; nothing else is asked for."""
+    """With any characters in the name, no other path is requested."""
     client, server, _ = make_client([b""], retries=0)
     with pytest.raises(ServiceError):
         client.dataset(name)
@@ -155,7 +155,7 @@ def test_a_name_stays_one_part_of_the_path(make_client, name):
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_what_would_be_another_path_is_refused(make_client, name):
-    """Servers and proxies take dots for folders."""
+    """Servers and proxies resolve dots as directories."""
     client, server, _ = make_client([b""])
     with pytest.raises(InputError, match="a dataset needs a name"):
         client.dataset(name)
@@ -165,7 +165,7 @@ def test_what_would_be_another_path_is_refused(make_client, name):
 
 
 def test_the_repr_of_a_client_is_its_url():
-    """T9: not its key."""
+    """T9: the key is not in it."""
     server = ScriptedServer([b""])
     with Client(server.url + "/", KEY) as client:
         assert repr(client) == f"Client({server.url!r})"

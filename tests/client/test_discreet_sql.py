@@ -33,7 +33,7 @@ def problem(slug, status=422, **more):
 
 @pytest.fixture
 def connect():
-    """To connect to a service that gives these replies, one after the other; its `sent` are the requests."""
+    """Return a function that connects to a service with these replies, in order; its `sent` are the requests."""
 
     def make(*replies, url=URL, **options):
         sent, left = [], list(replies)
@@ -73,7 +73,7 @@ def test_an_answer_has_python_values_and_what_it_cost(connect):
 
 @pytest.mark.parametrize(("given", "sent"), [("1", True), ("0", False)])
 def test_a_rehearsal_is_an_option_of_the_url(connect, given, sent):
-    """So that a dashboard can be built on made-up rows, and then be connected to the data by its URL alone."""
+    """A dashboard can be built on made-up rows, and then be connected to the data by its URL alone."""
     with connect(ANSWER, url=f"{URL}&rehearse={given}") as connection:
         connection.cursor().execute("SELECT ...")
         assert json.loads(connection.sent[0].content)["rehearse"] is sent
@@ -82,7 +82,7 @@ def test_a_rehearsal_is_an_option_of_the_url(connect, given, sent):
 
 
 def test_options_of_the_url_and_of_connect_go_with_each_statement(connect):
-    """The privacy of a query is what the person who connected chose."""
+    """The person who connects chooses the privacy parameters of the queries."""
     connection = connect(ANSWER, noise="laplace", epsilon=0.5)
     connection.cursor().execute("SELECT 1")
     (request,) = connection.sent
@@ -117,7 +117,7 @@ def test_a_statement_that_is_sent_again_has_the_same_idempotency_key(connect):
     ],
 )
 def test_a_problem_is_an_exception_of_pep_249(connect, slug, status, kind):
-    """The message is the service's sentence; nothing is sent again that was refused."""
+    """The message is that of the service; a refused request is not retried."""
     connection = connect(problem(slug, status, fits={"epsilon": 1.3}))
     with pytest.raises(kind, match=r"it is not allowed; epsilon 1.3 would fit") as caught:
         connection.cursor().execute("SELECT 1")
@@ -127,7 +127,7 @@ def test_a_problem_is_an_exception_of_pep_249(connect, slug, status, kind):
 
 @pytest.mark.parametrize("reply", [httpx.Response(200, text="<html>"), httpx.Response(404, json={}), {"columns": [{}]}])
 def test_what_is_not_a_reply_of_a_service_is_an_error(connect, reply):
-    """A proxy's page is never an answer."""
+    """A page of a proxy is never an answer."""
     with pytest.raises(discreet_sql.Error, match=r"not a Discreet service|cannot be read"):
         connect(reply).cursor().execute("SELECT 1")
 
@@ -153,7 +153,7 @@ def test_parameters_become_literals_outside_of_text_names_and_comments():
     [(), (1, 2), {"a": 1}, "a", (b"a",), (float("nan"),), (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),)],
 )
 def test_parameters_that_do_not_fit_are_refused_before_anything_is_sent(connect, parameters):
-    """Bad input costs nothing."""
+    """Invalid parameters cost nothing."""
     connection = connect()
     with pytest.raises(discreet_sql.ProgrammingError, match="parameter"):
         connection.cursor().execute("SELECT ?", parameters)
@@ -172,7 +172,7 @@ def test_parameters_that_do_not_fit_are_refused_before_anything_is_sent(connect,
     ],
 )
 def test_a_key_is_sent_unencrypted_only_to_this_machine_or_where_tls_is_off(url, address):
-    """TLS is the default everywhere but on the loopback address."""
+    """TLS is the default except on the loopback address."""
     assert parse_url(url).url == address
 
 

@@ -1,4 +1,4 @@
-"""The key: where it comes from, and that it is not shown."""
+"""The API key: its sources, and that it is not shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .conftest import KEY
 
 @pytest.fixture
 def file(tmp_path):
-    """A key file that only its owner reads."""
+    """A key file that only its owner can read."""
     path = tmp_path / "key"
     path.write_text(f"{KEY}\n")
     path.chmod(0o600)
@@ -25,7 +25,7 @@ def file(tmp_path):
 
 
 def test_a_key_comes_from_an_argument_a_file_or_the_environment(file):
-    """In this order; the line's end does not belong to it."""
+    """In this order of precedence; the line end is not part of the key."""
     assert find_key("a", None, {VARIABLE: "c"}) == "a"
     assert find_key(None, file, {VARIABLE: "c"}) == KEY
     assert find_key(None, str(file), {}) == KEY
@@ -56,7 +56,7 @@ def test_what_is_no_key_is_refused_without_showing_it(arguments, sentence):
 
 
 def test_a_file_that_holds_anything_else_is_refused_without_showing_it(tmp_path):
-    """Also one without an end."""
+    """A file without an end is refused, too."""
     path = tmp_path / "key"
     path.write_bytes(b"\xff\x00" * KEY_LONGEST)
     path.chmod(0o600)
@@ -65,14 +65,14 @@ def test_a_file_that_holds_anything_else_is_refused_without_showing_it(tmp_path)
 
 
 def test_a_key_that_others_can_read_is_warned_of(file):
-    """As for the noise key."""
+    """The same as for the noise key."""
     file.chmod(0o644)
     with pytest.warns(UserWarning, match="others can read the key; chmod 600"):
         find_key(None, file, {})
 
 
 def test_the_key_is_shown_nowhere(make_client):
-    """T9: not by the client, not by what it holds, not in an error or its traceback."""
+    """T9: not by the client or its attributes, and not in an error or its traceback."""
     client, _, _ = make_client([b""], retries=0)
     with pytest.raises(Exception, match="broke") as caught:
         client.budget()
@@ -91,18 +91,18 @@ def test_the_key_is_shown_nowhere(make_client):
         ("::1", True),
         ("[::1]", True),
         ("localhost.example.org", False),
-        ("0.0.0.0", False),  # noqa: S104 - a mistake
+        ("0.0.0.0", False),  # noqa: S104 - an invalid address
         ("192.168.0.1", False),
         ("example.org", False),
     ],
 )
 def test_what_stays_on_the_machine_is_known(host, local):
-    """Loopback only."""
+    """Only the loopback addresses."""
     assert is_local(host) == local
 
 
 def test_a_key_that_travels_in_clear_is_warned_of():
-    """T20: http to another machine; not https, and not this machine."""
+    """T20: for http to another machine; not for https, and not for this machine."""
     with pytest.warns(UserWarning, match="the key is sent unencrypted to example.org; use https"):
         Client("http://example.org", KEY).close()
     with warnings.catch_warnings():
@@ -127,7 +127,7 @@ def test_a_key_that_travels_in_clear_is_warned_of():
     ],
 )
 def test_what_is_no_url_of_a_service_is_refused(url):
-    """A URL that holds a password is not even shown."""
+    """A URL with a password is not shown."""
     with pytest.raises(InputError, match="the URL of a service looks like") as caught:
         Client(url, KEY)
     assert "secret" not in str(caught.value)
@@ -137,6 +137,6 @@ def test_what_is_no_url_of_a_service_is_refused(url):
     "settings", [{"timeout": 0}, {"timeout": float("nan")}, {"timeout": 1e9}, {"retries": -1}, {"retries": 101}]
 )
 def test_settings_out_of_range_are_refused(settings):
-    """And the message has the range."""
+    """The message has the range."""
     with pytest.raises(InputError, match="must be"):
         Client("https://example.org", KEY, **settings)

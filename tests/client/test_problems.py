@@ -1,4 +1,4 @@
-"""What a service answers instead of what was asked, as errors."""
+"""Problems of a service as exceptions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SHORT = {
 
 @pytest.mark.parametrize("slug", sorted(KINDS.keys() - {"budget-short"}))
 def test_every_problem_is_an_error_of_its_kind_with_the_services_sentence(slug):
-    """4xx are about the question or the budget, 5xx about the service or its engine."""
+    """4xx are about the query or the budget, 5xx about the service or its engine."""
     error = error_of(problem(slug, "A sentence.", "req7"), 2.0)
     assert type(error) is TYPES[slug]
     assert str(error) == "A sentence."
@@ -66,7 +66,7 @@ def test_every_problem_is_an_error_of_its_kind_with_the_services_sentence(slug):
 
 
 def test_a_budget_refusal_names_the_account_and_what_would_fit():
-    """In a sentence, and as attributes, exactly as it was written."""
+    """In the message and as attributes, with the exact values."""
     error = error_of(problem("budget-short", "Short.", "r", **SHORT), None)
     assert str(error) == (
         "the answer could cost rho = 0.02 and delta = 1e-08, but account 'sales' has only 0.01 and 2e-09 left; "
@@ -81,40 +81,40 @@ def test_a_budget_refusal_names_the_account_and_what_would_fit():
 
 
 def test_a_budget_refusal_without_details_is_one():
-    """Whatever a later version leaves out."""
+    """All details are optional, for later versions of the service."""
     error = error_of(problem("budget-short", "Short.", "r"), None)
     assert type(error) is BudgetExceeded
 
 
 @pytest.mark.parametrize("until", ["2026-12-01T00:00:00+00:00", None, "soon"])
 def test_a_suspension_has_its_end(until):
-    """If it ends by itself, and if the time is one."""
+    """If it ends without an officer, and if its time is valid."""
     error = error_of(problem("suspended", "Suspended.", "r", until=until), None)
     assert error.until == (datetime(2026, 12, 1, tzinfo=UTC) if until == "2026-12-01T00:00:00+00:00" else None)
 
 
 @pytest.mark.parametrize("made", [SQLError("joins are not allowed", 49), WhereError("a number is missing", 4)])
 def test_a_fault_in_a_statement_comes_back_as_it_was(made):
-    """Type, text and position."""
+    """Its type, text and position are kept."""
     error = error_of(problem("malformed", str(made), "r", position=made.position), None)
     assert (type(error), str(error), error.position) == (type(made), str(made), made.position)
 
 
 @pytest.mark.parametrize("made", [SQLError("it is too long"), WhereError("it is too long")])
 def test_a_fault_without_a_place_comes_back_without_one(made):
-    """Where the fault is not in one place."""
+    """Some faults have no single position."""
     error = error_of(problem("malformed", str(made), "r"), None)
     assert (type(error), str(error), error.position) == (type(made), str(made), None)
 
 
 def test_a_retry_after_has_its_seconds():
-    """What Retry-After said."""
+    """The seconds are those of Retry-After."""
     assert error_of(problem("too-many-requests", "Slow.", "r"), 7.0).retry_after == 7.0
     assert error_of(problem("in-flight", "Wait.", "r"), None).retry_after is None
 
 
 def test_an_unknown_problem_is_classified_by_its_status():
-    """4xx is the question's fault, 5xx the service's."""
+    """4xx is the fault of the query, 5xx of the service."""
     made = problem("internal", "New.", "r").model_copy(update={"type": "/problems/new-thing"})
     assert type(error_of(made.model_copy(update={"status": 418}), None)) is InputError
     assert type(error_of(made.model_copy(update={"status": 599}), None)) is ServiceError
@@ -139,7 +139,7 @@ def test_an_unknown_problem_is_classified_by_its_status():
     ],
 )
 def test_what_is_a_problem_of_ours_is_known(content_type, body, found):
-    """A proxy's page of errors is none."""
+    """An error page of a proxy is none."""
     assert (read_problem({"content-type": content_type}, body) is not None) == found
 
 

@@ -1,4 +1,4 @@
-"""The client against a whole service: what was asked once is answered once and charged once, whatever happens between.
+"""The client with a complete service: a query is answered once and charged once, despite faults between them.
 
 F6: replies that are dropped after the commit, cut, or never come; the same request many times at once; clients that
 are killed.
@@ -68,7 +68,7 @@ TABLE = pa.table({"reader": [reader for reader, _ in _ROWS], "article": [article
 
 @pytest.fixture(scope="module")
 def drafts(tmp_path_factory):
-    """The table in a database whose data version is unknown."""
+    """A table in a database whose data version is unknown."""
     path = tmp_path_factory.mktemp("tables") / "drafts.db"
     with duckdb.connect(path) as database:
         database.register("rows", TABLE)
@@ -78,7 +78,7 @@ def drafts(tmp_path_factory):
 
 @pytest.fixture
 def service(tmp_path, drafts):
-    """A service, and the keys of those who use it."""
+    """A service, and the keys of its accounts."""
     (tmp_path / "drafts.db").symlink_to(drafts)
     keys = Deployment(tmp_path, catalog=CATALOG, granted=None, table=TABLE, now=utc_now()).keys
     with running(tmp_path) as started:
@@ -87,7 +87,7 @@ def service(tmp_path, drafts):
 
 @pytest.fixture
 def client_of(service):
-    """Make a client of whatever URL, for whom it names; its sleeps take no time."""
+    """Return a client of any URL with the key of an account; its sleeps take no time."""
     _, keys = service
     clients = []
 
@@ -103,7 +103,7 @@ def client_of(service):
 
 
 def test_an_answer_is_the_librarys_own_release(service, client_of):
-    """With everything in it; again it is free, by the question or by its id; others pay for the same one."""
+    """It is complete; a repetition is free, by the query or by its id; other accounts pay for the same one."""
     started, _ = service
     ann = client_of(started.url)
     first = ann.ask(TOP, epsilon=4.0)
@@ -119,7 +119,7 @@ def test_an_answer_is_the_librarys_own_release(service, client_of):
 
 
 def test_a_statement_is_computed_from_answers_that_are_paid_once(service, client_of):
-    """The rows, and what each query of the statement cost; a query that was paid for alone is free in a statement."""
+    """The rows, and the cost of each query of the statement; a query paid for alone is free in a statement."""
     started, _ = service
     ann = client_of(started.url)
     counts = ann.ask(TOP.replace(" LIMIT 3", ""), epsilon=4.0).release.counts
@@ -163,7 +163,7 @@ def test_looking_costs_nothing(service, client_of):
 )
 @pytest.mark.parametrize("statement", [TOP, UNVERSIONED])
 def test_a_query_is_charged_once_whatever_happens_to_its_reply(service, client_of, faults, statement):
-    """I4, F6: also for data whose version is not declared, where only the idempotency key tells that it is the same."""
+    """I4, F6: also for data without a declared version, where only the idempotency key identifies a retry."""
     started, _ = service
     proxy = FaultyProxy(started.url, list(faults))
     answer = client_of(proxy.url).ask(statement, epsilon=4.0)
@@ -202,13 +202,13 @@ def test_the_same_request_fifty_times_at_once_is_one_answer(service):
 
 
 def test_a_question_that_is_still_under_way_is_waited_for(service):
-    """The connection broke, the run goes on behind the proxy: the same key waits for its answer."""
+    """The connection broke, the run goes on behind the proxy: a retry with the same key waits for its answer."""
     started, keys = service
     proxy, fake, pauses = FaultyProxy(started.url, ["leave"]), FakeRuntime(), []
     started.gate.open.clear()
 
     def sleep(_):
-        """The first pause ends when the run is under way; then it may go on."""
+        """End the first pause when the query runs; then release it."""
         pauses.append(started.gate.arrived.acquire(timeout=60))
         started.gate.open.set()
 
@@ -223,7 +223,7 @@ def test_a_question_that_is_still_under_way_is_waited_for(service):
 
 
 def test_a_client_that_is_killed_stops_its_question_and_pays_once(service, client_of):
-    """The engine is stopped, the run is forfeited, and what it forfeited pays for asking again."""
+    """The engine is stopped, the run is forfeited, and the forfeit pays for a retry."""
     started, keys = service
     started.gate.open.clear()
     killed = subprocess.Popen(
@@ -243,7 +243,7 @@ def test_a_client_that_is_killed_stops_its_question_and_pays_once(service, clien
 
 
 def test_a_client_that_gives_up_gets_no_answer(service):
-    """Its deadline ends the question: one sentence, and the run is forfeited."""
+    """Its deadline ends the query: one sentence, and the run is forfeited."""
     started, keys = service
     started.gate.open.clear()
     with Client(started.url, keys["ann"], timeout=1.0) as client, pytest.raises(ServiceError) as caught:
@@ -253,7 +253,7 @@ def test_a_client_that_gives_up_gets_no_answer(service):
 
 
 def test_five_failed_runs_suspend_the_account(service, client_of):
-    """T27: the client repeats no failed query by itself; the error says until when the account is suspended."""
+    """T27: the client retries no failed query; the error has the end of the suspension."""
     started, _ = service
     for number in range(5):
         started.gate.failing = EngineError("the engine said something")
@@ -266,7 +266,7 @@ def test_five_failed_runs_suspend_the_account(service, client_of):
 
 
 def test_an_insufficient_budget_is_refused_with_what_would_fit(service, client_of):
-    """Not asked again; what it says fits, fits."""
+    """The refusal is not retried; the suggested price fits."""
     started, _ = service
     ann = client_of(started.url)
     for number in range(2):
@@ -290,7 +290,7 @@ def test_an_insufficient_budget_is_refused_with_what_would_fit(service, client_o
     ],
 )
 def test_an_impossible_query_raises_the_error_of_the_library(service, client_of, statement, kind, position):
-    """With the position in the statement; nothing was charged."""
+    """It has the position in the statement; nothing was charged."""
     started, _ = service
     with pytest.raises(kind) as caught:
         client_of(started.url).query(statement)
@@ -299,7 +299,7 @@ def test_an_impossible_query_raises_the_error_of_the_library(service, client_of,
 
 
 def test_an_unavailable_engine_is_retried_and_costs_nothing(service, client_of):
-    """Nothing was asked of the data."""
+    """No data was read."""
     started, _ = service
     with pytest.raises(EngineUnreachable):
         client_of(started.url, retries=2).query(TOP.replace("reads", "lost"))
@@ -308,7 +308,7 @@ def test_an_unavailable_engine_is_retried_and_costs_nothing(service, client_of):
 
 
 def test_an_unknown_key_is_refused(service):
-    """One sentence, the same for all of them."""
+    """One sentence, the same for all unknown keys."""
     started, _ = service
     with Client(started.url, "dsc_" + "0" * 16 + "_" + "0" * 64) as client, pytest.raises(Unauthorized):
         client.budget()
@@ -337,7 +337,7 @@ def _ask_and_fail(url, key, number):
 
 
 def test_a_release_is_the_same_through_the_service_and_without(service, client_of):
-    """What the wire changes: nothing that is shown."""
+    """Every shown value is the same over HTTP."""
     started, _ = service
     release = client_of(started.url).query(TOP, epsilon=4.0)
     document = encode(release, id="x", dataset="reads", question=question_of(release.query, "reads"), data_version="1")

@@ -1,4 +1,4 @@
-"""Asking again: the same request, as often as is safe and wise, until a deadline."""
+"""Retries: the same request, as often as is safe, until a deadline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SQL = "SELECT a, COUNT(DISTINCT u) FROM t GROUP BY a LIMIT 3"
     "failure", [DROP, CUT, GOOD[:20], reply(502, b"", "text/html"), problem(503, "store-unavailable")]
 )
 def test_transport_failures_are_retried(make_client, failure):
-    """A dropped reply, one cut in its body or its headers, a proxy's error, a store that is away."""
+    """A dropped reply, one cut in its body or its headers, a proxy's error, an unavailable store."""
     client, server, fake = make_client([failure, failure, GOOD])
     assert client.budget().account == "ann"
     assert len(server.sent) == 3
@@ -43,7 +43,7 @@ def test_transport_failures_are_retried(make_client, failure):
 
 
 def test_a_question_is_sent_again_with_the_same_key_and_body(make_client):
-    """I4: so that it is answered once and charged once."""
+    """I4: it is answered once and charged once."""
     client, server, _ = make_client([DROP, CUT, problem(409, "in-flight"), problem(403, "forbidden")])
     with pytest.raises(InputError):
         client.query(SQL, epsilon=0.5, delta="1e-8")
@@ -53,7 +53,7 @@ def test_a_question_is_sent_again_with_the_same_key_and_body(make_client):
 
 
 def test_every_question_has_a_key_of_its_own(make_client):
-    """Asked twice on purpose is twice."""
+    """Two calls with the same query are two queries."""
     client, server, _ = make_client([problem(403, "forbidden")])
     for _ in range(2):
         with pytest.raises(InputError):
@@ -78,7 +78,7 @@ def test_every_question_has_a_key_of_its_own(make_client):
     ],
 )
 def test_refused_and_paid_queries_are_not_retried(make_client, refusal):
-    """A refusal stays one, and a failed run is a forfeit; redirects would carry the key elsewhere."""
+    """A refusal is final, and a failed run is a forfeit; a redirect would send the key elsewhere."""
     client, server, fake = make_client([refusal, GOOD])
     with pytest.raises((InputError, ServiceError, EngineError, Exception)):
         client.budget()
@@ -95,7 +95,7 @@ def test_failures_are_forgiven_so_many_times(make_client):
 
 
 def test_patience_ends_at_the_deadline(make_client):
-    """A question under way is waited for, and no longer; the remaining time is shown."""
+    """A running query is awaited until the deadline; the remaining time is shown."""
     client, server, fake = make_client([problem(409, "in-flight", retry_after=10)], timeout=35, retries=0)
     with pytest.raises(Busy) as caught:
         client.query(SQL)
@@ -106,7 +106,7 @@ def test_patience_ends_at_the_deadline(make_client):
 
 
 def test_a_retry_after_beyond_the_deadline_is_not_waited_for(make_client):
-    """At once, not after a sleep that cannot help."""
+    """The error is raised at once, without a useless sleep."""
     client, _, fake = make_client([problem(429, "too-many-requests", retry_after=3600)], timeout=60)
     with pytest.raises(Busy):
         client.budget()
@@ -114,7 +114,7 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for(make_client):
 
 
 def test_the_deadline_counts_all_attempts(make_client):
-    """Failures that come slowly are not forgiven as often."""
+    """Slow failures are retried less often."""
     client, server, fake = make_client([DROP], timeout=10, retries=100)
     with pytest.raises(ServiceError):
         client.budget()
@@ -123,7 +123,7 @@ def test_the_deadline_counts_all_attempts(make_client):
 
 
 def test_an_answer_that_drips_is_given_up_at_the_deadline():
-    """Each part in time, all of them not: the deadline counts the whole, however good it would have been."""
+    """Each part arrives in time, the whole does not: the deadline is for the whole response."""
     fake, arrived = FakeRuntime(), threading.Event()
     listening = socket.create_server(("127.0.0.1", 0))
 
@@ -136,7 +136,7 @@ def test_an_answer_that_drips_is_given_up_at_the_deadline():
                 connection.sendall(GOOD[place : place + 10])
 
     def clock():
-        """Time passes as soon as the request is there."""
+        """Advance the time as soon as the request has arrived."""
         return 1000.0 + (100.0 if arrived.is_set() else 0.0)
 
     thread = threading.Thread(target=serve)
@@ -152,7 +152,7 @@ def test_an_answer_that_drips_is_given_up_at_the_deadline():
 
 
 def test_an_unreachable_service_is_reported(make_client):
-    """After as many attempts."""
+    """The error is raised after the usual number of attempts."""
     _, server, fake = make_client([GOOD])
     server.close()
     runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
@@ -174,7 +174,7 @@ def test_an_unreachable_service_is_reported(make_client):
     ],
 )
 def test_another_server_is_reported(make_client, answer, sentence):
-    """Such as a portal that wants a password first; none of its words are shown."""
+    """Such as a captive portal; none of its text is shown."""
     client, _, _ = make_client([answer])
     with pytest.raises(ServiceError) as caught:
         client.budget()
@@ -194,7 +194,7 @@ def test_what_is_sent_with_every_request(make_client):
 
 
 def test_a_service_below_a_path_is_queried_there(make_client):
-    """Behind a proxy that serves others too."""
+    """The service may be behind a proxy that serves other paths."""
     _, server, _ = make_client([GOOD])
     with Client(server.url + "/counts/", KEY) as below:
         below.budget()
@@ -203,7 +203,7 @@ def test_a_service_below_a_path_is_queried_there(make_client):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A self-signed certificate for localhost."""
+    """Return a self-signed certificate for localhost."""
     folder = tmp_path_factory.mktemp("certificate")
     import datetime
 
@@ -237,7 +237,7 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture
 def secure(certificate):
-    """A service with that certificate: its URL and the requests it received."""
+    """Run a server with that certificate; return its URL and the requests it received."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     listening, heard = socket.create_server(("127.0.0.1", 0)), []
@@ -256,7 +256,7 @@ def secure(certificate):
 
 
 def test_an_untrusted_certificate_is_refused_and_the_key_not_sent(secure):
-    """T20: verification is on, and there is no way to turn it off; asking again cannot help."""
+    """T20: verification cannot be turned off; there is no retry."""
     (url, heard), fake = secure, FakeRuntime()
     runtime = Runtime(fake.clock, fake.sleep, fake.random, fake.ids)
     with Client(url, KEY, runtime=runtime) as client, pytest.raises(ServiceError) as caught:
@@ -267,7 +267,7 @@ def test_an_untrusted_certificate_is_refused_and_the_key_not_sent(secure):
 
 
 def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate, monkeypatch):
-    """By the variable that other programs take, too."""
+    """By the environment variable that other programs use, too."""
     url, heard = secure
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
     with Client(url, KEY) as client:
@@ -276,7 +276,7 @@ def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate, monkeypat
 
 
 def test_the_environment_sends_a_key_in_clear_to_no_proxy(make_client, monkeypatch):
-    """Plain http is for this machine; a proxy that the environment names would read it."""
+    """Plain http is for this machine; a proxy of the environment would read the key."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -286,7 +286,7 @@ def test_the_environment_sends_a_key_in_clear_to_no_proxy(make_client, monkeypat
 
 
 def test_without_httpx_the_error_names_what_to_install():
-    """It is optional."""
+    """It is an optional dependency."""
     script = (
         "import sys\nsys.modules['httpx'] = None\nimport discreet.client\n"
         "try: discreet.client.Client('https://x', 'k')\nexcept ValueError as error: print(error)"

@@ -1,4 +1,4 @@
-"""Whether to ask again, and when."""
+"""Whether and when a request is retried."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from discreet.client.retries import LONGEST_SECONDS, Attempt, pause_before_next,
 from discreet.wire.problems import KINDS
 
 AGAIN = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavailable"}
-"""Everything else is left to people."""
+"""All other problems are not retried."""
 
 
 @pytest.mark.parametrize("slug", sorted(KINDS))
 def test_only_problems_that_cost_nothing_are_retried(slug):
-    """A failed run is a forfeit, and five suspend the account; a refusal stays one."""
+    """A failed run is a forfeit, and five suspend the account; a refusal is final."""
     attempt = Attempt(KINDS[slug].status, slug)
     again = pause_before_next(attempt, int(attempt.failed), int(attempt.waits), 3, 0.5) is not None
     assert again == (slug in AGAIN)
@@ -24,7 +24,7 @@ def test_only_problems_that_cost_nothing_are_retried(slug):
     [(None, True), (502, True), (503, True), (504, True), (429, True), (500, False), (403, False), (409, False)],
 )
 def test_errors_of_gateways_are_retried(status, again):
-    """A proxy's 502, 503 and 504, and a connection that broke; nothing else that no service of ours says."""
+    """A proxy's 502, 503 and 504, and a broken connection; no other response without a problem document."""
     assert (pause_before_next(Attempt(status), 1, 1, 3, 0.5) is not None) == again
 
 
@@ -34,7 +34,7 @@ def test_final_errors_are_not_retried():
 
 
 def test_pauses_double_and_are_spread():
-    """Exponential backoff, half of it by chance; bounded."""
+    """Exponential backoff with half of it random; bounded."""
     pauses = [pause_before_next(Attempt(None), n, 0, 100, 0.0) for n in range(1, 12)]
     assert pauses[:4] == [0.125, 0.25, 0.5, 1.0]
     assert pauses[-1] == LONGEST_SECONDS / 2
@@ -43,7 +43,7 @@ def test_pauses_double_and_are_spread():
 
 
 def test_failures_are_forgiven_so_many_times_and_patience_has_no_count():
-    """A question under way is waited for until the deadline."""
+    """A running query is awaited until the deadline."""
     assert pause_before_next(Attempt(None), 3, 0, 3, 0.5) is not None
     assert pause_before_next(Attempt(None), 4, 0, 3, 0.5) is None
     assert pause_before_next(Attempt(409, "in-flight"), 0, 10_000, 0, 0.5) is not None
@@ -52,7 +52,7 @@ def test_failures_are_forgiven_so_many_times_and_patience_has_no_count():
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 3600.0])
 def test_a_retry_is_never_earlier_than_retry_after(seconds, chance):
-    """And not much later."""
+    """Nor is it much later."""
     pause = pause_before_next(Attempt(503, "engine-unavailable", seconds), 5, 0, 10, chance)
     assert seconds <= pause <= seconds + 1.0
 
@@ -75,5 +75,5 @@ def test_a_retry_is_never_earlier_than_retry_after(seconds, chance):
     ],
 )
 def test_retry_after_is_read_in_both_forms_and_nonsense_is_none(headers, seconds):
-    """Seconds, or a date held against the answer's own."""
+    """Seconds, or a date relative to the response's own date."""
     assert read_retry_after(headers) == seconds

@@ -1,4 +1,4 @@
-"""A table whose true counts, users and labels can be recognised wherever they turn up, and the search for them."""
+"""A table whose true counts, users and labels are recognisable in any output, and the search for them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COUNTS = {"tides-magdalena": 1_031_717, "moss-ophelia": 1_093_519}
-"""Readers of each article. Both are seven digits that no clock, port or price has beside each other."""
+"""Readers of each article. Both are sequences of seven digits that no clock, port or price contains."""
 
 RARE = "owls-desdemona"
-"""Read by one user only, so that it must never be released."""
+"""An article of one user only, which must never be released."""
 
 USER = "uq7z-"
-"""How every user's name begins."""
+"""Prefix of every user's name."""
 
 TYPED = "falstaff-typed-this"
-"""What an analyst wrote into a filter."""
+"""A constant in an analyst's filter."""
 
 NOISE = b"noise-key-of-prospero-" + bytes(range(32))
 """The secret that noise is derived from."""
@@ -49,11 +49,11 @@ user = "reader"
 data_version = "1"
 columns.article = { type = "text", group = true }
 """
-"""`broken` fails as soon as it is filtered, and DuckDB says for which user; `secret` is granted to no account."""
+"""`broken` fails when it is filtered, with a user in DuckDB's message; `secret` is granted to no account."""
 
 
 def make_table(folder: Path) -> None:
-    """Write the table: it is made of views, so that it takes no room."""
+    """Write the table: it consists of views, so that it takes no disk space."""
     parts = [
         f"SELECT '{USER}' || i AS reader, '{article}' AS article, i % 10 AS minutes FROM range({count}) numbers(i)"
         for article, count in {**COUNTS, RARE: 1}.items()
@@ -63,7 +63,7 @@ def make_table(folder: Path) -> None:
 
 
 def secret_patterns(keys: Iterable[str]) -> Mapping[str, re.Pattern[bytes]]:
-    """Return patterns, by name, of what must turn up nowhere: counts, users and secrets, in every encoding.
+    """Return patterns, by name, of values that must not be in any output: counts, users and secrets, in every encoding.
 
     Args:
         keys: texts of API keys; their ids are public, the rest is not.
@@ -77,13 +77,13 @@ def secret_patterns(keys: Iterable[str]) -> Mapping[str, re.Pattern[bytes]]:
 
 
 def private_patterns(keys: Iterable[str]) -> Mapping[str, re.Pattern[bytes]]:
-    """Return those, and patterns of labels and constants, which must not be in logs, metrics, spans or headers."""
+    """Return these and patterns of labels and constants, which must not be in logs, metrics, spans or headers."""
     labels = {f"the label {label}": re.compile(re.escape(label.encode())) for label in COUNTS}
     return {**secret_patterns(keys), **labels, "a constant of a statement": re.compile(re.escape(TYPED.encode()))}
 
 
 def find_leaks(evidence: Mapping[str, bytes], wanted: Mapping[str, re.Pattern[bytes]]) -> list[str]:
-    """Return where a pattern was found, such as "the log: a user at 17"."""
+    """Return the places where a pattern was found, such as "the log: a user at 17"."""
     return [
         f"{place}: {name} at {match.start()}"
         for place, text in evidence.items()
@@ -93,7 +93,7 @@ def find_leaks(evidence: Mapping[str, bytes], wanted: Mapping[str, re.Pattern[by
 
 
 def _number(count: int) -> re.Pattern[bytes]:
-    """A count in digits, with separators or without, as JSON's numbers, and as eight bytes of a machine."""
+    """Match a count in digits, with separators or without, as JSON's numbers, and as eight bytes."""
     grouped = f"{count:,}".replace(",", "[,_ .']?")
     digits = rf"(?<![0-9.]){grouped}(?![0-9])|{count / 10 ** (len(str(count)) - 1)!r}e\+?0?{len(str(count)) - 1}"
     machine = b"|".join(re.escape(count.to_bytes(8, order)) for order in ("little", "big"))
@@ -101,7 +101,7 @@ def _number(count: int) -> re.Pattern[bytes]:
 
 
 def _secret(secret: bytes) -> re.Pattern[bytes]:
-    """A secret as it is, in hexadecimal digits, in base64, and as Python shows bytes."""
+    """Match a secret as text, in hexadecimal digits, in base64, and as Python's repr of bytes."""
     forms = [secret, secret.hex().encode(), secret.hex().upper().encode(), repr(secret)[2:-1].encode()]
     forms += [base64.b64encode(secret).rstrip(b"=")[:-1], base64.urlsafe_b64encode(secret).rstrip(b"=")[:-1]]
     return re.compile(b"|".join(map(re.escape, dict.fromkeys(forms))))

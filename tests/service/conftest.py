@@ -1,4 +1,4 @@
-"""A service of its own for each test."""
+"""Fixtures: a service for each test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .deployment import Deployment, Service, fake_runtime
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
-    """A deployment that is only copied."""
+    """A deployment that tests only copy."""
     return Deployment(tmp_path_factory.mktemp("template") / "deployment")
 
 
@@ -23,14 +23,14 @@ def deployment(template, tmp_path):
 
 @pytest.fixture
 def service(deployment):
-    """A service on it, in which no time passes by itself."""
+    """A service on that deployment, whose clock stands still."""
     with Service(deployment, runtime=fake_runtime(deployment.clock)) as opened:
         yield opened
 
 
 @pytest.fixture
 def services(tmp_path):
-    """Open services with settings of their own."""
+    """Open services with other settings."""
     with contextlib.ExitStack() as stack:
 
         def make(name="other", *, tracer=None, **settings):

@@ -1,4 +1,4 @@
-"""A folder with everything a service needs, on either store, and services in this process that run on it.
+"""The files of a service, on either store, and services in this process that run on them.
 
 Whatever happens in between, `Deployment.check` holds: the ledger verifies, no account is overspent (I1), and every
 response that left a service was settled and charged to the account that received it (I2).
@@ -42,7 +42,7 @@ ACT = AdminAction("officer", "a test")
 DELTA = Fraction(1, 10**6)
 TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 5"
 KNOWN = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country"
-"""Over a known domain: by the mechanism laplace it costs its worst case, whatever the data holds."""
+"""A query over a known domain: by the mechanism laplace it costs its worst case, for any data."""
 
 WITNESS = """
 [witness]
@@ -119,12 +119,12 @@ class Clock:
         return self.now
 
     def pass_(self, **time: float) -> None:
-        """Advance it, in the units of `timedelta`; negative for a clock that is put back."""
+        """Advance it, in the units of `timedelta`; negative to set it back."""
         self.now += timedelta(**time)
 
 
 class FakeMonotonic:
-    """Seconds that rise when a test says so; `pause` advances them at once and records for how long."""
+    """Seconds that only a test advances; `pause` advances them at once and records for how long."""
 
     def __init__(self):
         self.now, self.pauses = 100.0, []
@@ -139,7 +139,7 @@ class FakeMonotonic:
 
 
 def usual_accounts():
-    """Return the accounts of ann and bob, and of sales, which is charged for their queries too."""
+    """Return the accounts of ann and bob, and of sales, their parent, which is charged for their queries too."""
     sales = Account.of_epsilon("sales", 40.0, DELTA, period=Sliding(30))
     return [sales, *(Account.of_epsilon(f"{name}@sales", 10.0, DELTA, "sales", Sliding(30)) for name in ("ann", "bob"))]
 
@@ -217,7 +217,7 @@ class Deployment:
         self.settings = load_settings(folder / "discreet.toml")
         if store is None:
             SQLiteStore(folder / "budget.db", self.now_us).close()
-        self.responses = set()  # that left a service: account, id and body
+        self.responses = set()  # by account, id and body
         self.keys = {}
         with self.manager() as manager:
             self._create(manager, accounts or usual_accounts(), granted)
@@ -278,12 +278,12 @@ class Deployment:
             assert answered.cost == Amount.of(stored.cost), "I2: and for how much"
 
     def note(self, who, reply):
-        """Remember a response to a query."""
+        """Record a response to a query."""
         if reply.status_code == 200 and reply.headers.get("content-type") == "application/json":
             self.responses.add((f"{who}@sales", reply.headers["discreet-release"], reply.content))
 
     def headers(self, who, key=None):
-        """Return the headers of a request by *who*, a name or the text of an API key, with an idempotency key."""
+        """Return the headers of a request by *who*, an account or the text of an API key, with an idempotency key."""
         text = self.keys.get(who, who)
         return {
             **({} if text is None else {"Authorization": f"Bearer {text}"}),
@@ -396,7 +396,7 @@ class Service:
     # ------------------------------------------------------------------------------------------------ administration
 
     def open_account(self, name, epsilon, parent=None, **settings):
-        """Open an account of so much epsilon within any 30 days."""
+        """Open an account with a limit of so much epsilon within any 30 days."""
         account = Account.of_epsilon(name, epsilon, DELTA, parent, **{"period": Sliding(30), **settings})
         self.store.create(account, ACT)
 
@@ -413,13 +413,13 @@ class Service:
         return put_key(self.store, account, roles)
 
     def act(self, method, path, **body):
-        """Send a request of the officer's."""
+        """Send a request as an officer."""
         return self.send(method, path, "officer", json={"reason": "a test", **body})
 
     # ------------------------------------------------------------------------------------------------------- queries
 
     def send(self, method, path, who="ann", **request):
-        """Send a request by *who*, a name, the text of an API key, or None."""
+        """Send a request by *who*, an account, the text of an API key, or None."""
         return self.portal.call(lambda: self.sending(method, path, who, **request))
 
     async def sending(self, method, path, who="ann", *, key=None, headers=None, **request):
@@ -444,7 +444,7 @@ class Service:
         return self.send("GET", path, who, **request)
 
     def together(self, requests):
-        """Return the responses to queries that are sent at once: each who, question, key and options."""
+        """Return the responses to queries that are sent concurrently: each an account, query, key and options."""
 
         async def one(replies, n, who, question, key, options):
             replies[n] = await self.sending("POST", "/v1/query", who, key=key, json={"sql": question, **options})
@@ -475,7 +475,7 @@ class Service:
 
 
 class Engines:
-    """The engines of a service, behind what a test puts in front of them.
+    """The engines of a service, wrapped by the hooks of a test.
 
     Attributes:
         head: is called with the function that counts, and with the one that reports progress; None to count.
@@ -514,7 +514,7 @@ class _Engine:
 
 
 def fake_runtime(clock):
-    """Return a runtime in which no time passes by itself and ids are numbered."""
+    """Return a runtime whose clock stands still and whose ids are numbered."""
     monotonic, numbers = FakeMonotonic(), itertools.count()
     return {
         "clock": clock,

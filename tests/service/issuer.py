@@ -25,7 +25,7 @@ _ENDPOINTS = {"authorization": "authorize", "token": "token"}
 
 
 class Everything(JWSRegistry):
-    """Signs with any algorithm and header, also those that must be refused."""
+    """Signs with any algorithm and header, including those that must be refused."""
 
     def check_header(self, header):
         """Accept any key."""
@@ -84,7 +84,7 @@ class TestIssuer:
         self._thread.start()
 
     def document(self, path: str) -> dict[str, object]:
-        """Answer a GET."""
+        """Answer a GET request."""
         if path.endswith("/.well-known/openid-configuration"):
             endpoints = {f"{name}_endpoint": f"{self.url}/{path}" for name, path in _ENDPOINTS.items()}
             return {"issuer": self.url, "jwks_uri": f"{self.url}/keys", **endpoints, **self.extra}

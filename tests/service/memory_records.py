@@ -1,4 +1,4 @@
-"""Records and accounts in memory: the two ports that keys and grants are read from."""
+"""Records and accounts in memory, for the two ports of API keys and grants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MemoryRecords:
         return self.version
 
     def account(self, name: str) -> Account:
-        """Return an account with nothing to spend."""
+        """Return an account without budget."""
         if name not in self.paths:
             raise UnknownAccount(name)
         return Account(name, Cost(), Fraction(1, 10**9), self.paths[name])

@@ -68,7 +68,7 @@ class ServiceProcess:
             assert self._seen.wait_for(lambda: len(self.events(event)) >= count, 60)
 
     def children(self):
-        """Return the ids of the processes that it started, without Python's own."""
+        """Return the ids of its child processes, without Python's own."""
         task = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         found = [int(word) for word in task.read_text().split()]
         return [pid for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -97,7 +97,7 @@ class ServiceProcess:
         return self.end()
 
     def end(self):
-        """Wait for its end, and return the exit code."""
+        """Wait until it exits, and return the exit code."""
         code = self._process.wait(60)
         self._reader.join()
         self.err += self._process.stderr.read()

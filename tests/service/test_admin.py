@@ -20,19 +20,19 @@ ADMIN = "/v1/admin"
 
 @pytest.fixture
 def admin_service(service):
-    """A service with an officer and an admin, who are no analysts."""
+    """A service with an officer and an administrator, who are no analysts."""
     service.keys |= {role: service.make_key(None, (role,)) for role in ("officer", "admin")}
     return service
 
 
 def act(service, method, path, body=None, who="officer", key=None, **request):
-    """What becomes of an act."""
+    """Return the response to an administrative action."""
     headers = {} if key is None else {"Idempotency-Key": key}
     return service.send(method, f"{ADMIN}{path}", who, json=body, headers=headers, **request)
 
 
 def remove(service, path, who="officer", key=None, reason="because"):
-    """What becomes of a removal."""
+    """Return the response to a removal."""
     headers = {} if key is None else {"Idempotency-Key": key}
     return service.send("DELETE", f"{ADMIN}{path}", who, params={"reason": reason}, headers=headers)
 
@@ -62,13 +62,13 @@ ADMINS = [
 
 @pytest.mark.parametrize(("method", "path", "body"), OFFICERS, ids=lambda part: str(part)[:30])
 def test_an_officer_does_what_officers_do(admin_service, method, path, body):
-    """And everything is answered with 200, 201 or 204."""
+    """Every operation of an officer returns 200, 201 or 204."""
     assert act(admin_service, method, path, body).status_code in {200, 201, 204}
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ADMINS, ids=lambda part: str(part)[:30])
 def test_an_admin_does_what_admins_do(admin_service, method, path, body):
-    """Keys, and nothing else."""
+    """An administrator manages keys, and nothing else."""
     assert act(admin_service, method, path, body, "admin").status_code in {200, 201}
 
 
@@ -82,7 +82,7 @@ def test_an_admin_does_what_admins_do(admin_service, method, path, body):
     ids=lambda part: str(part)[:30],
 )
 def test_requests_outside_a_role_are_refused(admin_service, method, path, body, who):
-    """403 to those who are known, 401 to all others, and nothing changes."""
+    """403 for known keys, 401 for all others, and nothing changes."""
     before = admin_service.manager.store.heads()
     response = act(admin_service, method, path, body, who)
     assert response.status_code == (401 if who is None else 403)
@@ -92,7 +92,7 @@ def test_requests_outside_a_role_are_refused(admin_service, method, path, body, 
 
 @pytest.mark.parametrize("route", declared(AdminAPI), ids=lambda route: route.name)
 def test_every_route_is_tested_for_roles(route):
-    """Each is in one of the lists above, or in the removals beside them."""
+    """Each route is in one of the lists above, or in the removals."""
     path = route.path.removeprefix(ADMIN)
     known = {
         (method, path)
@@ -115,7 +115,7 @@ def test_officers_and_admins_cannot_query(admin_service, role):
 
 
 def test_an_account_is_opened_and_returned(admin_service):
-    """201, and the same detail as when it is asked for."""
+    """201, with the same body as a later GET."""
     asked = {"account": "cem@sales", "parent": "sales", "limit": {"preset": "linkedin"}, **WHY}
     response = act(admin_service, "POST", "/accounts", asked)
     assert response.status_code == 201
@@ -127,10 +127,10 @@ def test_an_account_is_opened_and_returned(admin_service):
 
 @pytest.mark.parametrize("name", ["a/b", "größe", "a%2Fb", "x/charge", "a+b", "..", "a?b"])
 def test_any_account_name_is_valid_in_a_path(admin_service, name):
-    """In quotes, as every client writes it."""
+    """Names are quoted in the path, as every client quotes them."""
     assert act(admin_service, "POST", "/accounts", {"account": name, "limit": EPSILON, **WHY}).status_code == 201
     path = f"/accounts/{quote(name, safe='') if name != '..' else '%2E%2E'}"
-    if name != "..":  # clients take it for a step up
+    if name != "..":  # clients normalise it as a parent directory
         assert act(admin_service, "GET", path).json()["account"] == name
         assert act(admin_service, "POST", f"{path}/charge", {"rho": "0.001", "delta": 0, **WHY}).status_code == 200
         assert (
@@ -141,7 +141,7 @@ def test_any_account_name_is_valid_in_a_path(admin_service, name):
 
 
 def test_lists_come_in_pages(admin_service):
-    """With the parameters after and limit; the last page says so."""
+    """By the parameters after and limit; the last page is marked."""
     first = act(admin_service, "GET", "/accounts", params={"limit": 2}).json()
     assert [account["account"] for account in first["accounts"]] == ["ann@sales", "bob@sales"]
     last = act(admin_service, "GET", "/accounts", params={"limit": 2, "after": first["next"]}).json()
@@ -163,7 +163,7 @@ def test_lists_come_in_pages(admin_service):
     ],
 )
 def test_parameters_that_are_none_are_refused(admin_service, path, parameters):
-    """422, rather than an answer to another question than was asked."""
+    """422, so that a misspelled parameter is not ignored."""
     assert act(admin_service, "GET", path, params=parameters).status_code == 422
 
 
@@ -197,7 +197,7 @@ def test_nothing_is_removed_without_a_reason(admin_service, path):
 
 
 def test_the_ledger_records_actor_and_reason(admin_service):
-    """The id of the key, not the key."""
+    """The actor is the id of the key, not the key."""
     act(admin_service, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "phased launch"}, key="act-1")
     line = act(admin_service, "GET", "/ledger").json()["lines"][-1]
     assert line["kind"] == "alter"
@@ -217,7 +217,7 @@ def test_the_ledger_records_actor_and_reason(admin_service):
     ],
 )
 def test_an_act_that_is_sent_again_is_done_once(admin_service, method, path, body):
-    """I4: the same Idempotency-Key and the same body are answered alike and leave one line; another body is 409."""
+    """I4: the same Idempotency-Key and body get the same answer and one line in the ledger; another body is 409."""
     first = act(admin_service, method, path, body, key="act-1")
     after = admin_service.manager.store.heads()
     again = act(admin_service, method, path, body, key="act-1")
@@ -229,7 +229,7 @@ def test_an_act_that_is_sent_again_is_done_once(admin_service, method, path, bod
 
 
 def test_a_key_is_shown_once_and_opens_until_it_is_revoked(admin_service):
-    """T1, T9: nowhere else, not even in the list."""
+    """T1, T9: it is shown nowhere else, not even in the list."""
     asked = {"account": "ann@sales", "roles": ["analyst"], "label": "laptop", "days": 30, **WHY}
     response = act(admin_service, "POST", "/keys", asked, "admin", key="act-1")
     made = wire.CreatedKey.model_validate_json(response.content)
@@ -250,7 +250,7 @@ def test_a_key_is_shown_once_and_opens_until_it_is_revoked(admin_service):
 
 
 def test_a_key_is_replaced_by_another(admin_service):
-    """Both open during the overlap."""
+    """Both keys are valid during the overlap."""
     made = act(admin_service, "POST", "/keys", {"account": "ann@sales", "roles": ["analyst"], **WHY}, "admin").json()
     other = act(admin_service, "POST", f"/keys/{made['id']}/rotate", {"overlap_hours": 1, **WHY}, "admin")
     assert other.status_code == 201
@@ -262,7 +262,7 @@ def test_a_key_is_replaced_by_another(admin_service):
 
 
 def test_what_an_officer_grants_an_analyst_sees_and_no_longer_when_it_is_taken_back(admin_service):
-    """At once."""
+    """Grants and revocations are effective at once."""
     seen = lambda: {dataset["name"] for dataset in admin_service.get("/v1/datasets").json()["datasets"]}  # noqa: E731
     assert "secret" not in seen()
     act(admin_service, "PUT", "/grants/sales/secret", {"columns": ["article"], **WHY})
@@ -273,7 +273,7 @@ def test_what_an_officer_grants_an_analyst_sees_and_no_longer_when_it_is_taken_b
 
 
 def test_a_limit_that_is_lowered_holds_at_once(admin_service):
-    """The next question is refused."""
+    """The next query is refused."""
     assert admin_service.ask(epsilon=1.0, delta="1e-8").status_code == 200
     act(admin_service, "PATCH", "/accounts/ann@sales", {"limit": {"epsilon": 0.001, "delta": "1e-7"}, **WHY})
     refused = admin_service.ask(
@@ -283,7 +283,7 @@ def test_a_limit_that_is_lowered_holds_at_once(admin_service):
 
 
 def test_the_ledger_is_verified_over_http(admin_service):
-    """And one that was edited is found, with the place."""
+    """An edited ledger is reported, with the line."""
     sound = act(admin_service, "POST", "/ledger/verify", {}).json()
     assert sound["sound"]
     assert sound["lines"] == admin_service.manager.store.heads()[0].seq
@@ -314,7 +314,7 @@ def test_what_there_is_not_is_not_found(admin_service, method, path, body):
 
 
 def test_acts_are_logged_with_their_actor_and_subject(admin_service):
-    """By route; the reason is in the ledger."""
+    """Events have the route; the reason is in the ledger."""
     act(admin_service, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "a private reason"})
     (event,) = admin_service.events("admin_changed")
     assert (event["subject"], event["actor"]) == ("sales", "key:" + admin_service.keys["officer"].split("_")[1])
@@ -323,7 +323,7 @@ def test_acts_are_logged_with_their_actor_and_subject(admin_service):
 
 
 def test_what_was_refused_is_not_logged_as_done(admin_service):
-    """An act that failed is no act."""
+    """A failed action has no such event."""
     act(admin_service, "PATCH", "/accounts/eve", {"mode": "observe", **WHY})
     act(admin_service, "PATCH", "/accounts/sales", {"mode": "observe", **WHY}, "admin")
     assert admin_service.events("admin_changed") == []
@@ -338,7 +338,7 @@ def test_settings_are_shown_without_secrets(admin_service):
 
 
 def test_records_are_read_by_no_other_role(admin_service):
-    """Neither hashes of keys nor grants of others come out of the analysts' routes."""
+    """Routes of analysts return neither hashes of keys nor grants of other accounts."""
     hashes = [json.loads(text)["sha256"] for _, text in admin_service.manager.store.records(KEY)]
     assert admin_service.manager.store.records(GRANT)
     for path in ("/v1/budget", "/v1/datasets", "/v1/releases", "/openapi.json", "/metrics"):
@@ -346,7 +346,7 @@ def test_records_are_read_by_no_other_role(admin_service):
 
 
 def test_the_openapi_document_describes_the_administration(admin_service):
-    """Every route with the shapes of what is asked and answered."""
+    """The document has every route with the schemas of its request and response."""
     schema = admin_service.get("/openapi.json").json()
     for route in declared(AdminAPI):
         path = schema["paths"][route.path.replace(":path", "")][route.method.lower()]

@@ -1,4 +1,4 @@
-"""What officers do: accounts, grants, the ledger."""
+"""Administrative operations: accounts, grants, the ledger."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _call(act=LAUNCH, **parameters):
 
 @pytest.fixture
 def manager():
-    """Of an empty store."""
+    """A manager of an empty store."""
     manager = open_manager(Clock())
     yield manager
     manager.close()
@@ -107,23 +107,23 @@ def manager():
 
 @pytest.fixture
 def administration(manager):
-    """With SQLite and no witness."""
+    """Operations on SQLite without a witness."""
     return Administration(manager, Settings.model_validate({"noise": {"key_env": "NOISE"}}))
 
 
 def new(**fields) -> NewAccount:
-    """A request for an account, as it comes in."""
+    """Return a request for an account, as it is received."""
     asked = {"account": "ann", "limit": EPSILON, "reason": "new colleague"} | fields
     return read_body(NewAccount, json.dumps(asked).encode())
 
 
 def change(**fields) -> ChangedAccount:
-    """A request for a change."""
+    """Return a request for a change."""
     return read_body(ChangedAccount, json.dumps({"reason": "less is enough"} | fields).encode())
 
 
 def pay(**fields) -> Payment:
-    """A request for a charge or a refund."""
+    """Return a request for a charge or a refund."""
     return read_body(Payment, json.dumps({"reason": "was answered by mail"} | fields).encode())
 
 
@@ -138,7 +138,7 @@ def pay(**fields) -> Payment:
     ],
 )
 def test_a_limit_has_four_forms(administration, manager, written, limit, delta):
-    """Exactly: limits are rounded down, and never by a float on the way."""
+    """Limits are exact: rounded down, and never converted through a float."""
     administration.create(new(limit=written), LAUNCH)
     account = manager.store.account("ann")
     assert (account.limit, account.delta) == (limit, delta)
@@ -161,7 +161,7 @@ def test_a_limit_has_four_forms(administration, manager, written, limit, delta):
     ],
 )
 def test_a_limit_without_a_form_or_with_two_is_malformed(limit):
-    """Nothing is guessed."""
+    """No form is chosen by default."""
     with pytest.raises(Malformed):
         new(limit=limit)
 
@@ -185,7 +185,7 @@ def test_a_limit_without_a_form_or_with_two_is_malformed(limit):
     ],
 )
 def test_a_limit_outside_its_range_is_refused(administration, manager, limit):
-    """With a sentence, and no account is made."""
+    """The message names the range, and no account is made."""
     with pytest.raises(InputError):
         administration.create(new(limit=limit), LAUNCH)
     assert manager.store.accounts() == []
@@ -201,7 +201,7 @@ def test_a_limit_outside_its_range_is_refused(administration, manager, limit):
     ],
 )
 def test_a_period_is_returned_as_it_was_sent(administration, manager, written, period):
-    """And there is one in three kinds."""
+    """There are three kinds of periods."""
     reply = administration.create(new(period=written), LAUNCH).period.model_dump(exclude_none=True)
     assert manager.store.account("ann").period == period
     assert reply == ({"zone": "UTC"} | written if written["kind"] == "calendar" else written)
@@ -219,13 +219,13 @@ def test_a_period_is_returned_as_it_was_sent(administration, manager, written, p
     ],
 )
 def test_a_period_that_is_none_is_malformed(period):
-    """Nothing is guessed."""
+    """An invalid period is not replaced by a default."""
     with pytest.raises(Malformed):
         new(period=period)
 
 
 def test_without_a_period_a_limit_is_for_ever(administration, manager):
-    """A missing field gives no privacy back, and accounts enforce by default."""
+    """A missing period weakens no guarantee, and accounts enforce by default."""
     administration.create(new(), LAUNCH)
     assert (manager.store.account("ann").period, manager.store.account("ann").mode) == (Forever(), "enforce")
 
@@ -238,7 +238,7 @@ def test_a_time_zone_that_does_not_exist_is_refused(administration, manager):
 
 
 def test_an_account_is_opened_once_for_each_act(administration, manager):
-    """I4: the same request again is answered alike and changes nothing; another one with its id is refused."""
+    """I4: a repeated request gets the same answer and changes nothing; another one with its id is refused."""
     act = AdminAction("key:1", "new colleague", "request-1")
     first = administration.create(new(), act)
     assert administration.create(new(), act).account == first.account
@@ -250,7 +250,7 @@ def test_an_account_is_opened_once_for_each_act(administration, manager):
 
 
 def test_omitted_fields_stay_unchanged(administration, manager):
-    """A change of the limit keeps mode and period, and the other way round."""
+    """A change of the limit keeps mode and period, and the reverse."""
     administration.create(new(period={"kind": "sliding", "days": 30}, mode="observe"), LAUNCH)
     administration.change("ann", change(limit=UNITS), LAUNCH)
     account = manager.store.account("ann")
@@ -261,7 +261,7 @@ def test_omitted_fields_stay_unchanged(administration, manager):
 
 
 def test_a_change_of_nothing_is_malformed():
-    """It would be a line in the ledger without a meaning."""
+    """It would add a meaningless line to the ledger."""
     with pytest.raises(Malformed):
         change()
 
@@ -277,7 +277,7 @@ def test_a_change_of_nothing_is_malformed():
 )
 @pytest.mark.parametrize("reason", [None, "", 5, "x" * 2_001])
 def test_nothing_is_done_without_a_reason(read, reason):
-    """It is what the ledger keeps beside the name."""
+    """The ledger keeps the reason and the actor."""
     asked = {"account": "a", "limit": EPSILON, "mode": "enforce", "rho": 1, "delta": 0, "columns": None}
     names = {"mode"} if reason is None else set()
     body = {name: value for name, value in asked.items() if name not in names}
@@ -286,7 +286,7 @@ def test_nothing_is_done_without_a_reason(read, reason):
 
 
 def test_charges_and_refunds_are_in_rho_and_delta_or_in_units(administration):
-    """Exactly; what is charged is rounded up, what is given back down."""
+    """Amounts are exact; charges are rounded up, refunds down."""
     administration.create(new(limit=UNITS), LAUNCH)
     reply = administration.charge("ann", pay(information=10, calls=1), LAUNCH)
     assert (reply.units.information.spent, reply.units.calls.spent) == (10, 1)
@@ -299,7 +299,7 @@ def test_charges_and_refunds_are_in_rho_and_delta_or_in_units(administration):
 
 @pytest.mark.parametrize("amount", [{"rho": -1, "delta": 0}, {"rho": 0, "delta": "-1e-12"}])
 def test_an_amount_is_not_negative(administration, amount):
-    """A charge cannot pass for a refund."""
+    """A negative charge would be a refund."""
     administration.create(new(), LAUNCH)
     for act in (administration.charge, administration.refund):
         with pytest.raises(InputError, match="not be negative"):
@@ -307,7 +307,7 @@ def test_an_amount_is_not_negative(administration, amount):
 
 
 def test_a_refund_has_its_ceiling(administration):
-    """A tenth of the limit: an officer cannot empty an account's past."""
+    """It is a tenth of the limit: an officer cannot erase an account's charges."""
     administration.create(new(limit=UNITS), LAUNCH)
     administration.charge("ann", pay(information=100, calls=5), LAUNCH)
     with pytest.raises(InputError):
@@ -316,7 +316,7 @@ def test_a_refund_has_its_ceiling(administration):
 
 
 def test_a_payment_is_made_once_for_each_act(administration):
-    """I4: sent twice, charged once."""
+    """I4: a request that is sent twice is charged once."""
     administration.create(new(limit=UNITS), LAUNCH)
     act = AdminAction("key:1", "was answered by mail", "request-1")
     for _ in range(2):
@@ -336,14 +336,14 @@ def test_a_payment_is_made_once_for_each_act(administration):
     ],
 )
 def test_an_unknown_account_is_refused(administration, manager, ask):
-    """And nothing is written."""
+    """Nothing is written."""
     with pytest.raises(UnknownAccount):
         ask(administration)
     assert list(manager.store.lines()) == []
 
 
 def test_accounts_are_listed_page_by_page(administration):
-    """By name."""
+    """The order is by name."""
     for name in ("c", "a", "e", "b", "d"):
         administration.create(new(account=name), LAUNCH)
     pages, after = [], None
@@ -357,7 +357,7 @@ def test_accounts_are_listed_page_by_page(administration):
 
 
 def test_a_grant_is_kept_in_the_catalogs_own_spelling(administration):
-    """So that it is found whatever the officer's."""
+    """It is found under any spelling of the officer."""
     administration.create(new(), LAUNCH)
     reply = administration.grant("ann", "READS", NewGrant(columns=["Country", "ARTICLE"], reason="r"), LAUNCH)
     assert (reply.dataset, reply.columns) == ("reads", ["article", "country"])
@@ -368,7 +368,7 @@ def test_a_grant_is_kept_in_the_catalogs_own_spelling(administration):
     ("dataset", "columns"), [("clicks", None), ("reads", ["colour"]), ("reads", ["reader"]), ("reads", ["place"])]
 )
 def test_what_the_catalog_does_not_have_cannot_be_granted(administration, dataset, columns):
-    """Nor the user column, which cannot be queried."""
+    """This includes the user column, which cannot be queried."""
     administration.create(new(), LAUNCH)
     with pytest.raises(InputError):
         administration.grant("ann", dataset, NewGrant(columns=columns, reason="r"), LAUNCH)
@@ -376,7 +376,7 @@ def test_what_the_catalog_does_not_have_cannot_be_granted(administration, datase
 
 
 def test_a_grant_takes_the_place_of_the_one_before(administration):
-    """Columns are not added up: what was left out is gone."""
+    """Columns are replaced, not added."""
     administration.create(new(), LAUNCH)
     administration.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
     administration.grant("ann", "reads", NewGrant(columns=[], reason="r"), LAUNCH)
@@ -384,7 +384,7 @@ def test_a_grant_takes_the_place_of_the_one_before(administration):
 
 
 def test_a_grant_that_was_taken_back_is_gone(administration):
-    """And cannot be taken back twice; one of a dataset that the catalog lost can be."""
+    """It cannot be revoked twice; a grant of a dataset that the catalog no longer has can be revoked."""
     administration.create(new(), LAUNCH)
     administration.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
     administration.revoke_grant("ann", "reads", LAUNCH)
@@ -394,7 +394,7 @@ def test_a_grant_that_was_taken_back_is_gone(administration):
 
 
 def test_grants_are_listed_page_by_page_and_account_by_account(administration):
-    """By account and dataset."""
+    """The order is by account and dataset."""
     for name in ("ann", "ben"):
         administration.create(new(account=name), LAUNCH)
         for dataset in ("visits", "reads"):
@@ -411,7 +411,7 @@ def test_grants_are_listed_page_by_page_and_account_by_account(administration):
 
 
 def test_every_act_is_in_the_ledger_with_its_actor_and_reason(administration, manager):
-    """T26: who did what, and why."""
+    """T26: the ledger has the operation, its actor and its reason."""
     act = [AdminAction(f"key:{n}", f"reason {n}") for n in range(9)]
     administration.create(new(limit=UNITS, reason="reason 1"), act[1])
     administration.change("ann", change(mode="observe", reason="reason 2"), act[2])
@@ -428,7 +428,7 @@ def test_every_act_is_in_the_ledger_with_its_actor_and_reason(administration, ma
 
 
 def test_the_ledger_is_paginated_and_its_hashes_can_be_verified(administration):
-    """I5: SHA-256 of the hash before and the body, from the first line on."""
+    """I5: each hash is SHA-256 of the previous hash and the body, from the first line on."""
     for n in range(5):
         administration.create(new(account=f"a{n}"), LAUNCH)
     administration.charge("a0", pay(rho="1e-3", delta="1e-12"), LAUNCH)
@@ -448,7 +448,7 @@ def test_the_ledger_is_paginated_and_its_hashes_can_be_verified(administration):
 
 
 def test_a_sound_ledger_is_called_sound(administration):
-    """With how much there is."""
+    """The result has the number of lines."""
     administration.create(new(), LAUNCH)
     verdict = administration.verify()
     assert (verdict.sound, verdict.mistake, verdict.lines, verdict.chains) == (True, None, 1, 1)
@@ -456,7 +456,7 @@ def test_a_sound_ledger_is_called_sound(administration):
 
 
 def test_the_settings_are_shown_without_paths_and_secrets(manager, tmp_path):
-    """T9: not even where secrets are."""
+    """T9: the locations of secrets are not shown either."""
     settings = Settings.model_validate(
         {
             "noise": {"key_file": "secret-noise.key"},

@@ -1,4 +1,4 @@
-"""GET /v1/budget: how one's account stands, and no more of others than has to be."""
+"""GET /v1/budget: the state of one's account, and the necessary minimum about its parents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .deployment import ACT, DELTA
 
 
 def test_a_budget_adds_up(service):
-    """Limit, used, held, forfeited and left: what is spent rounded up, what is left down."""
+    """Limit, used, held, forfeited and left: spent amounts are rounded up, remaining ones down."""
     service.ask()
     body, balance = service.get("/v1/budget").json(), service.balance()
     assert body["account"] == "ann@sales"
@@ -30,7 +30,7 @@ def test_a_budget_adds_up(service):
 
 
 def test_parents_show_only_their_limit_and_what_is_left(service):
-    """T18: not who spent it."""
+    """T18: the spenders are not shown."""
     service.ask(who="bob")
     body = service.get("/v1/budget").json()
     (parent,) = body["parents"]
@@ -42,7 +42,7 @@ def test_parents_show_only_their_limit_and_what_is_left(service):
 
 
 def test_units_and_periods_are_shown(service):
-    """As the account has them."""
+    """They are the settings of the account."""
     for name, period, body in (
         ("a", Sliding(7), {"kind": "sliding", "days": 7, "unit": None, "zone": None}),
         (
@@ -67,7 +67,7 @@ def test_units_and_periods_are_shown(service):
 
 
 def test_units_are_rounded_against_the_account(service):
-    """A thousandth of a unit is a unit spent, and one less left."""
+    """A thousandth of a unit counts as a unit spent, and one less left."""
     service.manager.store.create(Account.of_units("u"), ACT)
     service.manager.store.charge("u", Cost(LINKEDIN.epsilon_per**2 / 8 / 1000, Fraction(1, 10**13)), ACT)
     units = service.get("/v1/budget", service.make_key("u")).json()["units"]
@@ -76,7 +76,7 @@ def test_units_are_rounded_against_the_account(service):
 
 
 def test_an_account_that_observes_promises_nothing(service):
-    """No guarantee, and it says so."""
+    """The response states that there is no guarantee."""
     service.manager.store.create(Account.of_epsilon("w", 1.0, DELTA), ACT)
     set_mode(service.manager.store, "w", "observe", ACT)
     body = service.get("/v1/budget", service.make_key("w")).json()

@@ -1,7 +1,7 @@
-"""What the service says about itself is what it does: requests made from its OpenAPI description, right and wrong ones.
+"""The service conforms to its OpenAPI description: valid and invalid requests generated from it.
 
-Whatever comes, there is no 5xx, no status and no header that is not described, and no answer of another shape; and the
-books are right afterwards. `DISCREET_EXAMPLES=1000 pytest tests/service/test_contract.py` looks longer.
+No request gets a 5xx, an undescribed status or header, or an answer of another shape, and the ledger verifies
+afterwards. `DISCREET_EXAMPLES=1000 pytest tests/service/test_contract.py` sends more requests.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ OPERATIONS = [
     *(("GET", path) for path in ("/healthz", "/readyz")),
 ]
 THERE = {"name": "reads", "dataset": "reads", "account": "ann@sales"}
-"""What stands in a path for something that exists."""
+"""Path parameters of existing objects."""
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A service with an answer, its description, and what it answered so far."""
+    """A service with an answer, its description, and its responses so far."""
     deployment = Deployment(tmp_path_factory.mktemp("contract") / "deployment", service="body_most_bytes = 1000000")
     with deployment.open() as opened:
         opened.maintenance.once()
@@ -67,13 +67,13 @@ def service(tmp_path_factory):
 
 
 def test_every_route_is_described_and_tried(service):
-    """No operation is forgotten here, nor one described that does not exist."""
+    """Every operation is tested here, and every described one exists."""
     described = {(found.ok().method.upper(), found.ok().path) for found in service.schema.get_all_operations()}
     assert described == set(OPERATIONS)
 
 
 def role_of(path):
-    """Whose key opens a route."""
+    """Return the role whose key may call a route."""
     if path.startswith("/v1/admin"):
         return "admin" if "/keys" in path else "officer"
     return "ann"
@@ -85,11 +85,11 @@ def role_of(path):
         (method, path, mode)
         for method, path in OPERATIONS
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
-        if path.startswith("/v1") or mode is GenerationMode.POSITIVE  # there is no wrong way to ask for health
+        if path.startswith("/v1") or mode is GenerationMode.POSITIVE  # no request for health is invalid
     ],
 )
 def test_every_response_to_generated_requests_is_described(service, method, path, mode):
-    """Schemathesis sends it; the key is a good one, and things in the path exist half of the time."""
+    """Schemathesis sends the requests with a valid key; half of the path parameters exist."""
     service.opened.maintenance.once()
     operation = service.schema[path][method]
     existing = {name: value for name, value in service.there.items() if f"{{{name}}}" in path}
@@ -133,7 +133,7 @@ async def _send(service, sent):
 
 @pytest.mark.parametrize("path", ["/v1/query", "/v1/estimate"])
 def test_malformed_queries_are_answered_or_refused_as_described(service, path):
-    """Questions with a shape, nearly right: refusals have a reason of ours, and answers are as described."""
+    """Nearly valid queries: refusals are problems of the service, and answers are as described."""
     operation = service.schema[path]["POST"]
     headers = {"Content-Type": "application/json"}
 
@@ -148,7 +148,7 @@ def test_malformed_queries_are_answered_or_refused_as_described(service, path):
 
 
 def test_generated_requests_are_answered_and_refused(service):
-    """Among all that was sent there were answers as well as refusals, and the key opened everything."""
+    """Both answers and refusals were received, and the key was accepted by all routes."""
     assert {200, 400, 404, 422} <= set(service.statuses)
     assert not {401, 403} & set(service.statuses)
     assert service.ask(TOP).status_code == 200

@@ -1,4 +1,4 @@
-"""GET /v1/datasets: what was granted, and nothing else."""
+"""GET /v1/datasets: granted datasets only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .deployment import CATALOG
 
 
 def test_granted_datasets_are_listed(service):
-    """By name, with what their owner says of them; what is not granted is not there."""
+    """By name, with their descriptions; datasets that are not granted are not listed."""
     assert service.get("/v1/datasets").json()["datasets"] == [
         {"name": "broken", "description": None},
         {"name": "daily", "description": None},
@@ -18,7 +18,7 @@ def test_granted_datasets_are_listed(service):
 
 
 def test_an_account_without_grants_sees_nothing(service):
-    """An empty list, and every dataset as if there were none."""
+    """The list is empty, and every dataset is not found."""
     service.open_account("new", 1.0)
     new = service.make_key("new")
     assert service.get("/v1/datasets", new).json() == {"datasets": []}
@@ -27,7 +27,7 @@ def test_an_account_without_grants_sees_nothing(service):
 
 
 def test_a_dataset_lists_what_may_be_queried(service):
-    """Columns that are granted, with their bounds and listed labels; limits of the dataset and of the service."""
+    """Granted columns, with bounds and listed labels; limits of the dataset and of the service."""
     body = service.get("/v1/datasets/READS").json()
     columns = {column.pop("name"): column for column in body.pop("columns")}
     assert body == {
@@ -51,7 +51,7 @@ def test_a_dataset_lists_what_may_be_queried(service):
 
 @pytest.mark.parametrize("name", ["secret", "nothing", "..", "reads%20x", "%00"])
 def test_a_dataset_that_is_not_granted_does_not_exist(service, services, name):
-    """The same bytes, but for the name of the request, where it is and where it is not."""
+    """The response has the same bytes as on a service without the dataset, except for the request id."""
     answers = [
         service.get(f"/v1/datasets/{name}")
         for service in (service, services(catalog=CATALOG.split("[datasets.secret]", maxsplit=1)[0]))
@@ -62,20 +62,20 @@ def test_a_dataset_that_is_not_granted_does_not_exist(service, services, name):
 
 
 def test_the_version_has_the_form_of_documents(service):
-    """Of a schedule the last moment; of files no path; of a view none."""
+    """The last moment of a schedule; no path of files; nothing for a view."""
     assert service.get("/v1/datasets/daily").json()["data_version"] == "2026-11-20T04:00+00:00"
     assert service.get("/v1/datasets/loose").json()["data_version"] is None
 
 
 def test_a_dataset_of_an_unavailable_engine_lists_what_may_be_queried(service):
-    """All but the version, which is unknown now."""
+    """Everything but the version, which is unknown without the engine."""
     body = service.get("/v1/datasets/broken").json()
     assert (body["name"], body["data_version"]) == ("broken", None)
     assert [column["name"] for column in body["columns"]] == ["article"]
 
 
 def test_long_domains_are_not_listed(services):
-    """A thousand labels are listed, one more is not; that the domain is known is shown."""
+    """A thousand labels are listed, one more is not; the response shows that the domain is known."""
     for count, listed in ((1000, True), (1001, False)):
         labels = ", ".join(f'"{n}"' for n in range(count))
         service = services(f"many-{count}", catalog=CATALOG.replace('["IN", "US", "XX"]', f"[{labels}]"))

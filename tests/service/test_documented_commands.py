@@ -1,4 +1,4 @@
-"""The commands of docs/service/running.md and index.md do what they say, in the project that `discreet init` writes."""
+"""The commands of docs/service/running.md and index.md work as described, in a project of `discreet init`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMAND = re.compile(
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """An initialized project that is open, its keys, and what sends requests to it."""
+    """An open, initialized project, its keys, and a function that sends requests to it."""
     folder = tmp_path_factory.mktemp("project")
     made = create_project(folder)
     opened = open_service(load_settings(folder / "discreet.toml"), os.environ, io.StringIO())
@@ -49,7 +49,7 @@ def ask(send, key, sql=QUESTION, **options):
 
 
 def test_the_commands_of_the_page_open_an_account_that_can_query(project):
-    """Account, grant and key, in the order in which they depend on each other; then the example's query."""
+    """Account, grant and key, in the order of their dependencies; then the example's query."""
     _, keys, send = project
     commands = {path.split("/")[3]: (method, path, role) for method, path, role, _ in COMMAND.findall(PAGE.read_text())}
     bodies = {path.split("/")[3]: body for _, path, _, body in COMMAND.findall(PAGE.read_text())}
@@ -85,7 +85,7 @@ def _shell(page):
 
 
 def test_an_analyst_can_query_all_month_and_takes_a_small_share_of_what_is_shared(project):
-    """With the default prices twenty different queries fit; all that one analyst can spend is a tenth of delta."""
+    """With the default prices twenty different queries fit; one analyst can spend a tenth of the shared delta."""
     service, keys, send = project
     for k in range(1, 21):
         assert ask(send, keys["analyst"], QUESTION.replace("LIMIT 10", f"LIMIT {k}")).status_code == 200
@@ -106,7 +106,7 @@ def test_no_query_can_take_much_of_the_shared_delta(project):
 
 
 def test_the_example_s_sums_are_hardly_clipped(project):
-    """The bound on a reader's minutes is above what nearly all of them read."""
+    """The bound on a reader's minutes is above nearly all sums."""
     _, keys, send = project
     reply = ask(send, keys["analyst"], "SELECT country, AVG(minutes) FROM reads GROUP BY country", epsilon=2.0).json()
     assert all(200 < item["average"] < 250 for item in reply["items"]), reply

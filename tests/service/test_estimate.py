@@ -1,4 +1,4 @@
-"""POST /v1/estimate: what a question could cost, without touching data or budget."""
+"""POST /v1/estimate: the worst case of a query, without reading data or reserving budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_an_estimate_touches_nothing(service):
 
 
 def test_an_estimate_is_the_worst_case_of_the_query(service):
-    """The same mechanism, guarantee and question; what is charged is at most what was estimated."""
+    """Mechanism, guarantee and query are the same; the charge is at most the estimate."""
     body = service.estimate(epsilon=2).json()
     answer = service.ask(epsilon=2).json()
     assert body["mechanism"] == answer["mechanism"]
@@ -33,7 +33,7 @@ def test_an_estimate_is_the_worst_case_of_the_query(service):
 
 
 def test_an_estimate_covers_all_accounts_of_the_path(service):
-    """Account and parents, with what is left and what would be left."""
+    """Account and parents, with the remaining budget before and after the query."""
     body = service.estimate(epsilon=4).json()
     assert [(fit["account"], fit["fits"]) for fit in body["accounts"]] == [("ann@sales", True), ("sales", True)]
     own = body["accounts"][0]
@@ -47,7 +47,7 @@ def test_an_estimate_covers_all_accounts_of_the_path(service):
 
 
 def test_an_estimate_of_a_paid_query_is_free(service):
-    """Then it fits, whatever is left; for another analyst it is not."""
+    """It then fits any remaining budget; for another analyst it does not."""
     assert not service.estimate().json()["paid"]
     service.ask()
     assert all(fit["left_after"] == fit["left"] for fit in service.estimate().json()["accounts"])
@@ -72,7 +72,7 @@ def test_an_estimate_for_an_account_with_units_is_in_units(service):
 
 
 def test_errors_of_sums_are_in_the_column_s_own_units(service):
-    """Here whole minutes."""
+    """The units are whole minutes here."""
     body = service.estimate("SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3", epsilon=4).json()
     answer = service.ask("SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3", epsilon=4).json()
     assert body["expected"]["sum_std_error"] == answer["items"][0]["std_error"]
@@ -80,13 +80,13 @@ def test_errors_of_sums_are_in_the_column_s_own_units(service):
 
 
 def test_a_delta_that_is_too_large_is_refused_and_nothing_else_is_noted(service):
-    """It is not far below one over the number of users, and all who share an account would pay for it."""
+    """It is not far below one over the number of users, and would use much of shared accounts."""
     assert service.estimate(delta="0.001").status_code == 422
     assert service.estimate().json()["notes"] == []
 
 
 def test_an_estimate_refuses_what_a_query_refuses(service):
-    """The same problems, before anything is reserved."""
+    """It returns the same problems, and reserves nothing."""
     assert service.estimate(TOP.replace("article", "hidden")).status_code == 404
     assert service.estimate("SELECT").status_code == 400
     assert service.estimate(epsilon=9).status_code == 422

@@ -1,4 +1,4 @@
-"""What a service needs to start comes to be as a whole, or not at all."""
+"""The files of a new service are created completely or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILES = {
 
 @pytest.fixture
 def make(tmp_path):
-    """Found a service in a folder; random bytes are numbered."""
+    """Create a service in a folder; random bytes are numbered."""
     numbers = itertools.count(1)
 
     def make(folder="service", **more):
@@ -52,31 +52,31 @@ def make(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where it is made."""
+    """The folder of the service."""
     return tmp_path / "service"
 
 
 @contextlib.contextmanager
 def opened(folder):
-    """Its parts."""
+    """The parts of the created service."""
     with open_service(load_settings(folder / "discreet.toml"), {}) as parts:
         yield parts
 
 
 def listed(folder) -> set[str]:
-    """The names of all files, hidden ones too."""
+    """Return the names of all files, including hidden ones."""
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
 def test_all_files_are_there_and_nothing_else(make, folder):
-    """No half file and no folder of ours is left."""
+    """No partial file and no temporary folder remains."""
     template = make()
     assert template.settings == folder / "discreet.toml"
     assert listed(folder) == FILES
 
 
 def test_secrets_can_be_read_by_their_owner_only(make, folder):
-    """T9: and so can the store, which holds answers."""
+    """T9: this includes the store, which holds answers."""
     make()
     for name in ("noise.key", "witness.key", "budget.db", "witness.log"):
         assert (folder / name).stat().st_mode & 0o077 == 0, name
@@ -85,7 +85,7 @@ def test_secrets_can_be_read_by_their_owner_only(make, folder):
 
 
 def test_the_settings_are_read_without_a_mistake_and_explain_the_rest(make, folder):
-    """Everything behind a # can be taken as it stands."""
+    """Every commented setting is valid when it is uncommented."""
     make()
     path = folder / "discreet.toml"
     assert load_settings(path).service.catalog == folder / "catalog.toml"
@@ -105,7 +105,7 @@ def test_the_settings_are_read_without_a_mistake_and_explain_the_rest(make, fold
 
 
 def test_the_first_keys_open_what_they_should(make, folder):
-    """Each has one role; only the analyst's has an account; the admin's never ends, so that no one is locked out."""
+    """Each has one role; only the analyst's has an account; the administrator's never expires."""
     template = make()
     with opened(folder) as parts:
         for role, key in template.keys.items():
@@ -126,7 +126,7 @@ def test_the_keys_are_kept_nowhere(make, folder):
 
 
 def test_the_analyst_may_query_and_every_account_on_the_path_pays(make, folder):
-    """Analyst, organisation, all data; grants come from the organisation."""
+    """Analyst, organisation and dataset pay; grants belong to the organisation."""
     make()
     with opened(folder) as parts:
         path = parts.manager.store.path("ann@example")
@@ -140,7 +140,7 @@ def test_the_analyst_may_query_and_every_account_on_the_path_pays(make, folder):
 
 
 def test_the_witness_covers_the_store_from_its_first_line(make, folder):
-    """T25: a store that is put in its place later does not serve."""
+    """T25: a store that replaces it later is refused."""
     make()
     make("another")
     shutil.copy(folder.parent / "another" / "budget.db", folder / "budget.db")
@@ -150,7 +150,7 @@ def test_the_witness_covers_the_store_from_its_first_line(make, folder):
 
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_a_file_that_is_there_is_never_replaced(make, folder, name):
-    """And nothing is written beside it."""
+    """Nothing is written to the folder."""
     folder.mkdir()
     (folder / name).write_text("mine")
     with pytest.raises(InputError, match="would be replaced; --force puts it aside"):
@@ -160,7 +160,7 @@ def test_a_file_that_is_there_is_never_replaced(make, folder, name):
 
 
 def test_force_puts_what_is_there_aside(make, folder):
-    """Nothing is lost: a noise key and a store least of all; the old log of the store goes with it."""
+    """Nothing is lost, noise key and store included; the old log of the store is moved with it."""
     make()
     before = {name: (folder / name).read_bytes() for name in FILES}
     for name in ("budget.db-wal", "budget.db-shm"):
@@ -175,7 +175,7 @@ def test_force_puts_what_is_there_aside(make, folder):
 
 
 def test_a_store_that_is_being_served_is_not_put_aside(make, folder):
-    """Its service would go on writing into a file without a name."""
+    """Its service would keep writing to a file without a name."""
     make()
     with opened(folder), pytest.raises(StoreUnavailable, match="one process at a time"):
         make(force=True)
@@ -185,7 +185,7 @@ def test_a_store_that_is_being_served_is_not_put_aside(make, folder):
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("step", range(1, 8))
 def test_whatever_fails_nothing_is_left_behind(make, folder, monkeypatch, step, force):
-    """At each file that is moved: everything is as it was, also what was put aside."""
+    """After a failure at any moved file, everything is as before, including files put aside."""
     if force:
         make()
     before = {path.name: path.read_bytes() for path in folder.iterdir()} if force else {}
@@ -205,7 +205,7 @@ def test_whatever_fails_nothing_is_left_behind(make, folder, monkeypatch, step, 
 
 
 def test_a_failure_while_files_are_made_leaves_nothing_behind(make, folder, monkeypatch):
-    """Not even the folder."""
+    """The folder is removed, too."""
 
     def fail(*_):
         raise KeyboardInterrupt
@@ -217,7 +217,7 @@ def test_a_failure_while_files_are_made_leaves_nothing_behind(make, folder, monk
 
 
 def test_a_file_that_appears_meanwhile_is_not_replaced(make, folder, monkeypatch):
-    """Two that start at the same time cannot both have the folder."""
+    """Of two that start concurrently, only one gets the folder."""
     real = first.write_reads
 
     def slow(path):
@@ -231,14 +231,14 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(make, folder, monkeypatch
 
 
 def test_a_folder_that_cannot_be_written_is_reported(make, tmp_path):
-    """One sentence."""
+    """The error is one sentence."""
     (tmp_path / "service").write_text("a file")
     with pytest.raises(InputError, match="cannot be written"):
         make()
 
 
 def test_a_catalog_of_ones_own_is_served_without_the_example(make, folder, tmp_path):
-    """Its datasets are granted to the example organisation, for as long as their data is kept."""
+    """Its datasets are granted to the example organisation; the retention is the period of its accounts."""
     own = tmp_path / "own.toml"
     own.write_text(
         '[datasets.a]\nsource = "a.parquet"\nuser = "u"\nretention_days = 90\n'
@@ -263,7 +263,7 @@ def test_a_catalog_that_cannot_be_used_starts_nothing(make, folder, tmp_path):
 
 
 def test_random_bytes_of_the_system_make_keys_that_differ(make):
-    """Two services have no secret in common."""
+    """No two services share a secret."""
     made = [make(name, random=secrets.token_bytes).keys for name in ("a", "b")]
     assert not set(made[0].values()) & set(made[1].values())
 

@@ -14,12 +14,12 @@ WITNESS = '[witness]\nfile = "witness.log"\nsigning_key_file = "witness.key"'
 
 @pytest.fixture
 def tended(services):
-    """A service with a witness whose maintenance is done when a test says so."""
+    """A service with a witness whose maintenance runs only when a test calls it."""
     return services(rest=WITNESS)
 
 
 def checks(service) -> tuple[int, str, dict[str, str]]:
-    """What /readyz says."""
+    """Return the checks of /readyz."""
     response = service.get("/readyz", None)
     body = response.json()
     return response.status_code, body["status"], body["checks"]
@@ -36,7 +36,7 @@ def test_the_process_lives_whatever_is_wrong(tended):
 
 
 def test_it_is_not_ready_before_the_first_upkeep(tended):
-    """The witness holds nothing yet."""
+    """The witness is still empty."""
     assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
     tended.maintenance.once()
     assert checks(tended) == (200, "ready", GOOD)
@@ -67,7 +67,7 @@ def test_a_witness_that_cannot_be_written_is_reported(tended):
 
 
 def test_an_unavailable_store_is_reported(tended):
-    """503, and what the database said stays inside."""
+    """503, without the message of the database."""
     tended.maintenance.once()
     tended.store.close()
     status, _, body = checks(tended)
@@ -75,7 +75,7 @@ def test_an_unavailable_store_is_reported(tended):
 
 
 def test_without_a_witness_there_is_nothing_to_be_fresh(tended):
-    """Ready all the same: it is the owner's choice."""
+    """It is ready nevertheless: a witness is optional."""
     tended.maintenance.once()
     tended.maintenance.witnessed = False
     assert checks(tended) == (200, "ready", GOOD | {"witness": "none"})
@@ -95,14 +95,14 @@ def test_a_clock_that_ran_ahead_is_reported_until_an_officer_confirms_it(tended)
 
 
 def test_health_needs_no_key_and_reveals_nothing(tended):
-    """Names of checks and fixed words."""
+    """Responses contain names of checks and fixed texts only."""
     tended.maintenance.once()
     text = tended.get("/readyz", None).text + tended.get("/healthz", None).text
     assert not any(word in text for word in ("sales", "reads", str(tended.folder), "sqlite", "key:"))
 
 
 def test_dead_reservations_are_ended_and_logged(tended):
-    """Those of processes that died; the log says how many."""
+    """They belong to processes that died; the event has their number."""
     worst = tended.manager.store.account("ann@sales").limit
     tended.manager.reserve("ann@sales", b"r" * 32, worst)
     tended.clock.pass_(minutes=2)
@@ -112,14 +112,14 @@ def test_dead_reservations_are_ended_and_logged(tended):
 
 
 def test_the_metrics_know_how_long_the_ledger_is(tended):
-    """And when the upkeep last succeeded."""
+    """They also have the time of the last successful maintenance."""
     tended.maintenance.once()
     lines = tended.store.heads()[0].seq
     assert f"discreet_ledger_lines {lines}.0" in tended.metrics.text().decode()
 
 
 def test_what_fails_is_tried_again(tended, monkeypatch):
-    """Whatever it was: a thread that ends tends nothing."""
+    """No exception ends the maintenance thread."""
     failing = [StoreUnavailable("the disk is full"), ValueError("a bug"), None]
 
     def tend():
@@ -137,7 +137,7 @@ def test_what_fails_is_tried_again(tended, monkeypatch):
 
 
 def test_the_maintenance_thread_repeats_until_it_is_closed(tended, monkeypatch):
-    """Not a moment after the context ends."""
+    """It ends with the context."""
     monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.001)
     enough, rounds = threading.Event(), []
 
@@ -156,7 +156,7 @@ def test_the_maintenance_thread_repeats_until_it_is_closed(tended, monkeypatch):
 
 
 def test_the_last_use_of_keys_is_kept_when_the_service_stops(tended):
-    """However lately it was."""
+    """It is written at shutdown, however recent it is."""
     tended.get("/v1/budget")
     tended.maintenance.last()
     ann = tended.keys["ann"].split("_")[1]

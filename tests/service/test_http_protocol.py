@@ -1,4 +1,4 @@
-"""What a client without a key can use up: headers, time and connections are bounded, seen from outside."""
+"""Limits for clients without a key: headers, time and connections, tested over sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHOLE = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"
 
 
 async def echo(_, receive, send):
-    """Answer the body."""
+    """Return the body of the request."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -29,7 +29,7 @@ async def echo(_, receive, send):
 
 @contextlib.contextmanager
 def serving(bounds):
-    """A server; yields what connects to it."""
+    """Run a server and yield a function that connects to it."""
     config = uvicorn.Config(
         echo, http=bounded(bounds), access_log=False, log_config=None, lifespan="off", ws="none", server_header=False
     )
@@ -46,13 +46,13 @@ def serving(bounds):
 
 @pytest.fixture(scope="module")
 def connect():
-    """A server that has patience for the time a test may take, and little room."""
+    """A server with timeouts longer than a test, and low limits."""
     with serving(Bounds(connections=8, header_bytes=1_000, header_seconds=60, body_seconds=60)) as made:
         yield made
 
 
 def to_the_end(connection):
-    """Everything until the server closes the connection."""
+    """Read until the server closes the connection."""
     received = b""
     with contextlib.suppress(ConnectionResetError):
         while part := connection.recv(65_536):
@@ -61,7 +61,7 @@ def to_the_end(connection):
 
 
 def problem(received):
-    """The status and the problem of a response."""
+    """Return the status and the problem of a response."""
     head, _, body = received.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head
     reply = json.loads(body)
@@ -70,7 +70,7 @@ def problem(received):
 
 
 def test_headers_beyond_the_bound_are_refused_before_they_are_kept(connect):
-    """431, however they come: one long field, many short ones, or a long path."""
+    """431 for one long field, many short ones, or a long path."""
     for sent in (
         b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000,
         b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 9_000,
@@ -82,7 +82,7 @@ def test_headers_beyond_the_bound_are_refused_before_they_are_kept(connect):
 
 
 def test_a_long_body_right_behind_the_headers_is_no_header(connect):
-    """The bound counts headers only, also where one piece holds both, and for each request of a connection anew."""
+    """The limit counts headers only, also if one packet holds both, and for each request of a connection."""
     body = b"b" * 50_000
     with connect() as connection:
         for _ in range(3):
@@ -94,7 +94,7 @@ def test_a_long_body_right_behind_the_headers_is_no_header(connect):
 
 
 def test_what_is_no_http_is_answered_with_a_problem(connect):
-    """Like everything else that is refused."""
+    """The response is a problem like every other refusal."""
     with connect() as connection:
         connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         assert problem(to_the_end(connection)) == 400
@@ -106,7 +106,7 @@ def test_what_is_no_http_is_answered_with_a_problem(connect):
     ids=["nothing", "half the headers", "half the body", "half the second request"],
 )
 def test_half_a_request_is_not_waited_for_for_ever(sent):
-    """408, and the connection is free again."""
+    """408, and the connection is closed."""
     with serving(Bounds(header_seconds=0.2, body_seconds=0.2)) as connect, connect() as connection:
         connection.sendall(sent)
         received = to_the_end(connection)
@@ -115,10 +115,10 @@ def test_half_a_request_is_not_waited_for_for_ever(sent):
 
 
 def test_connections_beyond_the_bound_are_refused_and_the_others_served():
-    """503: descriptors are left for those who are there, and for the store."""
+    """503: file descriptors remain for open connections and for the store."""
     with serving(Bounds(connections=3, header_seconds=60)) as connect, contextlib.ExitStack() as stack:
         held = [stack.enter_context(connect()) for _ in range(3)]
-        held[0].sendall(WHOLE)  # an answer shows that all three were accepted before
+        held[0].sendall(WHOLE)  # a response shows that all three were accepted before
         assert held[0].recv(65_536).startswith(b"HTTP/1.1 200")
         with connect() as connection:
             assert problem(to_the_end(connection)) == 503

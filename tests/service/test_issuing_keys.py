@@ -1,4 +1,4 @@
-"""API keys are made, replaced and revoked, and their texts are nowhere kept."""
+"""API keys are created, replaced and revoked, and their texts are not stored."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def clock():
-    """Noon."""
+    """A clock at noon."""
     return Clock()
 
 
 @pytest.fixture
 def manager(clock):
-    """With an account for Ann."""
+    """A manager with the account ann."""
     manager = open_manager(clock)
     manager.store.create(Account.of_epsilon("ann", 1.0, Fraction(1, 10**9)), LAUNCH)
     yield manager
@@ -41,19 +41,19 @@ def manager(clock):
 
 @pytest.fixture
 def registry(manager, clock):
-    """What is remembered."""
+    """The registry of keys."""
     return RecordCache(manager.store, clock)
 
 
 @pytest.fixture
 def ring(registry, clock):
-    """Opens with the keys of the manager."""
+    """A keyring that accepts the keys of the manager."""
     return Authenticator(registry, clock)
 
 
 @pytest.fixture
 def smith(manager, registry, ring, clock):
-    """Random bytes are numbered."""
+    """The key operations, with numbered random bytes."""
     numbers = itertools.count(1)
     return ApiKeys(
         manager.store, registry, ring, clock, lambda n: hashlib.shake_256(str(next(numbers)).encode()).digest(n)
@@ -61,12 +61,12 @@ def smith(manager, registry, ring, clock):
 
 
 def key(**more) -> NewKey:
-    """A request for a key of Ann's."""
+    """Return a request for a key of ann's account."""
     return NewKey(**({"account": "ann", "roles": ["analyst"], "label": "laptop", "reason": "new colleague"} | more))
 
 
 def opens(ring, made) -> bool:
-    """True if the key is good."""
+    """Return True if the key is valid."""
     try:
         return ring.authenticate(f"Bearer {made.key}").key_id == made.id
     except Unauthorized:
@@ -74,14 +74,14 @@ def opens(ring, made) -> bool:
 
 
 def test_a_key_that_was_made_opens(smith, ring):
-    """With its account and roles."""
+    """It has its account and roles."""
     made = smith.create(key(roles=["admin", "analyst"]), LAUNCH)
     identity = ring.authenticate(f"Bearer {made.key}")
     assert (identity.account, identity.roles) == ("ann", {"analyst", "admin"})
 
 
 def test_the_store_and_the_ledger_never_hold_a_key(smith, manager):
-    """T9: only the SHA-256 of the text is kept, and of that the ledger has the SHA-256 only."""
+    """T9: the store has the SHA-256 of the text, and the ledger the SHA-256 of that record."""
     made = smith.create(key(), LAUNCH)
     secret = made.key.rpartition("_")[2]
     kept = [text for _, text in manager.store.records("key")] + [line.body for line in manager.store.lines()]
@@ -91,7 +91,7 @@ def test_the_store_and_the_ledger_never_hold_a_key(smith, manager):
 
 
 def test_a_key_ends_after_its_days(smith, ring, clock):
-    """A year by default, and for ever only explicitly."""
+    """After a year by default, and never only explicitly."""
     made, lasting = smith.create(key(), LAUNCH), smith.create(key(days=None), LAUNCH)
     assert made.expires == (NOON + timedelta(days=365)).isoformat()
     assert lasting.expires is None
@@ -101,7 +101,7 @@ def test_a_key_ends_after_its_days(smith, ring, clock):
 
 
 def test_a_key_needs_an_account_that_exists(smith):
-    """A slip of the pen makes no key."""
+    """A misspelled account gets no key."""
     with pytest.raises(UnknownAccount):
         smith.create(key(account="anne"), LAUNCH)
 
@@ -116,7 +116,7 @@ def test_a_key_is_made_once_for_each_act(smith, manager):
 
 
 def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring, clock):
-    """A key that is there is never written over."""
+    """An existing key is never overwritten."""
     smith = ApiKeys(manager.store, registry, ring, clock, bytes)
     smith.create(key(), LAUNCH)
     with pytest.raises(InvariantViolated):
@@ -124,7 +124,7 @@ def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring
 
 
 def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(smith, ring, manager, clock):
-    """Elsewhere within a second; and it cannot be revoked twice."""
+    """In other processes within a second; it cannot be revoked twice."""
     elsewhere = Authenticator(RecordCache(manager.store, clock), clock)
     assert not opens(elsewhere, CreatedKey(id="0" * 16, key=f"dsc_{'0' * 16}_{'0' * 64}", expires=None))
     made = smith.create(key(), LAUNCH)
@@ -140,7 +140,7 @@ def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(
 
 
 def test_both_keys_open_during_the_overlap(smith, ring, clock):
-    """And then only the new one, which is like the old one but for its end."""
+    """Afterwards only the new one is valid, which differs from the old one only in its expiry."""
     made = smith.create(key(), LAUNCH)
     other = smith.rotate(
         made.id, RotatedKey(overlap_hours=24, days=30, reason="yearly"), AdminAction("a", "yearly", "r-1")
@@ -160,7 +160,7 @@ def test_both_keys_open_during_the_overlap(smith, ring, clock):
 
 
 def test_an_overlap_makes_no_key_good_for_longer(smith, ring, clock):
-    """A key that would end in a day ends in a day."""
+    """A key that would expire in a day expires in a day."""
     made = smith.create(key(days=1), LAUNCH)
     smith.rotate(made.id, RotatedKey(overlap_hours=720, reason="yearly"), LAUNCH)
     clock.pass_(days=1)
@@ -168,7 +168,7 @@ def test_an_overlap_makes_no_key_good_for_longer(smith, ring, clock):
 
 
 def test_a_stolen_key_can_be_replaced_at_once(smith, ring, clock):
-    """With no overlap."""
+    """The overlap is zero then."""
     made = smith.create(key(), LAUNCH)
     other = smith.rotate(made.id, RotatedKey(overlap_hours=0, reason="stolen"), LAUNCH)
     clock.pass_(seconds=2)
@@ -177,14 +177,14 @@ def test_a_stolen_key_can_be_replaced_at_once(smith, ring, clock):
 
 
 def test_a_key_that_does_not_exist_cannot_be_replaced(smith):
-    """Nothing is made then."""
+    """No key is created."""
     with pytest.raises(NotFound):
         smith.rotate("0" * 16, RotatedKey(reason="yearly"), LAUNCH)
     assert smith.page(None, 10).keys == []
 
 
 def test_keys_are_listed_page_by_page(smith):
-    """Each once, by id, whatever happens in between."""
+    """Each is listed once, by id, despite changes between pages."""
     made = sorted(smith.create(key(), LAUNCH).id for _ in range(5))
     pages, after = [], None
     while True:
@@ -206,7 +206,7 @@ def test_the_list_shows_when_a_key_was_last_used(smith, ring, clock):
 
 
 def test_last_use_is_written_once_an_hour_in_one_record(smith, ring, manager, clock):
-    """However many keys there are, and not if none was used."""
+    """One record holds all keys, and is not written if none was used."""
     keys = [smith.create(key(), LAUNCH) for _ in range(3)]
     before = manager.store.records_version()
     for _ in range(180):
@@ -225,7 +225,7 @@ def test_last_use_is_written_once_an_hour_in_one_record(smith, ring, manager, cl
 
 
 def test_what_another_process_wrote_about_use_is_kept(smith, ring, manager):
-    """Replicas write the same record, and none forgets what the others saw."""
+    """Replicas write the same record, and keep each other's times."""
     made, others = smith.create(key(), LAUNCH), smith.create(key(), LAUNCH)
     text = json.dumps({others.id: 5, "gone": 6}, separators=(",", ":"))
     manager.store.put_record("used", "keys", text, LAUNCH)

@@ -1,4 +1,4 @@
-"""API keys: who comes with one, and who does not."""
+"""API keys: valid and invalid credentials."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ ANALYST = ("analyst",)
 
 @pytest.fixture
 def clock():
-    """Noon."""
+    """A clock at noon."""
     return Clock()
 
 
 @pytest.fixture
 def records():
-    """No record."""
+    """A store without records."""
     return MemoryRecords()
 
 
 @pytest.fixture
 def ring(records, clock):
-    """Reads the records."""
+    """A keyring on these records."""
     return Authenticator(RecordCache(records, clock), clock)
 
 
 @pytest.fixture
 def make(records):
-    """Make a key and keep its record."""
+    """Create a key and store its record."""
     seeds = itertools.count(1)
 
     def make(account="ann", roles=ANALYST, expires_us=None):
@@ -57,12 +57,12 @@ def make(records):
 
 
 def header(made) -> str:
-    """As it is sent."""
+    """Return the header of a request."""
     return f"Bearer {made.text}"
 
 
 def test_a_key_has_256_random_bits_and_a_public_id():
-    """T1: 32 bytes are asked of the random source for the secret, and all of them are in the text."""
+    """T1: 32 bytes of the random source are the secret, and all of them are in the text."""
     asked = []
 
     def random(n):
@@ -76,7 +76,7 @@ def test_a_key_has_256_random_bits_and_a_public_id():
 
 
 def test_the_text_of_a_key_is_not_in_its_repr_and_not_in_its_record(make, records):
-    """T9: what is kept or logged cannot be used as a key."""
+    """T9: stored or logged values cannot be used as a key."""
     made = make()
     secret = made.text.rpartition("_")[2]
     assert secret not in repr(made)
@@ -84,7 +84,7 @@ def test_the_text_of_a_key_is_not_in_its_repr_and_not_in_its_record(make, record
 
 
 def test_a_key_identifies_the_sender(ring, make):
-    """The actor of the ledger is the key's id, not its label and not its text."""
+    """The actor in the ledger is the key's id, not its label and not its text."""
     made = make()
     identity = ring.authenticate(header(made))
     assert identity == Identity(f"key:{made.id}", "ann", frozenset({"analyst"}), made.id)
@@ -111,7 +111,7 @@ def test_a_key_identifies_the_sender(ring, make):
     ],
 )
 def test_invalid_keys_are_refused_alike(ring, make, spoilt, reason):
-    """T1: the words do not tell a wrong id from a wrong secret; our log may know."""
+    """T1: the message does not distinguish a wrong id from a wrong secret; the log may."""
     made = make()
     parts = {"key": made.text, "id": made.id, "secret": made.text.rpartition("_")[2], "nought": "0" * 64}
     for ask in (ring.authenticate, ring.cached):
@@ -127,7 +127,7 @@ def test_the_scheme_may_be_written_in_any_case(ring, make):
 
 
 def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ring, make, monkeypatch):
-    """T1: one comparison of 32 bytes for each key that looks like one."""
+    """T1: one comparison of 32 bytes for each well-formed key."""
     compared = []
 
     def compare(one, other):
@@ -143,7 +143,7 @@ def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ri
 
 
 def test_a_key_ends_at_its_expiry(ring, make, clock):
-    """From the very microsecond on, also if memory is fresh."""
+    """To the microsecond, also if the cache is fresh."""
     made = make(expires_us=microseconds(NOON) + 500_000)
     assert ring.authenticate(header(made)).key_id == made.id
     clock.pass_(milliseconds=499)
@@ -156,7 +156,7 @@ def test_a_key_ends_at_its_expiry(ring, make, clock):
 
 
 def test_a_revoked_key_is_worth_nothing_after_a_second(ring, make, records, clock):
-    """The store is asked once a second, and what was read is not kept longer."""
+    """The store is queried once a second, and the cache is not older."""
     made = make()
     ring.authenticate(header(made))
     records.put(KEY, made.id, None)
@@ -168,7 +168,7 @@ def test_a_revoked_key_is_worth_nothing_after_a_second(ring, make, records, cloc
 
 
 def test_a_clock_that_is_put_back_keeps_no_key_alive(ring, make, records, clock):
-    """Memory from the future is as stale as memory from long ago."""
+    """Cache entries from the future are as stale as old ones."""
     made = make()
     ring.authenticate(header(made))
     records.put(KEY, made.id, None)
@@ -178,7 +178,7 @@ def test_a_clock_that_is_put_back_keeps_no_key_alive(ring, make, records, clock)
 
 
 def test_the_store_is_read_at_most_once_a_second(ring, make, records, clock):
-    """So that a flood of requests is none for the store."""
+    """Many requests do not load the store."""
     made = make()
     for _ in range(100):
         ring.authenticate(header(made))
@@ -187,7 +187,7 @@ def test_the_store_is_read_at_most_once_a_second(ring, make, records, clock):
 
 
 def test_memory_alone_answers_only_while_it_is_fresh(ring, make, records, clock):
-    """The event loop never waits: None means that a thread must read the store."""
+    """The event loop never blocks: None means that a thread must read the store."""
     made = make()
     assert ring.cached(header(made)) is None
     assert records.reads == 0
@@ -200,7 +200,7 @@ def test_memory_alone_answers_only_while_it_is_fresh(ring, make, records, clock)
 
 
 def test_the_last_use_of_a_key_is_remembered(ring, make, clock):
-    """Only of those that were good."""
+    """Only uses of valid keys are recorded."""
     made, idle = make(), make()
     clock.pass_(milliseconds=3)
     ring.authenticate(header(made))
@@ -221,20 +221,20 @@ def test_the_last_use_of_a_key_is_remembered(ring, make, clock):
     ],
 )
 def test_a_key_outside_the_rules_cannot_be_made(account, roles, label, sentence):
-    """Refused with what is allowed."""
+    """The message names the allowed values."""
     with pytest.raises(InputError, match=sentence):
         KeyRecord("00" * 32, account, roles, 0, None, label)
 
 
 def test_a_record_comes_back_from_its_text():
-    """One form only, as the ledger's digest is of it."""
+    """The text is canonical, because the ledger has its digest."""
     record = KeyRecord("ab" * 32, None, ("officer", "admin"), 5, 6, "Größe")
     assert KeyRecord.of_text(record.text) == record
     assert record.text.isascii()
 
 
 def test_no_role_includes_another():
-    """An admin cannot query, an officer creates no keys, an analyst does neither."""
+    """An administrator cannot query, an officer creates no keys, an analyst does neither."""
     for role in ("analyst", "officer", "admin"):
         identity = Identity("key:1", "ann", frozenset({role}), "1")
         identity.require(role)

@@ -1,4 +1,4 @@
-"""Limits of bodies, rates and concurrency, the grid of answers, and disconnects."""
+"""Limits of bodies, rates and concurrency, response times on a grid, and disconnects."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .deployment import TOP
 
 
 class Wire:
-    """One request on a connection that we hold both ends of.
+    """A request on a connection with both ends in the test.
 
     Args:
-        service: to whom it goes.
-        parts: of the body; what comes after them is for the test to say.
-        headers: beside those that a question needs.
+        service: that receives it.
+        parts: of the body; the test sends the rest.
+        headers: in addition to those of a query.
     """
 
     def __init__(self, service, parts, **headers):
@@ -52,7 +52,7 @@ class Wire:
         self.disconnected = threading.Event()
 
     async def receive(self):
-        """The next part of the body, then the end of the connection, once it is closed."""
+        """Return the next part of the body, then the end of the connection, once it is closed."""
         if self.left:
             self.read += 1
             part = self.left.pop(0)
@@ -64,15 +64,15 @@ class Wire:
         return {"type": "http.disconnect"}
 
     async def send(self, message):
-        """What the service sends."""
+        """Record a message of the service."""
         self.sent.append(message)
 
     async def close(self):
-        """Break the connection."""
+        """Close the connection."""
         self.closed.set()
 
     async def go(self):
-        """Send it; returns the status and the body."""
+        """Send the request; return the status and the body."""
         await self.service.app(self.scope, self.receive, self.send)
         body = b"".join(message.get("body", b"") for message in self.sent)
         return self.sent[0]["status"], body
@@ -82,7 +82,7 @@ ASKED = json.dumps({"sql": TOP}).encode()
 
 
 def test_a_body_that_is_announced_as_too_long_is_not_read(service):
-    """413, before a byte of it."""
+    """413, before a byte of it is read."""
     wire = Wire(service, [ASKED], content_length="4097")
     status, body = service.portal.call(wire.go)
     assert (status, json.loads(body)["type"]) == (413, "/problems/too-large")
@@ -91,7 +91,7 @@ def test_a_body_that_is_announced_as_too_long_is_not_read(service):
 
 
 def test_a_body_that_turns_out_too_long_is_not_read_further(service):
-    """Whatever it announced: the parts after the limit stay where they are."""
+    """Whatever length is declared, parts beyond the limit are not read."""
     wire = Wire(service, [b" " * 1000] * 100)
     status, body = service.portal.call(wire.go)
     assert (status, json.loads(body)["type"]) == (413, "/problems/too-large")
@@ -99,7 +99,7 @@ def test_a_body_that_turns_out_too_long_is_not_read_further(service):
 
 
 def test_a_body_as_long_as_may_be_is_answered(service):
-    """In one part and in many, with and without a length."""
+    """In one part or many, with and without a declared length."""
     long = ASKED.ljust(4096)
     for parts, headers in (([long], {"content_length": "4096"}), ([long[:10], long[10:]], {}), ([long], {})):
         assert service.portal.call(Wire(service, parts, **headers).go)[0] == 200
@@ -107,7 +107,7 @@ def test_a_body_as_long_as_may_be_is_answered(service):
 
 
 def test_a_request_that_breaks_off_leaves_nothing(service):
-    """The connection ends in the middle of the body."""
+    """The connection is closed in the middle of the body."""
     wire = Wire(service, [])
     wire.closed = anyio.Event()
     wire.closed.set()
@@ -117,7 +117,7 @@ def test_a_request_that_breaks_off_leaves_nothing(service):
 
 
 def test_who_does_not_wait_stops_the_engine_and_pays(service):
-    """I3: the run is forfeited, so that no one can hang up for free; a retry is paid for, and none suspends."""
+    """I3: the run is forfeited, so that disconnecting is not free; a retry is paid for, and none suspends."""
     engine, started, stopped = service.warehouse.engine("reads"), threading.Event(), []
     head = engine.head
 
@@ -153,7 +153,7 @@ def test_who_does_not_wait_stops_the_engine_and_pays(service):
 
 
 def test_a_client_that_disconnects_before_the_data_is_read_pays_nothing(service):
-    """The connection was closed while the question was planned."""
+    """The connection was closed while the query was planned."""
     plan, planning, go_on = service.warehouse.context, threading.Event(), threading.Event()
 
     def slow(dataset):
@@ -167,7 +167,7 @@ def test_a_client_that_disconnects_before_the_data_is_read_pays_nothing(service)
     assert planning.wait(60)
     service.portal.call(wire.close)
     assert wire.disconnected.wait(60)
-    service.portal.call(anyio.lowlevel.checkpoint)  # the handler of the disconnection has run by then
+    service.portal.call(anyio.lowlevel.checkpoint)  # the handler of the disconnect has run by then
     go_on.set()
     answer.result(60)
     assert service.balance().spent == Cost()
@@ -175,7 +175,7 @@ def test_a_client_that_disconnects_before_the_data_is_read_pays_nothing(service)
 
 
 def test_more_than_a_share_of_the_places_is_refused(services):
-    """T24: half of the places are for one account at most; others find the rest; a place that is left is free again."""
+    """T24: one account gets at most half of the slots; others get the rest; a released slot is free again."""
     service = services(service="concurrent_most = 4")
     engine, running, go_on = service.warehouse.engine("daily"), threading.Semaphore(0), threading.Event()
     head = engine.head
@@ -219,7 +219,7 @@ def test_places_are_counted():
 
 
 def test_a_rate_limited_key_gets_retry_after(services):
-    """A minute's worth at once, then one by one; other keys are not slowed down."""
+    """A minute's requests at once, then one by one; other keys are not limited by it."""
     service = services(service="requests_per_minute = 3")
     answers = [service.get("/v1/datasets") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
@@ -231,13 +231,13 @@ def test_a_rate_limited_key_gets_retry_after(services):
 
 
 def test_answers_from_memory_count_too(services):
-    """The short way has the same limit as the usual one."""
+    """Replays from the cache have the same limit."""
     service = services(service="requests_per_minute = 3")
     assert [service.ask().status_code for _ in range(5)] == [200, 200, 200, 429, 429]
 
 
 def test_rates_are_remembered_for_so_many_and_no_more():
-    """Who is forgotten had the fullest bucket."""
+    """A forgotten key had the fullest bucket."""
     now = [0.0]
     rates = RateLimiter(2, lambda: now[0])
     rates.take("busy")
@@ -252,7 +252,7 @@ def test_rates_are_remembered_for_so_many_and_no_more():
 
 
 def test_answers_leave_on_a_grid(services):
-    """The duration of an answer is not visible beyond the grid, nor in the log."""
+    """Durations are not visible beyond the grid, neither in responses nor in the log."""
     service = services(service="release_grid_ms = 50")
     engine = service.warehouse.engine("reads")
     head = engine.head
@@ -277,7 +277,7 @@ def test_answers_leave_on_a_grid(services):
 
 
 def test_other_protocols_pass_the_reception(service):
-    """Starting and stopping are no requests: nothing is logged of them."""
+    """Lifespan messages are no requests, and are not logged."""
     messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
     sent = []
 

@@ -1,4 +1,4 @@
-"""The log: the events there are, and that nothing else can be logged."""
+"""The log: its events, and that nothing else can be logged."""
 
 from __future__ import annotations
 
@@ -75,40 +75,40 @@ ALLOWED = {
     "store",
     "datasets",
 }
-"""All fields of events; all of them are public values."""
+"""All fields of events; they have public values only."""
 
 
 class Kept:
-    """A log that keeps events."""
+    """A log that keeps events in a list."""
 
     def __init__(self):
         self.events = []
 
     def event(self, event):
-        """Keep it."""
+        """Keep the event."""
         self.events.append(event)
 
 
 def written(event, form="json"):
-    """The line that *event* becomes."""
+    """Return the line of *event*."""
     stream = io.StringIO()
     StructuredLog(stream, form, lambda: NOW).event(event)
     return stream.getvalue()
 
 
 def test_the_fields_of_all_events_are_the_allowed_ones():
-    """T17: a field is a decision; none can take a message, a statement, a label or a count."""
+    """T17: a new field needs a change here; none can hold a message, a statement, a label or a count."""
     fields = {field.name for type_ in get_args(Event) for field in dataclasses.fields(type_)}
     assert fields == ALLOWED
 
 
 def test_every_event_is_frozen():
-    """A logged event cannot be changed by a handler."""
+    """A handler cannot change a logged event."""
     assert all(type_.__dataclass_params__.frozen for type_ in get_args(Event))
 
 
 def test_an_event_is_one_line_of_json():
-    """Its name, the time of the clock, its level and the fields that say something."""
+    """The name, the time of the clock, the level and the fields that are set."""
     line = written(Requested("r1", "POST /v1/query", 200, 50, "key:ab", "ann@sales"))
     assert line.endswith("}\n")
     assert line.count("\n") == 1
@@ -129,7 +129,7 @@ def test_an_event_is_one_line_of_json():
 @pytest.mark.parametrize("event", [event for event, _, _ in EVENTS], ids=lambda event: type(event).__name__)
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_every_kind_of_event_is_one_line(event, form):
-    """With its name, and all that it says."""
+    """With its name and all its fields."""
     line = written(event, form)
     assert line.count("\n") == 1
     said = {name: getattr(event, name) for name in (field.name for field in dataclasses.fields(event))}
@@ -142,27 +142,27 @@ def test_every_kind_of_event_is_one_line(event, form):
 
 
 def test_there_is_an_example_of_every_kind_of_event():
-    """So that the test above misses none."""
+    """The test above depends on it."""
     assert {type(event) for event, _, _ in EVENTS} == set(get_args(Event))
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_a_name_cannot_begin_a_line_of_its_own(form):
-    """Nor move the cursor of a terminal."""
+    """Control characters are escaped, so that a terminal is safe, too."""
     line = written(AdminChanged("r1", "key:ab", "POST /v1/admin/keys", 'x"\n{"event": "released"}\x1b[2J\u2028'), form)
     assert line.count("\n") == 1
     assert "\x1b[2J" not in line
 
 
 def test_the_console_form_holds_the_same():
-    """In columns for people."""
+    """In columns, for people."""
     line = written(Forfeited("r1", "ann@sales", "reads", "timeout"), "console")
     assert all(part in line for part in ("04:05:06", "warning", "forfeited", "ann@sales", "reads", "timeout"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Stranger:
-    """Looks like an event."""
+    """Not an event, but with the attributes of one."""
 
     request_id: str
     head: object
@@ -170,7 +170,7 @@ class Stranger:
 
 @dataclasses.dataclass(frozen=True)
 class Heir(Requested):
-    """An event with one field more."""
+    """An event with an additional field."""
 
     true_count: int = 7_777_777
 
@@ -187,7 +187,7 @@ class Heir(Requested):
     ],
 )
 def test_what_is_no_event_is_refused_and_not_shown(event):
-    """Types decide: neither text, nor mappings, nor other dataclasses, nor fields that hold more than plain values."""
+    """By type: no text, mapping, other dataclass, or field with more than plain values."""
     log = StructuredLog(io.StringIO(), "json", lambda: NOW)
     with pytest.raises(InvariantViolated) as caught:
         log.event(event)
@@ -200,7 +200,7 @@ def _engine_that_tells():
 
 
 def test_a_failure_is_logged_with_its_type_and_our_own_lines_only():
-    """T16, T17: neither its words, nor what variables held, nor the lines of others; ours are found."""
+    """T16, T17: neither its message, nor values of variables, nor lines of other packages are logged."""
     with pytest.raises(InputError) as caught:
         on_grid_of_a_fault()
     failed = Failed.of(caught.value, "POST /v1/query", "r1")
@@ -213,7 +213,7 @@ def test_a_failure_is_logged_with_its_type_and_our_own_lines_only():
 
 
 def test_a_failure_names_its_causes():
-    """The outermost first, with our lines on the way to each; without their words, and however long the chain is."""
+    """The outermost first, with our lines of each; without messages, and for chains of any length."""
     cause = None
     for number in range(50):
         error = ValueError(f"7777777 rows {number}")
@@ -235,14 +235,14 @@ def test_a_failure_names_its_causes():
 
 
 def on_grid_of_a_fault():
-    """Raise from within the package, with words that would tell."""
+    """Raise from within the package, with a message that holds data."""
     from discreet.values import exact
 
     exact("user-magdalena", "7777777")
 
 
 def test_every_event_reaches_every_log():
-    """In order."""
+    """In the order of the calls."""
     first, second = Kept(), Kept()
     event = Requested("r1", "GET /", 200, 1)
     CombinedLog(first, second).event(event)
@@ -250,16 +250,16 @@ def test_every_event_reaches_every_log():
 
 
 class Full(io.StringIO):
-    """A disk without room."""
+    """A stream on a full disk."""
 
     def write(self, _text):
-        """Fail."""
+        """Raise the error of a full disk."""
         raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize("broken", ["full", "closed"])
 def test_a_log_that_cannot_be_written_stops_no_request(broken):
-    """What must not be lost is in the ledger."""
+    """Essential facts are in the ledger."""
     stream = Full() if broken == "full" else io.StringIO()
     log = StructuredLog(stream, "json", lambda: NOW)
     if broken == "closed":
@@ -272,12 +272,12 @@ def test_a_log_that_cannot_be_written_stops_no_request(broken):
     [(0.0, 50, 0), (0.0001, 50, 50), (0.05, 50, 50), (0.0501, 50, 100), (0.0123, 0, 13), (-1.0, 50, 0)],
 )
 def test_durations_are_logged_on_the_grid(seconds, grid, milliseconds):
-    """T7: rounded up, so that the log is no finer than the answers."""
+    """T7: rounded up, so that the log is no finer than the responses."""
     assert on_grid(seconds, grid) == milliseconds
 
 
 def test_a_library_is_overheard_without_its_words():
-    """T17: a web server logs exceptions with their text; place and type are all that is kept."""
+    """T17: a web server logs exceptions with their message; only place and type are kept."""
     kept = Kept()
     logger = logging.getLogger("uvicorn.error")
     with capture_library_logs(kept):
@@ -292,7 +292,7 @@ def test_a_library_is_overheard_without_its_words():
 
 
 def test_what_python_prints_is_overheard(capfd):
-    """Of threads, of objects that cannot be cleaned up, and warnings: nothing reaches standard error."""
+    """Exceptions of threads and destructors, and warnings: nothing reaches standard error."""
 
     class Clumsy:
         def __del__(self):
@@ -319,7 +319,7 @@ def test_what_python_prints_is_overheard(capfd):
 
 
 def test_afterwards_all_is_as_before():
-    """Handlers, propagation and hooks."""
+    """Handlers, propagation and hooks are restored."""
     logger = logging.getLogger("tests.overheard")
     handler = logging.NullHandler()
     logger.addHandler(handler)
@@ -335,7 +335,7 @@ def test_afterwards_all_is_as_before():
 
 
 def test_an_answer_is_logged_with_its_cost():
-    """The ledger's numbers, not the data's."""
+    """The cost is that of the ledger, not a number of the data."""
     line = json.loads(
         written(Released("r1", "ann@sales", "reads", "unknown-gumbel", "ab" * 32, 0.0161, 5e-9, "engine", "res1"))
     )
@@ -343,7 +343,7 @@ def test_an_answer_is_logged_with_its_cost():
 
 
 def test_the_page_names_every_event():
-    """A row of the table for each, or a place in one."""
+    """Each has a row of the table, or is named in one."""
     page = (Path(__file__).resolve().parents[2] / "docs/service/observability.md").read_text()
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))
     assert set(EVENT_NAMES.values()) <= named

@@ -1,4 +1,4 @@
-"""The memory of a service does not grow with what it is asked, be that answered, replayed or refused.
+"""The memory of a service does not grow with requests, whether they are answered, replayed or refused.
 
 python -m tests.service.test_memory 100000 sends so many requests, and prints the memory of the process.
 """
@@ -23,7 +23,7 @@ WARM, MORE = 40, 60
 
 
 def ask_round(service, number):
-    """A new question, the same again, an estimate, and refusals of all kinds; none of them like the ones before."""
+    """Send a new query, its repetition, an estimate, and refusals of all kinds; all are new in each round."""
     question = TOP.replace("GROUP", f"WHERE article <> 'x{number}' GROUP")
     replies = [
         service.ask(question, key=f"first-{number}"),
@@ -60,17 +60,17 @@ def prepared(deployment, service):
 
 
 class _Forgets(set):
-    """Remembers nothing of what has left a service."""
+    """A set that keeps nothing of the sent responses."""
 
     def add(self, _):
-        """Forget it."""
+        """Drop the response."""
 
 
 def allocated(service):
-    """Pieces of memory that Python has given out, but for caches that are known to be bounded."""
+    """Return the number of memory blocks that Python has allocated, without caches that are known to be bounded."""
     service.log.seek(0)
     service.log.truncate()
-    gc.unfreeze()  # see tests/conftest.py: what is frozen is not among the objects
+    gc.unfreeze()  # see tests/conftest.py: frozen objects are not among them
     gc.collect()
     for cache in [found for found in gc.get_objects() if isinstance(found, functools._lru_cache_wrapper)]:
         if cache.__module__.startswith("discreet"):
@@ -82,7 +82,7 @@ def allocated(service):
 
 
 def test_memory_does_not_grow_with_questions(tmp_path, monkeypatch):
-    """Whatever is kept of a request is dropped again: they leave less than a piece of memory each."""
+    """All state of a request is released: a request leaves less than one memory block."""
     monkeypatch.setattr("discreet.service.app.ReplayCache", functools.partial(ReplayCache, bytes_most=30_000))
     deployment = Deployment(tmp_path / "deployment")
     with deployment.open() as service:
@@ -96,7 +96,7 @@ def test_memory_does_not_grow_with_questions(tmp_path, monkeypatch):
 
 
 def main():
-    """Ask, and say what the process takes."""
+    """Send requests, and print the memory of the process."""
     count = int(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         deployment = Deployment(Path(folder) / "deployment")

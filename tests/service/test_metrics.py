@@ -1,4 +1,4 @@
-"""The numbers for Prometheus follow from events, and hold nothing about accounts."""
+"""The Prometheus metrics are derived from events, and have no label of an account."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from tests.budget.suite import FakeClock
 
 
 class Watch:
-    """Seconds that a test advances."""
+    """Seconds that only a test advances."""
 
     def __init__(self):
         self.now = 100.0
 
     def __call__(self):
-        """The time."""
+        """Return the seconds."""
         return self.now
 
 
 def samples(metrics):
-    """name{labels} -> value, of all that was counted."""
+    """Return name{labels} -> value of all samples."""
     found = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:
@@ -74,7 +74,7 @@ EVENTS = [
 
 @pytest.mark.parametrize(("event", "name", "value"), EVENTS)
 def test_an_event_is_counted(event, name, value):
-    """As often as it says, in one series of that name; some are not."""
+    """By its number, in one series of that name; some events are not counted."""
     metrics = Metrics(Watch())
     before = samples(metrics)
     metrics.event(event)
@@ -85,7 +85,7 @@ def test_an_event_is_counted(event, name, value):
 
 
 def test_no_label_holds_an_account():
-    """/metrics may be read without a key: no account, actor, dataset, release, reservation or peer."""
+    """/metrics may be public: no account, actor, dataset, release, reservation or peer is in it."""
     metrics = Metrics(Watch())
     for event, _, _ in EVENTS:
         metrics.event(event)
@@ -95,7 +95,7 @@ def test_no_label_holds_an_account():
 
 
 def test_labels_are_bounded():
-    """Whatever is sent to us, memory does not fill: what is too much is counted as other."""
+    """Memory is bounded for any requests: values beyond the limit are counted as other."""
     metrics = Metrics(Watch())
     for n in range(LABELS_MOST + 50):
         metrics.event(Requested("r", f"GET /{n}", 404, 0))
@@ -116,7 +116,7 @@ def test_what_is_no_event_is_not_counted(event):
 
 
 def test_upkeep_gets_older_until_it_succeeds():
-    """By the given clock, so that an alarm can watch it; with the length of the ledger."""
+    """By the given clock, for alerting; the length of the ledger is there, too."""
     watch = Watch()
     metrics = Metrics(watch)
     watch.now += 25
@@ -127,7 +127,7 @@ def test_upkeep_gets_older_until_it_succeeds():
 
 
 def test_a_store_is_timed_by_method_whether_it_succeeds_or_not():
-    """And answers, and fails, as it did."""
+    """Results and errors are passed through."""
     metrics = Metrics(Watch())
     inner = SQLiteStore(None, FakeClock())
     store = metrics.timed(inner)
@@ -142,7 +142,7 @@ def test_a_store_is_timed_by_method_whether_it_succeeds_or_not():
 
 
 def test_two_services_in_one_process_count_apart():
-    """The registry is its own."""
+    """Each has its own registry."""
     first, second = Metrics(Watch()), Metrics(Watch())
     first.event(Failed("upkeep", "KeyError", ()))
     assert samples(first)["discreet_failures_total",] == 1
@@ -150,7 +150,7 @@ def test_two_services_in_one_process_count_apart():
 
 
 def test_the_page_names_every_metric_with_its_labels():
-    """A row of the table for each."""
+    """Each has a row of the table."""
     page = (Path(__file__).resolve().parents[2] / "docs/service/observability.md").read_text()
     for family in Metrics(Watch()).registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -1,7 +1,8 @@
-"""The whole service against a reference of a few lines: who is answered, who is refused, and what every account spent.
+"""The service compared with a small reference model: answers, refusals, and the spending of every account.
 
-Analysts ask, repeat and meet failing engines; officers alter limits, refund and lift; clocks go on, go back and run
-ahead; services stop and start. After every step all balances are those of the reference, to the last digit.
+Analysts send and repeat queries, with failing engines; officers change limits, refund and lift suspensions; clocks
+go on, go back and run ahead; services stop and start. After every step all balances are those of the reference, to the
+last digit.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ WHO = st.sampled_from(["ann", "bob"])
 
 @dataclass
 class Book:
-    """What one account has spent, by the day or week in which it was spent.
+    """Spending of one account, by the day or week.
 
     Args:
         limit: of rho.
@@ -57,41 +58,41 @@ class Book:
     failures: list[int] = field(default_factory=list)
 
     def bucket(self, now_us):
-        """The day, or the Monday, that it is; 1970 began with a Thursday."""
+        """Return the bucket of now: the day, or the Monday; 1970 began with a Thursday."""
         day = now_us // DAY_US
         return day if self.days else day - (day + 3) % 7
 
     def counts(self, bucket, now_us):
-        """True if what was spent then counts now."""
+        """Return True if charges of that bucket count now."""
         return (bucket + 1 + self.days) * DAY_US > now_us if self.days else bucket == self.bucket(now_us)
 
     def sum_of(self, spent, now_us):
-        """Of all that counts."""
+        """Return the sum of all charges that count."""
         return sum((amount for bucket, amount in spent.items() if self.counts(bucket, now_us)), Fraction(0))
 
     def owed(self, now_us):
-        """What was forfeited and counts."""
+        """Return the forfeited charges that count."""
         return [each for each in self.forfeits if self.counts(each[0], now_us)]
 
     def left(self, now_us):
-        """What may still be spent."""
+        """Return the remaining budget."""
         forfeited = sum((amount for _, _, amount in self.owed(now_us)), Fraction(0))
         return self.limit - self.sum_of(self.used, now_us) - forfeited
 
     def suspended(self, now_us):
-        """True if five runs failed within a day."""
+        """Return True if five runs failed within a day."""
         return len(self.failures) == 5 and now_us < self.failures[0] + DAY_US
 
 
 class Reference:
-    """The reference: all accounts and the answers."""
+    """The reference model: all accounts and the answers."""
 
     def __init__(self, limits):
         self.books = {ANN: Book(limits[ANN], 2), BOB: Book(limits[BOB], 2), SALES: Book(limits[SALES], None)}
         self.stored = set()
 
     def ask(self, who, question, price, now_us, *, fails):
-        """What becomes of a question: the kind of problem, or None if it is answered; and who is short."""
+        """Return the kind of problem of a query, or None if it is answered; and the account that is short."""
         path = [self.books[name] for name in PATHS[who]]
         if question in path[0].paid:
             return None, None
@@ -121,7 +122,7 @@ class Reference:
         return None, None
 
     def refund(self, name, amount, now_us):
-        """True if so much may be given back; the oldest first."""
+        """Refund from the oldest charges, and return True if the amount is allowed."""
         book = self.books[name]
         used, refunded = book.sum_of(book.used, now_us), book.sum_of(book.refunds, now_us)
         if amount > used or refunded + amount > book.limit / 10:
@@ -139,7 +140,7 @@ class Service(RuleBasedStateMachine):
 
     @initialize()
     def found(self):
-        """Open accounts: ann may spend three questions in two days, bob five, both together two and a half a week."""
+        """Open accounts: ann may spend three queries in two days, bob five, both together two and a half a week."""
         self.folder = tempfile.mkdtemp()
         limits = {ANN: Fraction(3), BOB: Fraction(5), SALES: Fraction(5, 2)}
         periods = {ANN: Sliding(2), BOB: Sliding(2), SALES: Calendar("week")}
@@ -161,7 +162,7 @@ class Service(RuleBasedStateMachine):
 
     @property
     def now_us(self):
-        """The time of the store."""
+        """Return the time of the store."""
         return self.deployment.now_us()
 
     def _limit(self, name, rho):
@@ -184,7 +185,7 @@ class Service(RuleBasedStateMachine):
 
     @rule(who=WHO, question=QUESTIONS)
     def ask(self, who, question):
-        """A question with a key of its own; whatever became of it, its key may be used again."""
+        """Send a query with a key of its own, which later steps may use again."""
         key = f"k{len(self.sent)}"
         reply = self._ask(who, question, key)
         if reply.status_code == 200:
@@ -193,7 +194,7 @@ class Service(RuleBasedStateMachine):
 
     @rule(who=WHO, question=QUESTIONS)
     def fail(self, who, question):
-        """A question while the engine fails."""
+        """Send a query while the engine fails."""
 
         def fail(*_):
             raise EngineError("it broke")
@@ -205,7 +206,7 @@ class Service(RuleBasedStateMachine):
     @precondition(lambda self: any(isinstance(key, str) for key in self.sent))
     @rule(data=st.data())
     def repeat(self, data):
-        """The same request again: what was answered is answered, and free; what was not is asked anew."""
+        """Repeat a request: an answered one is replayed for free, any other is run again."""
         key = data.draw(st.sampled_from(sorted(key for key in self.sent if isinstance(key, str))))
         who, question, status = self.sent[key]
         reply = self._ask(who, question, key)
@@ -216,7 +217,7 @@ class Service(RuleBasedStateMachine):
     @precondition(lambda self: any(isinstance(key, str) and value[2] == 200 for key, value in self.sent.items()))
     @rule(data=st.data(), question=QUESTIONS)
     def reuse(self, data, question):
-        """The key of an answer with another question: refused, and nothing else."""
+        """Send another query with the key of an answer, which is refused without other effects."""
         keys = sorted(key for key, value in self.sent.items() if isinstance(key, str) and value[2] == 200)
         key = data.draw(st.sampled_from(keys))
         who, before, _ = self.sent[key]
@@ -225,33 +226,33 @@ class Service(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from([ANN, BOB, SALES]), times=st.integers(0, 8))
     def alter(self, name, times):
-        """Another limit, perhaps below what is spent."""
+        """Set another limit, perhaps below what is spent."""
         self._limit(name, times * self.prices[1.0])
         if self.reference.books[name].left(self.now_us) < 0:
             self.lowered.add(name)
 
     @rule(name=st.sampled_from([ANN, BOB, SALES]), percent=st.integers(1, 40))
     def refund(self, name, percent):
-        """So much of a question's price given back, if so much may."""
+        """Refund a part of a query's price, if that is allowed."""
         amount = Fraction(int(self.prices[1.0] * percent * 10**16), 10**18)  # whole quanta
         reply = self.service.act("POST", f"/v1/admin/accounts/{name}/refund", rho=str(amount), delta="0")
         assert reply.status_code == (200 if self.reference.refund(name, amount, self.now_us) else 422)
 
     @rule(who=WHO)
     def lift(self, who):
-        """A suspension ends, if there is one."""
+        """Lift a suspension, if there is one."""
         assert self.service.act("POST", f"/v1/admin/accounts/{PATHS[who][0]}/lift").status_code == 200
         self.reference.books[PATHS[who][0]].failures = []
 
     @rule(hours=st.integers(1, 40))
     def pass_(self, hours):
-        """Time goes by, and the service tends itself."""
+        """Advance the clock, and run maintenance."""
         self.deployment.clock.pass_(hours=hours)
         self.service.manager.maintain()
 
     @rule(hours=st.integers(1, 100), who=WHO, question=QUESTIONS)
     def put_back(self, hours, who, question):
-        """The clock is put back: all is as if it stood still."""
+        """Set the clock back: the service's time stands still."""
         now = self.deployment.clock.now
         expected, _ = self.reference.ask(who, question, self.prices[question[1]], self.now_us, fails=False)
         self.deployment.clock.pass_(hours=-hours)
@@ -261,7 +262,7 @@ class Service(RuleBasedStateMachine):
 
     @rule(days=st.integers(3, 60), who=WHO)
     def run_ahead(self, days, who):
-        """The clock runs ahead: what is not paid for is not answered until an officer confirms it."""
+        """Let the clock run ahead: only paid answers are returned until an officer confirms it."""
         suspended = self.reference.books[PATHS[who][0]].suspended(self.now_us)
         self.service.manager.maintain()
         self.deployment.clock.pass_(days=days)
@@ -270,7 +271,7 @@ class Service(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        """Stop and start."""
+        """Stop and start the service."""
         self.deployment.check(self.service.manager, lowered=self.lowered)
         self.opened.__exit__(None, None, None)
         self.opened = self.deployment.open(checked=False)
@@ -278,7 +279,7 @@ class Service(RuleBasedStateMachine):
 
     @invariant()
     def same(self):
-        """Every balance is that of the reference, to the last digit."""
+        """Compare every balance with the reference, to the last digit."""
         if not hasattr(self, "sent"):
             return
         for name, book in self.reference.books.items():
@@ -290,7 +291,7 @@ class Service(RuleBasedStateMachine):
             assert balance.spent.within(balance.account.limit) or name in self.lowered, "I1"
 
     def teardown(self):
-        """The books are right."""
+        """Verify the ledger."""
         if hasattr(self, "service"):
             self.restart()
             self.opened.__exit__(None, None, None)
@@ -298,7 +299,7 @@ class Service(RuleBasedStateMachine):
 
 
 def test_the_service_agrees_with_a_reference_model():
-    """I1, I3, I4, I6, I7: whatever is done in whatever order."""
+    """I1, I3, I4, I6, I7: after any sequence of operations."""
     run_state_machine_as_test(
         Service,
         settings=settings(
@@ -307,7 +308,7 @@ def test_the_service_agrees_with_a_reference_model():
             derandomize=True,
             database=None,
             deadline=None,
-            phases=(Phase.generate,),  # a failure is found again as it is; to shrink it takes minutes
+            phases=(Phase.generate,),  # a failure is reproduced as it is; to shrink it takes minutes
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -1,7 +1,7 @@
-"""T16, T17: whatever the service says beside its answers tells nothing that it protects.
+"""T16, T17: outputs of the service other than answers reveal no protected data.
 
-One whole run, with all that can go wrong, over a table whose counts, users and labels are recognised wherever they turn
-up; then everything is searched that came out of it.
+One run with every kind of failure, over a table whose counts, users and labels are recognisable in any output; then
+all of its outputs are searched.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ ACT = {"reason": "because"}
 
 
 class Run:
-    """A service, and all that it said.
+    """A service, and all of its outputs.
 
     Attributes:
         answers: bodies that may hold labels and noisy counts.
-        asides: all other bodies: problems, budgets, what officers see.
+        asides: all other bodies: problems, budgets, responses to officers.
         headers: of all replies.
         statuses: of all replies.
         keys: all that exist, or that were tried.
@@ -62,7 +62,7 @@ class Run:
         self._http = httpx.Client(base_url=started.url, timeout=60)
 
     def ask(self, method, path, who=None, **sent):
-        """Send a request, and sort what comes back."""
+        """Send a request, and sort the response."""
         headers = {**({} if who is None else {"Authorization": f"Bearer {self.keys[who]}"}), **sent.pop("headers", {})}
         reply = self._http.request(method, path, headers=headers, **sent)
         self.statuses.append(reply.status_code)
@@ -72,20 +72,20 @@ class Run:
         return reply
 
     def query(self, sql, who="ann", **sent):
-        """Ask a question."""
+        """Send a query."""
         headers = sent.pop("headers", {})
         return self.ask("POST", "/v1/query", who, json={"sql": sql, **ASKED, **sent}, headers=headers)
 
     def close(self):
-        """Go."""
+        """Close the service."""
         self._http.close()
 
 
 def answers(run):
-    """Questions that are answered: in every form, again, and from memory."""
+    """Send queries that are answered: in every form, repeated, and from the cache."""
     for accept in ("application/json", "text/csv", "application/vnd.apache.arrow.stream"):
         assert run.query(TOP, headers={"Accept": accept}).status_code == 200
-    for _ in range(3):  # from the store at first, then from memory
+    for _ in range(3):  # from the store at first, then from the cache
         assert run.query(TOP).headers["Discreet-Replayed"] == "?1"
     assert run.query(TOP, "bob").status_code == 200
     assert run.query(TOP.replace(" LIMIT 5", ""), epsilon=1.0).status_code == 200
@@ -101,7 +101,7 @@ def answers(run):
 
 
 def refusals(run):
-    """Questions that are refused: by what they say, by who sends them, by what is left."""
+    """Send queries that are refused: for their content, their sender, or the budget."""
     statements = [
         f"SELECT article, COUNT(DISTINCT reader) FROM reads WHERE article = '{TYPED}' OR",
         f"SELECT article FROM reads WHERE article = '{TYPED}'; DROP TABLE reads",
@@ -128,7 +128,7 @@ def refusals(run):
 
 
 def failures(run):
-    """Runs that fail after the data was asked, with engines and bugs that talk."""
+    """Run queries that fail after the data was read, by engines and bugs with data in their messages."""
     assert run.query(BROKEN).status_code == 503
     words = f"{COUNTS} of {USER}17 at {RARE}, noise {NOISE!r}"
     failing = [EngineError(words), RuntimeError(words), KeyError(words), MemoryError(words)]
@@ -154,7 +154,7 @@ def failures(run):
 
 
 def administration(run):
-    """What officers and administrators do and see; the new key is shown once, and is not searched for."""
+    """Call the routes of officers and administrators; the new key is shown once, and is not searched for."""
     made = run.ask("POST", "/v1/admin/keys", "admin", json={"account": "bob@sales", "roles": ["analyst"], **ACT})
     assert made.status_code == 201
     run.asides.remove(made.content)
@@ -173,7 +173,7 @@ def administration(run):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One whole run, with all that came out of it by the place where it was found."""
+    """One complete run, with its outputs by the place where they were found."""
     folder, exporter = tmp_path_factory.mktemp("service"), InMemorySpanExporter()
     make_table(folder)
     keys = deployment.Deployment(folder, catalog=CATALOG, granted=None, noise=NOISE, now=utc_now()).keys
@@ -195,21 +195,21 @@ def run(tmp_path_factory):
 
 
 def test_the_run_covers_every_status_and_event(run):
-    """Whatever can be said was said: all kinds of replies, of events and of spans."""
+    """All kinds of responses, events and spans occurred."""
     assert {200, 201, 400, 401, 403, 404, 406, 409, 413, 415, 422, 500, 503} <= set(run.statuses)
     events = {json.loads(line)["event"] for line in run.started.stream.getvalue().splitlines()}
     assert events >= {"requested", "released", "refused", "forfeited", "denied", "admin_changed", "failed"}
     causes = {event["cause"] for event in run.started.events("forfeited")}
     assert causes == {"engine", "internal", "client-gone"}
     assert {event["source"] for event in run.started.events("released")} == {"engine", "store"}
-    assert any("release" in event for event in run.started.events("requested"))  # from memory
+    assert any("release" in event for event in run.started.events("requested"))  # from the cache
     assert {span.name for span in run.spans} >= {"request", "plan", "reserve", "engine", "noise", "settle"}
     assert len(run.answers) >= 9
     assert b"tides-magdalena" in b"".join(run.answers)
 
 
 def test_logs_metrics_spans_headers_and_ledger_say_nothing(run):
-    """No count, user, label, secret, nor anything that an analyst typed."""
+    """No count, user, label, secret, nor any text of an analyst."""
     spans = "\n".join(span.to_json() for span in run.spans).encode()
     said = {
         "the log": run.started.stream.getvalue().encode(),
@@ -223,25 +223,25 @@ def test_logs_metrics_spans_headers_and_ledger_say_nothing(run):
 
 
 def test_problems_and_whatever_else_is_no_answer_say_nothing(run):
-    """They may repeat the analyst's own text, and no more."""
+    """They may repeat the analyst's own text only."""
     assert find_leaks({"a body": b"\n".join(run.asides)}, secret_patterns(run.keys.values())) == []
 
 
 def test_answers_hold_no_user_and_no_secret(run):
-    """Their counts are noisy ones; an item of a single user is in none of them."""
+    """Their counts are noisy; an item of a single user is in none of them."""
     wanted = {name: what for name, what in secret_patterns(run.keys.values()).items() if "count" not in name}
     assert find_leaks({"an answer": b"\n".join(run.answers)}, wanted) == []
 
 
 def test_the_files_of_the_store_hold_answers_but_no_counts_and_no_secrets(run):
-    """What is kept is what was answered; of keys, their hashes."""
+    """The store has released answers, and hashes of keys."""
     assert set(run.files) >= {"budget.db"}
     assert b"tides-magdalena" in b"".join(run.files.values())
     assert find_leaks(run.files, secret_patterns(run.keys.values())) == []
 
 
 def test_the_process_shows_nothing_to_others(tmp_path):
-    """T9: not in its arguments, which every user of the machine reads, nor its environment, nor what it prints."""
+    """T9: not in its arguments, which every user of the machine can read, nor its environment, nor its output."""
     make_table(tmp_path)
     keys = deployment.Deployment(tmp_path, catalog=CATALOG, granted=None, noise=NOISE, now=utc_now()).keys
     command = [sys.executable, "-m", "discreet", "serve", str(tmp_path / "discreet.toml")]
@@ -284,7 +284,7 @@ def test_the_process_shows_nothing_to_others(tmp_path):
     ],
 )
 def test_the_nose_smells_a_leak(leak):
-    """Each form of what must not come out, in the midst of what may."""
+    """Each form of a protected value is found, surrounded by permitted text."""
     text = b'{"time": "2026-11-20T04:05:06.789+00:00", "rho": 0.0165, "x": ' + leak + b', "status": 200}\n'
     assert find_leaks({"here": text}, secret_patterns([STRANGER])) != []
 
@@ -293,11 +293,11 @@ def test_the_nose_smells_a_leak(leak):
     "text", [b"10317170", b"0.1031717", b"tides-magdalena", TYPED.encode(), b"dsc_00000000000ca11b_"]
 )
 def test_the_nose_smells_nothing_where_nothing_is(text):
-    """Other numbers, ids of keys; labels and what was typed, where these may be."""
+    """Other numbers, ids of keys, and labels and constants where these are permitted, are not found."""
     assert find_leaks({"here": text}, secret_patterns([STRANGER])) == []
 
 
 @pytest.mark.parametrize("text", [b"tides-magdalena", TYPED.encode()])
 def test_the_nose_can_be_shy(text):
-    """Labels and what was typed, where these may not be."""
+    """Labels and constants are found where these are not permitted."""
     assert find_leaks({"here": text}, private_patterns([STRANGER])) != []

@@ -1,4 +1,4 @@
-"""Tokens of an OpenID issuer: a real one, on a port of its own."""
+"""Tokens of an OpenID issuer that runs on a local port."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Events:
         self.events: list[object] = []
 
     def event(self, event) -> None:
-        """Keep it."""
+        """Keep the event."""
         self.events.append(event)
 
 
 @pytest.fixture
 def clock():
-    """Noon."""
+    """A clock at noon."""
     return Clock()
 
 
 @pytest.fixture
 def server():
-    """The issuer's own side."""
+    """The server of the issuer."""
     issuer = TestIssuer()
     yield issuer
     issuer.close()
@@ -49,26 +49,26 @@ def server():
 
 @pytest.fixture
 def log():
-    """The events that were logged."""
+    """The logged events."""
     return Events()
 
 
 @pytest.fixture
 def connect(clock, log):
-    """Our side of an issuer at a URL."""
+    """Return a client of the issuer at a URL."""
     with httpx.Client() as client:
         yield lambda url, **settings: Issuer(Oidc(issuer=url, audience="discreet", **settings), client, clock, log)
 
 
 @pytest.fixture
 def issuer(connect, server):
-    """Our side of the issuer."""
+    """The service's client of the issuer."""
     return connect(server.url)
 
 
 @pytest.mark.parametrize("alg", ["RS256", "ES256", "EdDSA"])
 def test_a_valid_token_identifies_the_sender(issuer, server, clock, alg):
-    """Signed with any kind of key that the issuer publishes."""
+    """Signatures by any kind of key that the issuer publishes are accepted."""
     assert issuer.authenticate(server.token(clock, alg=alg)) == Identity("oidc:ann", "ann", frozenset({"analyst"}))
 
 
@@ -81,19 +81,19 @@ STRANGER = RSAKey.generate_key(2048, {"kid": "rsa"})
 
 
 def text_of(part: bytes) -> str:
-    """As it stands in a token."""
+    """Return the base64url text of a token's part."""
     return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
 
 
 def mistaken(clock, server) -> str:
-    """A token with HS256, whose secret is the public key: written by hand, for the library refuses to."""
+    """Return a token with HS256 and the public key as its secret, which the library refuses to sign."""
     head = text_of(json.dumps({"alg": "HS256", "kid": "rsa"}).encode())
     said = f"{head}.{server.token(clock).split('.')[1]}"
     return f"{said}.{text_of(hmac.digest(KEYS['RS256'].as_pem(private=False), said.encode(), 'sha256'))}"
 
 
 def unsigned(clock, server) -> str:
-    """A token with alg none."""
+    """Return a token with alg none."""
     head = text_of(json.dumps({"alg": "none", "kid": "rsa"}).encode())
     return f"{head}.{server.token(clock).split('.')[1]}."
 
@@ -134,7 +134,7 @@ def unsigned(clock, server) -> str:
     ],
 )  # fmt: skip
 def test_an_invalid_token_is_refused(issuer, server, clock, forge):
-    """Whatever is wrong with it, the response is the same, and nothing is cached."""
+    """The response is the same for every defect, and nothing is cached."""
     token = forge(clock, server)
     for _ in range(2):
         with pytest.raises(Unauthorized) as caught:
@@ -144,13 +144,13 @@ def test_an_invalid_token_is_refused(issuer, server, clock, forge):
 
 
 def test_clocks_may_differ_by_half_a_minute(issuer, server, clock):
-    """And no more."""
+    """A larger difference is refused."""
     now = int(clock().timestamp())
     assert issuer.authenticate(server.token(clock, exp=now - 29, nbf=now + 30)).account == "ann"
 
 
 def test_keys_are_fetched_once_an_hour(issuer, server, clock):
-    """Not for every token."""
+    """Not once per token."""
     for n in range(20):
         issuer.authenticate(server.token(clock, sub=f"analyst{n}"))
     assert len(server.asked) == 2
@@ -160,7 +160,7 @@ def test_keys_are_fetched_once_an_hour(issuer, server, clock):
 
 
 def test_a_key_that_the_issuer_changed_to_is_found(issuer, server, clock):
-    """A token with an unknown key has the keys fetched again."""
+    """A token with an unknown key id makes the client fetch the keys again."""
     issuer.authenticate(server.token(clock))
     fresh = RSAKey.generate_key(2048, {"kid": "rsa-2"})
     server.keys = [fresh]
@@ -169,7 +169,7 @@ def test_a_key_that_the_issuer_changed_to_is_found(issuer, server, clock):
 
 
 def test_a_removed_key_of_the_issuer_verifies_no_token(issuer, server, clock):
-    """Neither for new tokens nor for those that were good before."""
+    """Neither new tokens nor those that were valid before are accepted."""
     before = server.token(clock, exp=int(clock().timestamp()) + 100_000)
     issuer.authenticate(before)
     server.keys = [KEYS["ES256"]]
@@ -182,7 +182,7 @@ def test_a_removed_key_of_the_issuer_verifies_no_token(issuer, server, clock):
 
 
 def test_unknown_keys_are_fetched_at_most_twice_a_minute(issuer, server, clock):
-    """Such tokens need no valid signature."""
+    """Such tokens need no valid signature to cause a fetch."""
     stranger = RSAKey.generate_key(2048, {"kid": "nobody"})
     for _ in range(10):
         with pytest.raises(Unauthorized):
@@ -192,7 +192,7 @@ def test_unknown_keys_are_fetched_at_most_twice_a_minute(issuer, server, clock):
 
 
 def test_while_the_issuer_is_unavailable_tokens_are_503(connect, server, clock, log):
-    """503 and not 401: a good token must not look bad."""
+    """503 and not 401: a valid token must not be reported as invalid."""
     issuer = connect("http://127.0.0.1:9/realms/work")
     with pytest.raises(IssuerUnavailable) as caught:
         issuer.authenticate(server.token(clock))
@@ -204,7 +204,7 @@ def test_while_the_issuer_is_unavailable_tokens_are_503(connect, server, clock, 
 
 
 def test_tokens_that_are_known_are_good_while_the_issuer_is_away(issuer, server, clock, log):
-    """Until the keys are an hour old; and it is asked again when it is back."""
+    """Until the keys are an hour old; then they are fetched again when the issuer is back."""
     known = server.token(clock, exp=int(clock().timestamp()) + 10_000)
     issuer.authenticate(known)
     assert log.events == [IssuerFetched("discovery", "ok"), IssuerFetched("keys", "ok")]
@@ -235,20 +235,20 @@ def test_tokens_that_are_known_are_good_while_the_issuer_is_away(issuer, server,
     ],
 )
 def test_an_issuer_with_invalid_responses_is_unavailable(issuer, server, clock, extra, body):
-    """Another's name, other places, too much, no JSON."""
+    """Another issuer's name or URLs, too much data, or invalid JSON."""
     server.extra, server.body = extra, body
     with pytest.raises(IssuerUnavailable):
         issuer.authenticate(server.token(clock))
 
 
 def test_keys_of_an_issuer_over_https_are_never_fetched_over_http():
-    """An attacker in between could publish keys."""
+    """An attacker on the network could publish keys."""
     assert as_safe("https://keys.example.org/jwks", "https://login.example.org")
     assert not as_safe("http://keys.example.org/jwks", "https://login.example.org")
 
 
 def test_a_token_is_remembered_until_it_ends(issuer, server, clock):
-    """Memory alone answers the event loop; not a second longer than the token says."""
+    """The cache answers in the event loop; no longer than the token's expiry."""
     token = server.token(clock, exp=int(clock().timestamp()) + 100)
     assert issuer.cached(token) is None
     issuer.authenticate(token)
@@ -258,7 +258,7 @@ def test_a_token_is_remembered_until_it_ends(issuer, server, clock):
 
 
 def test_the_account_is_the_value_of_the_configured_claim(connect, server, clock):
-    """Text, not empty; without it nothing can be asked."""
+    """A non-empty text; tokens without it cannot query."""
     issuer = connect(server.url, account_claim="https://example.org/account")
     good = server.token(clock, **{"https://example.org/account": "ann@sales"})
     assert issuer.authenticate(good) == Identity("oidc:ann", "ann@sales", frozenset({"analyst"}))
@@ -280,7 +280,7 @@ def test_the_account_is_the_value_of_the_configured_claim(connect, server, clock
     ],
 )
 def test_roles_are_what_the_settings_make_of_the_claim(connect, server, clock, said, roles):
-    """What is not named there means nothing, not even our own words."""
+    """Values that the settings do not map are ignored, even names of our own roles."""
     issuer = connect(
         server.url,
         roles_claim="realm_access.roles",
@@ -298,19 +298,19 @@ def test_roles_are_what_the_settings_make_of_the_claim(connect, server, clock, s
     ],
 )
 def test_the_actor_of_the_ledger_is_the_subject_in_quotes(issuer, server, clock, sub, actor):
-    """No white space, so that it can stand in the ledger."""
+    """It has no white space, as the ledger requires."""
     assert issuer.authenticate(server.token(clock, sub=sub)).actor == actor
 
 
 def test_a_subject_too_long_for_the_ledger_is_named_by_its_digest(issuer, server, clock):
-    """OpenID allows 255 characters, and others could agree in the first 195."""
+    """OpenID allows 255 characters, and other subjects could share the first 195."""
     actors = {issuer.authenticate(server.token(clock, sub="x" * 200 + end)).actor for end in "ab"}
     assert len(actors) == 2
     assert all(len(actor) <= 200 for actor in actors)
 
 
 def test_a_keyring_takes_keys_and_tokens(issuer, server, clock):
-    """What does not look like an API key is a token."""
+    """Anything unlike an API key is parsed as a token."""
     ring = Authenticator(RecordCache(MemoryRecords(), clock), clock, issuer)
     header = f"Bearer {server.token(clock)}"
     assert ring.cached(header) is None

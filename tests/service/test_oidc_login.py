@@ -1,4 +1,4 @@
-"""Logins at an OpenID issuer: a real one, which checks the code, the client and PKCE itself."""
+"""Logins at a local OpenID issuer, which checks the code, the client and PKCE."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def service(services, issuer):
 
 
 def log_in(service, browser=None, *, next_="/ask", change=lambda url: url):
-    """Follow the redirects to the issuer and back, and return the browser and what the callback answered."""
+    """Follow the redirects to the issuer and back, and return the browser and the response of the callback."""
     browser = browser or Browser(service)
     away = browser.get("/login/issuer", params={"next": next_})
     assert away.status_code == 303
@@ -43,7 +43,7 @@ def log_in(service, browser=None, *, next_="/ask", change=lambda url: url):
 
 
 def test_a_login_at_the_issuer_leads_back_to_the_page(service):
-    """The browser gets a session, and a page of ours that loads the next one, so that the strict cookie is sent."""
+    """The browser gets a session, and a page that loads the next one, so that the strict cookie is sent."""
     assert "Log in with 127.0.0.1" in Browser(service).get("/login").text
     ann, answer = log_in(service, next_="/ask?sql=SELECT")
     assert 'content="0; url=/ask?sql=SELECT"' in answer.text
@@ -53,7 +53,7 @@ def test_a_login_at_the_issuer_leads_back_to_the_page(service):
 
 
 def test_the_login_cookie_is_kept_from_scripts_and_sent_to_the_login_only(service):
-    """What redeems the code is in no URL: only its hash is."""
+    """The PKCE verifier is in no URL: only its hash is."""
     away = Browser(service).get("/login/issuer")
     cookie = next(value for value in away.headers.get_list("set-cookie") if value.startswith("discreet_login="))
     assert all(part in cookie for part in ("HttpOnly", "Secure", "SameSite=lax", "Path=/login"))
@@ -64,7 +64,7 @@ def test_the_login_cookie_is_kept_from_scripts_and_sent_to_the_login_only(servic
 
 
 def test_an_answer_for_another_login_is_refused(service):
-    """Another state, a code that was used, another browser and a login that took too long start no session."""
+    """Another state, a used code, another browser and a login that took too long start no session."""
 
     def other_state(url):
         return url.replace("state=", "state=x")
@@ -116,7 +116,7 @@ def test_a_client_secret_is_sent_to_the_issuer_alone(services, issuer):
 
 
 def test_a_session_of_the_issuer_ends_after_an_hour(service):
-    """Roles that the issuer took away are gone with the next login."""
+    """Roles that the issuer revoked are gone at the next login."""
     ann, _ = log_in(service)
     for _ in range(2):
         assert ann.get("/ask").status_code == 200
@@ -125,6 +125,6 @@ def test_a_session_of_the_issuer_ends_after_an_hour(service):
 
 
 def test_an_issuer_that_is_away_is_no_wrong_login(service, issuer):
-    """503: nothing is wrong with who logs in."""
+    """503: the login itself is not wrong."""
     issuer.status = 500
     assert Browser(service).get("/login/issuer").status_code == 503

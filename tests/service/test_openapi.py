@@ -1,4 +1,4 @@
-"""What the API says about itself is what it does."""
+"""The OpenAPI document matches the API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def operations(api):
 
 
 def resolved(api, reference):
-    """What a reference stands for."""
+    """Resolve a reference."""
     found = api
     for part in reference.removeprefix("#/").split("/"):
         found = found[part]
@@ -40,7 +40,7 @@ def resolved(api, reference):
 
 
 def references(part):
-    """All references in a part of the document."""
+    """Return all references in a part of the document."""
     if isinstance(part, dict):
         yield from ([part["$ref"]] if isinstance(part.get("$ref"), str) else [])
         for inner in part.values():
@@ -51,7 +51,7 @@ def references(part):
 
 
 def test_the_page_of_the_api_shows_every_operation_and_loads_nothing(service, api):
-    """It works without a network: no script, no other server; what the document says is escaped."""
+    """It works without a network: no script, no other server; texts of the document are escaped."""
     answer = service.get("/docs", None)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
     for path, method, _ in operations(api):
@@ -64,7 +64,7 @@ def test_the_page_of_the_api_shows_every_operation_and_loads_nothing(service, ap
 
 
 def test_problems_of_http_itself_are_described(api):
-    """Any operation can be answered so before it is called: 408 for slow requests, 431 for long headers."""
+    """Every operation may return 408 for slow requests and 431 for long headers."""
     for _, _, about in operations(api):
         for status in ("408", "431"):
             ((media, content),) = about["responses"][status]["content"].items()
@@ -72,7 +72,7 @@ def test_problems_of_http_itself_are_described(api):
 
 
 def test_it_is_openapi_3_1_without_loose_ends(api):
-    """Every reference is of something that is there; every operation has a name of its own."""
+    """Every reference resolves; every operation has a unique id."""
     assert api["openapi"].startswith("3.1")
     for reference in references(api):
         assert resolved(api, reference)
@@ -94,14 +94,14 @@ def test_every_route_of_analysts_is_there(api):
 
 
 def test_every_path_parameter_is_described(api):
-    """And no other."""
+    """No other parameter is described."""
     for path, _, about in operations(api):
         described = {parameter["name"] for parameter in about.get("parameters", []) if parameter["in"] == "path"}
         assert described == set(re.findall(r"{(\w+)}", path)), path
 
 
 def test_every_problem_has_an_example_of_its_shape(api):
-    """Each kind where it can happen; what it costs is in its summary."""
+    """Each kind where it can occur; its summary has its cost."""
     seen = set()
     for _, _, about in operations(api):
         for status, response in about["responses"].items():
@@ -113,7 +113,7 @@ def test_every_problem_has_an_example_of_its_shape(api):
 
 
 def test_the_question_s_example_is_one(api):
-    """It can be sent as it stands."""
+    """It can be sent unchanged."""
     question = api["components"]["schemas"]["Question"]
     for example in question["examples"]:
         assert Question.model_validate_json(json.dumps(example)).sql == example["sql"]
@@ -121,7 +121,7 @@ def test_the_question_s_example_is_one(api):
 
 
 def test_the_example_of_a_release_has_the_fields_of_one(service, api):
-    """And an answer has no others."""
+    """A real answer has no other fields."""
     answer = service.ask()
     example = api["components"]["schemas"]["Release"]["examples"][0]
     assert set(answer.json()) == set(example) == set(api["components"]["schemas"]["Release"]["required"])
@@ -131,7 +131,7 @@ def test_the_example_of_a_release_has_the_fields_of_one(service, api):
 
 
 def test_every_response_has_the_described_shape(service):
-    """With exactly the fields of its model, however they are filled."""
+    """It has exactly the fields of its model, for all values."""
     service.ask()
     answers = {
         BudgetReport: service.get("/v1/budget"),
@@ -146,14 +146,14 @@ def test_every_response_has_the_described_shape(service):
 
 
 def test_every_response_header_is_described(service, api):
-    """Those of ours, and the rate limit's."""
+    """Our own headers, and those of the rate limit."""
     described = set(api["paths"]["/v1/query"]["post"]["responses"]["200"]["headers"])
     sent = {name for name in service.ask().headers if name.startswith(("discreet-", "ratelimit"))}
     assert {name.lower() for name in described} == sent
 
 
 def test_returned_statuses_are_described(service, api):
-    """One request of each kind; the machines that fuzz it find the others."""
+    """One request of each kind; fuzzing covers the others."""
     described = {path: set(item) for path, item in api["paths"].items()}
     assert described["/v1/query"] == {"post"}
     statuses = set(api["paths"]["/v1/query"]["post"]["responses"])
@@ -173,7 +173,7 @@ def test_returned_statuses_are_described(service, api):
 
 
 def test_the_page_names_every_route_problem_field_and_header():
-    """docs/service/index.md is the contract for people."""
+    """docs/service/index.md is the contract for readers."""
     page = PAGE.read_text()
     for about in declared(QueryAPI):
         assert f"`{about.method} {about.path}" in page
@@ -186,7 +186,7 @@ def test_the_page_names_every_route_problem_field_and_header():
 
 
 def test_the_questions_of_the_page_can_be_sent(service):
-    """Word for word, and with the cost that is shown there."""
+    """They cost what the page shows."""
     sent = re.findall(r"--data '([^']*)'", PAGE.read_text())
     assert len(sent) == 3
     for body in sent:
@@ -202,7 +202,7 @@ def test_the_questions_of_the_page_can_be_sent(service):
 
 
 def test_metrics_need_no_key_and_hold_no_names(service):
-    """Numbers for Prometheus."""
+    """Values for Prometheus are public."""
     service.ask()
     answer = service.get("/metrics", None)
     assert answer.status_code == 200
@@ -211,6 +211,6 @@ def test_metrics_need_no_key_and_hold_no_names(service):
 
 
 def test_metrics_can_be_elsewhere(services):
-    """Then they are not here."""
+    """The route does not exist then."""
     service = services(service="metrics_port = 9999")
     assert service.get("/metrics", None).status_code == 404

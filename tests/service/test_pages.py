@@ -25,7 +25,7 @@ class Browser:
         self._service, self._url, self.cookies, self.hidden = service, url, httpx.Cookies(), {}
 
     def request(self, method, path, **parts):
-        """Send a request, and keep what forms need."""
+        """Send a request, and keep the fields of forms."""
 
         async def sending():
             transport = httpx.ASGITransport(self._service.app)
@@ -74,25 +74,25 @@ def test_a_login_leads_back_and_its_cookie_is_kept_from_scripts_and_other_sites(
 
 @pytest.mark.parametrize("path", ["//elsewhere.example", "https://elsewhere.example", "/\\elsewhere.example", "x"])
 def test_a_login_leads_to_no_other_site(service, path):
-    """The address to return to is part of a link that an attacker can write."""
+    """The return address is part of a link that an attacker can write."""
     assert Browser(service).log_in(service.keys["ann"], path).headers["location"] == "/"
 
 
 def test_a_wrong_key_is_refused_beside_its_field(service):
-    """Every problem is shown beside what caused it."""
+    """Every problem is shown beside its cause."""
     answer = Browser(service).log_in("dsc_0000000000000000_" + "0" * 64)
     assert answer.status_code == 401
     assert "no valid key" in answer.text
 
 
 def test_keys_are_not_accepted_over_plain_http(service):
-    """A key that crossed a network in the clear is no secret any more; the machine itself is no network."""
+    """A key that crossed a network unencrypted is no secret any more; the loopback address is no network."""
     assert Browser(service, "http://discreet.example").log_in(service.keys["ann"]).status_code == 401
     assert Browser(service, "http://127.0.0.1:8080").log_in(service.keys["ann"]).status_code == 303
 
 
 def test_a_form_of_another_site_does_nothing(service, ann):
-    """Without the text that the page holds, no form is carried out (CSRF)."""
+    """A form without the token of the page is refused (CSRF)."""
     ann.get("/ask")
     for csrf in ("", "0" * 32):
         assert ann.post("/ask", sql=TOP, epsilon="1", csrf=csrf).status_code == 422
@@ -102,7 +102,7 @@ def test_a_form_of_another_site_does_nothing(service, ann):
 
 
 def test_a_session_ends_with_its_logout_its_idle_time_its_lifetime_and_its_key(service, ann):
-    """Whatever ends a session, the next page is the login."""
+    """After any of these the next page is the login."""
     ann.get("/ask")
     for _ in range(LIFETIME_SECONDS // (IDLE_SECONDS - 10)):
         service.clock.pass_(seconds=IDLE_SECONDS - 10)
@@ -123,7 +123,7 @@ def test_a_session_ends_with_its_logout_its_idle_time_its_lifetime_and_its_key(s
 
 
 def test_a_form_whose_session_is_over_returns_to_its_page(service, ann):
-    """Nothing that was typed is lost: the page of the form has it in its URL."""
+    """No input is lost: the page of the form has it in its URL."""
     ann.get("/ask")
     service.clock.pass_(seconds=IDLE_SECONDS + 1)
     shown = {"HX-Request": "true", "HX-Current-URL": f"https://discreet.example/ask?sql={'SELECT'}"}
@@ -132,7 +132,7 @@ def test_a_form_whose_session_is_over_returns_to_its_page(service, ann):
 
 
 def test_a_form_sent_twice_is_charged_once(service, ann):
-    """Two clicks, two tabs: one charge, one answer (I5), also for data without a version."""
+    """Two clicks or tabs get one charge and one answer (I5), also for data without a version."""
     for dataset in ("reads", "loose"):
         ann.get("/ask")
         sql = TOP.replace("reads", dataset)
@@ -171,7 +171,7 @@ def test_the_plan_is_described_in_plain_words_and_then_for_experts():
 
 
 def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, ann):
-    """Whatever is no single query is a statement: the price is of its queries, and what surrounds them is free."""
+    """A text that is no single query is a statement: its price is that of its queries, and the rest is free."""
     inner = "SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY country"
     sql = (
         f"SELECT upper(country) AS name, n, n * 100.0 / SUM(n) OVER () AS percent FROM ({inner}) -- <b>\nORDER BY name"
@@ -196,7 +196,7 @@ def test_a_whole_statement_is_priced_answered_and_free_the_second_time(service, 
 
 
 def test_a_statement_has_a_link_that_its_account_alone_can_open(service, ann):
-    """The link names the releases it is computed from: no one else has paid for them, and nothing else is computed."""
+    """The link names its releases: no other account has paid for them, and nothing else is computed."""
     sql = "SELECT upper(country) AS name, n FROM (SELECT country, COUNT(*) AS n FROM reads GROUP BY country)"
     ann.get("/ask")
     link = ann.post("/ask", sql=sql, epsilon="0.5").headers["location"]
@@ -212,7 +212,7 @@ def test_a_statement_has_a_link_that_its_account_alone_can_open(service, ann):
 
 
 def test_the_only_count_of_a_statement_has_bars_if_its_interval_is_selected(ann):
-    """Numbers without an interval are a table: a bar without its error would say too much."""
+    """Numbers without an interval are a table, because a bar without its error would be misleading."""
     count = "COUNT(DISTINCT reader)"
     ends = f"LOW({count}), HIGH({count})"
     for columns, bars in ((count, 0), (f"{count}, {ends}", 3), (f"{count}, {count} / 2 AS half, {ends}", 0)):
@@ -223,7 +223,7 @@ def test_the_only_count_of_a_statement_has_bars_if_its_interval_is_selected(ann)
 
 
 def test_days_are_a_line_with_points_at_their_time(ann):
-    """A day that was not released is a gap, so that the line does not look steeper than it is."""
+    """A day that was not released is a gap, so that the line has no false slope."""
     days = [("2025-12-31", 10), ("2026-01-01", 20), ("2026-01-10", 30)]
     line = charts.line_of([charts.Item(day, n, n - 5, n + 5) for day, n in days])
     assert line.points == [(0, 75), (10, 50), (100, 25)]
@@ -237,7 +237,7 @@ def test_days_are_a_line_with_points_at_their_time(ann):
 
 
 def test_answers_of_others_do_not_exist(service, ann):
-    """A link to an answer is no permission."""
+    """A link to an answer grants no access."""
     ann.get("/ask")
     path = ann.post("/ask", sql=TOP, epsilon="0.5").headers["location"]
     bob = Browser(service)
@@ -246,7 +246,7 @@ def test_answers_of_others_do_not_exist(service, ann):
 
 
 def test_a_price_is_shown_before_the_query_runs(service, ann):
-    """The first page has a whole query, its cost as a part of the budget and its expected error; nothing is charged."""
+    """The first page has a complete query, its cost as a part of the budget and its expected error."""
     shown = ann.get("/ask?dataset=reads").text
     assert "of what is left, at most" in shown
     assert "such queries" in shown
@@ -265,7 +265,7 @@ def test_a_price_is_shown_before_the_query_runs(service, ann):
     ],
 )
 def test_a_refused_query_shows_the_reason_and_stays_in_the_form(service, ann, fields, words):
-    """Problems of the API appear in the form, which keeps what was typed."""
+    """The form shows problems of the API, and keeps its input."""
     ann.get("/ask")
     answer = ann.post("/ask", **fields)
     assert answer.status_code in {400, 404, 422}
@@ -312,7 +312,7 @@ def test_every_page_forbids_scripts_frames_and_caches(ann):
 
 
 def test_a_link_on_another_site_opens_the_page(service):
-    """A strict cookie is not sent after a click elsewhere; the page then loads itself once more, as its own link."""
+    """A strict cookie is not sent after a click elsewhere; the page then reloads itself from its own link."""
     stranger = Browser(service)
     answer = stranger.get("/answers", headers={"Sec-Fetch-Site": "cross-site"})
     assert 'http-equiv="refresh"' in answer.text
@@ -332,7 +332,7 @@ def test_a_link_on_another_site_opens_the_page(service):
     ],
 )
 def test_a_query_written_as_sql_is_read_as_the_same_query(sql):
-    """What the page offers to copy is the query that was answered."""
+    """The copied text is the query that was answered."""
     query = parse_select(sql).to_dict()
     assert parse_select(text.sql_of(query)).to_dict() == query
     assert from_dict(query).to_dict() == query

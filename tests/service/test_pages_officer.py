@@ -36,14 +36,14 @@ def officer(service):
     "path", ["/officer", ANN, "/officer/catalog", "/officer/ledger", "/officer/simulator", "/officer/keys"]
 )
 def test_pages_need_the_role_of_their_operation(service, path):
-    """No page shows what the API would refuse."""
+    """Pages show nothing that the API would refuse."""
     ann = Browser(service)
     ann.log_in(service.keys["ann"])
     assert ann.get(path).status_code == 403
 
 
 def test_an_officer_cuts_a_budget_after_a_preview_and_sees_it_refuse(service, officer):
-    """The preview says what the limit would have refused, changes nothing, and what is applied takes effect."""
+    """The preview shows what the limit would have refused and changes nothing; the applied limit is effective."""
     assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
     limit = service.balance().account.limit
     officer.get(ANN)
@@ -57,7 +57,7 @@ def test_an_officer_cuts_a_budget_after_a_preview_and_sees_it_refuse(service, of
 
 
 def test_the_simulator_agrees_with_the_functions_that_choose_parameters(officer):
-    """Its attacks are those of `discreet.accounting.advice`, and it runs out where k* or l* does."""
+    """Its attacks are those of `discreet.accounting.advice`, and its budget ends where k* or l* does."""
     tried = Parameters(Fraction("0.15"), Fraction("1e-10"), 1_000, 3_000, 100, 10, 30, 10_000)
     found = simulate(tried, SystemBits)
     assert found.items == 10
@@ -74,7 +74,7 @@ def test_the_simulator_agrees_with_the_functions_that_choose_parameters(officer)
 
 
 def test_the_simulator_takes_the_counts_of_an_answer_as_they_are_copied_or_saved(officer):
-    """No item beyond them is shown, and a line without a count is named."""
+    """No item beyond them is shown, and a line without a count is reported."""
     assert released_counts("300\n-4\n\n1200.7") == [1201, 300, 0]
     assert released_counts("article\tusers\t95 % interval\na1\t12\t9\na2\t40\t37") == [40, 12]
     assert released_counts('"rank","article","count"\n1,"a 1",7') == [7]
@@ -101,14 +101,14 @@ def test_a_suspension_is_shown_and_lifted(service, officer):
 
 
 def test_an_observed_account_says_what_it_would_have_refused(service, officer):
-    """Before it enforces, an officer sees what that would have meant."""
+    """An officer sees the effect of enforcement before it is set."""
     service.act("PATCH", "/v1/admin/accounts/ann@sales", mode="observe", limit={"epsilon": 0.5, "delta": "1e-6"})
     assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
     assert "<strong>1 of 1</strong> queries" in officer.get(ANN).text
 
 
 def test_an_officer_creates_an_account_grants_and_revokes(service, officer):
-    """Each form does what the operation of the API does, and needs a reason."""
+    """Each form performs the operation of the API, and needs a reason."""
     officer.get("/officer")
     new = {"account": "eve@sales", "parent": "sales", "epsilon": "2", "delta": "1e-7", "days": "30"}
     assert "reason" in officer.post("/officer", **new).text
@@ -123,7 +123,7 @@ def test_an_officer_creates_an_account_grants_and_revokes(service, officer):
 
 
 def test_the_ledger_is_verified_and_exported(service, officer):
-    """The export has every line of every chain, with what is hashed."""
+    """The export has every line of every chain, with the hashed text."""
     officer.get("/officer/ledger")
     assert "<strong>Sound.</strong>" in officer.post("/officer/ledger").text
     lines = officer.get("/officer/ledger.jsonl").text.splitlines()
@@ -131,7 +131,7 @@ def test_the_ledger_is_verified_and_exported(service, officer):
 
 
 def test_an_admin_makes_a_key_that_is_shown_once_and_revokes_it(service):
-    """The new key logs in until it is revoked."""
+    """The new key can log in until it is revoked."""
     admin = Browser(service)
     admin.log_in(service.keys["admin"])
     admin.get("/officer/keys")
@@ -145,7 +145,7 @@ def test_an_admin_makes_a_key_that_is_shown_once_and_revokes_it(service):
 
 
 def asked(day, name, worst, actual=None):
-    """The lines of a query that held *worst* and cost *actual*."""
+    """Return the lines of a query that held *worst* and cost *actual*."""
     time = day * DAY_US
     yield Entry(time, "reserve", name, "{}", [("a", 0, Tally(held=Amount(worst, 0)))])
     if actual is not None:
@@ -153,7 +153,7 @@ def asked(day, name, worst, actual=None):
 
 
 def account_of(quanta, period):
-    """An account that may spend so many quanta of rho."""
+    """Return an account with a limit of so many quanta of rho."""
     return Account("a", Cost(Fraction(quanta, 10**18)), Fraction(1, 10**6), None, period)
 
 
@@ -170,7 +170,7 @@ def test_a_preview_refuses_by_the_rule_that_refuses_queries():
 
 
 def test_what_was_spent_each_day_is_the_sum_of_the_ledger():
-    """Charges and forfeits count; what was only held does not."""
+    """Charges and forfeits count; holds do not."""
     entries = [*asked(0, "q1", 5, 3), *asked(1, "q2", 5, 4), *asked(1, "q3", 2)]
     assert spent_by_day(entries, 0)["a"] == {0: Amount(3), 1: Amount(4)}
     assert spent_by_day(entries, DAY_US)["a"] == {1: Amount(4)}
@@ -186,7 +186,7 @@ def test_a_part_of_a_limit_is_reached_by_rho_or_delta_counted_from_the_first_cha
 
 
 def test_spending_counts_analysts_and_not_the_accounts_above_them(service, officer):
-    """What the page draws is what the API says."""
+    """The page and the API have the same numbers."""
     assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
     found = service.send("GET", "/v1/admin/spending?days=7", "officer").json()
     assert len(found["days"]) == 7

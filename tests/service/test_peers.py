@@ -1,4 +1,4 @@
-"""Data centres over HTTP: shares move between them, whatever the network does, and only between peers."""
+"""Data centres over HTTP: shares move between peers only, despite failures of the network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BEARER = {"Authorization": f"Bearer {KEY}"}
 
 
 def _made(centres, units=12):
-    """Accounts ann of org in the first data centre."""
+    """Create accounts ann and org in the first data centre."""
     centres[0].manager.store.create(account("org", 2 * units), ACT)
     centres[0].manager.store.create(account("ann", units, "org"), ACT)
     return centres
@@ -43,7 +43,7 @@ def _spend(centre, name, units):
 
 
 def test_what_is_made_in_one_is_shared_with_all_within_a_round():
-    """Equal parts, parents first, everywhere the same settings; the round after that nothing moves."""
+    """Equal shares, parents first, the same settings everywhere; the next round moves nothing."""
     with _made(Centres(3)) as centres:
         centres[0].peers.exchange()
         assert (limits(centres.stores, "org"), limits(centres.stores)) == ([8, 8, 8], [4, 4, 4])
@@ -55,7 +55,7 @@ def test_what_is_made_in_one_is_shared_with_all_within_a_round():
 
 
 def test_thousands_of_accounts_are_shared_in_one_go():
-    """A message has up to 64; as many messages as it takes."""
+    """A message has up to 64 transfers; as many messages as needed are sent."""
     with Centres() as centres:
         for n in range(200):
             centres[0].store.create(account(f"a{n}"), ACT)
@@ -65,7 +65,7 @@ def test_thousands_of_accounts_are_shared_in_one_go():
 
 
 def test_a_short_store_requests_and_gets_half_of_the_difference():
-    """From the first that has plenty; the next one is asked for less, and has not so much more."""
+    """From the first peer with enough; less is requested from the next one, which has not so much more."""
     with _made(Centres(3), 24) as centres:
         centres.exchange()
         _spend(centres[1], "a", 8)
@@ -76,7 +76,7 @@ def test_a_short_store_requests_and_gets_half_of_the_difference():
 
 
 def test_a_refused_question_is_answered_after_the_next_round():
-    """What it needs is given, to the last quantum that there is."""
+    """It gets what it needs, to the last quantum available."""
     with _made(Centres()) as centres:
         centres.exchange()
         with pytest.raises(BudgetRefused) as refused:
@@ -90,7 +90,7 @@ def test_a_refused_question_is_answered_after_the_next_round():
 
 
 def test_two_that_need_what_neither_has_do_not_take_it_from_each_other():
-    """Who has refused a question of its own gives half of the difference at most."""
+    """A peer that has refused a query itself gives half of the difference at most."""
     with _made(Centres()) as centres:
         centres.exchange()
         for centre in centres.all:
@@ -102,7 +102,7 @@ def test_two_that_need_what_neither_has_do_not_take_it_from_each_other():
 
 
 def test_settings_that_are_changed_at_home_arrive():
-    """And the total with them."""
+    """The total arrives with them."""
     with _made(Centres()) as centres:
         centres.exchange()
         set_mode(centres[0].manager.store, "ann", "observe", ACT)
@@ -124,7 +124,7 @@ def test_settings_that_are_changed_at_home_arrive():
 
 
 def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
-    """It is in both logs, and not tried again."""
+    """Both logs have an event, and the transfer is not retried."""
     with Centres() as centres:
         for centre in centres.all:
             centre.manager.store.create(account("ann"), ACT)
@@ -135,7 +135,7 @@ def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
 
 
 def test_who_got_nothing_waits_longer_each_time():
-    """An account that is spent everywhere is not asked for in every round for ever."""
+    """An account that is spent everywhere is not requested in every round."""
     with _made(Centres(), 2) as centres:
         centres.exchange()
         for n, centre in enumerate(centres.all):
@@ -151,7 +151,7 @@ def test_who_got_nothing_waits_longer_each_time():
 
 
 def test_a_data_centre_that_is_cut_off_goes_on_with_its_share():
-    """I8: to the last quantum; the others with theirs; it is logged once, and pending transfers end afterwards."""
+    """I8: to the last quantum, as the others do; it is logged once, and pending transfers end afterwards."""
     with _made(Centres(3)) as centres:
         centres.exchange()
         centres.wire.cut = [{"c0", "c2"}, {"c1", "c2"}]
@@ -172,7 +172,7 @@ def test_a_data_centre_that_is_cut_off_goes_on_with_its_share():
 
 @pytest.mark.parametrize("lost", range(1, 9))
 def test_whichever_answer_is_lost_it_adds_up_and_arrives_later(lost):
-    """I8: the peer has acted and its reply is lost; after every step of every data centre."""
+    """I8: the peer has acted and its reply is lost; the sum is checked after every step of every data centre."""
     with _made(Centres(), 24) as centres:
         centres.wire.lose = {lost}
         centres.exchange(2)
@@ -198,7 +198,7 @@ def test_whichever_answer_is_lost_it_adds_up_and_arrives_later(lost):
     ],
 )
 def test_what_is_no_answer_of_a_data_centre_is_none(answer, monkeypatch):
-    """A proxy, a captive portal, an older or newer one: it counts as unreachable, and changes nothing."""
+    """A reply of a proxy, a captive portal or another version counts as unreachable, and changes nothing."""
     with _made(Centres()) as centres:
         monkeypatch.setattr(centres.wire, "carry", lambda *_: answer)
         before = centres[0].store.heads()
@@ -208,7 +208,7 @@ def test_what_is_no_answer_of_a_data_centre_is_none(answer, monkeypatch):
 
 
 def test_an_invalid_transfer_is_not_applied():
-    """Terms of no account, and amounts below nothing."""
+    """Settings of no account, and negative amounts."""
     with _made(Centres()) as centres:
         centres.exchange()
         terms = json.loads(json.dumps(_transfer(centres)["terms"]))
@@ -238,7 +238,7 @@ def _sent(centres, change):
 
 
 def test_a_clock_that_runs_ahead_in_one_store_stops_no_other():
-    """What cannot be given or taken there waits; everything else goes on."""
+    """Only transfers of that store wait."""
     with _made(Centres(3), 24) as centres:
         centres.exchange()
         centres[0].manager.store.create(account("late", 12), ACT)
@@ -259,7 +259,7 @@ def test_a_clock_that_runs_ahead_in_one_store_stops_no_other():
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", f"Basic {KEY}", f"Bearer {KEY}x", "Bearer \N{SNOWMAN}", KEY])
 def test_requests_without_the_peers_key_are_refused(header):
-    """The same 401 for all; nothing is read."""
+    """All get the same 401; no body is read."""
     with _made(Centres()) as centres:
         headers = {} if header is None else {b"Authorization": header.encode()}
         for path in ("/v1/peer/requests", "/v1/peer/transfers"):
@@ -289,7 +289,7 @@ def _check_who_may(service, centres):
 
 
 def test_what_is_no_message_is_refused():
-    """In the shape of problems; nothing of it is said again."""
+    """They get a problem that repeats nothing of the message."""
     with _made(Centres()) as centres:
         app, ask = centres[0].app, {"account": "ann", "left": {"rho": "0", "delta": "0"}}
         whole = {"centre": "c1", "store": "s", "requests": []}
@@ -310,7 +310,7 @@ def test_what_is_no_message_is_refused():
 
 
 def test_a_message_speaks_for_its_own_store_only():
-    """A transfer or a receipt in the name of a third one is passed over."""
+    """A transfer or a receipt in the name of a third store is ignored."""
     with _made(Centres(3)) as centres:
         centres.exchange()
         spoken = {**_sent(centres, {}), "store": centres[2].store.id}
@@ -338,7 +338,7 @@ def test_two_data_centres_with_the_same_store_do_not_talk():
 
 @pytest.mark.parametrize("told_by", ["receipt", "transfer"])
 def test_a_restored_store_stops_when_a_peer_detects_it(told_by, service):
-    """F12: 503 to the others, a check that fails, and no more rounds."""
+    """F12: 503 to the others, a failing health check, and no more rounds."""
     with _made(Centres()) as centres:
         centres.exchange()
         sent = _sent(centres, {"number": 9})
@@ -357,7 +357,7 @@ def test_a_restored_store_stops_when_a_peer_detects_it(told_by, service):
 
 
 def test_rounds_go_on_in_a_thread_whatever_fails(monkeypatch):
-    """And end when they are closed."""
+    """They end when the exchange is closed."""
     monkeypatch.setattr(peers, "EVERY_SECONDS", 0.0)
     with _made(Centres()) as centres:
         rounds, failing = threading.Semaphore(0), threading.Event()
@@ -411,7 +411,7 @@ def test_other_data_centres_are_named_in_the_settings(tmp_path):
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(tmp_path, old, new, message):
-    """Without a secret in the message."""
+    """The message holds no secret."""
     (tmp_path / "discreet.toml").write_text(_SETTINGS.replace(old, new))
     with pytest.raises(InputError, match=message) as caught:
         load_settings(tmp_path / "discreet.toml")
@@ -419,7 +419,7 @@ def test_settings_that_cannot_be_used_are_refused(tmp_path, old, new, message):
 
 
 def test_keys_are_changed_one_data_centre_after_the_other():
-    """The first is said, all are believed; none is shown."""
+    """The first key is sent, all are accepted; none is shown."""
     old, both = PeerKeys(["o" * 32]), PeerKeys(["n" * 32, "o" * 32])
     both.check(old.header)
     both.check(both.header)
@@ -429,7 +429,7 @@ def test_keys_are_changed_one_data_centre_after_the_other():
 
 
 def test_the_key_comes_from_a_file_or_the_environment(tmp_path):
-    """And the file is readable by its owner only."""
+    """The file must be readable by its owner only."""
     file = tmp_path / "peer.key"
     file.write_text(f"{'f' * 32}\n{'g' * 32}\n")
     centre = DataCentre(name="a", peers={"b": "https://b"}, key_file=file)
@@ -446,7 +446,7 @@ def test_the_key_comes_from_a_file_or_the_environment(tmp_path):
 
 
 def test_a_store_belongs_to_one_data_centre(tmp_path):
-    """So that a copy of it is not served in another one."""
+    """A copy of it is not served in another data centre."""
     with Centres() as centres:
         here = DataCentre(name="here", peers={"b": "https://b"}, key_env="KEY")
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""From a question to a plan: prices that are said and prices that are not, and the most that fits."""
+"""From a query to a plan: given and default prices, and the most that fits a budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNITS = Defaults.model_validate({"preset": "linkedin"})
 
 
 def asked(defaults=EPSILON, k=10, **fields):
-    """The options of a top k."""
+    """Return the options of a top k."""
     return planning_options(Question(sql=TOP.format(k), **fields), k, defaults, LIMITS)
 
 
@@ -49,7 +49,7 @@ def test_what_the_question_does_not_say_the_settings_do(defaults, fields, epsilo
 
 
 def test_options_are_those_of_the_question():
-    """What was not said is left to the planner."""
+    """Missing options are left to the planner."""
     found = asked(counts=False, mechanism="gumbel", noise="laplace", relative_error="1/3", head_limit=1_500)
     assert found == {
         "epsilon": 0.5,
@@ -64,7 +64,7 @@ def test_options_are_those_of_the_question():
 
 
 def test_the_usual_head_limit_is_lowered_to_that_of_the_service():
-    """What was asked for is not: that is refused."""
+    """An explicit head limit is not lowered but refused."""
     every = Question(sql=TOP.format(1).replace(" LIMIT 1", ""))
     assert planning_options(every, None, EPSILON, LIMITS)["head_limit"] == 2_000
     with pytest.raises(InputError, match="at most 2,000, not 2,001"):
@@ -73,19 +73,19 @@ def test_the_usual_head_limit_is_lowered_to_that_of_the_service():
 
 @pytest.mark.parametrize(("fields", "said"), [({"k": 101}, "k must be at most 100"), ({"epsilon": 5.1}, "at most 5")])
 def test_the_limits_of_the_service_hold(fields, said):
-    """Whatever the dataset allows."""
+    """Limits of the dataset do not extend them."""
     with pytest.raises(InputError, match=said):
         asked(**fields)
 
 
 def query_of(k=10):
-    """A query about a table that is nowhere."""
+    """Return a query about a table that does not exist."""
     return Query("guest", ("place",), 2.0, Fraction(1, 10**8), k=k)
 
 
 @pytest.mark.parametrize("share", [Fraction(9, 10), Fraction(1, 3), Fraction(1, 1000)])
 def test_the_largest_epsilon_that_fits_nearly_takes_what_is_left(share):
-    """Within a few hundredths of it in epsilon, never beyond it."""
+    """It is within a few hundredths of the remaining budget, and never beyond it."""
     plan = make_plan(query_of(), shared_budget=True)
     left = Cost.at_most(plan.worst_cost.rho * share, plan.worst_cost.delta)
     fits = most_that_fits(plan, left)
@@ -108,7 +108,7 @@ def test_the_largest_k_that_fits_is_exact(k):
 
 
 def test_the_most_information_that_fits_is_reported_without_a_k():
-    """As many units as are left, less what the units are rounded by."""
+    """The remaining units, less those lost by rounding."""
     per = PerUnit("0.15", "1e-10", 100)
     fits = most_that_fits(make_plan(query_of(None), shared_budget=True, per=per), per.cost(40, 1))
     assert fits.information == 40
@@ -117,5 +117,5 @@ def test_the_most_information_that_fits_is_reported_without_a_k():
 @pytest.mark.parametrize("per", [None, PRESETS["linkedin"]])
 @pytest.mark.parametrize("k", [10, None])
 def test_nothing_fits_nothing(k, per):
-    """No alternative is better than one that is refused, too."""
+    """Without budget, no alternative is offered."""
     assert most_that_fits(make_plan(query_of(k), shared_budget=True, per=per), Cost()) is None

@@ -1,4 +1,4 @@
-"""Every problem: its status, its shape, its cost, and that it reveals nothing protected."""
+"""Every problem: its status, shape and cost; none reveals protected data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORDS = "row 4711 of /srv/data says hush"
 
 
 def refused(answer, slug):
-    """The problem that was answered, which is of the kind *slug* and of the one shape."""
+    """Return the problem of a response, after checks of its kind *slug* and its shape."""
     body = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
     assert body["type"] == f"/problems/{slug}", body
@@ -42,7 +42,7 @@ def refused(answer, slug):
 
 
 def fails_with(service, error):
-    """From now on counting in reads raises *error*."""
+    """Make counting in reads raise *error* from now on."""
 
     def head(*_, **__):
         raise error
@@ -76,7 +76,7 @@ def fails_with(service, error):
 )
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
 def test_an_invalid_query_is_malformed(service, route, body, said):
-    """One sentence that names the field, and never what was sent in it."""
+    """The sentence names the field, and never its value."""
     answer = service.send("POST", route, content=body, headers={"Content-Type": "application/json"})
     problem_ = refused(answer, "malformed")
     assert said in problem_["detail"]
@@ -92,7 +92,7 @@ def test_an_invalid_query_is_malformed(service, route, body, said):
     ],
 )
 def test_a_statement_outside_the_grammar_is_refused_with_its_position(service, sql, position):
-    """Counted from 0, in the statement."""
+    """The position is counted from 0 in the statement."""
     assert refused(service.ask(sql), "malformed")["position"] == position
 
 
@@ -112,28 +112,28 @@ def test_a_statement_outside_the_grammar_is_refused_with_its_position(service, s
     ],
 )
 def test_what_is_beyond_a_limit_is_out_of_range(service, question, options, said):
-    """The sentence says what is allowed; nothing is charged."""
+    """The sentence has the allowed range; nothing is charged."""
     assert said in refused(service.ask(question, **options), "out-of-range")["detail"]
     assert service.balance().spent == Cost()
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/nothing"), ("GET", "/no"), ("POST", "/v1/datasets/x/y")])
 def test_what_is_not_there_is_not_found(service, method, path):
-    """Unknown paths have the shape of all problems, and are logged without a route."""
+    """Unknown paths are problems like others, and are logged without a route."""
     refused(service.send(method, path), "not-found")
     assert service.events("requested")[-1]["route"] == "other"
     assert path not in service.log.getvalue() or path == "/"
 
 
 def test_allow_names_every_method_of_a_path(service):
-    """Not only those of the first operation that has the path."""
+    """Not only those of the first matching operation."""
     answer = service.send("OPTIONS", "/v1/admin/accounts/sales")
     assert answer.status_code == 405
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "PATCH"}
 
 
 def test_a_path_of_one_method_is_not_taken_for_the_name_of_an_account(service):
-    """Names of accounts may have slashes, but this one is a charge of the account."""
+    """Names of accounts may have slashes, but this path is a charge of the account."""
     answer = service.send("PATCH", "/v1/admin/accounts/sales/charge", "officer")
     refused(answer, "method-not-allowed")
     assert answer.headers["allow"] == "POST"
@@ -141,28 +141,28 @@ def test_a_path_of_one_method_is_not_taken_for_the_name_of_an_account(service):
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_head_requests_get_the_health_too(service, path):
-    """Load balancers send them."""
+    """Load balancers send HEAD requests."""
     service.maintenance.once()
     assert service.send("HEAD", path, None).status_code == 200
 
 
 @pytest.mark.parametrize("text", ['{"sql": "x", "sql": "y"}', '{"query": {"dataset": "a", "dataset": "b"}}'])
 def test_a_field_that_is_given_twice_is_refused(service, text):
-    """RFC 8259, section 4: what passed a filter in front of us must not be read otherwise here."""
+    """RFC 8259, section 4: another parser could have read the other value."""
     answer = service.send("POST", "/v1/query", content=text, headers={"Content-Type": "application/json"})
     refused(answer, "malformed")
     assert "twice" in answer.json()["detail"]
 
 
 def test_denied_and_answered_requests_are_logged_with_the_client_s_address(service):
-    """To find who guesses keys, or whose key is abused."""
+    """They show attempts to guess keys, and abused keys."""
     service.get("/v1/budget", "dsc_0123456789abcdef_" + "0" * 64)
     assert service.events("denied")[-1]["client"] == "192.0.2.7"
     assert service.events("requested")[-1]["client"] == "192.0.2.7"
 
 
 def test_another_method_is_not_allowed(service):
-    """The header Allow says which is."""
+    """The header Allow has the allowed one."""
     answer = service.get("/v1/query")
     refused(answer, "method-not-allowed")
     assert answer.headers["allow"] == "POST"
@@ -170,7 +170,7 @@ def test_another_method_is_not_allowed(service):
 
 @pytest.mark.parametrize("key", [None, "", "nonsense", "dsc_0123456789abcdef_" + "0" * 64])
 def test_an_unknown_key_is_unauthorized(service, key):
-    """The same whatever was wrong; whose it was is in no answer."""
+    """The response is the same for every cause and every key."""
     for path in ("/v1/budget", "/v1/datasets", "/v1/releases", "/v1/datasets/reads", "/v1/releases/00"):
         answer = service.get(path, key)
         problem_ = refused(answer, "unauthorized")
@@ -181,14 +181,14 @@ def test_an_unknown_key_is_unauthorized(service, key):
 
 
 def test_another_role_is_forbidden(service):
-    """Officers and administrators ask nothing."""
+    """Officers and administrators cannot query."""
     officer = service.make_key(None, ("officer", "admin"))
     assert "analyst" in refused(service.ask(who=officer), "forbidden")["detail"]
     refused(service.get("/v1/budget", officer), "forbidden")
 
 
 def test_an_insufficient_budget_is_refused_with_what_would_fit(service):
-    """The largest epsilon of two digits; it fits, and what is a tenth more does not."""
+    """The largest epsilon of two digits fits, and a tenth more does not."""
     service.open_account("poor", 0.5)
     service.grant("poor", "reads")
     poor = service.make_key("poor")
@@ -206,7 +206,7 @@ def test_an_insufficient_budget_is_refused_with_what_would_fit(service):
 
 
 def test_a_shared_budget_that_is_short_is_named(service):
-    """The account on the path that falls short, and what fits all of them."""
+    """The response has the account on the path that is short, and what fits all of them."""
     service.open_account("little", 0.3)
     service.open_account("rich@little", 9.0, "little")
     service.grant("little", "reads")
@@ -217,7 +217,7 @@ def test_a_shared_budget_that_is_short_is_named(service):
 
 
 def test_in_units_it_is_k_or_information_that_would_fit(service):
-    """Of 30 units: the largest k, and without k the most units that one answer may take."""
+    """Of 30 units: the largest k, and without k the most units of one answer."""
     service.manager.store.create(Account.of_units("units", Units(Fraction(15, 100), Fraction(1, 10**10), 30, 5)), ACT)
     service.grant("units", "reads")
     units = service.make_key("units")
@@ -232,7 +232,7 @@ def test_in_units_it_is_k_or_information_that_would_fit(service):
 
 
 def test_nothing_fits_an_empty_budget(service):
-    """Then no alternative is offered."""
+    """No alternative is offered then."""
     service.open_account("poor", 1.0)
     service.manager.store.charge("poor", service.balance("poor").remaining, ACT)
     service.grant("poor", "reads")
@@ -240,7 +240,7 @@ def test_nothing_fits_an_empty_budget(service):
 
 
 def test_data_that_cannot_be_reached_costs_nothing(service):
-    """A file that is not there, an engine that does not connect: asked again, it may be."""
+    """A missing file, or an engine that does not connect, may be available for a retry."""
     answer = service.ask(TOP.replace("reads", "broken"))
     refused(answer, "engine-unavailable")
     assert int(answer.headers["retry-after"]) > 0
@@ -281,7 +281,7 @@ def test_an_engine_that_stays_busy_costs_nothing(service, monkeypatch):
     ],
 )
 def test_a_failed_run_is_charged_and_its_problem_holds_no_data(service, error, slug, cause):
-    """I3, T16: the same words whatever the engine said; the worst case stays, and pays for asking again."""
+    """I3, T16: the message is the same for every error; the worst case stays charged, and pays for a retry."""
     engine = service.warehouse.engine("reads")
     head = engine.head
     fails_with(service, error)
@@ -298,7 +298,7 @@ def test_a_failed_run_is_charged_and_its_problem_holds_no_data(service, error, s
 
 
 def test_a_query_that_an_engine_cannot_answer_is_refused_with_the_reason(service):
-    """Its sentence is ours; asking again would not help."""
+    """The message is ours; a retry would not help."""
     fails_with(service, InputError("this engine counts no such thing"))
     reply = refused(service.ask(), "out-of-range")
     assert "counts no such thing" in reply["detail"]
@@ -306,7 +306,7 @@ def test_a_query_that_an_engine_cannot_answer_is_refused_with_the_reason(service
 
 
 def test_five_failures_suspend_the_account(service):
-    """T27: until a day has passed; others on the same budget go on."""
+    """T27: until a day has passed; other accounts on the same budget are not affected."""
     engine = service.warehouse.engine("reads")
     head = engine.head
     fails_with(service, EngineError(WORDS))
@@ -321,7 +321,7 @@ def test_five_failures_suspend_the_account(service):
 
 
 def test_data_that_changed_without_a_new_version_is_not_answered(service):
-    """T13: never answered with fresh or with equal noise; what was answered before still is."""
+    """T13: neither fresh nor equal noise is released; earlier answers are replayed."""
     first = service.ask()
     table = pyarrow.parquet.read_table(service.folder / "reads.parquet")
     pyarrow.parquet.write_table(table.slice(1), service.folder / "reads.parquet")
@@ -332,7 +332,7 @@ def test_data_that_changed_without_a_new_version_is_not_answered(service):
 
 @pytest.fixture
 def gate(service):
-    """Lets the engine count: says when it began to, and waits until it may go on."""
+    """A gate in the engine: signals the start of a count, and blocks it until released."""
     engine, begun, go_on = service.warehouse.engine("reads"), threading.Event(), threading.Event()
     head = engine.head
 
@@ -346,7 +346,7 @@ def gate(service):
 
 
 class Shared:
-    """A store that its service does not close, as one that other processes use."""
+    """A store that its service does not close, as if other processes used it."""
 
     def __init__(self, store):
         self._store = store
@@ -362,7 +362,7 @@ class Shared:
 
 
 def test_the_same_request_in_another_process_is_in_flight(service, gate, monkeypatch):
-    """I4: the second waits, reads no data, and gets the answer of the first; after a while it gets Retry-After."""
+    """I4: the second waits without reading data, and gets the answer of the first, or Retry-After after a while."""
     begun, go_on = gate
     key = {"Idempotency-Key": "k"}
     first = service.portal.start_task_soon(lambda: service.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
@@ -402,7 +402,7 @@ def test_the_same_request_at_once_waits_for_the_first_and_is_free(service, gate,
 
 
 def test_a_store_that_is_gone_answers_nothing(service):
-    """I2: no budget, no answer; the sentence is ours."""
+    """I2: no answer without a budget; the message is ours."""
     service.store.close()
     service.clock.pass_(seconds=2)
     answer = service.ask()
@@ -411,14 +411,14 @@ def test_a_store_that_is_gone_answers_nothing(service):
 
 
 def test_a_clock_that_ran_ahead_answers_nothing(service):
-    """I6: no period begins until an officer looks."""
+    """I6: no period begins until an officer confirms the time."""
     service.ask()
     service.clock.pass_(days=40)
     refused(service.ask(epsilon=0.7), "clock")
 
 
 def test_a_bug_is_logged_by_its_place_and_not_by_its_words(service):
-    """T16, T17: what an exception says may hold data."""
+    """T16, T17: the message of an exception may hold data."""
 
     def broken(*_):
         raise RuntimeError(WORDS)
@@ -433,7 +433,7 @@ def test_a_bug_is_logged_by_its_place_and_not_by_its_words(service):
 
 
 def test_every_kind_has_a_status_a_title_and_a_price():
-    """And titles differ, since they stand for the kind."""
+    """Titles are unique, because they identify the kind."""
     assert len({kind.title for kind in KINDS.values()}) == len(KINDS)
     for slug, kind in KINDS.items():
         assert 400 <= kind.status <= 504
@@ -442,7 +442,7 @@ def test_every_kind_has_a_status_a_title_and_a_price():
 
 
 def test_an_unforeseen_exception_reveals_no_message():
-    """Whatever it is."""
+    """No message of any exception is shown."""
     for error in (RuntimeError(WORDS), KeyError(WORDS), AssertionError(WORDS), OSError(WORDS)):
         assert problem_of(error).slug == "internal"
         assert "hush" not in problem_of(error).detail

@@ -23,12 +23,12 @@ SUMS = "SELECT article, SUM(minutes) FROM reads GROUP BY article LIMIT 3"
 
 
 def labels_of(answer):
-    """The articles of an answer."""
+    """Return the articles of an answer."""
     return [item["article"] for item in answer.json()["items"]]
 
 
 def test_an_answer_is_the_stored_document_with_its_cost(service):
-    """I2: the bytes are those of the store; headers say what was charged, and how the account stands after."""
+    """I2: the bytes are those of the store; headers have the charge and the balance after it."""
     answer = service.ask()
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
@@ -45,7 +45,7 @@ def test_an_answer_is_the_stored_document_with_its_cost(service):
 
 
 def test_the_same_question_again_is_the_same_bytes_and_free(service):
-    """I7: in whatever words: another spelling is the same question."""
+    """I7: another spelling is the same query."""
     first, spent = service.ask(), service.balance().spent
     service.no_engine()
     query = {"dataset": "READS", "items": ["Article"], "measure": {"kind": "users", "column": "reader"}, "k": 5}
@@ -75,7 +75,7 @@ def test_another_analyst_gets_the_same_bytes_and_pays(service):
 
 
 def test_csv_and_arrow_hold_the_values_of_the_document(service):
-    """Derived from the stored bytes, also when they come out of memory."""
+    """They are derived from the stored bytes, also from the cache."""
     release = decode(service.ask().content)
     for _ in range(2):
         csv = service.ask(headers={"Accept": "text/csv"})
@@ -105,7 +105,7 @@ def test_csv_and_arrow_hold_the_values_of_the_document(service):
     ],
 )
 def test_all_kinds_of_questions_are_answered(service, question, options, columns):
-    """Sums, averages, totals, as many as can be had, labels only, known domains, units."""
+    """Sums, averages, totals, releases without k, labels only, known domains, units."""
     answer = service.ask(question, **options)
     assert answer.status_code == 200, answer.text
     shown = [column["name"] for column in answer.json()["columns"]]
@@ -114,7 +114,7 @@ def test_all_kinds_of_questions_are_answered(service, question, options, columns
 
 
 def test_no_answer_holds_durations_or_paths(service):
-    """What depends on the machine or on the data beyond the noise is not in the bytes."""
+    """Values of the machine, or of the data without noise, are not in the bytes."""
     answer = service.ask(TOP.replace("reads", "loose"))
     assert answer.status_code == 200
     assert "seconds" not in answer.text
@@ -144,7 +144,7 @@ def test_data_without_a_version_is_charged_once_for_one_idempotency_key(service)
 
 
 def test_one_idempotency_key_is_one_question(service):
-    """I4: with another body it is refused, whatever else is known of that body."""
+    """I4: another body is refused, even if it has a stored answer."""
     other = TOP.replace("LIMIT 5", "LIMIT 4")
     assert service.ask(headers={"Idempotency-Key": "k"}).status_code == 200
     assert service.ask(other).status_code == 200
@@ -173,7 +173,7 @@ HIDDEN_AND_MISSING = [
 @pytest.mark.parametrize("statement", HIDDEN_AND_MISSING)
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
 def test_what_is_not_granted_looks_like_what_does_not_exist(service, services, statement, route):
-    """The same bytes, but for the name of the request, from a service that has it and from one that has it not."""
+    """The same bytes, except for the request id, from services with and without it."""
     name = "secret" if "FROM {}" in statement else "hidden"
     text = (service.folder / "catalog.toml").read_text()
     line = next(line for line in text.splitlines() if line.startswith("columns.hidden"))
@@ -191,7 +191,7 @@ def test_what_is_not_granted_looks_like_what_does_not_exist(service, services, s
 
 
 def test_a_revoked_grant_ends_replays_at_once(service):
-    """A column or dataset that was granted and taken back is gone at once, though the answer is in memory."""
+    """A column or dataset whose grant was revoked is gone at once, though the answer is cached."""
     assert service.ask().status_code == 200
     assert service.ask().headers["discreet-replayed"] == "?1"
     service.revoke("sales", "reads")
@@ -203,7 +203,7 @@ def test_a_revoked_grant_ends_replays_at_once(service):
 
 
 def test_a_new_version_is_a_new_question(service):
-    """A schedule moves on: the old answer is neither free nor given."""
+    """After a schedule's next version, the old answer is not replayed."""
     daily = TOP.replace("reads", "daily")
     first = service.ask(daily)
     assert first.json()["data_version"] == "2026-11-20T04:00+00:00"
@@ -217,7 +217,7 @@ def test_a_new_version_is_a_new_question(service):
 
 
 def test_observed_accounts_are_charged_and_labelled(service):
-    """Nothing is refused, and the header says that nothing is guaranteed."""
+    """Nothing is refused, and the header states that nothing is guaranteed."""
     service.manager.store.create(Account.of_epsilon("watched", 0.1, DELTA), ACT)
     set_mode(service.manager.store, "watched", "observe", ACT)
     service.grant("watched", "reads")
@@ -227,7 +227,7 @@ def test_observed_accounts_are_charged_and_labelled(service):
 
 
 def test_accounts_with_units_are_reported_in_units(service):
-    """RateLimit counts what LinkedIn's accounts have: information and calls."""
+    """RateLimit counts the units of LinkedIn's accounts: information and calls."""
     service.manager.store.create(Account.of_units("units"), ACT)
     service.grant("units", "reads")
     answer = service.ask(who=service.make_key("units"), epsilon_per="0.15", counts=True)
@@ -252,19 +252,19 @@ def test_everything_that_is_logged_is_public(service):
 
 
 class Spans:
-    """Notes the spans that are opened, in order."""
+    """Records the spans that are opened, in order."""
 
     def __init__(self):
         self.seen = []
 
     def span(self, step, request_id, account=None, parent=None):  # noqa: ARG002
-        """See `Tracer.span`."""
+        """Open a span."""
         self.seen.append((step, account, parent))
         return contextlib.nullcontext()
 
 
 def test_every_step_of_a_question_has_a_span(service):
-    """In the trace of the request; a replay has fewer."""
+    """They are in the trace of the request; a replay has fewer."""
     spans = Spans()
     service.reopen(spans)
     service.ask(headers={"traceparent": "00-trace-span-01"})
@@ -278,7 +278,7 @@ def test_every_step_of_a_question_has_a_span(service):
 
 
 def test_a_question_comes_back_in_a_form_that_can_be_sent_again(service):
-    """The document's question, sent as query, is the same question."""
+    """The document's query can be sent as it is, and is the same query."""
     sql = "SELECT country, COUNT(DISTINCT reader) FROM reads WHERE article <> 'x' AND day > '2020-01-01' GROUP BY 1"
     first = service.ask(sql, epsilon=2)
     assert first.status_code == 200, first.text
@@ -288,7 +288,7 @@ def test_a_question_comes_back_in_a_form_that_can_be_sent_again(service):
 
 
 def test_a_new_query_crosses_few_of_our_files(services):
-    """A path that many files take part in is hard to follow: the number may only fall."""
+    """The number of files of a query's path is a measure of complexity: it may only fall."""
     files = set()
 
     def called(frame, event, _):

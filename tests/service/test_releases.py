@@ -8,12 +8,12 @@ from .deployment import TOP
 
 
 def ids_of(page):
-    """The ids of a page."""
+    """Return the ids of a page."""
     return [release["id"] for release in page["releases"]]
 
 
 def test_what_was_paid_for_is_listed_newest_first(service):
-    """Once each, with its question and its price; what others paid for is not."""
+    """Each once, with its query and its price; releases of other accounts are not listed."""
     asked = []
     for k in (3, 4, 5):
         asked.append(service.ask(TOP.replace("5", str(k))))
@@ -31,7 +31,7 @@ def test_what_was_paid_for_is_listed_newest_first(service):
 
 
 def test_pages_follow_each_other(service):
-    """Every answer is on one page, in order; the last page says that it is."""
+    """Every answer is on one page, in order; the last page is marked."""
     for k in range(1, 6):
         service.ask(TOP.replace("5", str(k)))
     whole = ids_of(service.get("/v1/releases").json())
@@ -61,13 +61,13 @@ def test_pages_follow_each_other(service):
     ],
 )
 def test_parameters_that_are_not_known_are_refused(service, query):
-    """So that a wrong word is not taken for the usual."""
+    """A misspelled parameter is not ignored."""
     answer = service.get(f"/v1/releases?{query}")
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/out-of-range")
 
 
 def test_an_answer_that_was_paid_for_is_given_again(service):
-    """The stored bytes, in every form, also when nothing is left."""
+    """The stored bytes, in every form, also with no budget left."""
     first = service.ask()
     id_ = first.headers["discreet-release"]
     again = service.get(f"/v1/releases/{id_}")
@@ -78,7 +78,7 @@ def test_an_answer_that_was_paid_for_is_given_again(service):
 
 
 def test_a_release_of_another_account_is_the_same_as_none(service):
-    """The same bytes, but for the name of the request."""
+    """The same bytes, except for the request id."""
     id_ = service.ask().headers["discreet-release"]
     answers = [
         service.get(f"/v1/releases/{asked}", "bob") for asked in (id_, "ab" * 32, id_.upper(), "x", id_[:-2], "00" * 32)

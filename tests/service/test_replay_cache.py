@@ -1,4 +1,4 @@
-"""Answers from memory: the same bytes, as long as they are the answer, and never longer."""
+"""Cached answers: the same bytes as from the store, and only while they are valid."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ PLANNED = PlannedQuery(None, "fixed", "fixed", "1", b"name")
 
 
 def kept(cache, account="ann", body=b"{}", answer=b"answer", catalog=CATALOG, planned=PLANNED):
-    """Keep an answer."""
+    """Cache an answer."""
     cache.keep(account, body, catalog, planned, "json", answer)
 
 
 def cached(cache, account="ann", body=b"{}", catalog=CATALOG, form="json"):
-    """The bytes of a cached answer, or None."""
+    """Return the bytes of a cached answer, or None."""
     found = cache.answer(account, body, catalog, form)
     return None if found is None else found[1]
 
 
 def served(service):
-    """Where the answers that left came from."""
+    """Return the sources of the sent answers."""
     return [event.get("release") is not None for event in service.events("requested")]
 
 
 def test_an_answer_from_memory_is_the_answer_of_the_store(service):
-    """Bytes and headers; it touches neither the engine nor the store, but for how the account stands."""
+    """Bytes and headers are equal; neither the engine nor the store is used, except for the balance."""
     service.ask()
     before = service.ask(TOP + " ")
     service.store.close()
@@ -62,7 +62,7 @@ def test_an_answer_from_memory_is_the_answer_of_the_store(service):
 
 
 def test_the_balance_of_a_replay_is_at_most_a_second_old(service):
-    """After that it is looked at again, and the answer still comes from memory."""
+    """After that it is read again, and the answer is still cached."""
     service.ask()
     assert '"rho";r=1466' in service.ask().headers["ratelimit"]
     service.manager.store.charge("ann@sales", dataclasses.replace(service.balance().remaining, delta=0), _act())
@@ -80,7 +80,7 @@ def _act():
 
 @pytest.mark.parametrize("change", ["body", "accept", "account", "grants", "revoked key"])
 def test_whatever_the_answer_depends_on_is_looked_at(service, change):
-    """Another one of these is not answered from memory, or not at all."""
+    """With another of these values, another answer or none is returned from the cache."""
     service.ask()
     assert served(service) == [False]
     match change:
@@ -102,7 +102,7 @@ def test_whatever_the_answer_depends_on_is_looked_at(service, change):
 
 
 def test_each_account_has_its_own_memory(service):
-    """The answer of one request is neither lost nor given to another when both are equal."""
+    """The answer of one account is neither lost nor given to another with an equal request."""
     for who in ("ann", "bob", "ann", "bob"):
         assert service.ask(who=who).status_code == 200
     assert served(service) == [False, False, True, True]
@@ -110,7 +110,7 @@ def test_each_account_has_its_own_memory(service):
 
 
 def test_a_request_with_an_idempotency_key_is_answered_by_the_store(service):
-    """I4: only the store knows what a key was used for, also where the answer was free."""
+    """I4: only the store knows the use of a key, also where the answer was free."""
     other = TOP.replace("5", "4")
     for question in (TOP, other):
         assert service.ask(question).status_code == 200
@@ -125,7 +125,7 @@ def test_a_request_with_an_idempotency_key_is_answered_by_the_store(service):
 
 @pytest.mark.parametrize("key", ["a b", "x" * 201])
 def test_a_malformed_idempotency_key_is_refused_where_the_answer_is_cached(service, key):
-    """There is one check of the key, whatever answers the request."""
+    """Keys are checked in one place for all answers."""
     assert service.ask().status_code == 200
     refused = service.ask(headers={"Idempotency-Key": key})
     assert (refused.status_code, refused.json()["type"]) == (422, "/problems/out-of-range")
@@ -154,7 +154,7 @@ def test_an_answer_of_another_version_is_dropped():
 
 
 def test_another_catalog_is_another_question():
-    """Equal is not enough: it is the same object as long as nothing changes."""
+    """Catalogs are compared by identity: the object stays the same while nothing changes."""
     cache = ReplayCache(Clock())
     kept(cache)
     assert cache.plan("ann", b"{}", CATALOG) is PLANNED
@@ -173,7 +173,7 @@ def test_a_new_plan_of_a_request_drops_its_old_answers():
 
 @pytest.mark.parametrize("dataset", ["asked", "none"])
 def test_versions_that_an_engine_reports_are_not_kept(dataset):
-    """Without the engine it would be unknown whether they are still current."""
+    """Without the engine it is unknown whether they are still current."""
     cache = ReplayCache(Clock())
     kept(cache, planned=dataclasses.replace(PLANNED, dataset=dataset))
     assert cached(cache) is None

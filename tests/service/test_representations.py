@@ -1,4 +1,4 @@
-"""The header Accept decides the form, and nothing else."""
+"""The header Accept alone selects the form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from discreet.service.serializers import MEDIA_TYPES, negotiate
     ],
 )
 def test_the_form_with_the_largest_weight_is_given(accept, form):
-    """The most precise range counts; of equals, JSON, then CSV."""
+    """The most specific range counts; of equals, JSON, then CSV."""
     assert negotiate(accept) == form
 
 
@@ -42,20 +42,20 @@ def test_the_form_with_the_largest_weight_is_given(accept, form):
     "accept", ["image/png", "application/json;q=0", "text/html, text/plain", "x", "*/*;q=0", "*/*;q=x"]
 )
 def test_a_form_that_there_is_not_is_refused(accept):
-    """The sentence lists those that there are."""
+    """The message lists the available forms."""
     with pytest.raises(NotAcceptable, match="application/json or text/csv or application/vnd"):
         negotiate(accept)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=60))
 def test_whatever_is_sent_is_a_form_or_a_refusal(accept):
-    """Nothing else happens, whatever the header holds."""
+    """Any header selects a form or is refused."""
     with contextlib.suppress(NotAcceptable):
         assert negotiate(accept) in MEDIA_TYPES
 
 
 def test_a_refused_form_costs_nothing(service):
-    """It is looked at before the question is."""
+    """The header is checked before the query."""
     answer = service.ask(headers={"Accept": "image/png"})
     assert (answer.status_code, answer.json()["type"]) == (406, "/problems/not-acceptable")
     assert service.balance().spent.rho == 0
@@ -72,6 +72,6 @@ def test_a_refused_form_costs_nothing(service):
 )
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
 def test_a_body_that_is_not_json_by_its_word_is_not_read(service, route, headers):
-    """415, whatever it holds."""
+    """415, for any content."""
     answer = service.send("POST", route, content=b'{"sql": "x"}', headers=headers)
     assert (answer.status_code, answer.json()["type"]) == (415, "/problems/unsupported-media-type")

@@ -1,4 +1,4 @@
-"""What the service runs with: read as a whole or not at all."""
+"""The settings of the service: read completely or not at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS = sorted({setting for table in TABLES for setting in table.model_fields
 
 @pytest.fixture
 def load(tmp_path):
-    """Settings from text."""
+    """Load settings from text."""
 
     def load(text: str):
         (tmp_path / "discreet.toml").write_text(text, "utf-8")
@@ -39,7 +39,7 @@ def load(tmp_path):
 
 @pytest.mark.parametrize(("text", "expected"), CASES, ids=[expected[0][:60] for _, expected in CASES])
 def test_broken_settings_are_refused_with_these_sentences(load, text, expected):
-    """All mistakes at once, each with its place, and nothing else; no secret and no words of a library."""
+    """All mistakes at once, each with its place; no secret and no message of a library."""
     with pytest.raises(SettingsError) as caught:
         load(text)
     error = caught.value
@@ -53,13 +53,13 @@ def test_broken_settings_are_refused_with_these_sentences(load, text, expected):
 
 
 def test_there_are_broken_settings():
-    """Enough of them, each with a mistake, for the test above to mean something."""
+    """The test above depends on them."""
     assert len(CASES) > 30
     assert all(expected for _, expected in CASES)
 
 
 def test_settings_that_cannot_be_read_are_reported(load):
-    """No traceback, whatever is wrong with the file."""
+    """No traceback, for any defect of the file."""
     with pytest.raises(SettingsError, match="there is no such file"):
         load_settings("/nowhere/discreet.toml")
     with pytest.raises(SettingsError, match="it is not TOML"):
@@ -79,7 +79,7 @@ def test_only_the_noise_key_is_required(load, tmp_path):
 
 
 def test_paths_begin_at_the_folder_of_the_file(load, tmp_path):
-    """Wherever the process runs; absolute ones stay as they are, brackets are no pattern."""
+    """In any working directory; absolute paths are kept, brackets are no pattern."""
     settings = load(
         'noise.key_file = "/run/secrets/noise[1]"\nservice.catalog = "../c.toml"\nstore.url = "sqlite:data/b.db"\n'
         'witness = { file = "w[0].log", signing_key_file = "w.key" }'
@@ -110,7 +110,7 @@ def test_settings_never_change(load):
 
 
 def test_a_postgresql_store_has_no_file_and_gets_its_password_from_the_environment(load):
-    """T9: it is in no file of ours; characters that a URL has a meaning for are quoted."""
+    """T9: it is in no file; characters with a meaning in URLs are quoted."""
     store = load(
         'noise.key_file = "k"\nservice.workers = 4\n'
         'store = { url = "postgresql://me@db:5432/budgets?sslmode=require", password_env = "PW" }'
@@ -141,7 +141,7 @@ def test_a_secret_that_others_can_reach_is_refused(tmp_path, mode, fine):
 
 
 def test_a_secret_that_is_too_short_is_refused(tmp_path):
-    """31 bytes are not 32."""
+    """31 bytes are less than the required 32."""
     path = tmp_path / "noise.key"
     path.write_bytes(bytes(31))
     path.chmod(0o600)
@@ -152,14 +152,14 @@ def test_a_secret_that_is_too_short_is_refused(tmp_path):
 
 
 def test_a_missing_secret_is_reported_without_its_path(tmp_path):
-    """The name of the file is all."""
+    """The message has the name of the file only."""
     with pytest.raises(InputError) as caught:
         read_secret(tmp_path / "absent.key", "noise key")
     assert str(caught.value) == "the noise key 'absent.key' cannot be read: no such file or directory"
 
 
 def test_a_secret_can_come_from_the_environment():
-    """In hexadecimal digits: what is written into a file and what is written here are the same 32 bytes."""
+    """In hexadecimal digits: the same 32 bytes as in a file."""
     noise = Noise(key_env="NOISE")
     assert noise_secret(noise, {"NOISE": bytes(range(32)).hex()}) == bytes(range(32))
     for environment, sentence in [
@@ -196,7 +196,7 @@ def test_every_setting_is_explained(setting):
 
 
 def test_the_examples_of_the_page_can_be_used(load):
-    """Each is a whole settings file without a mistake, and together they show every setting."""
+    """Each is a valid settings file, and together they have every setting."""
     examples = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     for text in examples:
         load(text)

@@ -1,4 +1,4 @@
-"""POST /v1/sql: whole statements, what they cost, and what is refused for free."""
+"""POST /v1/sql: whole statements, their cost, and free refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sent(service, sql, who="ann", headers=None, **price):
 
 
 def test_a_statement_is_computed_from_the_answers_of_its_queries(service):
-    """The counts are those of /v1/query, which is then a replay: the split changes nothing of what is asked."""
+    """The same query of /v1/query is then a replay: splitting a statement does not change its queries."""
     answer = sent(service, SHARES)
     assert answer.status_code == 200, answer.text
     found = answer.json()
@@ -40,7 +40,7 @@ def test_a_statement_is_computed_from_the_answers_of_its_queries(service):
 
 
 def test_the_same_statement_again_is_free(service):
-    """I7: replays of all queries, whatever is computed around them."""
+    """I7: all queries are replays, and the rest of a statement is free."""
     first, spent = sent(service, SHARES), service.balance().spent
     service.no_engine()
     again = sent(service, SHARES)
@@ -54,7 +54,7 @@ def test_the_same_statement_again_is_free(service):
 
 
 def test_a_limit_is_k_only_behind_an_order_by_the_aggregate(service):
-    """A tool's row limit cuts what is shown; it never chooses the query."""
+    """A tool's row limit truncates the result; it never changes the query."""
     cut = sent(service, "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article LIMIT 1").json()
     assert "LIMIT" not in cut["queries"][0]["sql"]
     assert len(cut["rows"]) == 1
@@ -78,7 +78,7 @@ def test_a_limit_of_all_labels_or_more_is_no_k(service):
 
 
 def test_labels_of_known_domains_and_the_schema_are_free(service):
-    """Nothing of the data is in them."""
+    """They contain no data."""
     found = sent(service, "SELECT DISTINCT country FROM reads ORDER BY country DESC LIMIT 2").json()
     assert found["rows"] == [["XX"], ["US"]]
     assert [query["status"] for query in found["queries"]] == ["public"]
@@ -133,7 +133,7 @@ def test_date_trunc_is_the_column_that_the_catalog_derives(services):
 
 
 def test_a_quantile_is_a_replay_of_the_histogram_of_its_column(services):
-    """Priced and charged as that; a mechanism that leaves labels out is refused."""
+    """It has the price of the histogram; a mechanism that leaves labels out is refused."""
     domain = "group = true, domain = { first = 0, last = 59 }"
     minutes = f'columns.tens = {{ type = "integer", of = "minutes", each = 10, {domain} }}'
     service = services(catalog=CATALOG.replace("columns.hidden =", f"{minutes}\ncolumns.hidden =", 1), granted=None)
@@ -164,7 +164,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("sql", REFUSED)
 def test_a_refusal_is_a_sentence_and_free(service, sql):
-    """Everything is checked before the first query of a statement is answered."""
+    """All checks are made before the first query of a statement is answered."""
     status, words = REFUSED[sql]
     answer = sent(service, sql)
     assert answer.status_code == status, answer.text
@@ -210,7 +210,7 @@ def test_an_idempotency_key_gets_the_same_rows_of_data_without_a_version(service
 
 
 def test_a_statement_that_was_paid_for_is_repeated_under_its_key_when_the_budget_is_spent(service):
-    """I7: a retry is a replay also of data without a version, where only the key names the answers."""
+    """I7: a retry is a replay also of data without a version, where only the key identifies the answers."""
     both = " UNION ALL ".join(["SELECT COUNT(DISTINCT reader) FROM loose", "SELECT COUNT(*) FROM reads"])
     first = sent(service, both, headers={"Idempotency-Key": "one"}, epsilon=4)
     while sent(service, "SELECT COUNT(DISTINCT reader) FROM loose", epsilon=4).status_code == 200:
@@ -222,7 +222,7 @@ def test_a_statement_that_was_paid_for_is_repeated_under_its_key_when_the_budget
 
 
 def test_queries_that_differ_in_a_limit_above_k_most_are_one(service):
-    """They are charged once, also where the data has no version that would make the second a replay."""
+    """They are charged once, also for data without a version, which has no replays."""
     each = "SELECT article, COUNT(DISTINCT reader) AS n FROM loose GROUP BY article"
     both = f"SELECT a.n - b.n FROM ({each}) a JOIN ({each} ORDER BY n DESC LIMIT 101) b USING (article)"
     found = sent(service, both).json()
@@ -231,7 +231,7 @@ def test_queries_that_differ_in_a_limit_above_k_most_are_one(service):
 
 
 def test_several_aggregates_are_a_query_each(service):
-    """All are estimated and charged; each is the same query as alone, and so a replay then."""
+    """All are estimated and charged; each is a replay of the same query alone."""
     sql = "SELECT country, COUNT(DISTINCT reader) AS a, COUNT(*) AS b FROM reads GROUP BY country ORDER BY country"
     estimate = service.send("POST", "/v1/sql/estimate", json={"sql": sql, "epsilon": 4}).json()
     worst = [query["estimate"]["worst_cost"]["rho"] for query in estimate["queries"]]
@@ -246,7 +246,7 @@ def test_several_aggregates_are_a_query_each(service):
 
 
 def test_columns_of_one_name_get_a_number(service):
-    """In every form, and so in every tool, which may look columns up by name."""
+    """In every form, because tools may look columns up by name."""
     found = sent(
         service, "SELECT COUNT(DISTINCT reader), COUNT(*), country FROM reads GROUP BY country, country"
     ).json()
@@ -264,7 +264,7 @@ def test_rows_come_as_arrow_and_csv_too(service):
 
 
 def test_a_sample_is_made_up_from_the_catalog_alone(service):
-    """Free, without the engine; the columns are those that were granted."""
+    """It is free and uses no engine; the columns are those that were granted."""
     service.no_engine()
     found = service.get("/v1/datasets/reads/sample?rows=300").json()
     assert [column["name"] for column in found["columns"]] == ["reader", "article", "country", "minutes", "day"]
@@ -277,7 +277,7 @@ def test_a_sample_is_made_up_from_the_catalog_alone(service):
 
 
 def test_a_rehearsed_statement_is_computed_from_made_up_rows(service):
-    """Free, without the engine, and marked in every row; what is refused is refused alike."""
+    """It is free, uses no engine, and every row is marked; refusals are the same."""
     service.no_engine()
     for sql in (SHARES, "SELECT SUM(minutes) AS s FROM reads", TOP.replace("reads", "loose")):
         found = sent(service, sql, rehearse=True, epsilon=1)
@@ -298,7 +298,7 @@ def test_a_rehearsed_statement_is_computed_from_made_up_rows(service):
 
 
 def test_an_estimate_and_the_budget_say_how_many_queries_are_left(service):
-    """As many as all worst cases allow, of every account on the path."""
+    """As many as all worst cases allow, for every account on the path."""
     estimate = service.estimate().json()
     left, worst = estimate["accounts"][0]["left"], estimate["worst_cost"]
     assert estimate["queries_left"] == min(left["rho"] // worst["rho"], left["delta"] // worst["delta"])
@@ -309,7 +309,7 @@ def test_an_estimate_and_the_budget_say_how_many_queries_are_left(service):
 
 
 def test_rows_that_cannot_be_computed_leave_their_answers_paid(service):
-    """What fails depends on released answers only; another statement about them is free."""
+    """The failure depends on released answers only; another statement about them is free."""
     inner = "SELECT article, COUNT(DISTINCT reader) AS n FROM reads GROUP BY article"
     failed = sent(service, f"SELECT CAST(article AS INTEGER) FROM ({inner})")
     assert failed.status_code == 422

@@ -122,7 +122,7 @@ def test_a_running_query_is_answered_before_the_service_stops(folder, keys):
     with ServiceProcess(folder, keys) as service:
         asking = threading.Thread(target=lambda: answers.append(service.ask()))
         asking.start()
-        service.until("released")  # it is computed, and waits for its moment on the grid
+        service.until("released")  # it is computed, and waits for its time on the grid
         assert service.stop() == 0
         asking.join()
         with pytest.raises(httpx.ConnectError):

@@ -1,6 +1,6 @@
-"""The threats that no other file tests: SQL, rephrasing, keys, bodies, paths, headers, and what is no HTTP at all.
+"""Threats without another test: SQL, rephrasing, keys, bodies, paths, headers, and bytes that are not HTTP.
 
-Which threat is tested where is in docs/service/faults.md.
+docs/service/faults.md lists the tests of every threat.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def service(deployment):
 
 @pytest.fixture
 def unchanged(service):
-    """The books are as they were: nothing charged, held or written, and no engine asked."""
+    """Check that the store is unchanged: nothing charged, held or written, and no engine queried."""
     before = service.manager.store.heads(), service.engines.asked
     yield
     assert (service.manager.store.heads(), service.engines.asked) == before
@@ -104,7 +104,7 @@ INJECTIONS = (
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("sql", INJECTIONS)
 def test_a_statement_outside_the_grammar_is_refused_with_its_position_and_queries_nothing(service, sql):
-    """SQL is read, never handed on: stacked statements, comments, functions, joins, subqueries, other columns."""
+    """SQL is parsed, never forwarded: stacked statements, comments, functions, joins, subqueries, other columns."""
     sql = sql.format(top=TOP)
     reply = service.ask(sql)
     assert reply.status_code in {400, 404, 422}, reply.text
@@ -116,7 +116,7 @@ def test_a_statement_outside_the_grammar_is_refused_with_its_position_and_querie
 
 
 def rephrased(chance):
-    """The same question in other words."""
+    """Return the same query, rephrased."""
 
     def either(*ways):
         return chance.choice(ways)
@@ -154,7 +154,7 @@ def rephrased(chance):
 
 
 def test_rephrasing_buys_no_second_answer(service):
-    """T11: two hundred ways to say it are one release, one charge, and the same bytes; nothing averages out."""
+    """T11: two hundred phrasings are one release, one charge, and the same bytes; nothing averages out."""
     ways = [rephrased(Random(seed)) for seed in range(200)]  # noqa: S311 - the same every time
     first = service.ask(ways[0])
     assert first.status_code == 200, first.text
@@ -184,7 +184,7 @@ def test_rephrasing_buys_no_second_answer(service):
     ids=str,
 )
 def test_equal_noise_is_never_put_on_another_question(service, other):
-    """T12: whatever is different makes another name and other noise, and is charged."""
+    """T12: every difference changes the key and the noise of a release, and is charged."""
     first = service.ask(TOP)
     reply = service.send("POST", "/v1/query", json=other)
     assert reply.status_code == 200
@@ -232,7 +232,7 @@ def test_a_wrong_key_is_answered_in_one_way(service, deployment):
 
 
 def test_a_key_that_was_revoked_is_like_one_that_never_was(tmp_path):
-    """T1: within the second in which another process may have done so."""
+    """T1: within a second of a revocation by another process."""
     deployment = Deployment(tmp_path / "deployment")
     with deployment.open() as service:
         key = deployment.keys["bob"]
@@ -277,7 +277,7 @@ BODIES = {
 @pytest.mark.parametrize("path", ["/v1/query", "/v1/estimate"])
 @pytest.mark.parametrize("name", BODIES)
 def test_an_invalid_body_is_refused_in_a_sentence(service, path, name):
-    """T5: deep, long, broken, or written in another way; nothing of it comes back."""
+    """T5: deep, long, truncated, or in another encoding; nothing of it is repeated."""
     reply = service.send("POST", path, content=BODIES[name], headers=JSON)
     assert reply.status_code in {400, 422}, reply.text
     assert slug(reply) in {"malformed", "out-of-range"}
@@ -296,7 +296,7 @@ def test_an_invalid_body_is_refused_in_a_sentence(service, path, name):
     ids=str,
 )
 def test_a_form_of_a_web_page_is_not_a_query(service, headers):
-    """T21: whatever a browser sends across sites without asking first is refused, and so are bombs of compression."""
+    """T21: bodies that a browser sends across sites without a preflight are refused, and so are compression bombs."""
     reply = service.send("POST", "/v1/query", content=json.dumps({"sql": TOP}), headers=headers)
     assert (reply.status_code, slug(reply)) == (415, "unsupported-media-type")
 
@@ -324,7 +324,7 @@ TRICKS = (
 @pytest.mark.parametrize("begin", ["/v1/datasets/", "/v1/releases/", "/v1/admin/accounts/", "/v1/admin/keys/"])
 @pytest.mark.parametrize("name", TRICKS)
 def test_a_name_in_a_path_is_a_name_and_nothing_more(service, begin, name):
-    """No file, no other route, no redirect: there is nothing of that name, or the path is none."""
+    """No file, other route or redirect: the name is not found, or the path is invalid."""
     who = "officer" if "accounts" in begin else "admin" if "keys" in begin else "ann"
     reply = service.send("DELETE" if "keys" in begin else "GET", begin + name, who)
     assert reply.status_code in {404, 405, 422}, reply.text
@@ -355,7 +355,7 @@ def test_a_name_in_a_path_is_a_name_and_nothing_more(service, begin, name):
     ids=lambda value: str(value)[:30],
 )
 def test_a_malformed_header_is_refused_and_not_echoed(service, header, value, status):
-    """Header injection: nothing that was sent is in a header of the answer."""
+    """Header injection: no sent value is in a header of the response."""
     headers = {b"Content-Type": b"application/json", header.encode(): value}
     reply = service.send("POST", "/v1/query", content=b'{"sql": "SELECT"}', headers=headers)
     assert reply.status_code == status, reply.text
@@ -387,7 +387,7 @@ def test_headers_about_the_client_change_nothing(service):
 
 
 def _talk(url, sent):
-    """What a service answers to bytes written by hand, until it closes the connection or the answer is complete."""
+    """Return the response to raw bytes, until the connection is closed or the response is complete."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
         connection.sendall(sent)
@@ -401,7 +401,7 @@ def _talk(url, sent):
 
 
 def test_bytes_that_are_not_http_get_no_answer_and_stop_no_request(tmp_path):
-    """T5: smuggled lengths, bodies without one, half requests of a hundred senders: the next one is answered."""
+    """T5: smuggled lengths, missing bodies, a hundred incomplete requests: the next request is answered."""
     deployment = Deployment(tmp_path / "deployment")
     with serving(deployment) as service:
         begin = b"POST /v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer "

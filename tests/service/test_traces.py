@@ -1,4 +1,4 @@
-"""Spans: where time went, and nothing else."""
+"""Spans: durations of steps, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture
 def exported():
-    """A tracer, and what it exports."""
+    """A tracer, and the spans that it exports."""
     exporter = InMemorySpanExporter()
     tracer = OpenTelemetryTracer(SimpleSpanProcessor(exporter))
     yield tracer, exporter.get_finished_spans
@@ -25,7 +25,7 @@ def exported():
 
 
 def test_spans_nest_and_say_their_facts(exported):
-    """One trace for a request, the steps as children."""
+    """One trace for a request, with its steps as children."""
     tracer, spans = exported
     with (
         tracer.span("request", "r1"),
@@ -40,7 +40,7 @@ def test_spans_nest_and_say_their_facts(exported):
 
 
 def test_a_failure_is_noted_by_its_type_only(exported):
-    """T17: no event with its text, no stack."""
+    """T17: no event with its message, no stack."""
     tracer, spans = exported
     with pytest.raises(EngineError), tracer.span("engine", "r1"):
         raise EngineError("the engine said 7777777")
@@ -52,7 +52,7 @@ def test_a_failure_is_noted_by_its_type_only(exported):
 
 @pytest.mark.parametrize("parent", [None, PARENT, "", "7777777", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\0" * 55])
 def test_a_request_joins_the_trace_of_its_sender_if_that_is_one(exported, parent):
-    """By numbers in the form of the standard; anything else begins a trace of its own."""
+    """By ids in the form of the standard; anything else begins a new trace."""
     tracer, spans = exported
     with tracer.span("request", "r1", parent=parent):
         pass
@@ -64,7 +64,7 @@ def test_a_request_joins_the_trace_of_its_sender_if_that_is_one(exported, parent
 
 
 def test_a_span_holds_nothing_about_the_process(exported):
-    """Neither arguments nor environment: a resource made by hand."""
+    """Neither arguments nor environment: the resource is not detected from the process."""
     tracer, spans = exported
     with tracer.span("plan", "r1"):
         pass
@@ -72,7 +72,7 @@ def test_a_span_holds_nothing_about_the_process(exported):
 
 
 def test_without_an_endpoint_nothing_is_traced():
-    """And steps still work."""
+    """Steps still work."""
     tracer = open_tracer(None)
     assert isinstance(tracer, NullTracer)
     with tracer.span("request", "r1", parent=PARENT):
@@ -81,15 +81,15 @@ def test_without_an_endpoint_nothing_is_traced():
 
 
 def test_with_an_endpoint_spans_are_sent():
-    """By OTLP over HTTP; to what does not answer, the service does not mind."""
+    """By OTLP over HTTP; an endpoint that does not answer has no effect on the service."""
     tracer = open_tracer("http://localhost:9/v1/traces")
     assert isinstance(tracer, OpenTelemetryTracer)
-    tracer._provider.force_flush(1)  # nothing was recorded, so nothing is tried
+    tracer._provider.force_flush(1)  # nothing was recorded, so nothing is exported
     tracer.close()
 
 
 def test_opentelemetry_is_not_imported_unless_wanted():
-    """It is optional."""
+    """OpenTelemetry is optional."""
     script = (
         "import sys\nfrom discreet.service.observability.traces import open_tracer\nopen_tracer(None)\n"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _OPTIONS: Mapping[str, Callable[[str], object]] = {
     "epsilon": float,
-    "delta": str,  # the service reads text exactly
+    "delta": str,  # the service parses decimals from text exactly
     "epsilon_per": str,
     "information": int,
     "relative_error": str,
@@ -38,7 +38,7 @@ _OPTIONS: Mapping[str, Callable[[str], object]] = {
     "head_limit": int,
     "rehearse": lambda text: bool(("0", "1").index(text)),
 }
-"""Options of a query, and how they are sent; the service chooses what is not given."""
+"""Options of a query, by their names in requests; the service sets defaults for missing ones."""
 
 _ATTEMPTS = 4
 _RETRIED = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavailable"}

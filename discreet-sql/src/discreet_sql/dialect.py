@@ -29,11 +29,11 @@ _TYPES: dict[str, type[TypeEngine[Any]]] = {
     "timestamp": types.TIMESTAMP,
     "float": types.FLOAT,
 }
-"""By the types of the columns of a dataset."""
+"""SQLAlchemy types by the types of a dataset's columns."""
 
 
 class _Preparer(IdentifierPreparer):
-    """Writes `reads`, not `main.reads`."""
+    """Identifier preparer that writes `reads`, not `main.reads`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -88,7 +88,7 @@ class DiscreetDialect(default.DefaultDialect):
         return table_name in self.get_table_names(connection, schema)
 
     def get_columns(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> list[Any]:
-        """Return the columns of a dataset; comments say what they may be used for."""
+        """Return the columns of a dataset; comments state their permitted uses."""
         dataset = _dataset(connection, table_name, schema)
         found = [_column(column["name"], _TYPES.get(column["type"]), _uses(column)) for column in dataset["columns"]]
         if dataset["user"] not in {column["name"] for column in found}:
@@ -158,7 +158,7 @@ def _column(name: str, kind: type[TypeEngine[Any]] | None, comment: str) -> dict
 
 
 def _uses(column: dict[str, Any]) -> str:
-    """Return what a column may be used for, in words."""
+    """Return the permitted uses of a column as text."""
     uses = [use for flag, use in (("group", "GROUP BY"), ("filter", "WHERE"), ("sum", "SUM and AVG")) if column[flag]]
     known = "; all its values are known in advance" if column["known_domain"] else ""
     return ("for " + ", ".join(uses) if uses else "not for queries") + known

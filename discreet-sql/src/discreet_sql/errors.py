@@ -1,4 +1,4 @@
-"""Exceptions of PEP 249, and which problems of the service they stand for.
+"""Exceptions of PEP 249, and the problems of the service that they represent.
 
     DatabaseError
     ├── ProgrammingError   the statement is malformed or asks for something that is not allowed
@@ -75,7 +75,7 @@ _KINDS: Mapping[str, type[DatabaseError]] = {
 
 
 def error_of(problem: Mapping[str, Any]) -> DatabaseError:
-    """Return the exception for a problem of the service, with what would still fit the budget in its message."""
+    """Return the exception for a problem of the service; its message includes what would still fit the budget."""
     message = str(problem.get("detail") or problem.get("title") or "the service refused the request")
     fits = problem.get("fits")
     if isinstance(fits, dict):

@@ -1,4 +1,4 @@
-"""Superset engine: what Superset may send, and the metrics of a new dataset."""
+"""Superset engine: supported features, and the metrics of a new dataset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DiscreetEngineSpec(BaseEngineSpec):
         "connection_string": sqlalchemy_uri_placeholder,
     }
     limit_method = LimitMethod.FETCH_MANY  # a limit in the statement would be taken for k
-    allows_joins = False  # Superset then asks for the largest series first, and filters by them
+    allows_joins = False  # Superset then queries the largest series first, and filters by them
     allows_sql_comments = False
     supports_file_upload = False
 

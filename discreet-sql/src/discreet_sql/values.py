@@ -85,7 +85,7 @@ def base_type(name: str) -> str:
 
 
 def reader(name: str) -> Callable[[Any], Any]:
-    """Return what makes a Python value of a cell of that SQL type; None stays None."""
+    """Return a function that converts a cell of that SQL type to a Python value; None stays None."""
     convert = _READERS.get(base_type(name))
     return (lambda cell: cell) if convert is None else (lambda cell: None if cell is None else convert(cell))
 

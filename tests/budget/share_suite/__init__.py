@@ -17,4 +17,4 @@ __all__ = ["ShareStoreSuite"]
 
 
 class ShareStoreSuite(TransferTests, PeriodTests, OfficerTests, RandomSteps):
-    """Tests every store has to pass; a subclass says how one is opened. Each ends with shares that add up."""
+    """Tests that every store must pass; a subclass opens the store. Each test ends with shares that add up."""

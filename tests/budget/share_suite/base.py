@@ -45,7 +45,7 @@ def in_flight(stores: Mapping[str, Holding]) -> Amount:
 def check_whole(stores: Mapping[str, Sequence[Holding]]) -> None:
     """Raise unless the shares of every account add up to its total, in all stores of an installation at rest.
 
-    While shares move, what was read of one store may be older than what was read of another: stop them, or read again.
+    While shares move, stores are read at different times: stop transfers first, or read again.
 
     Args:
         stores: all holdings of each, by the store's id; with the home of every account.

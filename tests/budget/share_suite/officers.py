@@ -1,4 +1,4 @@
-"""Officers, and stores that are not what they should be."""
+"""Operations of officers, and invalid or restored stores."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class OfficerTests(ShareSuite):
-    """I8: nothing that people do makes budget."""
+    """I8: no administrative action creates budget."""
 
     def test_settings_are_changed_at_home_and_adopted_by_the_others(self) -> None:
-        """Mode, period and total delta; the share of each stays what it is, and charges go on counting."""
+        """Mode, period and total delta change everywhere; each share stays the same, and charges still count."""
         with self.centres(3) as (stores, _):
             announce(*stores)
             home, *others = stores
@@ -55,7 +55,7 @@ class OfficerTests(ShareSuite):
             assert home.shares.unannounced(others[0].id, PLENTY) == []
 
     def test_settings_come_with_a_share_from_any_store(self) -> None:
-        """They come with a transfer of any store, and older ones are not applied."""
+        """Settings arrive with a transfer of any store, and older ones are not applied."""
         with self.centres(3) as (stores, _):
             announce(*stores)
             home, second, third = stores
@@ -73,7 +73,7 @@ class OfficerTests(ShareSuite):
             assert second.path("ann")[0].period == Sliding(7)
 
     def test_the_total_is_changed_at_home(self) -> None:
-        """Up by any amount, down by what is left there; the difference is of the home's share."""
+        """The total rises by any amount and falls by at most what is left at home; it changes the home's share."""
         with self.centres() as (stores, _):
             announce(*stores)
             home = stores[0]
@@ -89,7 +89,7 @@ class OfficerTests(ShareSuite):
             assert home.balance("ann").remaining == Cost()
 
     def test_an_officer_who_read_a_share_before_it_moved_makes_no_budget(self) -> None:
-        """I8: the officer has to send it again; also to set a share by hand, or in the wrong data centre."""
+        """I8: a change based on an outdated share, a share set by hand and a change in the wrong store are refused."""
         with self.centres() as (stores, _):
             first, second = stores
             read = first.path("ann")[0]
@@ -110,7 +110,7 @@ class OfficerTests(ShareSuite):
             assert [store.heads() for store in stores] == before
 
     def test_a_charge_beyond_a_share_is_requested_from_the_others(self) -> None:
-        """It is overdrawn then, gives nothing, and gets what there is."""
+        """The account is overdrawn then, gives nothing, and gets what is available."""
         with self.centres() as (stores, _):
             announce(*stores)
             first, second = stores
@@ -121,7 +121,7 @@ class OfficerTests(ShareSuite):
             assert limits(stores) == [2, 10]
 
     def test_a_share_for_another_store_is_refused(self) -> None:
-        """A data centre that began with a copy of another's database would spend the same budget again."""
+        """A store copied from another's database would spend the same budget again."""
         with self.centres(3) as (stores, _):
             announce(*stores)
             first, second, third = stores
@@ -137,7 +137,7 @@ class OfficerTests(ShareSuite):
                     each()
 
     def test_a_restored_store_is_detected_by_the_others(self) -> None:
-        """F12: it receives transfers that it does not know, and changes nothing."""
+        """F12: the other store receives transfers with unknown numbers, and changes nothing."""
         with self.centres() as (stores, _):
             announce(*stores)
             first, second = stores
@@ -150,7 +150,7 @@ class OfficerTests(ShareSuite):
             assert limits(stores) == [3, 6]
 
     def test_accounts_that_were_not_created_are_unknown(self) -> None:
-        """Whatever is asked of them."""
+        """Every operation on them is refused."""
         with self.centres() as (stores, _):
             first, second = stores
             wrong: list[Callable[[], object]] = [
@@ -163,7 +163,7 @@ class OfficerTests(ShareSuite):
                     each()
 
     def test_holdings_are_read_page_by_page(self) -> None:
-        """By name, with what was given and taken."""
+        """Holdings are ordered by name, with the amounts sent and received."""
         with self.centres() as (stores, _):
             announce(*stores)
             first, second = stores
@@ -176,7 +176,7 @@ class OfficerTests(ShareSuite):
             assert (holding(first).total, holding(first).left) == (Amount(ONE.rho * 12, ONE.delta * 12), half)
 
     def test_every_move_is_a_line_in_both_ledgers(self) -> None:
-        """I5: what was sent, taken, declined, acknowledged, returned; of both sides, with its number."""
+        """I5: sent, taken, declined, acknowledged and returned amounts are in both ledgers, with their numbers."""
         with self.centres() as (stores, _):
             announce(*stores)
             first, second = stores

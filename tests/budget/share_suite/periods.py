@@ -16,10 +16,10 @@ from tests.budget.suite.base import ACT, UNIT, claim, spend
 
 
 class PeriodTests(ShareSuite):
-    """I6, I8: no clock makes budget, be there one or several."""
+    """I6, I8: no clock of any data centre creates budget."""
 
     def test_a_share_is_not_taken_before_it_was_sent(self) -> None:
-        """I6, I8: by the recipient's own clock, so that what one day held cannot be spent in another again."""
+        """I6, I8: the recipient's own clock decides, so that no budget of one day is spent in two."""
         with self.centres(period=Calendar("day")) as (stores, clocks):
             announce(*stores)
             first, second = stores
@@ -43,7 +43,7 @@ class PeriodTests(ShareSuite):
             assert second.balance("ann").remaining == UNIT * 9
 
     def test_nothing_moves_by_a_clock_that_ran_ahead(self) -> None:
-        """I6: a period that has not come has no budget to give, nor a place to take any."""
+        """I6: a future period has no budget to give, and takes none."""
         with self.centres(period=Sliding(3)) as (stores, clocks):
             announce(*stores)
             first, second = stores
@@ -59,7 +59,7 @@ class PeriodTests(ShareSuite):
             assert second.shares.receive(transfer) is not None
 
     def test_what_is_as_old_as_the_window_is_free_to_be_given(self) -> None:
-        """A sliding window, in each data centre for itself."""
+        """In a sliding window, each data centre frees its own old charges."""
         with self.centres(period=Sliding(2)) as (stores, clocks):
             announce(*stores)
             first, second = stores

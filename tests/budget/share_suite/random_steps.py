@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class _Walk:
-    """Steps of anything, by chance."""
+    """Random steps."""
 
     def __init__(self, stores: list[BudgetStore], clocks: list[FakeClock], chance: random.Random) -> None:
         self.stores, self.clocks, self.chance = stores, clocks, chance
         self.wire: list[tuple[BudgetStore, BudgetStore, Transfer | Receipt]] = []
 
     def go(self, step: int) -> None:
-        """One of them."""
+        """Run one step."""
         one, other = self.chance.sample(self.stores, 2)
         doing = self.chance.choice("ssgggddddrwt")
         if doing == "s":
@@ -59,19 +59,19 @@ class _Walk:
             announce(*self.stores)
 
     def spend(self, store: BudgetStore, name: str) -> None:
-        """A question, which may stay under way."""
+        """Charge a query, or leave it running."""
         admitted = store.reserve(claim(name, worst=UNIT * self.chance.randint(1, 3)))
         if isinstance(admitted, Reservation) and self.chance.random() < 0.8:
             store.start(name)
             store.settle(name, UNIT, b"x")
 
     def post(self, sender: BudgetStore, recipient: BudgetStore, message: Transfer | Receipt | None) -> None:
-        """A message is on its way: once, twice or not at all."""
+        """Send a message once, twice or not at all."""
         if message is not None:
             self.wire += [(sender, recipient, message)] * self.chance.randint(0, 2)
 
     def deliver(self, sender: BudgetStore, recipient: BudgetStore, message: Transfer | Receipt) -> None:
-        """It arrives."""
+        """Deliver a message."""
         if isinstance(message, Receipt):
             recipient.shares.acknowledge(message)
         else:
@@ -79,11 +79,11 @@ class _Walk:
 
 
 class RandomSteps(ShareSuite):
-    """I1, I8: in any order, and by threads that race."""
+    """I1, I8: in any order, and with concurrent threads."""
 
     @pytest.mark.parametrize("period", [Forever(), Sliding(2), Calendar("day")])
     def test_whatever_happens_in_whatever_order_it_adds_up(self, period: Period) -> None:
-        """I8: questions, gifts, messages that are lost or come twice or late, officers; checked after every step."""
+        """I8: queries, gifts, lost, duplicate or late messages, and officers; checked after every step."""
         with self.centres(3, period) as (stores, clocks):
             announce(*stores)
             walk = _Walk(stores, clocks, random.Random(str(period)))  # noqa: S311 - no secret
@@ -95,7 +95,7 @@ class RandomSteps(ShareSuite):
                         assert each.spent.within(each.limit)
 
     def test_gifts_and_questions_that_race_take_nothing_twice(self) -> None:
-        """I1, I8: threads spend in both data centres while shares go back and forth."""
+        """I1, I8: concurrent threads spend in both data centres while shares move."""
         with self.centres() as (stores, _):
             announce(*stores)
             together = threading.Barrier(6)

@@ -1,4 +1,4 @@
-"""Shares on their way: lost, late, twice, declined."""
+"""Transfers of shares: lost, late, duplicate, declined."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.budget.suite.base import ACT, TOTAL, UNIT, account, claim, spend, uni
 
 
 class TransferTests(ShareSuite):
-    """I8: what one data centre gives another one gets, once."""
+    """I8: what one data centre gives, another receives once."""
 
     def test_the_others_get_equal_parts_of_what_was_made_in_one(self) -> None:
-        """With the same settings and parents, and the name of the home in each."""
+        """Shares have the same settings and parents, and the name of the home in each store."""
         with self.centres(3, Sliding(30)) as (stores, _):
             home = stores[0]
             assert home.shares.unannounced(stores[1].id, PLENTY) == ["org", "ann"]
@@ -42,7 +42,7 @@ class TransferTests(ShareSuite):
             assert stores[1].shares.unannounced(stores[2].id, PLENTY) == []
 
     def test_a_share_is_in_no_data_centre_while_it_is_on_its_way(self) -> None:
-        """I8: the donor has it no more, the recipient not yet; after every step it adds up."""
+        """I8: neither the donor nor the recipient holds it; the sum is right after every step."""
         with self.centres() as (stores, _):
             announce(*stores)
             first, second = stores
@@ -58,7 +58,7 @@ class TransferTests(ShareSuite):
             assert limits(stores) == [3, 9]
 
     def test_what_comes_twice_late_or_out_of_order_changes_nothing(self) -> None:
-        """I8: numbers tell what was seen; the receipt of a transfer is the same each time."""
+        """I8: numbers identify seen transfers; the receipt of a transfer is the same each time."""
         with self.centres() as (stores, _):
             announce(*stores)
             first, second = stores
@@ -85,7 +85,7 @@ class TransferTests(ShareSuite):
             assert [store.heads() for store in stores] == before
 
     def test_a_lost_transfer_is_pending_until_its_receipt(self) -> None:
-        """I8: neither a lost transfer nor a lost receipt loses budget, nor makes any."""
+        """I8: neither a lost transfer nor a lost receipt loses or creates budget."""
         with self.centres() as (stores, _):
             announce(*stores)
             first, second = stores
@@ -100,7 +100,7 @@ class TransferTests(ShareSuite):
             assert limits(stores) == [3, 9]
 
     def test_what_is_held_or_spent_is_not_given(self) -> None:
-        """I1, I8: a donor keeps what its own questions have, under way or answered."""
+        """I1, I8: a donor keeps what its own queries hold or have spent."""
         with self.centres() as (stores, _):
             announce(*stores)
             first, second = stores
@@ -117,7 +117,7 @@ class TransferTests(ShareSuite):
             assert isinstance(first.reserve(claim("d", worst=Cost(RHO_QUANTUM))), Refusal)
 
     def test_a_data_centre_that_is_cut_off_spends_its_share_and_no_more(self) -> None:
-        """I8: all of it, without the other stores; then it refuses, and the others go on."""
+        """I8: it spends its share and then refuses; the other stores go on."""
         with self.centres() as (stores, _):
             announce(*stores)
             first, second = stores
@@ -130,7 +130,7 @@ class TransferTests(ShareSuite):
                 assert units(store, "ann") == (6, 0, 0)
 
     def test_children_wait_for_their_parents(self) -> None:
-        """An account is opened where its parent is; what came too early comes again."""
+        """An account is opened where its parent exists; a transfer that came too early is sent again."""
         with self.centres() as (stores, _):
             first, second = stores
             child = first.shares.announce(second.id, "ann", 2)
@@ -142,7 +142,7 @@ class TransferTests(ShareSuite):
             assert len(carry(first, second)) == 2
 
     def test_an_account_of_the_same_name_is_another_account(self) -> None:
-        """What it was sent comes back to the donor, once; its own limit is never touched."""
+        """The donor gets its transfer back once; the limit of the other account never changes."""
         with self.centres() as (stores, _):
             first, second = stores
             second.create(account("org", 7), ACT)

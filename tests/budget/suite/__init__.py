@@ -37,4 +37,4 @@ __all__ += ["key_of", "set_limit", "set_mode", "set_period", "spend", "units"]
 
 
 class BudgetStoreSuite(Claims, Failures, Answers, Periods, Officers, Pruning, Records, Concurrency):
-    """Tests every store has to pass; a subclass says how one is opened. Each ends with a verified ledger."""
+    """Tests that every store must pass; a subclass opens the store. Each test ends with a verified ledger."""

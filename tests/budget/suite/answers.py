@@ -1,4 +1,4 @@
-"""Answers that are there already: stored releases, idempotency keys."""
+"""Existing answers: stored releases, idempotency keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Answers(Suite):
     # ---------------------------------------------------------------------------------------------- stored releases
 
     def test_the_same_query_is_free_for_the_account_that_paid(self) -> None:
-        """I7: the exact bytes, no charge, even with nothing left."""
+        """I7: a replay has the same bytes and no charge, even with no budget left."""
         with self.accounts(limit=3) as (store, _):
             spend(store, claim("a", release="q"), UNIT * 3, b"\x00bytes\xff")
             assert store.balance("ann").remaining == Cost()
@@ -30,7 +30,7 @@ class Answers(Suite):
             assert not store.entitled("bob", key_of("q"))
 
     def test_another_analyst_pays_for_the_same_bytes_and_shared_accounts_do_not(self) -> None:
-        """I7: the account pays its cost in full; organisation and dataset have paid."""
+        """I7: the account pays its cost in full; organisation and dataset have paid already."""
         with self.accounts() as (store, _):
             spend(store, claim("a", release="q"), UNIT * 2, b"bytes")
             shared = store.reserve(claim("b", "bob", "q"))
@@ -40,7 +40,7 @@ class Answers(Suite):
             assert spend(store, claim("c", "bob", "q")) == Cost()
 
     def test_a_refusal_does_not_depend_on_an_unpaid_release(self) -> None:
-        """I9: the worst case has to fit, whether the release is stored or not."""
+        """I9: the worst case must fit, whether the release is stored or not."""
         with self.accounts() as (store, _):
             spend(store, claim("a", release="q"))
             store.alter(dataclasses.replace(store.path("bob")[0], limit=UNIT * 2), ACT)
@@ -64,7 +64,7 @@ class Answers(Suite):
     # ---------------------------------------------------------------------------------------------- idempotency
 
     def test_an_idempotency_key_is_one_charge_and_one_answer(self) -> None:
-        """I4: in flight, then replayed; another question with it is a conflict; it is the account's own."""
+        """I4: in flight, then replayed; another query with the key is a conflict; keys belong to one account."""
         with self.accounts() as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
             assert isinstance(store.reserve(claim("a", release="q", **keyed)), Reservation)
@@ -83,7 +83,7 @@ class Answers(Suite):
             assert units(store, "ann") == (1, 0, 0)
 
     def test_the_same_request_at_once_is_in_flight_without_a_key_too(self) -> None:
-        """I4: in whichever process it runs, it is held and charged once, and what it forfeits pays for the retry."""
+        """I4: across processes it is held and charged once, and what it forfeits pays for the retry."""
         with self.accounts() as (store, _):
             store.reserve(claim("a", release="q", key="k"))
             for key in (None, "other"):
@@ -97,7 +97,7 @@ class Answers(Suite):
             assert units(store, "ann") == (0, 3, 0)
 
     def test_a_key_is_remembered_by_a_free_replay(self) -> None:
-        """I4: it was used, so that another question with it is a conflict."""
+        """I4: a free replay uses the key, so that another query with it is a conflict."""
         with self.accounts() as (store, _):
             spend(store, claim("a", release="q"))
             assert isinstance(store.reserve(claim("b", release="q", key="k", digest=b"d")), Replay)
@@ -105,7 +105,7 @@ class Answers(Suite):
                 store.reserve(claim("c", release="r", key="k", digest=b"e"))
 
     def test_a_key_whose_reservation_ended_unsettled_is_used_again(self) -> None:
-        """I4: a void frees it, a failure is retried with it, a refusal never took it."""
+        """I4: a void frees it, a failure is retried with it, a refusal does not use it."""
         with self.accounts(limit=3) as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d", "release": "q"}
             assert isinstance(store.reserve(claim("z", worst=UNIT * 4, key="k", digest=b"d")), Refusal)
@@ -118,7 +118,7 @@ class Answers(Suite):
             assert units(store, "ann") == (0, 3, 0)
 
     def test_a_key_whose_words_mean_another_question_now_gives_the_answer_that_it_gave(self) -> None:
-        """I4: as when the reply was lost just before the data got its next version; without the key it is new."""
+        """I4: a retry gets its answer although the data has a new version; without the key it is a new query."""
         with self.accounts() as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
             spend(store, claim("a", release="yesterday", **keyed))
@@ -129,7 +129,7 @@ class Answers(Suite):
             assert isinstance(store.reserve(claim("c", release="today")), Reservation)
 
     def test_a_key_whose_run_failed_is_for_the_question_that_is_meant_now(self) -> None:
-        """Nothing was answered, so that nothing can be given again."""
+        """There was no answer to replay, so the key runs the query of the current data version."""
         with self.accounts() as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
             store.reserve(claim("a", release="yesterday", **keyed))

@@ -23,7 +23,7 @@ NOON_US = 1_760_011_200 * SECOND_US
 """2025-10-09 12:00 UTC, a Thursday."""
 
 ACT = AdminAction("suite", "a test")
-"""The actor of administrative actions."""
+"""Actor of administrative actions."""
 
 UNIT = Cost(Fraction(1, 1000), Fraction(1, 10**9))
 """A cost of which all limits are multiples."""

@@ -15,12 +15,12 @@ from tests.budget.suite.base import ACT, UNIT, FakeClock, Suite, claim, key_of, 
 
 
 class Claims(Suite):
-    """Tests of `BudgetStore.reserve` and of what follows it."""
+    """Tests of `BudgetStore.reserve` and of the steps after it."""
 
-    # ---------------------------------------------------------------------------------------------- the stair
+    # ------------------------------------------------------------------------------------------- the pipeline
 
     def test_the_worst_case_is_held_and_the_actual_cost_is_charged_on_the_whole_path(self) -> None:
-        """Pay what you get, analyst, organisation and dataset alike."""
+        """Pay what you get, for analyst, organisation and dataset alike."""
         with self.accounts() as (store, _):
             admitted = store.reserve(claim("a"))
             assert isinstance(admitted, Reservation)
@@ -34,7 +34,7 @@ class Claims(Suite):
 
     @pytest.mark.parametrize("short", ["ann", "org", "data"])
     def test_a_refusal_names_who_falls_short_and_holds_nothing_anywhere(self, short: str) -> None:
-        """I1: all or nothing on the path."""
+        """I1: a claim is admitted on the whole path or holds nothing."""
         with self.accounts() as (store, _):
             store.alter(dataclasses.replace(store.path(short)[0], limit=UNIT * 2), ACT)
             refused = store.reserve(claim("a"))
@@ -44,7 +44,7 @@ class Claims(Suite):
             assert store.reservation("a") is None
 
     def test_all_of_a_limit_can_be_spent_and_not_a_quantum_more(self) -> None:
-        """I1, in rho and in delta; what is held counts as what is spent."""
+        """I1, in rho and in delta; held amounts count like spent ones."""
         with self.accounts() as (store, _):
             spend(store, claim("a", worst=UNIT * 7), UNIT * 7)
             assert isinstance(store.reserve(claim("b", worst=UNIT * 3)), Reservation)
@@ -54,7 +54,7 @@ class Claims(Suite):
             assert isinstance(store.reserve(claim("d", worst=Cost())), Reservation)
 
     def test_amounts_are_exact_beyond_64_bits(self) -> None:
-        """A limit of a billion to the last quantum."""
+        """A limit of a billion is exact to the last quantum."""
         with self.opened(FakeClock()) as store:
             large = Cost(Fraction(10**9) + RHO_QUANTUM, Fraction(1, 2) + DELTA_QUANTUM)
             store.create(Account("ann", large, Fraction(3, 4)), ACT)
@@ -63,7 +63,7 @@ class Claims(Suite):
             store.verify()
 
     def test_an_answer_that_costs_more_than_its_worst_case_is_refused(self) -> None:
-        """A bug of the caller's: nothing changes, nothing is stored."""
+        """Such a settlement is a bug of the caller: nothing changes, nothing is stored."""
         with self.accounts() as (store, _):
             store.reserve(claim("a"))
             store.start("a")
@@ -74,7 +74,7 @@ class Claims(Suite):
             assert store.release(key_of("a")) is None
 
     def test_only_what_the_table_allows_happens(self) -> None:
-        """HELD cannot be settled or forfeited, RUNNING cannot be voided; what has ended is lost to its caller."""
+        """HELD cannot be settled or forfeited, RUNNING cannot be voided; the caller of an ended one gets an error."""
         with self.accounts() as (store, _):
             store.reserve(claim("a"))
             with pytest.raises(InvariantViolated):
@@ -94,7 +94,7 @@ class Claims(Suite):
             assert units(store, "ann") == (1, 0, 0)
 
     def test_what_is_repeated_changes_nothing(self) -> None:
-        """A caller without a reply sends the request again: claims and events are known by name and state."""
+        """A retry after a lost reply is idempotent: claims and events are identified by name and state."""
         with self.accounts() as (store, _):
             for _ in range(3):
                 assert isinstance(store.reserve(claim("a")), Reservation)
@@ -117,7 +117,7 @@ class Claims(Suite):
     # ---------------------------------------------------------------------------------------------- failures
 
     def test_a_void_is_free_and_a_failure_is_charged(self) -> None:
-        """I3: no data was asked; data was asked."""
+        """I3: a void happens before data is read, a failure after it."""
         with self.accounts() as (store, _):
             store.reserve(claim("a"))
             store.void("a")
@@ -129,7 +129,7 @@ class Claims(Suite):
             assert store.balance("ann").remaining == UNIT * 7
 
     def test_a_forfeit_pays_for_a_retry_of_the_same_release_and_nothing_else(self) -> None:
-        """I3: the account pays once, and only with its answer."""
+        """I3: the account pays once, and only when it is answered."""
         with self.accounts(limit=3) as (store, _):
             store.reserve(claim("a", release="q"))
             store.start("a")
@@ -142,7 +142,7 @@ class Claims(Suite):
             assert [units(store, n) for n in ("ann", "org", "data")] == [(1, 0, 0)] * 3
 
     def test_a_voided_retry_refunds_no_failure(self) -> None:
-        """I3: what came out of a forfeit goes back to it, however often."""
+        """I3: an amount from a forfeit returns to it, however often."""
         with self.accounts() as (store, _):
             store.reserve(claim("a", release="q"))
             store.start("a")
@@ -155,7 +155,7 @@ class Claims(Suite):
             assert units(store, "ann") == (1, 0, 0)
 
     def test_two_failures_of_one_release_are_both_charged(self) -> None:
-        """Two analysts ran it at the same time; a retry takes one of them out of what they share."""
+        """Two analysts ran it at the same time; a retry takes one of the forfeits out of the shared accounts."""
         with self.accounts() as (store, _):
             for name, who in (("a", "ann"), ("b", "bob")):
                 store.reserve(claim(name, who, "q"))
@@ -167,7 +167,7 @@ class Claims(Suite):
             assert units(store, "org") == (0, 3, 3)
 
     def test_a_dead_reservation_is_voided_if_held_and_forfeited_if_running(self) -> None:
-        """I3, when its lease is over and not before."""
+        """I3: when its lease is over and not before."""
         with self.accounts() as (store, clock):
             store.reserve(claim("a", lease_ms=1_000))
             store.reserve(claim("b", lease_ms=1_000))
@@ -182,7 +182,7 @@ class Claims(Suite):
             assert [store.reservation(n).state for n in "ab"] == [State.VOID, State.FORFEIT]  # type: ignore[union-attr]
 
     def test_a_zombie_gets_no_row_and_its_answer_is_dropped(self) -> None:
-        """I3: a worker that wakes up after its lease was taken settles nothing, even if a retry is under way."""
+        """I3: a worker that resumes after its lease ended settles nothing, even if a retry is running."""
         with self.accounts() as (store, clock):
             store.reserve(claim("a", release="q", lease_ms=1))
             store.start("a")

@@ -58,7 +58,7 @@ class Concurrency(Suite):
             assert units(store, "ann") == (1, 0, 0)
 
     def test_an_act_that_many_send_at_once_is_done_once(self) -> None:
-        """I4: an officer's client that does not wait for the answer; one line, one charge."""
+        """I4: concurrent retries of one administrative action leave one line and one charge."""
         with self.accounts() as (store, _):
             barrier = threading.Barrier(8)
 

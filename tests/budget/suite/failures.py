@@ -1,4 +1,4 @@
-"""Runs that fail too often, and data that changes although its version did not."""
+"""Repeated failures, and data that changes without a new version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Failures(Suite):
     # ---------------------------------------------------------------------------------------------- suspensions
 
     def test_five_failures_within_a_day_suspend_the_account(self) -> None:
-        """A failure may depend on the data, so their number is limited; other accounts go on."""
+        """A failure may depend on the data, so their number is limited; other accounts are unaffected."""
         with self.accounts(limit=50) as (store, clock):
             first_us = clock()
             for n in range(4):
@@ -51,7 +51,7 @@ class Failures(Suite):
             assert sum("\trefuse\tno" in body and "suspended" in body for body in lines) == 2
 
     def test_a_suspension_ends_when_the_oldest_failure_is_a_day_old(self) -> None:
-        """To the microsecond; the next failure after that suspends again, by those that still count."""
+        """It ends to the microsecond; the next failure suspends again, by those that still count."""
         with self.accounts(limit=50) as (store, clock):
             for n in range(5):
                 _fail(store, f"f{n}")
@@ -65,7 +65,7 @@ class Failures(Suite):
             assert store.reserve(claim("again")) == Suspension("ann", now_us + 60_000_000)
 
     def test_failures_of_different_days_do_not_suspend(self) -> None:
-        """Five, one every seven hours."""
+        """Five failures, one every seven hours, do not suspend."""
         with self.accounts(limit=50) as (store, clock):
             for n in range(8):
                 _fail(store, f"f{n}")
@@ -73,7 +73,7 @@ class Failures(Suite):
             assert isinstance(store.reserve(claim("fine")), Reservation)
 
     def test_an_officer_lifts_a_suspension(self) -> None:
-        """What failed before counts no more; the charges stay."""
+        """Earlier failures no longer count; the charges stay."""
         with self.accounts(limit=50) as (store, _):
             for n in range(5):
                 _fail(store, f"f{n}")
@@ -88,7 +88,7 @@ class Failures(Suite):
                 store.lift("nobody", ACT)
 
     def test_only_runs_that_failed_suspend(self) -> None:
-        """Runs that were voided, lost or expired do not: a crash or a client that goes is not decided by the data."""
+        """Voided, lost and expired runs do not: crashes and disconnects do not depend on the data."""
         with self.accounts(limit=50) as (store, clock):
             for n in range(5):
                 store.reserve(claim(f"v{n}"))
@@ -110,7 +110,7 @@ class Failures(Suite):
             assert isinstance(store.reserve(claim("no")), Suspension)
 
     def test_a_suspended_account_still_gets_its_paid_releases(self) -> None:
-        """And what runs already may settle; an answer that others paid for is refused as one that is not there."""
+        """Running queries may still settle; an answer that only others paid for is refused like a new query."""
         with self.accounts(limit=50) as (store, _):
             spend(store, claim("a", release="mine"))
             spend(store, claim("b", "bob", "his"))
@@ -125,7 +125,7 @@ class Failures(Suite):
             assert store.settle("runs", UNIT, b"x").charged == UNIT
 
     def test_who_only_observes_is_never_suspended(self) -> None:
-        """Observed accounts refuse nothing; once they enforce, earlier failures count."""
+        """Observed accounts refuse nothing; in enforcing mode, earlier failures count."""
         with self.accounts(limit=50) as (store, _):
             store.alter(dataclasses.replace(store.path("ann")[0], mode="observe"), ACT)
             for n in range(6):
@@ -138,7 +138,7 @@ class Failures(Suite):
     # ---------------------------------------------------------------------------------------------- fingerprints
 
     def test_data_that_changes_under_one_version_is_noticed(self) -> None:
-        """The same head gave something else before: nothing is settled, and the failure is paid for."""
+        """The same head had another fingerprint before: nothing is settled, and the failure is charged."""
         with self.accounts() as (store, _):
             for name in ("a", "b", "c"):
                 store.reserve(claim(name))
@@ -157,7 +157,7 @@ class Failures(Suite):
             assert units(store, "ann") == (2, 0, 3)
 
     def test_another_head_may_give_something_else(self) -> None:
-        """Another question, or another version of the data; and without a fingerprint nothing is compared."""
+        """Another query or data version, or a missing fingerprint, is not compared."""
         with self.accounts() as (store, _):
             for n, fingerprint in enumerate((Fingerprint(_HEAD, _SAME), Fingerprint(_SAME, _OTHER), None)):
                 store.reserve(claim(f"a{n}"))
@@ -166,7 +166,7 @@ class Failures(Suite):
             assert units(store, "ann") == (3, 0, 0)
 
     def test_only_what_was_settled_is_compared_with(self) -> None:
-        """A settlement that is refused leaves no fingerprint; one that is repeated is compared with none."""
+        """A refused settlement stores no fingerprint; a repeated one is not compared."""
         with self.accounts() as (store, _):
             store.reserve(claim("a"))
             with pytest.raises(InvariantViolated):
@@ -180,7 +180,7 @@ class Failures(Suite):
                 store.settle("never", UNIT, b"x", Fingerprint(_HEAD, _SAME))
 
     def test_who_is_slower_is_compared_too(self) -> None:
-        """The answer is dropped anyway, but the data that was read is not the data of the stored answer."""
+        """The slower answer is dropped anyway, but its data is not that of the stored answer."""
         with self.accounts() as (store, _):
             for name, who in (("a", "ann"), ("b", "bob")):
                 store.reserve(claim(name, who, "q"))
@@ -191,7 +191,7 @@ class Failures(Suite):
             assert store.settle("b", UNIT, b"y", Fingerprint(_HEAD, _SAME)).release.result == b"x"
 
     def test_a_fingerprint_is_never_shown(self) -> None:
-        """Not in the ledger, which officers read."""
+        """It is not in the ledger, which officers read."""
         with self.accounts() as (store, _):
             store.reserve(claim("a"))
             store.start("a")

@@ -1,4 +1,4 @@
-"""What officers do, and what the ledger says of all that happens."""
+"""Administrative actions of officers, and the ledger of all changes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Officers(Suite):
-    """Tests of acts and of the ledger."""
+    """Tests of administrative actions and of the ledger."""
 
     # ---------------------------------------------------------------------------------------------- officers
 
     def test_a_concurrent_change_of_an_account_is_not_overwritten(self) -> None:
-        """What an officer read before may be old when it is written."""
+        """An update based on an outdated account is refused."""
         with self.accounts() as (store, _):
             before = store.path("ann")[0]
             store.alter(dataclasses.replace(before, limit=UNIT), ACT, before)
@@ -35,7 +35,7 @@ class Officers(Suite):
             store.verify()
 
     def test_a_limit_may_be_lowered_below_what_is_used(self) -> None:
-        """Nothing is left then, and nothing is taken from what is held; what costs nothing more still goes on."""
+        """Nothing is left then, holds are kept, and queries that cost nothing more are still answered."""
         with self.accounts() as (store, _):
             spend(store, claim("a", release="q"), UNIT * 3)
             store.reserve(claim("b"))
@@ -48,7 +48,7 @@ class Officers(Suite):
             assert units(store, "ann") == (6, 0, 0)
 
     def test_an_observed_account_charges_and_never_refuses(self) -> None:
-        """The phased launch: the same charges, no refusal."""
+        """In the phased launch, charges are the same and nothing is refused."""
         with self.accounts(limit=3) as (store, _):
             store.alter(dataclasses.replace(store.path("ann")[0], mode="observe"), ACT)
             for n in range(2):
@@ -61,7 +61,7 @@ class Officers(Suite):
         [(Sliding(3), Sliding(30)), (Calendar("day"), Sliding(30)), (Forever(), Sliding(2)), (Sliding(1), Forever())],
     )
     def test_another_period_forgets_no_charge_that_it_counts(self, before: Period, after: Period) -> None:
-        """I6: charges of buckets that had stopped counting count again."""
+        """I6: charges of buckets outside the old period count again in a longer one."""
         with self.accounts(before, limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             for _ in range(4):
@@ -79,7 +79,7 @@ class Officers(Suite):
             assert isinstance(store.reserve(claim("c", worst=UNIT)), Reservation if short else Refusal)
 
     def test_refunds_are_capped_and_charges_by_hand_are_not(self) -> None:
-        """A tenth of the limit in all, and never more than is used; a charge may pass the limit."""
+        """Refunds are at most a tenth of the limit in all, and what is used; a charge may exceed the limit."""
         with self.accounts() as (store, _):
             with pytest.raises(InputError):
                 store.refund("ann", UNIT, ACT)
@@ -93,7 +93,7 @@ class Officers(Suite):
             assert isinstance(store.reserve(claim("b")), Refusal)
 
     def test_a_refund_makes_room_no_longer_than_the_charge_took_it(self) -> None:
-        """It comes out of the oldest bucket, so that what is left of the newest counts to its end."""
+        """It is taken from the oldest bucket, so that newer charges count to the end of their time."""
         with self.accounts(Sliding(3), limit=10) as (store, clock):
             spend(store, claim("a"), UNIT)
             clock.go(days=1)
@@ -106,7 +106,7 @@ class Officers(Suite):
             assert units(store, "ann") == (0, 0, 0)
 
     def test_accounts_are_checked_when_they_are_made(self) -> None:
-        """One of a name, parents that exist and stay, names that exist, zones that exist."""
+        """Names are unique and valid; parents and time zones must exist."""
         with self.accounts() as (store, _):
             for wrong in (
                 account("ann"),
@@ -127,7 +127,7 @@ class Officers(Suite):
     # ---------------------------------------------------------------------------------------------- the ledger
 
     def test_every_change_is_a_line_and_the_lines_add_up(self) -> None:
-        """I5: the ledger alone gives every balance; lines are read from anywhere."""
+        """I5: the ledger alone gives every balance, and can be read from any line."""
         with self.accounts() as (store, _):
             spend(store, claim("a"))
             store.reserve(claim("b"))
@@ -149,7 +149,7 @@ class Officers(Suite):
                 assert tail == whole[1:3]
 
     def test_what_is_refused_with_an_error_leaves_no_line(self) -> None:
-        """A method that raises has changed nothing."""
+        """An operation that raises has changed nothing."""
         with self.accounts() as (store, _):
             store.reserve(claim("a", key="k", digest=b"d"))
             before = store.heads()

@@ -1,4 +1,4 @@
-"""When charges stop counting, and what clocks do."""
+"""Ends of charges, and wrong clocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Periods(Suite):
     # ---------------------------------------------------------------------------------------------- periods
 
     def test_a_sliding_window_holds_the_limit_wherever_it_begins(self) -> None:
-        """I6: a charge counts until it is as old as the window, and its whole day with it."""
+        """I6: a charge counts until it is as old as the window, together with all charges of its day."""
         with self.accounts(Sliding(30), limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             for n in range(30):
@@ -27,7 +27,7 @@ class Periods(Suite):
             assert isinstance(store.reserve(claim("c")), Reservation)
 
     def test_a_calendar_period_begins_anew_at_its_boundary(self) -> None:
-        """The paper's way: two limits within a minute, at midnight of the zone."""
+        """As in the paper: two limits within a minute, at midnight of the zone."""
         with self.accounts(Calendar("month", "Europe/Berlin"), limit=3) as (store, clock):
             clock.now_us = 1_761_951_599 * SECOND_US  # 2025-10-31 22:59:59 UTC: a second before November in Berlin
             store.confirm_clock(ACT)
@@ -44,7 +44,7 @@ class Periods(Suite):
             assert units(store, "ann") == (3, 0, 0)
 
     def test_a_charge_belongs_to_the_period_of_its_reservation(self) -> None:
-        """I6: refreshed while it runs, it is settled where it was held."""
+        """I6: a query that is settled after a new period began is charged to the period that held it."""
         with self.accounts(Calendar("day"), limit=3) as (store, clock):
             store.reserve(claim("a", lease_ms=86_400_000))
             store.start("a")
@@ -56,7 +56,7 @@ class Periods(Suite):
             assert isinstance(store.reserve(claim("b")), Reservation)
 
     def test_a_sliding_charge_settled_on_another_day_still_counts(self) -> None:
-        """I6: in the bucket of its reservation, which is among those that count."""
+        """I6: it is in the bucket of its reservation, which still counts."""
         with self.accounts(Sliding(7), limit=3) as (store, clock):
             store.reserve(claim("a", lease_ms=86_400_000))
             store.start("a")
@@ -69,7 +69,7 @@ class Periods(Suite):
             assert isinstance(store.reserve(claim("b", worst=UNIT * 2)), Refusal)
 
     def test_a_forfeit_that_counts_no_more_pays_for_nothing(self) -> None:
-        """Its period is over: the retry is charged in the new one, in full."""
+        """After its period, the retry is charged in full in the new one."""
         with self.accounts(Calendar("day"), limit=4) as (store, clock):
             store.reserve(claim("a", release="q"))
             store.start("a")
@@ -79,7 +79,7 @@ class Periods(Suite):
             assert isinstance(store.reserve(claim("b", release="q")), Refusal)
 
     def test_time_that_goes_back_makes_no_budget(self) -> None:
-        """I6: it is taken as the latest seen; the past period does not open again."""
+        """I6: the time is at least the latest seen; a past period does not open again."""
         with self.accounts(Calendar("day"), limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             clock.go(days=1)
@@ -93,7 +93,7 @@ class Periods(Suite):
             assert isinstance(store.reserve(claim("d", worst=UNIT)), Refusal)
 
     def test_a_clock_that_runs_ahead_makes_no_budget_until_an_officer_confirms_it(self) -> None:
-        """I6: beyond two days nothing is refreshed and no lease ends, but what was paid for is still answered."""
+        """I6: beyond two days nothing is refreshed and no lease ends, but replays are still answered."""
         with self.accounts(Sliding(30), limit=3) as (store, clock):
             spend(store, claim("a", release="q"), UNIT * 2)
             store.reserve(claim("r", worst=UNIT))
@@ -112,7 +112,7 @@ class Periods(Suite):
             assert isinstance(store.reserve(claim("e")), Reservation)
 
     def test_heartbeats_carry_the_clock_forward(self) -> None:
-        """Forty days with a heartbeat a day need no officer."""
+        """Forty days with a daily heartbeat need no confirmation by an officer."""
         with self.accounts(Sliding(30), limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             for _ in range(40):

@@ -1,4 +1,4 @@
-"""Pruning of the ledger: what is verified, and what is known afterwards."""
+"""Pruning of the ledger: verification and state afterwards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Pruning(Suite):
                     store.verify(wrong)
 
     def test_a_forfeit_pays_for_its_retry_after_pruning(self) -> None:
-        """I3: what was forfeited is in the base, and pays once."""
+        """I3: the base keeps the forfeited amount, which pays once."""
         with self.accounts(limit=20) as (store, clock):
             store.reserve(claim("f", release="two"))
             store.start("f")
@@ -69,7 +69,7 @@ class Pruning(Suite):
             assert units(store, "ann") == (1, 0, 0)
 
     def test_old_idempotency_keys_and_ended_reservations_are_removed_with_the_lines(self) -> None:
-        """Rows that keyed replays add do not stay for ever; young ones do, so that a request can be repeated."""
+        """Rows of keyed replays are removed, too; recent ones stay, so that a request can be retried."""
         with self.accounts() as (store, clock):
             spend(store, claim("a", release="q"))
             store.reserve(claim("b", release="q", key="old", digest=b"1"))

@@ -1,4 +1,4 @@
-"""Records beside the budgets, acts that are sent again, what an account paid for."""
+"""Records stored with the budgets, idempotent administrative actions, and paid releases."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _lines(store: BudgetStore) -> list[str]:
 
 
 class Records(Suite):
-    """Tests of records, acts and histories."""
+    """Tests of records, administrative actions and histories."""
 
     # ---------------------------------------------------------------------------------------------- records
 
     def test_a_record_is_kept_replaced_and_removed(self) -> None:
-        """The last one counts, kinds do not meet, and every change can be noticed."""
+        """The latest record is valid, kinds are separate, and every change raises the version."""
         with self.accounts() as (store, _):
             assert (store.records("key"), store.record("key", "a"), store.records_version()) == ([], None, 0)
             for kind, name, text in (("key", "b", "1"), ("key", "a", "2"), ("grant", "a", "3"), ("key", "b", "4")):
@@ -50,7 +50,7 @@ class Records(Suite):
             assert store.record("key", "a") == "5"
 
     def test_a_record_comes_back_as_it_was_put(self) -> None:
-        """Any name that prints, with tabs; any text, also a long one; in the order of code points."""
+        """Names with any printable characters and tabs, and texts of any length, in the order of code points."""
         with self.accounts() as (store, _):
             names = ["Z", "a", "a\tb c", "aa", "\u00e9", "\U0001f511", "x" * 2_000]
             for name in names:
@@ -63,7 +63,7 @@ class Records(Suite):
             assert (found["long"], store.record("grant", "empty")) == ("x" * 1_000_000, "")
 
     def test_the_ledger_has_the_hash_of_a_record_and_never_its_text(self) -> None:
-        """Who put what where, without any secret."""
+        """The ledger has actor, name and hash of a record, without any secret."""
         with self.accounts() as (store, _):
             store.put_record("key", "a", "s3cret", ACT)
             store.put_record("key", "a", None, ACT)
@@ -87,14 +87,14 @@ class Records(Suite):
         ],
     )
     def test_what_no_store_can_keep_is_refused(self, kind: str, name: str, text: str) -> None:
-        """Before anything is written."""
+        """Invalid records are refused before anything is written."""
         with self.accounts() as (store, _):
             with pytest.raises(InputError):
                 store.put_record(kind, name, text, ACT)
             assert store.records_version() == 0
 
     def test_a_note_cannot_pass_for_a_record_or_an_act(self) -> None:
-        """What it says is text, whatever it is called; something else is refused."""
+        """The values of a note are text, whatever their keys; a value of another type is refused."""
         with self.accounts() as (store, _):
             store.note(ACT, {"record": '{"kind":"key"}', "act": "a1"})
             with pytest.raises(InputError):
@@ -105,7 +105,7 @@ class Records(Suite):
     # ---------------------------------------------------------------------------------------------- acts
 
     def test_an_act_with_an_id_is_done_once(self) -> None:
-        """I4: a repeated request changes nothing; there is one line."""
+        """I4: a repeated request changes nothing and adds no line."""
         with self.accounts(limit=20) as (store, _):
             spend(store, claim("a"), UNIT * 3)
             larger = dataclasses.replace(store.path("ann")[0], limit=UNIT * 30)
@@ -128,11 +128,11 @@ class Records(Suite):
                 assert len(_lines(store)) == before + 1
             assert (units(store, "ann"), store.records_version()) == ((3, 0, 0), 1)
             store.put_record("key", "a", "2", ACT)
-            acts[-1](AdminAction("officer", "once", "a7"))  # however late: what was done since stays
+            acts[-1](AdminAction("officer", "once", "a7"))  # after any delay: later changes stay
             assert store.record("key", "a") == "2"
 
     def test_the_id_of_an_act_is_not_for_another_one(self) -> None:
-        """Another verb, another amount, another account, another reason: refused, and nothing changes."""
+        """Another verb, amount, account or reason under the same id is refused, and nothing changes."""
         with self.accounts() as (store, _):
             act = AdminAction("officer", "once", "a1")
             store.charge("ann", UNIT, act)
@@ -153,7 +153,7 @@ class Records(Suite):
             assert (units(store, "ann"), units(store, "bob")) == ((1, 0, 0), (0, 0, 0))
 
     def test_an_act_that_was_refused_has_not_used_its_id(self) -> None:
-        """What raises has changed nothing: a later try is another try."""
+        """An action that raises has changed nothing, so its id can be used again."""
         with self.accounts() as (store, _):
             act = AdminAction("officer", "give back", "a1")
             with pytest.raises(InputError):
@@ -166,7 +166,7 @@ class Records(Suite):
     # ---------------------------------------------------------------------------------------------- histories
 
     def test_a_history_has_what_was_paid_for_newest_first(self) -> None:
-        """Each account its own, with the exact bytes; replays that cost as well, those that are free once."""
+        """Each account has its own, with the exact bytes; replays with a cost are listed, free ones are not."""
         with self.accounts(limit=20) as (store, clock):
             for n in range(3):
                 clock.go(seconds=1)
@@ -185,7 +185,7 @@ class Records(Suite):
             assert store.history("bob")[0].time_us == clock()
 
     def test_a_history_is_paged_without_gaps(self) -> None:
-        """Whatever is paid for between two pages."""
+        """Releases bought between two pages neither repeat nor hide entries."""
         with self.accounts(limit=100) as (store, _):
             for n in range(7):
                 spend(store, claim(f"a{n}"), Cost(), b"%d" % n)
@@ -198,7 +198,7 @@ class Records(Suite):
             assert [paid.release.result for paid in pages] == [b"%d" % n for n in reversed(range(7))]
 
     def test_the_history_of_an_unknown_account_is_refused(self) -> None:
-        """And for as much as a page may hold."""
+        """An unknown account and a page size out of range are refused."""
         with self.accounts() as (store, _):
             assert store.history("ann") == []
             with pytest.raises(UnknownAccount):

@@ -1,4 +1,4 @@
-"""Services in processes that are killed or stopped at a point of a query.
+"""Services in processes that are killed or paused at a point of a query.
 
 Points are the steps of a query and the steps of the store's transactions within them.
 """
@@ -26,7 +26,7 @@ STEPS = {
     ("encode", 1): "encode",
     ("settle", 1): "settle",
 }
-"""The steps by the name of their span and how many spans of that name have begun."""
+"""Steps by the name of their span and the number of spans of that name so far."""
 
 WITHIN = {
     "reserve": (
@@ -56,7 +56,7 @@ POINTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Orders:
-    """What a process does at its points.
+    """Instructions for a process at its points.
 
     Args:
         die: the point at which it kills itself.
@@ -99,7 +99,7 @@ class Process:
         return self.process.pid
 
     def waits(self):
-        """Wait until it waits at its point."""
+        """Block until it waits at its point."""
         assert self._pipe.recv() == "waiting"
 
     def go_on(self):
@@ -107,7 +107,7 @@ class Process:
         self._pipe.send("go on")
 
     def died(self):
-        """Wait until it has killed itself."""
+        """Block until it has killed itself."""
         self.process.join(60)
         assert self.process.exitcode == -signal.SIGKILL
 
@@ -143,7 +143,7 @@ def reached(folder):
 
 
 class _Dies:
-    """The tracer and the step hook of a process; carries out its orders."""
+    """The tracer and the step hook of a process; executes its orders."""
 
     def __init__(self, orders, folder, pipe):
         self._orders, self._pipe, self._notes = orders, pipe, folder / "points"
@@ -162,7 +162,7 @@ class _Dies:
 
     @contextlib.contextmanager
     def span(self, step, request_id, account=None, parent=None):  # noqa: ARG002
-        """See `discreet.service.observability.traces.Tracer`: a step."""
+        """Open a span, whose beginning is a step."""
         if step == "request":
             self._seen = {}
         self._seen[step] = self._seen.get(step, 0) + 1
@@ -177,7 +177,7 @@ class _Dies:
         self._within = None
 
     def close(self):
-        """See `discreet.service.observability.traces.Tracer`."""
+        """Do nothing."""
 
     def step(self, name):
         """Handle a step of a transaction."""
@@ -185,7 +185,7 @@ class _Dies:
             self.reach(f"{self._within}: {name}")
 
     def replying(self, app):
-        """Return *app* with points around its replies to queries."""
+        """Return *app* with points before and after its replies to queries."""
 
         async def replies(scope, receive, send):
             if scope["type"] != "http" or scope["path"] != "/v1/query":

@@ -1,4 +1,4 @@
-"""I1, I4, I7: the same request many times, many requests for what is left, two who ask first; all in one service.
+"""I1, I4, I7: concurrent requests to one service: repeated ones, more than fit, and simultaneous first queries.
 
 The same with two services on one PostgreSQL store is in servers/tests/test_service_replicas.py.
 """
@@ -19,19 +19,19 @@ ROOM = "concurrent_most = 200"
 
 
 def rewritten(number):
-    """A question like no other, at the same price."""
+    """Return a new query at the same price."""
     return TOP.replace("GROUP", f"WHERE article <> 'x{number}' GROUP")
 
 
 @pytest.fixture
 def deployment(tmp_path):
-    """A deployment with room for many questions at once."""
+    """A deployment with budget for many concurrent queries."""
     return Deployment(tmp_path / "deployment", service=ROOM)
 
 
 @pytest.mark.parametrize("question", [TOP, LOOSE], ids=["versioned", "without a version"])
 def test_the_same_request_fifty_times_at_once_is_run_once(deployment, question):
-    """I4, F6: while it is under way the others are refused; then all get the same bytes, for one charge."""
+    """I4, F6: while it runs the others are refused; then all get the same bytes, for one charge."""
     with deployment.open() as service:
         request = ("ann", question, "once", {})
         replies = service.together([request] * 50)
@@ -51,7 +51,7 @@ def test_the_same_request_fifty_times_at_once_is_run_once(deployment, question):
 
 
 def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(deployment):
-    """I4: also if the other body is the same query, and while the first one is under way."""
+    """I4: also if the other body is the same query, and while the first request runs."""
     begun, go_on = threading.Event(), threading.Event()
 
     def wait(count, _):
@@ -78,7 +78,7 @@ def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(deploym
 
 
 def test_a_key_is_its_senders_own(deployment):
-    """I4: what bob sends with ann's key is bob's own question."""
+    """I4: bob's request with ann's idempotency key is a separate request."""
     with deployment.open() as service:
         ann, bob = service.ask(LOOSE, key="once"), service.ask(LOOSE, "bob", key="once")
         other = service.ask(rewritten(1), "bob", key="another")
@@ -89,7 +89,7 @@ def test_a_key_is_its_senders_own(deployment):
 
 @pytest.mark.parametrize("question", [TOP, LOOSE], ids=["versioned", "without a version"])
 def test_what_was_answered_is_replayed_by_the_next_service(deployment, question):
-    """I4, I7: the same bytes, free, though nothing of it is in memory; another body is still another."""
+    """I4, I7: after a restart the replay has the same bytes and is free; another body is still refused."""
     with deployment.open() as service:
         first = service.ask(question, key="once")
         used = service.balance().used
@@ -105,7 +105,7 @@ def test_what_was_answered_is_replayed_by_the_next_service(deployment, question)
 
 
 def test_a_request_that_was_refused_can_be_sent_again_with_its_key(deployment):
-    """I4: nothing became of it, so that there is nothing to give again."""
+    """I4: a refusal does not use the idempotency key."""
     with deployment.open() as service:
         limit = service.manager.store.account("ann@sales").limit
         set_limit(service.manager.store, "ann@sales", Cost(), DELTA, ACT)
@@ -115,14 +115,14 @@ def test_a_request_that_was_refused_can_be_sent_again_with_its_key(deployment):
 
 
 def test_exactly_as_many_are_admitted_as_fit(deployment):
-    """I1: sixteen ask at once for a shared budget of three and a half; none is overspent, and none left over."""
+    """I1: of sixteen concurrent queries on a shared budget of three and a half, exactly three are admitted."""
     with deployment.open() as service, ThreadPoolExecutor(16) as pool:
         worst = service.opened.warehouse.plan(TOP, epsilon=1.0, delta="1e-8", shared=True).worst_cost
         set_limit(service.manager.store, "sales", Cost(worst.rho * 7 / 2, DELTA / 2), DELTA, ACT)
         refused, all_refused = [], threading.Event()
 
         def wait(count, _):
-            assert all_refused.wait(60)  # so that nothing is freed before the last one asked
+            assert all_refused.wait(60)  # so that nothing is freed before the last request
             return count()
 
         def ask(number):
@@ -144,7 +144,7 @@ def test_exactly_as_many_are_admitted_as_fit(deployment):
 
 
 def test_two_concurrent_first_queries_get_the_same_bytes_and_their_parent_pays_once(deployment):
-    """I7: both run; the one who settles first is the answer to both."""
+    """I7: both run; both get the answer that is settled first."""
     together = threading.Barrier(2)
 
     def meet(count, _):
@@ -162,7 +162,7 @@ def test_two_concurrent_first_queries_get_the_same_bytes_and_their_parent_pays_o
 
 
 def test_what_a_shared_account_has_paid_for_takes_nothing_more_of_it(deployment):
-    """I7: bob pays for ann's answer himself, though nothing is left of what they share; another question is refused."""
+    """I7: bob pays for ann's answer himself, though their shared budget is spent; another query is refused."""
     with deployment.open() as service:
         first = service.ask()
         paid = service.balance("sales").used

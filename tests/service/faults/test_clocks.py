@@ -1,4 +1,4 @@
-"""F8: clocks that are put back, run ahead, pass midnight under load or keep summer time; none of them makes budget."""
+"""F8: clocks that are set back, run ahead, pass midnight under load or keep summer time create no budget."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ PRICE = {"epsilon": 1.0, "delta": "1e-8", "mechanism": "laplace"}
 
 
 def counted(number):
-    """A question like no other that costs its worst case, whatever the data holds."""
+    """Return a new query that costs its worst case, for any data."""
     return KNOWN.replace("GROUP", f"WHERE article <> 'x{number}' GROUP")
 
 
 def ask(service, number, who="ann"):
-    """Its answer."""
+    """Return the response to it."""
     return service.ask(counted(number), who, key=f"{who}-{number}", **PRICE)
 
 
 def with_limit(deployment, times, period):
-    """Give ann so many times the price of a question in a period; sales and bob have more."""
+    """Give ann a limit of so many queries in a period; the limits of sales and bob are higher."""
     with deployment.open() as service:
         price = service.opened.warehouse.plan(counted(0), shared=True, **PRICE).worst_cost
         account = dataclasses.replace(service.manager.store.account("ann@sales"), period=period)
@@ -51,7 +51,7 @@ def test_a_clock_that_is_put_back_frees_nothing(deployment):
 
 
 def test_an_hour_more_or_less_is_no_new_period(deployment):
-    """The clock is an hour ahead, and right again later: every charge still counts, and service goes on."""
+    """The clock runs an hour ahead and is corrected: every charge still counts, and the service goes on."""
     with_limit(deployment, 2, Sliding(30))
     with deployment.open() as service:
         assert ask(service, 1).status_code == 200
@@ -67,7 +67,7 @@ def test_an_hour_more_or_less_is_no_new_period(deployment):
 
 @pytest.mark.parametrize("period", [Sliding(30), Calendar("month")], ids=str)
 def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(deployment, period):
-    """Forty days at once: 503, nothing held, nothing asked; what is paid for is still given."""
+    """Forty days at once: 503, nothing held, no data read; paid answers are still replayed."""
     with_limit(deployment, 1, period)
     with deployment.open() as service:
         first = ask(service, 1)
@@ -92,7 +92,7 @@ def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(d
 
 
 def test_time_that_passes_is_no_clock_that_runs_ahead(deployment):
-    """Day by day, with upkeep: what was charged 31 days ago counts no more, and not a day before."""
+    """With daily maintenance, a charge stops counting after 31 days, and not a day before."""
     with_limit(deployment, 1, Sliding(30))
     with deployment.open() as service:
         assert ask(service, 1).status_code == 200
@@ -107,7 +107,7 @@ def test_time_that_passes_is_no_clock_that_runs_ahead(deployment):
 
 @pytest.mark.parametrize("period", [Sliding(1), Calendar("day")], ids=str)
 def test_a_charge_belongs_to_the_period_of_its_reservation(deployment, period):
-    """I6: reserved before midnight and settled after it, beside what is asked after midnight."""
+    """I6: reserved before midnight and settled after it, during another query that is reserved after midnight."""
     deployment.clock.now = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)
     price = with_limit(deployment, 1, period)
     begun, go_on = threading.Event(), threading.Event()
@@ -137,7 +137,7 @@ def test_a_charge_belongs_to_the_period_of_its_reservation(deployment, period):
 
 
 def test_midnight_under_load_opens_each_bucket_once(deployment):
-    """I1: twelve ask while the day changes; two fit in each day, and each account's day begins in one line."""
+    """I1: of twelve queries at the change of day two fit in each day, and each account's bucket opens in one line."""
     deployment.clock.now = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)
     price = with_limit(deployment, 2, Calendar("day"))
     with deployment.open() as service, ThreadPoolExecutor(12) as pool:
@@ -171,7 +171,7 @@ def test_midnight_under_load_opens_each_bucket_once(deployment):
     ids=["clocks go back", "clocks go forward"],
 )
 def test_a_day_of_a_zone_is_as_long_as_it_is(tmp_path, midnight, hours):
-    """F8: one limit from midnight to midnight in Berlin, be that 25 hours or 23."""
+    """F8: one limit from midnight to midnight in Berlin, for days of 25 hours or 23."""
     deployment = Deployment(tmp_path / "deployment", now=midnight)
     with_limit(deployment, 1, Calendar("day", "Europe/Berlin"))
     with deployment.open() as service:
@@ -194,7 +194,7 @@ LAST_SECOND = datetime(2026, 11, 21, 3, 59, 59, tzinfo=UTC)
 
 
 def test_a_data_version_on_a_schedule_keeps_its_answers_apart(tmp_path):
-    """I7: the same question is free until the data gets its next version, and then it is another question."""
+    """I7: the same query is free until the next data version, and is then a new query."""
     deployment = Deployment(tmp_path / "deployment", catalog=DAILY)
     with deployment.open() as service:
         first = service.ask(TOP)

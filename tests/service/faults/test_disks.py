@@ -1,4 +1,4 @@
-"""F11, F12: disks that are full or fail, files that are removed, processes too many, copies that are put back."""
+"""F11, F12: full or failing disks, removed files, second processes, restored copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "the bad disk of a service"
 
 
 class BadDisk(apsw.VFS):
-    """A disk that can be set to be full, or to fail to flush."""
+    """A disk that can be set to be full, or to fail on flush."""
 
     def __init__(self):
         self.full = self.broken = False
@@ -53,17 +53,17 @@ class _BadFile(apsw.VFSFile):
 
 @pytest.fixture
 def disk(monkeypatch):
-    """The disk that stores are on which are opened from now on."""
+    """Return the disk of stores that are opened from now on."""
     made = BadDisk()
     connection = functools.partial(apsw.Connection, vfs=NAME)
     monkeypatch.setattr("discreet.budget.stores.sqlite.apsw.Connection", connection)
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # where apsw repeats the error that SQLite got
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # where apsw repeats the error of SQLite
     yield made
     made.unregister()
 
 
 def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(disk, deployment):
-    """F11: what cannot be written is not answered; what is sent again then is charged once, by the same service."""
+    """F11: an answer that cannot be written is not sent; the retry is charged once, by the same service."""
     with deployment.open() as service:
         disk.full = True
         refused = service.ask(key="once")
@@ -76,7 +76,7 @@ def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(disk, d
 
 
 def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, deployment):
-    """I2, F11: the data was asked, so that it is forfeited when its lease is over, and pays for the retry."""
+    """I2, F11: data was read, so the run is forfeited when its lease is over, and pays for the retry."""
 
     def fill(count, _):
         head = count()
@@ -120,7 +120,7 @@ def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(di
 
 
 def test_a_second_service_on_one_file_is_refused_and_the_first_goes_on(deployment):
-    """One process has the file; the second one ends before it listens."""
+    """The second process exits before it listens."""
     with serving(deployment) as service:
         second = Process(deployment)
         assert (second.url, second.process.exitcode) == (None, 1)
@@ -140,7 +140,7 @@ def _witnessed(tmp_path):
 
 
 def test_a_service_whose_store_is_put_back_does_not_start(tmp_path):
-    """F12, T25: yesterday's copy is whole and consistent; only the witness knows that it was spent from since."""
+    """F12, T25: yesterday's copy is consistent; only the witness shows that budget was spent since."""
     deployment = _witnessed(tmp_path)
     backup = shutil.copytree(deployment.folder, tmp_path / "backup")
     with deployment.open() as service:
@@ -153,12 +153,12 @@ def test_a_service_whose_store_is_put_back_does_not_start(tmp_path):
 
 
 def test_a_store_whose_log_was_removed_after_a_crash_does_not_serve(tmp_path):
-    """F11, F12: without its -wal a store is older than it was; the witness knows."""
+    """F11, F12: without its -wal a store is older than it was, which the witness shows."""
     deployment = _witnessed(tmp_path)
     with deployment.open() as service:
         assert service.ask(key="second", epsilon=2.0).status_code == 200
         service.manager.maintain()
-        crashed = deployment.copy_to(tmp_path / "crashed")  # as kill -9 would leave it
+        crashed = deployment.copy_to(tmp_path / "crashed")  # as after kill -9
     with crashed.copy_to(tmp_path / "whole").open() as service:
         assert len(service.manager.store.history("ann@sales")) == 2
     (crashed.folder / "budget.db-wal").unlink()
@@ -167,7 +167,7 @@ def test_a_store_whose_log_was_removed_after_a_crash_does_not_serve(tmp_path):
 
 
 def test_another_store_cannot_take_the_place_of_the_one_that_was_witnessed(tmp_path):
-    """F12: an empty one, in which everything is left."""
+    """F12: an empty store would have the full budget left."""
     deployment = _witnessed(tmp_path)
     other = Deployment(tmp_path / "other", rest=WITNESS)
     shutil.copy(other.folder / "budget.db", deployment.folder / "budget.db")
@@ -176,7 +176,7 @@ def test_another_store_cannot_take_the_place_of_the_one_that_was_witnessed(tmp_p
 
 
 def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_path):
-    """F12: maintenance finds that witnessed lines are missing; the witness is not changed, and nothing is added."""
+    """F12: maintenance detects that witnessed lines are missing; witness and ledger are not changed."""
     deployment = _witnessed(tmp_path)
 
     def lose(transaction):
@@ -220,7 +220,7 @@ def test_data_that_changes_within_its_version_is_not_answered(deployment):
 
 
 def test_a_service_without_its_store_does_not_start(deployment):
-    """It makes no new and empty one by itself."""
+    """It does not create an empty one by itself."""
     (deployment.folder / "budget.db").unlink()
     with pytest.raises(InputError, match="no budget store"), deployment.open():
         pass

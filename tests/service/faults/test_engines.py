@@ -1,4 +1,4 @@
-"""Engines that do not answer in time, are away, go away, or answer wrongly: who pays, and what is said."""
+"""Engines that time out, are unavailable, disconnect, or answer wrongly: charges and problems."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ columns.article = { type = "text", group = true }
 
 @pytest.fixture
 def deployment(tmp_path):
-    """A deployment with an engine that is slow and one that is away."""
+    """A deployment with a slow engine and an unavailable one."""
     return Deployment(tmp_path / "deployment", catalog=CATALOG + MORE, granted={**GRANTED, "slow": None, "away": None})
 
 
 def late(_, __):
-    """What an engine does that does not answer in time."""
+    """Raise the error of an engine that times out."""
     raise EngineTimeout("the engine did not answer within 1 seconds")
 
 
 def test_an_engine_that_does_not_answer_in_time_is_stopped_and_paid_for(deployment):
-    """504; its worst case stays charged, and pays for asking the same again; nothing is refunded (I3)."""
+    """I3: 504; its worst case stays charged, and pays for a retry; nothing is refunded."""
     with deployment.open() as service:
         question = TOP.replace("reads", "slow")
         worst = service.opened.warehouse.plan(question, epsilon=1.0, delta="1e-8", shared=True).worst_cost
@@ -60,7 +60,7 @@ def test_an_engine_that_does_not_answer_in_time_is_stopped_and_paid_for(deployme
 
 
 def test_what_a_run_forfeited_pays_for_asking_the_same_again_and_for_nothing_else(deployment):
-    """I3: then it is charged what the answer cost; another question is charged by itself."""
+    """I3: the retry is charged the actual cost; another query is charged separately."""
     with deployment.open() as service:
         service.engines.head = late
         assert service.ask(key="once").status_code == 504
@@ -76,7 +76,7 @@ def test_what_a_run_forfeited_pays_for_asking_the_same_again_and_for_nothing_els
 
 
 def test_five_runs_that_failed_in_a_day_suspend_until_time_passes_or_an_officer_lifts_it(deployment):
-    """T27: who can make runs fail learns from five of them at most; what was paid for is still given."""
+    """T27: an analyst who can make runs fail learns from at most five; paid answers are still replayed."""
     with deployment.open() as service:
         paid = service.ask()
         service.engines.head = late
@@ -114,7 +114,7 @@ def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(deployment):
 
 @pytest.mark.parametrize("where", ["check", "head"])
 def test_an_engine_lost_during_a_query_is_charged(deployment, where):
-    """Before that nothing was asked, and all is free again."""
+    """Before that no data was read, and the hold is voided."""
 
     def gone(*_):
         raise EngineUnreachable("there is no connection")
@@ -132,37 +132,37 @@ def test_an_engine_lost_during_a_query_is_charged(deployment, where):
 
 
 def unproven(_, __):
-    """An engine that says so itself."""
+    """Return a head that is not marked as exact."""
     raise InexactHead("the engine dropped 17 groups")
 
 
 def unsorted(count, _):
-    """A head in the wrong order."""
+    """Return a head in the wrong order."""
     head = count()
     return dataclasses.replace(head, counts=head.counts[::-1].copy())
 
 
 def negative(count, _):
-    """A count below nothing."""
+    """Return a negative count."""
     head = count()
     return dataclasses.replace(head, counts=head.counts - 10_000)
 
 
 def too_many(count, _):
-    """More items than were asked for."""
+    """Return more items than requested."""
     head = count()
     return ExactHead(np.arange(head.limit + 2, 0, -1), head.limit, head.labels)
 
 
 def inexact_numbers(count, _):
-    """Counts that are no whole numbers."""
+    """Return counts that are no whole numbers."""
     head = count()
     return dataclasses.replace(head, counts=head.counts.astype(float))
 
 
 @pytest.mark.parametrize("wrong", [unproven, unsorted, negative, too_many, inexact_numbers], ids=lambda f: f.__name__)
 def test_an_engine_that_answers_wrongly_gets_no_noise_and_no_word_out(deployment, wrong):
-    """Only a head that is proven exact is protected by its noise; whatever else came is dropped, and paid for."""
+    """Only a head that is proven exact is protected by its noise; any other is dropped, and charged."""
     with deployment.open() as service:
         service.engines.head = wrong
         reply = service.ask(key="once")

@@ -23,7 +23,7 @@ LATER = 600.0
 
 @pytest.fixture(scope="module")
 def undisturbed(template, tmp_path_factory):
-    """What is answered if nothing happens, what it costs, and what it could have cost."""
+    """Return the answer to an undisturbed query, its cost, and its worst case."""
     deployment = template.copy_to(tmp_path_factory.mktemp("undisturbed") / "deployment")
     with serving(deployment, Orders(note=True)) as service:
         reply = ask(deployment, service.url)
@@ -36,7 +36,7 @@ def undisturbed(template, tmp_path_factory):
 
 
 def ask(deployment, url, key="once", question=TOP, who="ann"):
-    """What is answered; what left is remembered."""
+    """Return the response to the query; a response that was sent is recorded."""
     reply = httpx.post(f"{url}/v1/query", json={"sql": question}, headers=deployment.headers(who, key), timeout=60)
     deployment.note(who, reply)
     return reply
@@ -53,7 +53,7 @@ def standing(deployment, *, checked=True):
 
 
 def test_an_undisturbed_query_passes_every_kill_point(undisturbed):
-    """Otherwise the test below would test nothing: every point is reached, in order."""
+    """The test below depends on it: every point is reached, in order."""
     points = [point for n, point in enumerate(undisturbed[2]) if point not in undisturbed[2][:n]]
     assert tuple(points) == (*POINTS[: len(points)],)
     assert len(points) == len(POINTS)
@@ -61,7 +61,7 @@ def test_an_undisturbed_query_passes_every_kill_point(undisturbed):
 
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point, deployment, undisturbed):
-    """I1-I4: what is left behind is what the ledger says; asked again, it is one charge and the same bytes."""
+    """I1-I4: the store agrees with its ledger after the kill; the retry gets one charge and the same bytes."""
     body, cost, _ = undisturbed
     service = Process(deployment, Orders(die=point))
     try:
@@ -91,7 +91,7 @@ def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point,
 
 
 def test_what_was_under_way_when_a_service_died_is_ended_at_its_restart_and_pays_for_the_retry(deployment, undisturbed):
-    """I3, I4: a file has one process, so that its successor knows that it is dead; the same key is answered at once."""
+    """I3, I4: an SQLite file has one process, so the next one ends its runs; the same key is answered at once."""
     service = Process(deployment, Orders(die="before noise"))
     with pytest.raises(httpx.TransportError):
         ask(deployment, service.url)
@@ -107,7 +107,7 @@ def test_what_was_under_way_when_a_service_died_is_ended_at_its_restart_and_pays
 
 
 class _Crowd:
-    """Clients that ask one question after the other, each until it is answered, of a service that is killed."""
+    """Clients that send queries one after the other, each until it is answered, to a service that is killed."""
 
     def __init__(self, deployment, kill_after):
         self._deployment, self._later, self._kill_after = deployment, 0.0, kill_after
@@ -116,7 +116,7 @@ class _Crowd:
         self.answers = {}
 
     def client(self, number, questions):
-        """Ask so many questions, each with a key of its own."""
+        """Send so many queries, each with a key of its own."""
         for n in range(questions):
             key = f"{number}-{n}"
             question = f"{KNOWN.partition(' GROUP')[0]} WHERE article <> '{key}' GROUP BY country"
@@ -140,19 +140,19 @@ class _Crowd:
                     self._again()
 
     def _again(self):
-        """Kill it in the middle of whatever it does, and start it anew when all leases are over."""
+        """Kill the service at a random moment, and restart it when all leases are over."""
         self._service.kill()
         self._later += LATER
         self._service = Process(self._deployment, Orders(later=self._later))
         self._change.notify_all()
 
     def end(self):
-        """Kill it once more."""
+        """Kill the service a last time."""
         self._service.kill()
 
 
 def test_killed_under_load_every_query_is_paid_once(deployment):
-    """I1, I2, I4: four clients, four questions each, three kills; each costs what it costs, and no more."""
+    """I1, I2, I4: four clients, four queries each, three kills; each costs its actual cost once."""
     crowd = _Crowd(deployment, {3, 7, 12})
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(crowd.client, number, 4) for number in range(4)]:

@@ -1,6 +1,6 @@
-"""F7: runs whose lease was taken while they slept: their answers are dropped, and paid for.
+"""F7: runs whose lease ended while they were suspended: their answers are dropped, and charged.
 
-With processes that are stopped, on PostgreSQL: servers/tests/test_service_replicas.py. Callers who leave:
+With processes that are stopped, on PostgreSQL: servers/tests/test_service_replicas.py. Clients that disconnect:
 tests/service/test_limits.py.
 """
 
@@ -36,7 +36,7 @@ def test_a_run_that_lost_its_lease_answers_nothing(deployment):
 
 
 def test_a_run_that_lost_its_lease_to_its_own_retry_gives_way(deployment):
-    """F7: the zombie wakes up after the same question was answered: the answer that was settled stays the only one."""
+    """F7: the run resumes after its retry was answered: the settled answer stays the only one."""
     with deployment.open() as service:
 
         def superseded(count, _):
@@ -44,7 +44,7 @@ def test_a_run_that_lost_its_lease_to_its_own_retry_gives_way(deployment):
             service.engines.head = None
             service.clock.pass_(minutes=10)
             service.manager.maintain()
-            answers.append(service.ask(f"{TOP} ", key="another"))  # in other words, so that it does not wait
+            answers.append(service.ask(f"{TOP} ", key="another"))  # spelled differently, so that it does not wait
             return head
 
         answers = []

@@ -1,7 +1,7 @@
-"""I9: what is refused depends on what is public - what is left, what it could cost - and never on the data.
+"""I9: refusals depend on public values, such as the budget left and the worst case, and never on the data.
 
-Houses that differ in their data alone, or in what is not granted, are asked the same, and what they say is compared
-byte for byte: status, headers and body, but for the names of requests.
+Deployments that differ only in their data, or in columns that are not granted, get the same requests, and their
+responses are compared byte for byte: status, headers and body, except for the ids of requests.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ SEQUENCE = (
 
 
 def seen(reply):
-    """All that is seen of a reply, but for the name of the request."""
+    """Return the response without the id of the request."""
     headers = {name: value for name, value in reply.headers.items() if name != "x-request-id"}
     return reply.status_code, headers, reply.content.replace(reply.headers["x-request-id"].encode(), b"-")
 
 
 def refusals(replies):
-    """What was refused, and where in the sequence."""
+    """Return the refusals and their positions in the sequence."""
     return [(n, seen(reply)) for n, reply in enumerate(replies) if reply.status_code != 200]
 
 
 def costs(replies):
-    """What was paid, and how much came back for it."""
+    """Return the charge and the number of items of each answer."""
     return [
         (reply.headers["discreet-charged"], len(reply.json()["items"])) for reply in replies if reply.status_code == 200
     ]
 
 
 def asked(folder, table, sequence, rho):
-    """The replies to *sequence*, of a deployment with that data where ann may spend *rho* in all."""
+    """Return the responses to *sequence*, of a deployment with that data where ann may spend *rho* in all."""
     deployment = Deployment(folder, table=table)
     with deployment.open() as service:
         set_limit(service.manager.store, "ann@sales", Cost(rho, DELTA / 4), DELTA, ACT)
@@ -61,7 +61,7 @@ def asked(folder, table, sequence, rho):
 
 @pytest.mark.parametrize("rho", [0.02, 0.05, 0.11])
 def test_one_user_more_changes_no_refusal(tmp_path, rho):
-    """Near the end of three budgets: the same are refused, in the same bytes; what came costs the same."""
+    """Near the end of three budgets the same queries are refused, in the same bytes; answers cost the same."""
     one, other = (
         asked(tmp_path / str(more), table_of(readers=True, more=more), SEQUENCE, Cost(rho, 0).rho) for more in (0, 1)
     )
@@ -85,7 +85,7 @@ def test_no_rows_at_all_change_no_refusal(tmp_path, rho):
 
 
 def test_no_rows_at_all_are_an_answer_and_no_error(tmp_path):
-    """T16: no response says that there was nothing to find; an empty answer over unknown labels has its usual cost."""
+    """T16: no response reveals an empty table; an empty answer over unknown labels has its usual cost."""
     with Deployment(tmp_path / "deployment", table=table_of(readers=False)).open() as service:
         for question, options in SEQUENCE[:8]:
             assert service.ask(question, **options).status_code == 200
@@ -115,7 +115,7 @@ PATHS = (
 
 
 def test_what_is_not_granted_is_as_if_it_did_not_exist(tmp_path):
-    """T3: a deployment whose catalog has more than is granted says the same as one whose catalog has no more."""
+    """T3: responses are the same as of a deployment whose catalog has only what is granted."""
     begin = CATALOG.index("[datasets.secret]")
     less = CATALOG[:begin].replace('columns.hidden = { type = "text", group = true, filter = true }\n', "")
     said = []
@@ -161,7 +161,7 @@ def test_a_refusal_does_not_depend_on_a_stored_release(template, tmp_path):
 
 
 def test_a_short_parent_is_reported_whatever_others_spent(template, tmp_path):
-    """The name of the shared account and what is left of it; not who spent it, nor on what."""
+    """The refusal has the name and the remaining budget of the shared account; not its spenders or queries."""
     said = []
     for questions in ((KNOWN,), (KNOWN.replace("GROUP", "WHERE article = 'article 1' GROUP"),)):
         with template.copy_to(tmp_path / str(len(said))).open() as service:
