@@ -31,7 +31,7 @@ demo: $(READY)    ## make a reading log of a million rows, release counts from i
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)    ## the whole suite
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-engines: $(VENV)/.servers  ## one suite over PostgreSQL, Spark, Trino and Pinot, installed and started here
 	@$(BIN)/python -m pytest servers/tests
