@@ -384,10 +384,11 @@ def _spread(total: int, precisions: NDArray[np.float64], sizes: NDArray[np.float
         precisions: what there is already, shape (n,).
         sizes: above 0, shape (n,).
     """
-    order = np.argsort(precisions * sizes, kind="stable")
+    held = precisions * sizes
+    order = np.argsort(held, kind="stable")
     levels = (total + np.cumsum(precisions[order])) / np.cumsum(1 / sizes[order])
     # The first level is above what its item has, but for rounding, which the factor allows for.
-    level = levels[np.flatnonzero(levels * (1 + 1e-12) >= (precisions * sizes)[order])[-1]]
+    level = levels[np.flatnonzero(levels * (1 + 1e-12) >= held[order])[-1]]
     added = np.clip(level / sizes - precisions, 0, PRECISION_UNIT).astype(np.int64)
     # However the sums above were rounded, no more is spent than there is: refusing it now would reveal something.
     affordable: NDArray[np.int64] = np.minimum(added, np.maximum(total - (np.cumsum(added) - added), 0))
