@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.timing import in_turns
 from discreet.errors import DiscreetError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

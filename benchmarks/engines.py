@@ -28,10 +28,10 @@ from discreet.catalog.loader import load_catalog
 from discreet.engines.opening import open_engine, parse_url
 from discreet.engines.pinot_cluster import OPTIONS
 from discreet.errors import InvariantViolated
+from discreet.head_request import HeadRequest
 from discreet.mechanisms.auto import Auto
 from discreet.mechanisms.base import Request
 from discreet.noise import SystemBits
-from discreet.question import HeadRequest
 from discreet.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from papers.tables import REAL, Tables
 from benchmarks.timing import table
 from discreet.accounting.convert import limit_for
 from discreet.engines.duckdb import DuckDBEngine
+from discreet.head_request import HeadRequest, PrivatelyBounded
 from discreet.mechanisms import Magnitude, PrivateMagnitude, Request
 from discreet.mechanisms.sums import UnknownGumbelSums
 from discreet.noise import KeyedBits
-from discreet.question import HeadRequest, PrivatelyBounded
 from discreet.values import ExactHead
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from scipy import stats
 
 import discreet
 from discreet.engines.duckdb import DuckDBEngine
+from discreet.head_request import HeadRequest
 from discreet.noise import KeyedBits
-from discreet.question import HeadRequest
 from discreet.testing.engines import rows_of
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data"

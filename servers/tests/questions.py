@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
+from discreet.head_request import HeadRequest, Kind
 from discreet.query.canonical import canonical
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.question import HeadRequest, Kind
 from servers.table import COUNTRIES, TITLES, TRAPS
 
 KINDS = {

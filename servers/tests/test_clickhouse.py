@@ -12,7 +12,7 @@ import pytest
 from discreet.engines.clickhouse import ClickHouseEngine
 from discreet.engines.opening import open_engine
 from discreet.errors import EngineUnreachable, InputError
-from discreet.question import HeadRequest, Kind
+from discreet.head_request import HeadRequest, Kind
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from servers import clickhouse
 from servers.tests.wire import Wire

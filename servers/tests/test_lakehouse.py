@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 from discreet.testing.engines import EngineSuite, rows_of
 from discreet.warehouse import connect
 

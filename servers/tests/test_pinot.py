@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from discreet.engines.pinot import PinotEngine
 from discreet.errors import InexactHead, InputError
+from discreet.head_request import Derived, HeadRequest, Kind
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.question import Derived, HeadRequest, Kind
 from discreet.testing.engines import predicates, reference_head, rows_of, start_of
 from servers import pinot
 

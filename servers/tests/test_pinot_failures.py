@@ -13,7 +13,7 @@ import pytest
 from discreet.engines.pinot import PinotEngine, check_complete, check_signs
 from discreet.engines.pinot import rows_of as answered_rows
 from discreet.errors import EngineError, InexactHead, InputError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 from discreet.testing.engines import rows_of
 from servers import pinot
 from servers.tests.test_pinot import opened, url_of

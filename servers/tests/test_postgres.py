@@ -15,7 +15,7 @@ from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.opening import open_engine
 from discreet.engines.postgres import PostgresEngine
 from discreet.errors import InexactHead, InputError
-from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not
+from discreet.head_request import Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not
 from discreet.testing.engines import (
     OPERATORS,
     EngineSuite,
@@ -161,7 +161,7 @@ def test_types_without_exact_labels_are_something_else(column, type_):
     """Padded, unbounded, nested types and decimals beyond 38 digits are OTHER: filters can only test for NULL."""
     opened = column(type_, "NULL", "NULL")
     assert opened.columns()["item"] is Kind.OTHER
-    assert rows_of(opened, HeadRequest("who", ("who",), 10, Missing("item"))) == [((1,), 1), ((2,), 1)]
+    assert rows_of(opened, HeadRequest("who", ("who",), 10, IsNull("item"))) == [((1,), 1), ((2,), 1)]
 
 
 @pytest.mark.parametrize(
@@ -189,11 +189,11 @@ def test_filters_compare_infinite_moments_as_they_are(column):
     opened = column("date", "'infinity'", "'-infinity'", "'0044-03-15 BC'", "'12024-01-01'", "NULL")
     after = Comparison("item", ">", Constant(Kind.DATE, "2024-01-01"))
     assert rows_of(opened, HeadRequest("who", ("who",), 10, after)) == [((1,), 1), ((4,), 1)]
-    assert rows_of(opened, HeadRequest("who", ("who",), 10, Missing("item"))) == [((5,), 1)]
+    assert rows_of(opened, HeadRequest("who", ("who",), 10, IsNull("item"))) == [((5,), 1)]
     for type_ in ("numeric(4, 1)", "real", "double precision"):
         numbers = column(type_, "'NaN'", "0.5", "NULL")
         positive = Comparison("item", ">", Constant(Kind.INTEGER, "0"))
-        for where, rows in ((positive, [2]), (Not(positive), []), (Missing("item"), [1, 3])):
+        for where, rows in ((positive, [2]), (Not(positive), []), (IsNull("item"), [1, 3])):
             assert rows_of(numbers, HeadRequest("who", ("who",), 10, where)) == [((row,), 1) for row in rows]
 
 

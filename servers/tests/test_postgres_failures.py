@@ -10,7 +10,7 @@ import pytest
 
 from discreet.engines.postgres import Session
 from discreet.errors import EngineError, InexactHead, InputError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 from discreet.testing.engines import rows_of
 from servers import process
 

@@ -17,7 +17,7 @@ from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.opening import open_engine
 from discreet.engines.spark import SparkEngine
 from discreet.errors import InputError
-from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not
+from discreet.head_request import Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not
 from discreet.testing.engines import EngineSuite, rows_of
 from servers import spark as spark_server
 from servers.table import engagements
@@ -258,7 +258,7 @@ def test_zero_is_zero_and_no_number_is_missing(files, head, url):
         within = Membership(column, whole)
         above = Comparison(column, ">", Constant(Kind.INTEGER, "-1"))
         found = [
-            head(None, "who", source=source, where=w) for w in (within, Not(within), above, Not(above), Missing(column))
+            head(None, "who", source=source, where=w) for w in (within, Not(within), above, Not(above), IsNull(column))
         ]
         assert found == [[((1,), 1)], [((3,), 1)], [((1,), 1), ((3,), 1)], [], [((2,), 1)]]
 

@@ -17,7 +17,7 @@ import pytest
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.engines.spark import SparkEngine
 from discreet.errors import EngineError
-from discreet.question import Constant, HeadRequest, Kind, Membership
+from discreet.head_request import Constant, HeadRequest, Kind, Membership
 from discreet.testing.engines import check_pair_queries, reference_pairs, rows_of
 from servers import process
 from servers import spark as spark_server
@@ -30,7 +30,7 @@ ALONE = """
 import gc, os, signal, sys
 from discreet.engines.spark import SparkEngine
 from discreet.errors import EngineError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 from discreet.testing.engines import check_pair_queries, reference_pairs, rows_of
 
 engine = SparkEngine(sys.argv[1])

@@ -13,7 +13,7 @@ from discreet.engines.opening import parse_url
 from discreet.engines.spark import SparkEngine
 from discreet.engines.spark_session import connect_url, unwarned
 from discreet.errors import EngineError, InexactHead, InputError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 from discreet.testing.engines import rows_of
 from servers import process
 from servers import spark as spark_server

@@ -11,7 +11,7 @@ import pytest
 
 from discreet.engines.spark import SparkStatement, column_of
 from discreet.engines.sql import NumberType
-from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
+from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Or, Summed
 
 HOSTILE = "x` OR ? ${y} -- '\""
 COLUMNS = {
@@ -119,7 +119,7 @@ def test_listed_items_come_in_the_types_of_labels():
             "(nullif(`share`, CAST('NaN' AS DOUBLE)) IN (CAST(? AS DOUBLE)))",
             ["0.1"],
         ),
-        (Missing("then"), "(CAST(`then` AS TIMESTAMP_NTZ) IS NULL)", []),
+        (IsNull("then"), "(CAST(`then` AS TIMESTAMP_NTZ) IS NULL)", []),
     ],
 )
 def test_constants_are_bound_and_fitted(where, written, bound):
@@ -129,9 +129,7 @@ def test_constants_are_bound_and_fitted(where, written, bound):
 
 def test_hostile_names_and_constants_stay_names_and_constants():
     """Backticks in names are doubled, and bound constants are not in the statement."""
-    where = Every(
-        (Not(Missing(HOSTILE)), Some((Comparison(HOSTILE, "=", Constant(Kind.TEXT, "'; DROP")), Missing("day"))))
-    )
+    where = And((Not(IsNull(HOSTILE)), Or((Comparison(HOSTILE, "=", Constant(Kind.TEXT, "'; DROP")), IsNull("day")))))
     written = SparkStatement(HeadRequest(HOSTILE, ("word",), 10, where), COLUMNS)
     text = written.write()
     name = "`x`` OR ? ${y} -- '\"`"

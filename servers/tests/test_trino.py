@@ -14,7 +14,7 @@ import pytest
 
 from discreet.engines.trino import TrinoEngine
 from discreet.errors import EngineError, InexactHead
-from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership, Missing, Not, Summed
+from discreet.head_request import Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Summed
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from servers import trino as trino_server
 from servers.tests.wire import Wire
@@ -173,8 +173,8 @@ def test_numbers_that_are_none_are_missing_to_filters(engine):
     half = Constant(Kind.DECIMAL, "0.5")
     for column in ("x", "r"):
         for where, kept in [
-            (Missing(column), [1, 2]),
-            (Not(Missing(column)), [3, 4]),
+            (IsNull(column), [1, 2]),
+            (Not(IsNull(column)), [3, 4]),
             (Comparison(column, "<>", half), [4]),
             (Not(Comparison(column, "=", half)), [4]),
             (Comparison(column, ">=", half), [3, 4]),

@@ -14,7 +14,7 @@ import pytest
 
 from discreet.engines.trino import TrinoEngine
 from discreet.errors import EngineError, InexactHead, InputError
-from discreet.question import Comparison, Constant, HeadRequest, Kind, Membership
+from discreet.head_request import Comparison, Constant, HeadRequest, Kind, Membership
 from discreet.testing.engines import rows_of
 from servers import process
 from servers import trino as trino_server

@@ -13,12 +13,12 @@ from discreet.catalog.domains import listed
 from discreet.engines.base import RequestQueue
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
+from discreet.head_request import And
 from discreet.noise import Bits, KeyedBits, SystemBits
 from discreet.query.planning import bind, make_plan
 from discreet.query.predicates import bind_where, find_column
 from discreet.query.query import MechanismChoice, Query
 from discreet.query.sql import parse_where
-from discreet.question import Every
 from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import delta_of
 from discreet.values import Sensitivity, exact
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from discreet.budget import Budget
     from discreet.engines.base import Engine
+    from discreet.head_request import Predicate
     from discreet.mechanisms import NoiseName
     from discreet.query.planning import Plan
-    from discreet.question import Predicate
 
 
 def scan(source: Any, *, user: str, table: str | None = None) -> Table:  # noqa: ANN401 - paths and frames of four libraries
@@ -88,7 +88,7 @@ class Table:
             UnknownColumn: a column the table does not have.
         """
         added = bind_where(parse_where(text), self._engine.columns())
-        where = added if self._where is None else Every((self._where, added))
+        where = added if self._where is None else And((self._where, added))
         return Table(self._engine, self._user, where, self._queue)
 
     def top(

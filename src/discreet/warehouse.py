@@ -18,6 +18,7 @@ from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Catalog
 from discreet.catalog.sample import SAMPLE_MOST, made_up_catalog, open_made_up, sample
 from discreet.errors import DiscreetError, InputError, SQLError
+from discreet.head_request import Kind
 from discreet.mechanisms import KnownLaplace
 from discreet.noise import SystemBits
 from discreet.query.planning import columns_named, make_plan, resolve
@@ -26,7 +27,6 @@ from discreet.query.query import Select
 from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
 from discreet.query.statement import split_statement
-from discreet.question import Kind
 from discreet.release import NoiseKey, Release, answer
 from discreet.release.answer import delta_of
 from discreet.release.postprocess import (

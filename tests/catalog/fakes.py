@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from discreet.catalog.model import Catalog, Dataset
-    from discreet.question import Kind
+    from discreet.head_request import Kind
 
 
 def catalog_of(folder: Path, settings: str) -> Catalog:

@@ -15,7 +15,7 @@ from discreet.catalog.engine_pool import misfit, open_dataset
 from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.errors import EngineError, InexactHead, InputError
-from discreet.question import Kind
+from discreet.head_request import Kind
 from tests.catalog.cases import read_cases
 from tests.catalog.fakes import FakeEngine, catalog_of
 

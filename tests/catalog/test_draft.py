@@ -14,7 +14,7 @@ from discreet.catalog.draft import draft_catalog
 from discreet.catalog.loader import CatalogError, load_catalog, write_key, write_text
 from discreet.engines import opening
 from discreet.errors import InputError, UnknownColumn
-from discreet.question import Kind
+from discreet.head_request import Kind
 from tests.catalog.fakes import FakeEngine
 
 ROWS = pa.table(

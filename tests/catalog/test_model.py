@@ -16,7 +16,7 @@ from discreet.catalog.fields import OwnerQuery
 from discreet.catalog.loader import load_catalog
 from discreet.catalog.model import Clip, LabelFile, Schedule
 from discreet.errors import InputError
-from discreet.question import Kind, Summed
+from discreet.head_request import Kind, Summed
 
 FULL = """
 [engines.warehouse]

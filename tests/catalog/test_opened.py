@@ -21,7 +21,7 @@ from discreet.errors import (
     InputError,
     UnfitData,
 )
-from discreet.question import HeadRequest, Kind, PrivatelyBounded
+from discreet.head_request import HeadRequest, Kind, PrivatelyBounded
 from tests.catalog.fakes import FakeEngine, catalog_of
 
 COLUMNS = {"u": Kind.TEXT, "a": Kind.TEXT, "b": Kind.TEXT}

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
+from discreet.head_request import HeadRequest
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.question import HeadRequest
 from discreet.testing.engines import rows_of
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from discreet.errors import InputError
-from discreet.question import Kind, Not
+from discreet.head_request import Kind, Not
 from discreet.testing import engines
 from discreet.testing.engines import digest, reference_head, reference_pairs
 from discreet.values import ExactHead

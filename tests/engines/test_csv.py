@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import EngineUnreachable, InputError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 from discreet.testing.engines import rows_of
 
 REQUEST = HeadRequest("user", ("item",), 1000)

@@ -16,9 +16,9 @@ import pytest
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError
+from discreet.head_request import HeadRequest, Kind, Summed
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.question import HeadRequest, Kind, Summed
 from discreet.testing.engines import EngineSuite, rows_of
 
 

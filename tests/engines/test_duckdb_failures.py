@@ -27,13 +27,13 @@ import pytest
 from discreet.engines.base import run
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
-from discreet.question import HeadRequest, Kind
+from discreet.head_request import HeadRequest, Kind
 
 REQUEST = HeadRequest("user", ("item",), 10)
 SLOW = """
 import os, signal, sys, threading
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.question import Comparison, Constant, Every, HeadRequest, Kind
+from discreet.head_request import Comparison, Constant, Every, HeadRequest, Kind
 
 engine = DuckDBEngine(sys.argv[1])
 shares = []

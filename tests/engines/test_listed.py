@@ -12,7 +12,7 @@ import pytest
 from discreet.engines.base import typed_domain
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 
 _DAY = datetime.date(2024, 2, 29)
 _NOON = datetime.datetime(2024, 2, 29, 12)

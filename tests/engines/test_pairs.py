@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import EngineTimeout, InputError
-from discreet.question import HeadRequest, Summed
+from discreet.head_request import HeadRequest, Summed
 from discreet.testing.engines import check_pair_queries, predicates, reference_pairs, tables
 
 REQUEST = HeadRequest("user", ("item",), 1)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from discreet.errors import EngineError, InexactHead, InputError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 from discreet.testing.engines import rows_of
 
 from .test_pinot_http import ANSWER, REQUEST, VERSIONS, FakeCluster
@@ -158,7 +158,7 @@ def test_a_table_without_segments_is_empty():
 
 def test_a_filter_that_no_row_can_pass_is_not_sent():
     """The column cannot hold what it is compared with."""
-    from discreet.question import Comparison, Constant, Kind
+    from discreet.head_request import Comparison, Constant, Kind
 
     where = Comparison("size", ">", Constant(Kind.INTEGER, str(2**31)))
     cluster = FakeCluster()

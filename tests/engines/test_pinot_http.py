@@ -14,7 +14,7 @@ import pytest
 
 from discreet.engines.pinot import PinotEngine
 from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError
-from discreet.question import HeadRequest
+from discreet.head_request import HeadRequest
 
 REQUEST = HeadRequest("user", ("item",), 2)
 VERSIONS = {"0.11": "0.11.0", "1.4": "1.4.0", "1.5": "1.5.1"}

@@ -6,7 +6,7 @@ import pytest
 
 from discreet.engines.pinot_cluster import GENERATIONS, columns_of
 from discreet.errors import EngineError, InexactHead, InputError
-from discreet.question import HeadRequest, Kind
+from discreet.head_request import HeadRequest, Kind
 from discreet.testing.engines import rows_of
 
 from .test_pinot_http import REQUEST, SCHEMA, VERSIONS, FakeCluster

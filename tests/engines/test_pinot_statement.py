@@ -16,9 +16,9 @@ from discreet.engines.pinot_cluster import PinotColumn, columns_of
 from discreet.engines.pinot_statement import LISTED_MOST, LISTED_TUPLES_MOST, PinotStatement, kind_of
 from discreet.engines.sql import quoted
 from discreet.errors import InputError
+from discreet.head_request import Comparison, Constant, Derived, HeadRequest, IsNull, Kind, Membership, Not
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.question import Comparison, Constant, Derived, HeadRequest, Kind, Membership, Missing, Not
 from discreet.testing.engines import predicates, reference_head, start_of
 
 WORDS = ["", "B", "a", "b'", '"', "é", "ﬀ", "😀", "NULL", "null"]
@@ -221,7 +221,7 @@ def test_floating_point_columns_compare_with_doubles(type_):
                 written = PinotStatement(HeadRequest("who", (), 1, where), "t", columns).write()
                 found = 0 if written is None else connection.execute(written).fetchone()[0]
                 assert found == len(right), (sign, text)
-        for where, count in ((Missing("x"), 2), (Not(Missing("x")), len(values) - 2)):
+        for where, count in ((IsNull("x"), 2), (Not(IsNull("x")), len(values) - 2)):
             written = PinotStatement(HeadRequest("who", (), 1, where), "t", columns).write()
             assert connection.execute(written).fetchone()[0] == count
 

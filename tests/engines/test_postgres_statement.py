@@ -13,7 +13,7 @@ pytest.importorskip("psycopg")
 from discreet.engines.postgres import PostgresEngine, PostgresStatement, arrow_type
 from discreet.engines.sql import Column, NumberType
 from discreet.errors import InputError
-from discreet.question import Comparison, Constant, Every, HeadRequest, Kind, Membership, Missing, Not, Some, Summed
+from discreet.head_request import And, Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Or, Summed
 
 _CENTS = NumberType("numeric(9,2)", Fraction(-999999999, 100), Fraction(999999999, 100), 2)
 _COLUMNS = {
@@ -117,7 +117,7 @@ def test_listed_labels_are_bound_before_the_constants():
         (Comparison("at", ">", Constant(Kind.DATE, "2024-02-29")), f"({_AT} > CAST($1 AS DATE))", ["2024-02-29"]),
         (Comparison("day", "=", Constant(Kind.DATE, "2024-02-29")), '("day" = CAST($1 AS DATE))', ["2024-02-29"]),
         (
-            Some((Comparison("open", "=", Constant(Kind.BOOLEAN, "true")), Missing("price"))),
+            Or((Comparison("open", "=", Constant(Kind.BOOLEAN, "true")), IsNull("price"))),
             f'(("open" = CAST($1 AS BOOLEAN)) OR ({_PRICE} IS NULL))',
             ["true"],
         ),
@@ -127,7 +127,7 @@ def test_listed_labels_are_bound_before_the_constants():
             ["0.1"],
         ),
         (
-            Every(
+            And(
                 (
                     Comparison("size", "=", Constant(Kind.INTEGER, "7")),
                     Comparison("size", "=", Constant(Kind.INTEGER, "8")),
@@ -136,7 +136,7 @@ def test_listed_labels_are_bound_before_the_constants():
             '(("size" = CAST($1 AS integer)) AND ("size" = CAST($2 AS integer)))',
             ["7", "8"],
         ),
-        (Missing('x" OR $1 --'), '(CAST("x"" OR $1 --" AS text) COLLATE "C" IS NULL)', []),
+        (IsNull('x" OR $1 --'), '(CAST("x"" OR $1 --" AS text) COLLATE "C" IS NULL)', []),
     ],
 )
 def test_filters_bind_constants_that_their_column_can_hold(predicate, written, bound):

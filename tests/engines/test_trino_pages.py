@@ -14,7 +14,7 @@ pytest.importorskip("trino")
 from discreet.engines import trino
 from discreet.engines.trino import TrinoEngine
 from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError
-from discreet.question import HeadRequest, Kind
+from discreet.head_request import HeadRequest, Kind
 
 
 class _Trino(ThreadingHTTPServer):

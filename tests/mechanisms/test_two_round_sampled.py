@@ -10,10 +10,10 @@ import pytest
 
 from discreet.accounting.gaussian import delta_gaussian
 from discreet.engines.duckdb import DuckDBEngine
+from discreet.head_request import HeadRequest
 from discreet.mechanisms import two_round
 from discreet.mechanisms.two_round import Tuning, TwoRound
 from discreet.noise import KeyedBits
-from discreet.question import HeadRequest
 from discreet.testing.audit import statistical_audit
 from discreet.testing.pairs import ArrayPairs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 
 BARE = {"x", "größe", "_a1", "date", "timestamp"}
 _CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
@@ -21,12 +21,12 @@ def shown(predicate):
             return f"[{column} {sign} {constant.kind.name} {constant.text}]"
         case Membership(column, constants):
             return f"[{column} IN {', '.join(f'{c.kind.name} {c.text}' for c in constants)}]"
-        case Missing(column):
+        case IsNull(column):
             return f"[{column} IS NULL]"
         case Not(inner):
             return f"[NOT {shown(inner)}]"
-        case Every(parts) | Some(parts):
-            return "[" + f" {'AND' if isinstance(predicate, Every) else 'OR'} ".join(map(shown, parts)) + "]"
+        case And(parts) | Or(parts):
+            return "[" + f" {'AND' if isinstance(predicate, And) else 'OR'} ".join(map(shown, parts)) + "]"
 
 
 def written(predicate, named=None):
@@ -37,12 +37,12 @@ def written(predicate, named=None):
             return f"{named(column)} {sign} {_literal(constant)}"
         case Membership(column, constants):
             return f"{named(column)} IN ({', '.join(map(_literal, constants))})"
-        case Missing(column):
+        case IsNull(column):
             return f"{named(column)} IS NULL"
         case Not(inner):
             return f"NOT ({written(inner, named)})"
-        case Every(parts) | Some(parts):
-            word = " AND " if isinstance(predicate, Every) else " OR "
+        case And(parts) | Or(parts):
+            word = " AND " if isinstance(predicate, And) else " OR "
             return word.join(f"({written(part, named)})" for part in parts)
 
 
@@ -51,7 +51,7 @@ def flattened(predicate):
     match predicate:
         case Not(inner):
             return Not(flattened(inner))
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             kind, found = type(predicate), []
             for part in map(flattened, parts):
                 found += part.predicates if isinstance(part, kind) else (part,)
@@ -96,11 +96,11 @@ def predicates(names=NAMES):
     leaf = (
         st.builds(Comparison, names, signs, constants())
         | st.builds(Membership, names, st.lists(constants(), min_size=1, max_size=3).map(tuple))
-        | st.builds(Missing, names)
+        | st.builds(IsNull, names)
     )
 
     def compound(inner):
         several = st.lists(inner, min_size=2, max_size=3).map(tuple)
-        return st.builds(Not, inner) | st.builds(Every, several) | st.builds(Some, several)
+        return st.builds(Not, inner) | st.builds(And, several) | st.builds(Or, several)
 
     return st.recursive(leaf, compound, max_leaves=10)

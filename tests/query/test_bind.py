@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from discreet.errors import InputError, UnknownColumn, WhereError
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.query.planning import bind
 from discreet.query.predicates import bind_where
 from discreet.query.query import Query
 from discreet.query.sql import parse_where
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 
 COLUMNS = {
     "User": Kind.TEXT,
@@ -75,7 +75,7 @@ def test_text_that_is_a_moment_becomes_one_for_columns_of_moments_only():
     day = Constant(Kind.DATE, "2024-01-01")
     at = Constant(Kind.TIMESTAMP, "2024-01-01 01:02:03")
     text = "country = '2024-01-01' AND day > '2024-01-01' AND \"at\" IN ('2024-01-01', '2024-01-01T01:02:03')"
-    assert _bound(text) == Every(
+    assert _bound(text) == And(
         (
             Comparison("country", "=", Constant(Kind.TEXT, "2024-01-01")),
             Comparison("day", ">", day),
@@ -97,7 +97,7 @@ def test_truth_values_have_no_order(sign):
 
 def test_every_column_can_be_tested_for_missing_values():
     """Also of those whose values nothing is compared with."""
-    assert _bound("blob IS NULL OR NOT share IS NULL") == Some((Missing("blob"), Not(Missing("share"))))
+    assert _bound("blob IS NULL OR NOT share IS NULL") == Or((IsNull("blob"), Not(IsNull("share"))))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_every_column_can_be_tested_for_missing_values():
 )
 def test_names_are_found_exactly_or_else_without_regard_to_case(name, column):
     """The table's own spelling goes on."""
-    assert _bound(f"{name} IS NULL") == Missing(column)
+    assert _bound(f"{name} IS NULL") == IsNull(column)
     assert bind(_query("user", (name,)), COLUMNS).items == (column,)
 
 

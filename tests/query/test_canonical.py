@@ -7,10 +7,10 @@ import datetime
 import pytest
 
 from discreet.errors import WhereError
+from discreet.head_request import Kind, Membership, Not, Or
 from discreet.query.canonical import NO_ROW, canonical
 from discreet.query.predicates import bind_where, parse_constant
 from discreet.query.sql import parse_where
-from discreet.question import Kind, Membership, Not, Some
 from discreet.testing.engines import truth
 
 _KINDS = {
@@ -198,9 +198,9 @@ def test_a_form_may_have_a_thousand_conditions():
     texts = [" OR ".join(f"p > {n} AND p < {n}.5" for n in range(start, start + 167)) for start in (0, 167, 334)]
     ranges = [part for text in texts for part in parse_where(text).predicates]
     assert len(ranges) == 501
-    assert len(canonical(Some(tuple(ranges[:500])), _KINDS).predicates) == 500
+    assert len(canonical(Or(tuple(ranges[:500])), _KINDS).predicates) == 500
     with pytest.raises(WhereError, match="1,000 conditions at most; use IN"):
-        canonical(Some(tuple(ranges)), _KINDS)
+        canonical(Or(tuple(ranges)), _KINDS)
 
 
 def test_forms_are_no_larger_than_filters():

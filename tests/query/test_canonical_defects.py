@@ -9,8 +9,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from discreet.head_request import And, Kind, Not, Or
 from discreet.query import canonical
-from discreet.question import Every, Kind, Not, Some
 from tests.query.test_canonical_rows import all_rows, check, filters
 
 
@@ -48,9 +48,9 @@ def _unknown_is_false(right):
 
 def _not_goes_into_and(right):
     def wrong(predicate, columns, wanted):
-        if isinstance(predicate, Every | Some) and not wanted:
+        if isinstance(predicate, And | Or) and not wanted:
             parts = [canonical._reduce(part, columns, False) for part in predicate.predicates]
-            return canonical._join(parts, isinstance(predicate, Every))
+            return canonical._join(parts, isinstance(predicate, And))
         return right(predicate, columns, wanted)
 
     return wrong

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from discreet.engines.duckdb import DuckDBEngine
 from discreet.errors import InputError
+from discreet.head_request import And, Comparison, HeadRequest, Kind, Membership, Not, Or
 from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where
 from discreet.query.sql import parse_where
-from discreet.question import Comparison, Every, HeadRequest, Kind, Membership, Not, Some
 from discreet.testing.engines import KINDS, predicates, rows_of, tables
 from tests.query.test_canonical_rows import filters
 
@@ -64,7 +64,7 @@ def test_labels_that_are_left_out_have_no_row(table, asked, column):
 def _on(where, column):
     """True if a filter names only that column."""
     match where:
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             return bool(parts) and all(_on(part, column) for part in parts)
         case Not(inner):
             return _on(inner, column)
@@ -97,12 +97,12 @@ def test_text_without_types_is_read_as_what_it_is_compared_with(file, asked):
 def _spelled_out(predicate):
     """Lists as equalities: engines read a column in one way for a whole list, and forms hold such lists only."""
     match predicate:
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             return type(predicate)(tuple(map(_spelled_out, parts)))
         case Not(inner):
             return Not(_spelled_out(inner))
         case Membership(column, constants):
-            return Some(tuple(Comparison(column, "=", constant) for constant in constants))
+            return Or(tuple(Comparison(column, "=", constant) for constant in constants))
     return predicate
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet.head_request import And, Comparison, Constant, Kind, Membership, Not, Or
 from discreet.query.canonical import canonical
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Not, Some
 from tests.query.test_canonical_rows import KINDS, filters
 
 _NEGATED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -33,7 +33,7 @@ _SAME = {
 def _rewritten(predicate, random):
     """*predicate* written in another way."""
     match predicate:
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             parts = [_rewritten(part, random) for part in parts]
             predicate = random.choice([_shuffled, _nested, _turned])(type(predicate), parts, random)
         case Not(inner):
@@ -45,13 +45,13 @@ def _rewritten(predicate, random):
     ways = [
         predicate,
         Not(Not(predicate)),
-        Every((predicate, predicate)),
+        And((predicate, predicate)),
     ]
     return random.choices(ways, [6, 1, 1])[0]
 
 
 def _other(junction):
-    return Some if junction is Every else Every
+    return Or if junction is And else And
 
 
 def _shuffled(junction, parts, random):
@@ -69,7 +69,7 @@ def _turned(junction, parts, random):
 
 def _spelled_out(column, constants, random):
     random.shuffle(constants)
-    return Some(tuple(Comparison(column, "=", constant) for constant in [*constants, constants[0]]))
+    return Or(tuple(Comparison(column, "=", constant) for constant in [*constants, constants[0]]))
 
 
 def _repeated(column, constants, random):
@@ -83,9 +83,9 @@ def _compared(comparison, random):
         operator, text = _SAME[column, operator, constant.text]
         ways.append(Comparison(column, operator, Constant(_kind_of(text, constant.kind), text)))
     elif operator == "=" and KINDS[column] is not Kind.BOOLEAN:
-        ways.append(Every((replace(comparison, operator=">="), replace(comparison, operator="<="))))
+        ways.append(And((replace(comparison, operator=">="), replace(comparison, operator="<="))))
     elif operator == "<>" and KINDS[column] is not Kind.BOOLEAN:
-        ways.append(Some((replace(comparison, operator="<"), replace(comparison, operator=">"))))
+        ways.append(Or((replace(comparison, operator="<"), replace(comparison, operator=">"))))
     return random.choice(ways)
 
 

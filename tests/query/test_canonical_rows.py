@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.query.canonical import canonical
 from discreet.query.predicates import bind_where, parse_constant
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 from discreet.testing.engines import truth
 
 KINDS = {
@@ -75,14 +75,14 @@ def conditions(column):
     """Single conditions on a column."""
     constants = [_constant(text) for line in _lines(column) for text in _LINES[line][0].split()]
     if not constants:
-        return st.just(Missing(column))
+        return st.just(IsNull(column))
     signs = ["=", "<>"] if KINDS[column] is Kind.BOOLEAN else ["=", "<>", "<", "<=", ">", ">="]
     return (
         st.builds(Comparison, st.just(column), st.sampled_from(signs), st.sampled_from(constants))
         | st.builds(
             Membership, st.just(column), st.lists(st.sampled_from(constants), min_size=1, max_size=4).map(tuple)
         )
-        | st.just(Missing(column))
+        | st.just(IsNull(column))
     )
 
 
@@ -92,7 +92,7 @@ def filters(columns, most):
 
     def compound(inner):
         several = st.lists(inner, min_size=2, max_size=3).map(tuple)
-        return st.builds(Not, inner) | st.builds(Every, several) | st.builds(Some, several)
+        return st.builds(Not, inner) | st.builds(And, several) | st.builds(Or, several)
 
     return st.recursive(st.one_of(*map(conditions, columns)), compound, max_leaves=most)
 
@@ -100,16 +100,16 @@ def filters(columns, most):
 def _apart(predicate):
     """With a column for each way to read one that has no types."""
     match predicate:
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             return type(predicate)(tuple(map(_apart, parts)))
         case Not(inner):
             return Not(_apart(inner))
         case Comparison("r", operator, constant):
             return Comparison(_line(constant), operator, constant)
         case Membership("r", constants):
-            return Some(tuple(Comparison(_line(constant), "=", constant) for constant in constants))
-        case Missing("r"):
-            return Missing("r as text")
+            return Or(tuple(Comparison(_line(constant), "=", constant) for constant in constants))
+        case IsNull("r"):
+            return IsNull("r as text")
     return predicate
 
 
@@ -126,7 +126,7 @@ def all_rows(columns):
 
 def rows_of(predicate, rows):
     """Which rows a filter, or None, is true for."""
-    predicate = _apart(predicate or Every(()))
+    predicate = _apart(predicate or And(()))
     return tuple(truth(predicate, row) is True for row in rows)
 
 
@@ -153,7 +153,7 @@ def check(predicates, rows):
 
 def _constants(predicate):
     match predicate:
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             return [constant for part in parts for constant in _constants(part)]
         case Not(inner):
             return _constants(inner)
@@ -209,15 +209,15 @@ def test_all_pairs_of_conditions_have_one_form_for_the_same_rows_only():
     single = [
         *(Comparison("n", sign, constant) for sign in signs for constant in (zero, one)),
         Membership("n", (zero, one)),
-        Missing("n"),
+        IsNull("n"),
         Comparison("o", "=", true),
-        Missing("o"),
+        IsNull("o"),
     ]
     single += [Not(condition) for condition in single]
     rows = all_rows(["n", "o"])
     forms = {}
     for parts in itertools.combinations(single, 2):
-        for predicate in (Every(parts), Some(parts)):
+        for predicate in (And(parts), Or(parts)):
             forms.setdefault(canonical(predicate, KINDS), set()).add(rows_of(predicate, rows))
     assert all(len(some) == 1 for some in forms.values())
     assert 100 < len(set().union(*forms.values())) <= len(forms) < 300

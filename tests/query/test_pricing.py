@@ -18,13 +18,13 @@ from discreet.accounting.odometer import PrivacyFilter
 from discreet.budget.manager import guarantee, published
 from discreet.budget.model import LINKEDIN, LINKEDIN_CONVERSION, Account, Sliding
 from discreet.errors import InputError
+from discreet.head_request import Summed
 from discreet.mechanisms import UnknownGumbel
 from discreet.mechanisms.base import noise_of
 from discreet.noise import KeyedBits
 from discreet.query.planning import make_plan
 from discreet.query.pricing import PRESETS, PerUnit, UnitCost
 from discreet.query.query import Query
-from discreet.question import Summed
 from discreet.testing.audit import head_of, moved_noise, renyi
 from discreet.values import Sensitivity
 from tests.mechanisms.neighbours import (

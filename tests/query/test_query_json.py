@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import InputError, WhereError
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.query.parse_tree import DEEPEST as DEEPEST_TEXT
 from discreet.query.parse_tree import LONGEST_WHERE as LONGEST
 from discreet.query.predicates import bind_where
 from discreet.query.query import Measure, Select
 from discreet.query.query_json import DEEPEST, LARGEST, from_dict
 from discreet.query.sql import parse_select, parse_where
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 from tests.query.filters import NAMES, predicates
 
 _USERS = Measure("users", "member_id")
@@ -85,7 +85,7 @@ def test_each_part_of_a_filter_has_its_shape():
         "timestamp": "2025-01-31 12:00:00",
     }
     members = tuple(Constant(Kind[kind.upper()], text) for kind, text in constants.items())
-    where = Some((Not(Missing("x")), Every((Membership("y", members), Comparison("z", "<>", members[1])))))
+    where = Or((Not(IsNull("x")), And((Membership("y", members), Comparison("z", "<>", members[1])))))
     assert Select("t", (), Measure("rows"), where).to_dict() == {
         "dataset": "t",
         "items": [],
@@ -108,7 +108,7 @@ def test_each_part_of_a_filter_has_its_shape():
 def test_the_form_of_filters_that_no_row_passes_can_be_read_back():
     """As it stands in the answers of the service."""
     asked = {"dataset": "t", "items": ["a"], "measure": {"kind": "rows"}, "where": {"or": []}}
-    assert from_dict(asked).where == Some(())
+    assert from_dict(asked).where == Or(())
     assert from_dict(asked).to_dict() == asked | {"k": None}
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from discreet.errors import SQLError, WhereError
+from discreet.head_request import Constant, Kind, Membership
 from discreet.query.parse_tree import DEEPEST, DEEPEST_TREE
 from discreet.query.query import Measure, Select
 from discreet.query.query_json import from_dict
 from discreet.query.sql import parse_select
 from discreet.query.statement import split_statement
-from discreet.question import Constant, Kind, Membership
 from tests.query.filters import shown
 
 _LINES = Path(__file__).with_name("statements.txt").read_text("utf-8").splitlines()

@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import SQLError, WhereError
+from discreet.head_request import And, Not, Or
 from discreet.query.parse_tree import DEEPEST
 from discreet.query.query import Measure, Select
 from discreet.query.sql import parse_select
-from discreet.question import Every, Not, Some
 from tests.query.filters import NAMES, flattened, predicates, quoted, written
 from tests.query.test_sql import READ, REFUSED, characters
 
@@ -44,7 +44,7 @@ def _depth(predicate):
     match predicate:
         case Not(inner):
             return 2 + _depth(inner)
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             return 1 + max(map(_depth, parts))
     return 0
 

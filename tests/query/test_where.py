@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from discreet.errors import WhereError
+from discreet.head_request import And, Comparison, Constant, Kind, Not, Or
 from discreet.query.parse_tree import LONGEST_WHERE
 from discreet.query.predicates import LONGEST_TEXT, bind_where, parse_constant, read_pattern
 from discreet.query.sql import parse_where
-from discreet.question import Comparison, Constant, Every, Kind, Not, Some
 from tests.query.filters import constants, flattened, predicates, shown, written
 
 _CASES = [line for line in Path(__file__).with_name("filters.txt").read_text("utf-8").splitlines() if line]
@@ -90,7 +90,7 @@ def _read_or_refused(text):
 def test_neighbours_do_not_count_as_nesting():
     """A thousand parentheses side by side are not deep."""
     predicate = parse_where(" OR ".join(["(x = 1)"] * 900))
-    assert isinstance(predicate, Some)
+    assert isinstance(predicate, Or)
     assert len(predicate.predicates) == 900
 
 
@@ -116,7 +116,7 @@ _TEXTS = st.lists(st.sampled_from(_EDGES), max_size=4).map("".join)
 def _holds(predicate, text):
     """If text fulfils a predicate where engines compare text by its bytes in UTF-8."""
     match predicate:
-        case Every(parts):
+        case And(parts):
             return all(_holds(part, text) for part in parts)
         case Not(inner):
             return not _holds(inner, text)

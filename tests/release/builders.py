@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from discreet.accounting.convert import Guarantee
 from discreet.errors import EngineUnreachable, InputError
+from discreet.head_request import Kind
 from discreet.query.query import Query
-from discreet.question import Kind
 from discreet.release import Release
 from discreet.values import Cost, ExactHead
 

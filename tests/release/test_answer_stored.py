@@ -19,8 +19,8 @@ from discreet.budget.model import Account, AdminAction, InFlight, Replay, Settle
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.catalog.loader import load_catalog
 from discreet.errors import EngineError, InputError
+from discreet.head_request import HeadRequest, PrivatelyBounded, Summed
 from discreet.noise import SystemBits
-from discreet.question import HeadRequest, PrivatelyBounded, Summed
 from discreet.release import answer
 from discreet.release.keys import DerivedKeys, fingerprint
 from discreet.values import Cost, ExactHead

@@ -12,23 +12,23 @@ import pyarrow as pa
 import pytest
 
 from discreet.errors import InputError
+from discreet.head_request import (
+    And,
+    Comparison,
+    Constant,
+    Derived,
+    HeadRequest,
+    IsNull,
+    Kind,
+    Membership,
+    Not,
+    Or,
+    Summed,
+)
 from discreet.noise import encode
 from discreet.query.planning import make_plan
 from discreet.query.query import Query
 from discreet.query.sql import parse_where
-from discreet.question import (
-    Comparison,
-    Constant,
-    Derived,
-    Every,
-    HeadRequest,
-    Kind,
-    Membership,
-    Missing,
-    Not,
-    Some,
-    Summed,
-)
 from discreet.release import NoiseKey, answer, keys
 from discreet.release.keys import release_context
 from discreet.values import Cost, Sensitivity
@@ -131,9 +131,7 @@ WHERES = [
 _DATE = datetime.date(2024, 1, 1)
 DOMAINS = [[1], [2], [1, 2], [12], ["1"], [True], [Decimal(1)], [_DATE], [datetime.datetime(2024, 1, 1)], [str(_DATE)]]
 C, D = Constant(Kind.TEXT, "c"), Constant(Kind.INTEGER, "4")
-FILTER = Every(
-    (Some((Comparison("x", "<", D), Missing("y"))), Not(Membership("z", (C, D))), Not(Comparison("w", "=", C)))
-)
+FILTER = And((Or((Comparison("x", "<", D), IsNull("y"))), Not(Membership("z", (C, D))), Not(Comparison("w", "=", C))))
 FULL = make_plan(
     Query(
         "user",

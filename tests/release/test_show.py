@@ -15,7 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from discreet.errors import InputError
-from discreet.question import PrivatelyBounded, Summed
+from discreet.head_request import PrivatelyBounded, Summed
 from discreet.release.plot import svg_bars
 from discreet.values import Clipping, Measured, Sensitivity
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import discreet
 from discreet.engines.base import Engine
 from discreet.engines.duckdb import DuckDBEngine
-from discreet.question import Kind
+from discreet.head_request import Kind
 from discreet.release import Release
 from discreet.table import Table
 

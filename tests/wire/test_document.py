@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 
 from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
-from discreet.query.query import Query
-from discreet.query.query_json import from_dict
-from discreet.question import (
+from discreet.head_request import (
+    And,
     Comparison,
     Constant,
-    Every,
+    IsNull,
     Kind,
     Membership,
-    Missing,
     Not,
+    Or,
     PrivatelyBounded,
-    Some,
     Summed,
 )
+from discreet.query.query import Query
+from discreet.query.query_json import from_dict
 from discreet.release import Release
 from discreet.values import Clipping, Cost, Measured, Sensitivity
 from discreet.wire.document import decode, encode, question_of, write_table
@@ -48,12 +48,12 @@ LABELS = {
 FLOATS = st.floats(0.1, 1e9)
 WHERES = [
     None,
-    Some(()),
+    Or(()),
     Comparison("age", ">=", Constant(Kind.INTEGER, "18")),
-    Every(
+    And(
         (
             Membership("country", (Constant(Kind.TEXT, "IN"), Constant(Kind.TEXT, "it's \u2603"))),
-            Some((Missing("country"), Not(Comparison("day", "<", Constant(Kind.DATE, "2025-02-01"))))),
+            Or((IsNull("country"), Not(Comparison("day", "<", Constant(Kind.DATE, "2025-02-01"))))),
         )
     ),
 ]
@@ -193,7 +193,7 @@ def test_a_filter_in_its_one_form_can_be_sent_again():
     """The question of a document is one that the service reads, but for the filter that no row passes."""
     for where in WHERES:
         question = json.loads(json.dumps(question_of(dataclasses.replace(made().query, where=where), "reads")))
-        if where == Some(()):
+        if where == Or(()):
             assert question["where"] == {"or": []}
         else:
             assert from_dict(question).where == where

@@ -13,7 +13,7 @@ from discreet.catalog.fields import secret_in
 from discreet.catalog.loader import write_key, write_text
 from discreet.catalog.model import KINDS
 from discreet.errors import InputError, UnknownColumn
-from discreet.question import Kind
+from discreet.head_request import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

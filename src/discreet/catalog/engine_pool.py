@@ -24,7 +24,7 @@ from discreet.errors import (
     UnfitData,
     UnknownColumn,
 )
-from discreet.question import Kind
+from discreet.head_request import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog, Dataset
     from discreet.engines.base import Engine
-    from discreet.question import Derived, HeadRequest
+    from discreet.head_request import Derived, HeadRequest
     from discreet.values import ExactHead, UserItemPairs
 
 _HELD = {kind: type_ for type_, kind in KINDS.items()}

@@ -38,7 +38,7 @@ from discreet.catalog.fields import (
     invalid_parent,
 )
 from discreet.errors import InputError
-from discreet.question import LARGEST_BINNED, Derived, Kind, Period, PrivatelyBounded, Summed
+from discreet.head_request import LARGEST_BINNED, Derived, Kind, Period, PrivatelyBounded, Summed
 
 
 class Schedule(Table):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.catalog.model import starts_between
-from discreet.question import Kind
+from discreet.head_request import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from discreet.catalog.model import Catalog, Column, Dataset, Label
     from discreet.engines.base import Engine
-    from discreet.question import Period
+    from discreet.head_request import Period
 
 SAMPLE_MOST = 10_000
 """Rows of a sample."""

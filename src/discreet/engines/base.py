@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from discreet.engines.sql import check_sum, quoted
 from discreet.errors import EngineBusy, EngineTimeout, InexactHead, InputError
-from discreet.question import TOTAL
+from discreet.head_request import TOTAL
 from discreet.values import ExactHead
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from discreet.engines.pairs import SqlPairs
     from discreet.engines.sql import Column, HeadStatement
-    from discreet.question import HeadRequest, Kind, Summed
+    from discreet.head_request import HeadRequest, Kind, Summed
     from discreet.values import UserItemPairs
 
 _Result = TypeVar("_Result")

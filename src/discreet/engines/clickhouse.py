@@ -20,7 +20,7 @@ from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
-from discreet.question import Kind
+from discreet.head_request import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.engines.opening import Url
-    from discreet.question import HeadRequest
+    from discreet.head_request import HeadRequest
 
 SETTINGS = {
     # What is too much is an error, never left out. An account or a profile may have said otherwise.

@@ -24,14 +24,14 @@ from discreet.engines.duckdb_source import (
 from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, EngineUnreachable, InputError, UnfitData
-from discreet.question import Kind
+from discreet.head_request import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from discreet.question import HeadRequest
+    from discreet.head_request import HeadRequest
 
 _BITS = {
     f"{sign}{name}": bits

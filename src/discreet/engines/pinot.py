@@ -22,7 +22,7 @@ from discreet.engines.pinot_cluster import PinotClient, attested, check_url, seg
 from discreet.engines.pinot_statement import PinotStatement, kind_of
 from discreet.engines.sql import quoted
 from discreet.errors import DiscreetError, EngineError, EngineTimeout, InexactHead, InputError
-from discreet.question import Kind
+from discreet.head_request import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from discreet.engines.pinot_cluster import Attested
-    from discreet.question import HeadRequest
+    from discreet.head_request import HeadRequest
     from discreet.values import ExactHead, UserItemPairs
 
 _SETTINGS = "/appconfigs"

@@ -20,7 +20,7 @@ import httpx
 
 from discreet.engines.base import run
 from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError, UnknownColumn
-from discreet.question import Kind
+from discreet.head_request import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -18,13 +18,13 @@ import pyarrow as pa
 from discreet.engines.pinot_cluster import column_of
 from discreet.engines.sql import NumberType, fit, quoted
 from discreet.errors import InputError
-from discreet.question import LARGEST_BINNED, Comparison, Every, Kind, Membership, Missing, Not, Some
+from discreet.head_request import LARGEST_BINNED, And, Comparison, IsNull, Kind, Membership, Not, Or
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from discreet.engines.pinot_cluster import PinotColumn
-    from discreet.question import Constant, Derived, HeadRequest, Operator, Period, Predicate
+    from discreet.head_request import Constant, Derived, HeadRequest, Operator, Period, Predicate
 
 Condition: TypeAlias = "str | bool"
 """SQL, or what it is for every row."""
@@ -201,13 +201,13 @@ class PinotStatement:
     def _true(self, predicate: Predicate) -> Condition:
         """Return where *predicate* is true."""
         match predicate:
-            case Every(parts):
+            case And(parts):
                 return _every(map(self._true, parts))
-            case Some(parts):
+            case Or(parts):
                 return _some(map(self._true, parts))
             case Not(inner):
                 return self._false(inner)
-            case Missing(column):
+            case IsNull(column):
                 return self._absent(column)
             case Comparison(column, operator, constant):
                 return self._where_present(column, operator, (constant,), self._compared(column, operator, constant))
@@ -217,13 +217,13 @@ class PinotStatement:
     def _false(self, predicate: Predicate) -> Condition:
         """Return where *predicate* is false; where it is unknown, it is neither."""
         match predicate:
-            case Every(parts):
+            case And(parts):
                 return _some(map(self._false, parts))
-            case Some(parts):
+            case Or(parts):
                 return _every(map(self._false, parts))
             case Not(inner):
                 return self._true(inner)
-            case Missing(column):
+            case IsNull(column):
                 return self._present(column)
             case Comparison(column, operator, constant):
                 return self._true(Comparison(column, _OPPOSITE[operator], constant))

@@ -19,7 +19,7 @@ from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, HeadStatement, check_sum, decimal_type, integer_type, number_columns, quoted
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InexactHead, InputError
-from discreet.question import HeadRequest, Kind
+from discreet.head_request import HeadRequest, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.engines.opening import Url
-    from discreet.question import Constant
+    from discreet.head_request import Constant
 
     Cursor: TypeAlias = psycopg.RawCursor[tuple[Any, ...]]
 

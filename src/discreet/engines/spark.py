@@ -13,7 +13,7 @@ from discreet.engines.pairs import SqlPairs, arrow_array
 from discreet.engines.spark_session import FAILURES, condition_of, open_session
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
 from discreet.errors import EngineError, InexactHead, InputError
-from discreet.question import Kind
+from discreet.head_request import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from discreet.engines.opening import Url
     from discreet.engines.spark_session import SessionRun
-    from discreet.question import HeadRequest
+    from discreet.head_request import HeadRequest
 
 _Result = TypeVar("_Result")
 

@@ -22,13 +22,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 from discreet.errors import InputError
-from discreet.question import LARGEST_BINNED, Comparison, Every, Kind, Membership, Missing, Not, Some
+from discreet.head_request import LARGEST_BINNED, And, Comparison, IsNull, Kind, Membership, Not, Or
 from discreet.values import LARGEST_COUNT, SHARE_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.question import Constant, Derived, HeadRequest, Predicate
+    from discreet.head_request import Constant, Derived, HeadRequest, Predicate
 
 _SUMMED_DIGITS = 20
 """Of numbers that can be summed: 10^18 of them have a sum that no engine's decimals are too small for."""
@@ -343,13 +343,13 @@ class HeadStatement:
                 return self._comparison(column, operator, constant)
             case Membership(column, constants):
                 return self._membership(column, constants)
-            case Missing(column):
+            case IsNull(column):
                 return f"({self.compared(column, None)} IS NULL)"
             case Not(inner):
                 return f"(NOT {self.filtered(inner)})"
-            case Every(parts):
+            case And(parts):
                 return "(" + " AND ".join(map(self.filtered, parts)) + ")" if parts else "(1 = 1)"
-            case Some(parts):
+            case Or(parts):
                 return "(" + " OR ".join(map(self.filtered, parts)) + ")" if parts else "(1 = 0)"
 
     def _comparison(self, column: str, operator: str, constant: Constant) -> str:

@@ -21,13 +21,13 @@ from math import ceil, floor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from discreet.errors import InputError, WhereError
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.query.predicates import LONGEST_NUMBER, number_of
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from discreet.question import Operator, Predicate
+    from discreet.head_request import Operator, Predicate
 
 Cut: TypeAlias = "tuple[Any, int]"
 """A place between values: (v, 0) just below the value v, (v, 1) just above it."""
@@ -38,7 +38,7 @@ MOST_CONDITIONS = 1_000
 FEW = 8
 """Consecutive whole numbers that are written in a list; more are a range."""
 
-NO_ROW = Some(())
+NO_ROW = Or(())
 """The form of filters that are true for no row."""
 
 _STEPS = {Kind.INTEGER, Kind.BOOLEAN}
@@ -150,9 +150,9 @@ def _reduce(predicate: Predicate, columns: Mapping[str, Kind], wanted: bool) -> 
     match predicate:
         case Not(inner):
             return _reduce(inner, columns, not wanted)
-        case Every(parts) | Some(parts):
-            return _join([_reduce(part, columns, wanted) for part in parts], isinstance(predicate, Every) is wanted)
-        case Missing(column):
+        case And(parts) | Or(parts):
+            return _join([_reduce(part, columns, wanted) for part in parts], isinstance(predicate, And) is wanted)
+        case IsNull(column):
             return _Values(column, _read_as(columns[column], None), (), not wanted, wanted)
         case Comparison(column, operator, constant):
             return _simplify(_compare(column, _read_as(columns[column], constant.kind), operator, constant, wanted))
@@ -275,18 +275,18 @@ def _order(form: _Values | _Junction) -> str:
 def _write(form: _Values | _Junction, columns: Mapping[str, Kind]) -> Predicate:
     """Return a form as a filter."""
     if isinstance(form, _Junction):
-        return _flatten(Every if form.conjunction else Some, [_write(part, columns) for part in form.parts])
+        return _flatten(And if form.conjunction else Or, [_write(part, columns) for part in form.parts])
     if not form.cuts and not form.first:
-        return Missing(form.column)
+        return IsNull(form.column)
     if form.cuts:
         present = _write_values(form)
     elif columns[form.column] is form.kind or form.kind is Kind.TEXT:
-        present = Not(Missing(form.column))
+        present = Not(IsNull(form.column))
     else:
         # In a column without types, a text that cannot be read as this kind is neither NULL nor one of the values.
         some = constant_of(form.kind, _SOME_VALUE[form.kind])
-        present = Some((Comparison(form.column, "=", some), Comparison(form.column, "<>", some)))
-    return _flatten(Some, [present, Missing(form.column)]) if form.missing else present
+        present = Or((Comparison(form.column, "=", some), Comparison(form.column, "<>", some)))
+    return _flatten(Or, [present, IsNull(form.column)]) if form.missing else present
 
 
 _SOME_VALUE: Mapping[Kind, Any] = {
@@ -317,15 +317,15 @@ def _write_values(form: _Values) -> Predicate:
             left_out += [value for a, b in pairwise(run) for value in _few(kind, a[1], b[0]) or []]
         else:
             listed += [value for some in values for value in some or []]
-    parts = [_flatten(Every, bounds) for bounds in (_bounds(column, kind, *limits) for limits in ranges) if bounds]
+    parts = [_flatten(And, bounds) for bounds in (_bounds(column, kind, *limits) for limits in ranges) if bounds]
     if listed:
         parts.append(_among(column, kind, listed))
-    conditions = [_flatten(Some, parts)] if parts else []
+    conditions = [_flatten(Or, parts)] if parts else []
     if len(left_out) == 1:
         conditions.append(Comparison(column, "<>", constant_of(kind, left_out[0])))
     elif left_out:
         conditions.append(Not(_among(column, kind, left_out)))
-    return _flatten(Every, conditions)
+    return _flatten(And, conditions)
 
 
 def _few(kind: Kind, low: Cut | None, high: Cut | None) -> list[Any] | None:
@@ -375,7 +375,7 @@ def constant_of(kind: Kind, value: Any) -> Constant:  # noqa: ANN401 - a number 
     return Constant(kind, value)
 
 
-def _flatten(junction: type[Every | Some], predicates: Sequence[Predicate]) -> Predicate:
+def _flatten(junction: type[And | Or], predicates: Sequence[Predicate]) -> Predicate:
     """Return AND (or OR) of at least one predicate, with those of the same junction flattened."""
     parts: list[Predicate] = []
     for predicate in predicates:
@@ -385,6 +385,6 @@ def _flatten(junction: type[Every | Some], predicates: Sequence[Predicate]) -> P
 
 def _count(predicate: Predicate) -> int:
     match predicate:
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             return sum(map(_count, parts))
     return 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.accounting.convert import Guarantee, guarantee_of, limit_for
 from discreet.errors import InputError, InvariantViolated, UnknownColumn
+from discreet.head_request import HeadRequest, Kind
 from discreet.mechanisms import (
     PAIR_MECHANISMS,
     Auto,
@@ -30,17 +31,16 @@ from discreet.query.canonical import canonical, possible_labels
 from discreet.query.predicates import bind_where, columns_of, find_column
 from discreet.query.pricing import priced
 from discreet.query.query import HEAD_LIMIT_MOST, Query, default_head_limit
-from discreet.question import HeadRequest, Kind
 from discreet.values import Cost, Sensitivity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.catalog.model import Dataset
+    from discreet.head_request import Predicate, Summed
     from discreet.mechanisms import Expectation, NoiseName
     from discreet.query.pricing import PerUnit, UnitCost
     from discreet.query.query import Measure, MechanismChoice, Select
-    from discreet.question import Predicate, Summed
 
 EPSILON_LEAST = 1e-6
 EPSILON_MOST = 100.0

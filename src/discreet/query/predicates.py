@@ -7,13 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from discreet.errors import UnknownColumn, WhereError
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.values import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.question import Operator, Predicate
+    from discreet.head_request import Operator, Predicate
 
 LONGEST_TEXT = 10_000
 """Characters allowed in a constant."""
@@ -133,7 +133,7 @@ def read_pattern(column: str, pattern: str) -> Predicate | None:
         if begins:
             following = ord(begins[-1]) + 1
             parts.append(_compare_text(column, "<", begins[:-1] + chr(0xE000 if following == 0xD800 else following)))
-    return parts[0] if len(parts) == 1 else Every(tuple(parts))
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
 def _compare_text(column: str, operator: Operator, text: str) -> Comparison:
@@ -151,14 +151,14 @@ def bind_where(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate:
         WhereError: a column cannot be compared with a constant of this type.
     """
     match predicate:
-        case Every(parts):
-            return Every(tuple(bind_where(part, columns) for part in parts))
-        case Some(parts):
-            return Some(tuple(bind_where(part, columns) for part in parts))
+        case And(parts):
+            return And(tuple(bind_where(part, columns) for part in parts))
+        case Or(parts):
+            return Or(tuple(bind_where(part, columns) for part in parts))
         case Not(inner):
             return Not(bind_where(inner, columns))
-        case Missing(column):
-            return Missing(find_column(column, columns))
+        case IsNull(column):
+            return IsNull(find_column(column, columns))
         case Comparison(column, operator, constant):
             found = find_column(column, columns)
             if Kind.BOOLEAN in {columns[found], constant.kind} and operator not in {"=", "<>"}:
@@ -172,7 +172,7 @@ def bind_where(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate:
 def columns_of(predicate: Predicate) -> set[str]:
     """Return the names of the columns in a filter."""
     match predicate:
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             return set().union(*map(columns_of, parts))
         case Not(inner):
             return columns_of(inner)

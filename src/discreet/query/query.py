@@ -7,12 +7,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from discreet.errors import InputError
-from discreet.question import Comparison, Every, Membership, Missing, Not, Predicate, Some
+from discreet.head_request import And, Comparison, IsNull, Membership, Not, Or, Predicate
 from discreet.values import Sensitivity, check_text, number, whole
 
 if TYPE_CHECKING:
+    from discreet.head_request import Constant, Derived, Summed
     from discreet.mechanisms import NoiseName
-    from discreet.question import Constant, Derived, Summed
 
 MechanismChoice: TypeAlias = Literal["auto", "gumbel", "laplace", "stable", "head", "two-round", "pcr"]
 MeasureKind: TypeAlias = Literal["users", "rows", "sum", "average"]
@@ -182,13 +182,13 @@ def _nested(predicate: Predicate) -> dict[str, Any]:
             return {"column": column, "operator": operator, "constant": _named(constant)}
         case Membership(column, constants):
             return {"column": column, "in": [_named(constant) for constant in constants]}
-        case Missing(column):
+        case IsNull(column):
             return {"column": column, "missing": True}
         case Not(inner):
             return {"not": _nested(inner)}
-        case Every(parts):
+        case And(parts):
             return {"and": [_nested(part) for part in parts]}
-        case Some(parts):
+        case Or(parts):
             return {"or": [_nested(part) for part in parts]}
 
 

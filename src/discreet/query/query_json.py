@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from discreet.errors import InputError, WhereError
+from discreet.head_request import And, Comparison, IsNull, Kind, Membership, Not, Operator, Or, Predicate
 from discreet.query.predicates import parse_constant
 from discreet.query.query import Measure, Select, check_name
 from discreet.query.sql import parse_where
-from discreet.question import Comparison, Every, Kind, Membership, Missing, Not, Operator, Predicate, Some
 
 if TYPE_CHECKING:
-    from discreet.question import Constant
+    from discreet.head_request import Constant
 
 DEEPEST = 120
 """Levels of nested filters allowed; filters read from text have fewer."""
@@ -91,10 +91,10 @@ class _NestedReader:
         if "not" in given:
             return Not(self.read(part["not"], f"{key}.not"))
         if "and" in given:
-            return Every(self._parts(part["and"], f"{key}.and"))
+            return And(self._parts(part["and"], f"{key}.and"))
         if "or" in given:
             # an empty OR is the canonical form of filters that are true for no row
-            return Some(() if part["or"] == [] else self._parts(part["or"], f"{key}.or"))
+            return Or(() if part["or"] == [] else self._parts(part["or"], f"{key}.or"))
         column = check_name(part["column"], f"{key}.column")
         if "in" in given:
             constants = _list(part["in"], f"{key}.in", 1)
@@ -102,7 +102,7 @@ class _NestedReader:
         if "missing" in given:
             if part["missing"] is not True:
                 raise InputError(f"'{key}.missing' must be true; put it in a filter with the key not for the opposite")
-            return Missing(column)
+            return IsNull(column)
         if part["operator"] not in get_args(Operator):
             raise InputError(f"'{key}.operator' must be one of {' '.join(get_args(Operator))}")
         return Comparison(column, part["operator"], self._constant(part["constant"], f"{key}.constant"))

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from discreet.errors import SQLError, WhereError
+from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.query.parse_tree import (
     ARGUMENT,
     DEEPEST_TREE,
@@ -31,12 +32,11 @@ from discreet.query.parse_tree import (
 )
 from discreet.query.predicates import read_number, read_pattern, read_text, read_timestamp
 from discreet.query.query import Measure, MeasureKind, Select
-from discreet.question import Comparison, Constant, Every, Kind, Membership, Missing, Not, Some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from discreet.question import Operator, Predicate
+    from discreet.head_request import Operator, Predicate
 
 LONGEST_LIMIT = 18
 """Digits allowed in a LIMIT, or in a position of the select list."""
@@ -95,11 +95,11 @@ class _FilterReader(TreeReader):
         match node:
             case {"type": "CONJUNCTION_AND" | "CONJUNCTION_OR" as kind}:
                 parts = tuple(self.predicate(child, depth + 1) for child in self.open(node)["children"])
-                return Every(parts) if kind == "CONJUNCTION_AND" else Some(parts)
+                return And(parts) if kind == "CONJUNCTION_AND" else Or(parts)
             case {"type": "OPERATOR_NOT"}:
                 return Not(*(self.predicate(child, depth + 1) for child in self.open(node)["children"]))
             case {"type": "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL" as kind}:
-                missing = Missing(*map(self.column, self.open(node)["children"]))
+                missing = IsNull(*map(self.column, self.open(node)["children"]))
                 return missing if kind == "OPERATOR_IS_NULL" else Not(missing)
             case {"type": "FUNCTION", "function_name": "~~" | "!~~" as name, "is_operator": True}:
                 pattern = self._like(self.open(node))
@@ -120,7 +120,7 @@ class _FilterReader(TreeReader):
         if kind == "COMPARE_BETWEEN":
             column = self.column(node["input"])
             low, high = self._constant(node["lower"]), self._constant(node["upper"])
-            return Every((Comparison(column, ">=", low), Comparison(column, "<=", high)))
+            return And((Comparison(column, ">=", low), Comparison(column, "<=", high)))
         if kind not in _OPERATORS:
             self.refuse("expected a condition", node)
         left, right, operator = node["left"], node["right"], _OPERATORS[str(kind)]

@@ -23,16 +23,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from discreet.errors import SQLError
+from discreet.head_request import Kind
 from discreet.query.parse_tree import REFUSED, TOO_DEEP, TreeReader, parse_statement, write_statement
 from discreet.query.quantiles import QUANTILES, quantile_sql, read_quantile
 from discreet.query.sql import SelectReader
-from discreet.question import Kind
 
 if TYPE_CHECKING:
     from discreet.catalog.model import Catalog, Dataset
+    from discreet.head_request import Period
     from discreet.query.parse_tree import Json, Node
     from discreet.query.query import Select
-    from discreet.question import Period
 
 QUERIES_MOST = 20
 """Queries in one statement."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from discreet.head_request import HeadRequest
     from discreet.query.planning import Plan
-    from discreet.question import HeadRequest
     from discreet.values import ExactHead, UserItemPairs
 
     Ints = NDArray[np.int64]

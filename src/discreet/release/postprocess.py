@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from discreet.errors import InputError, SQLError
+from discreet.head_request import Kind
 from discreet.query.statement import HIGH, LOW, VALUE, quoted
-from discreet.question import Kind
 from discreet.values import float_above
 
 if TYPE_CHECKING:

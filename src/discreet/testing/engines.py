@@ -39,20 +39,20 @@ from hypothesis import strategies as st
 
 from discreet.engines.sql import LONGEST_FRAMED
 from discreet.errors import EngineError, EngineTimeout, EngineUnreachable, InputError
-from discreet.question import (
+from discreet.head_request import (
     LARGEST_BINNED,
+    And,
     Comparison,
     Constant,
     Derived,
-    Every,
     HeadRequest,
+    IsNull,
     Kind,
     Membership,
-    Missing,
     Not,
+    Or,
     Period,
     PrivatelyBounded,
-    Some,
     Summed,
 )
 from discreet.testing.pairs import ArrayPairs
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from discreet.engines.base import Engine
-    from discreet.question import Operator, Predicate
+    from discreet.head_request import Operator, Predicate
     from discreet.values import UserItemPairs
 
 Row: TypeAlias = "tuple[Any, ...]"
@@ -172,12 +172,12 @@ def _predicates(columns: tuple[tuple[str, Kind], ...]) -> st.SearchStrategy[Pred
         return (
             st.builds(Comparison, st.just(name), st.sampled_from(operators), constants)
             | st.builds(Membership, st.just(name), st.lists(constants, min_size=1, max_size=3).map(tuple))
-            | st.just(Missing(name))
+            | st.just(IsNull(name))
         )
 
     def compound(inner: st.SearchStrategy[Predicate]) -> st.SearchStrategy[Predicate]:
         several = st.lists(inner, min_size=2, max_size=3).map(tuple)
-        return st.builds(Not, inner) | st.builds(Every, several) | st.builds(Some, several)
+        return st.builds(Not, inner) | st.builds(And, several) | st.builds(Or, several)
 
     return st.recursive(st.one_of(*(leaf(name, kind) for name, kind in columns)), compound, max_leaves=8)
 
@@ -185,7 +185,7 @@ def _predicates(columns: tuple[tuple[str, Kind], ...]) -> st.SearchStrategy[Pred
 def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
     """Return what *predicate* is for *row* in SQL's three-valued logic; None is unknown."""
     match predicate:
-        case Missing(column):
+        case IsNull(column):
             return _is_missing(row[column])
         case Comparison(column, sign, constant):
             return None if _is_missing(row[column]) else OPERATORS[sign](*_comparable(row[column], constant))
@@ -195,10 +195,10 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:
         case Not(inner):
             value = truth(inner, row)
             return None if value is None else not value
-        case Every(parts):
+        case And(parts):
             values = {truth(part, row) for part in parts}
             return False if False in values else None if None in values else True
-        case Some(parts):
+        case Or(parts):
             values = {truth(part, row) for part in parts}
             return True if True in values else None if None in values else False
 
@@ -487,7 +487,7 @@ class EngineSuite:
         with self.opened(table) as engine:
             for name, wheres in compared.items():
                 in_block = (Comparison("block", "=", Constant(Kind.INTEGER, str(n))) for n in range(blocks))
-                where = Some(tuple(map(Every, zip(in_block, wheres, strict=False))))
+                where = Or(tuple(map(And, zip(in_block, wheres, strict=False))))
                 request = HeadRequest("row", ("item",), len(rows), where)
                 assert rows_of(engine, request) == reference_head(table, request), name
 
@@ -615,7 +615,7 @@ class EngineSuite:
         [
             (("word",), {"where": Not(Comparison("size", "=", Constant(Kind.INTEGER, "7")))}),
             (("word", "size", "price", "day", "at", "open"), {"keep_missing": True}),
-            (("word",), {"where": Missing("who")}),
+            (("word",), {"where": IsNull("who")}),
             (("start", "word"), {"derived": (Derived("start", "at", "week"),)}),
             (("start",), {"derived": (Derived("start", "size", 10),)}),
         ],

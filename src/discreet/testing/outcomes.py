@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from discreet.errors import DiscreetError, InputError
-from discreet.question import (
+from discreet.head_request import (
+    And,
     Comparison,
     Constant,
     Derived,
-    Every,
     HeadRequest,
+    IsNull,
     Kind,
     Membership,
-    Missing,
     Not,
+    Or,
     Period,
     PrivatelyBounded,
-    Some,
     Summed,
 )
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from discreet.engines.base import Engine
-    from discreet.question import Operator, Predicate
+    from discreet.head_request import Operator, Predicate
 
 USER = "who"
 """The user column of `select`."""
@@ -156,12 +156,12 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
 def _predicate(rng: random.Random, columns: Mapping[str, Kind], depth: int) -> Predicate:
     if depth and rng.random() < 0.4:
         parts = tuple(_predicate(rng, columns, depth - 1) for _ in range(2))
-        compound: list[Predicate] = [Every(parts), Some(parts), Not(parts[0])]
+        compound: list[Predicate] = [And(parts), Or(parts), Not(parts[0])]
         return rng.choice(compound)
     name = rng.choice([name for name, kind in columns.items() if kind is not Kind.OTHER])
     constants = _CONSTANTS[columns[name]]
     if rng.random() < 0.2:
-        return Missing(name)
+        return IsNull(name)
     if rng.random() < 0.3:
         return Membership(name, tuple(rng.sample(constants, 2)))
     operators = _OPERATORS[:2] if columns[name] is Kind.BOOLEAN else _OPERATORS

@@ -17,9 +17,9 @@ import pyarrow.parquet
 
 from discreet.accounting.convert import Guarantee
 from discreet.errors import InputError
+from discreet.head_request import TOTAL, PrivatelyBounded, Summed
 from discreet.query.query import Measure, Query, Select
 from discreet.query.query_json import from_dict
-from discreet.question import TOTAL, PrivatelyBounded, Summed
 from discreet.release import Release
 from discreet.values import Clipping, Cost, Measured, Sensitivity, exact
 

@@ -61,7 +61,7 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class IsNull:
     """column IS NULL."""
 
     column: str
@@ -75,20 +75,20 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class And:
     """All of the predicates (AND); none of them is true for every row."""
 
     predicates: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class Or:
     """At least one of the predicates (OR); none of them is true for no row."""
 
     predicates: tuple[Predicate, ...]
 
 
-Predicate: TypeAlias = Comparison | Membership | Missing | Not | Every | Some
+Predicate: TypeAlias = Comparison | Membership | IsNull | Not | And | Or
 
 
 MOST_CHOICES = 20
