@@ -28,7 +28,8 @@ from discreet.service.auth.grants import GRANT, KEY, grant_name, grant_text
 from discreet.service.queries import planning_options
 from discreet.service.settings import load_settings
 from discreet.service.stores import utc_now
-from discreet.wire.questions import read_question
+from discreet.wire.problems import read_body
+from discreet.wire.queries import QueryRequest
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -97,7 +98,7 @@ def serve(folder: Path, port: int) -> None:
 
         def head(account: str, body: bytes) -> bytes:
             view = service.warehouse.viewed(service.grants.catalog_for(account))
-            question = read_question(body)
+            question = read_body(QueryRequest, body)
             select = parse_select(question.sql or "")
             options = planning_options(question, select.k, settings.defaults, settings.limits)
             plan = view.plan(select, shared=True, **options)

@@ -93,7 +93,7 @@ def as_bytes(head):
 @pytest.mark.parametrize(
     ("name", "number"), [("postgres", 200), ("spark", 60), ("trino", 60), ("pinot", 200), ("clickhouse", 200)]
 )
-def test_questions_have_heads_equal_to_the_byte(heads, name, number):
+def test_queries_have_heads_equal_to_the_byte(heads, name, number):
     """Every head equals DuckDB's, with Unicode, missing values, duplicates, ties at the limit and all filters."""
     asked = questions(number)
     assert heads(name, asked) == heads("duckdb", asked)

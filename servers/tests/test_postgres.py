@@ -330,7 +330,7 @@ def test_what_the_owner_selects_is_fetched_with_its_types(reader):
     assert reader(view="SELECT 1").fetch("SELECT 1 AS a WHERE false").schema == pa.schema([("a", pa.int64())])
 
 
-def test_questions_are_asked_in_a_transaction_that_can_change_nothing(reader):
+def test_queries_are_asked_in_a_transaction_that_can_change_nothing(reader):
     """Queries run in a read-only snapshot transaction, with row security as an error and the time zone UTC."""
     pinned = {
         "transaction_read_only": "on",

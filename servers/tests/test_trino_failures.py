@@ -128,7 +128,7 @@ def test_scratch_tables_are_dropped_whatever_happens(opened, endless, url):
     assert trino_server.execute(url, "SHOW TABLES FROM scratch.default") == []
 
 
-def test_questions_of_many_threads_are_answered_one_after_the_other(opened):
+def test_queries_of_many_threads_are_answered_one_after_the_other(opened):
     """Concurrent queries on one engine each get their own result."""
     engine = opened(view="SELECT n AS who, CAST(n % 7 AS integer) AS item FROM UNNEST(sequence(1, 100)) AS t(n)")
     wheres = [Comparison("item", "=", Constant(Kind.INTEGER, str(n))) for n in range(7)]

@@ -43,7 +43,7 @@ def test_an_account_is_opened_granted_given_a_key_and_limited(service, monkeypat
     code, made = run(admin, "make-key", "--account", "cem@sales", "--role", "analyst", *why)
     assert made["key"].startswith("dsc_")
     assert made["id"] in [key["id"] for key in run(admin, "keys")[1]["keys"]]
-    assert run(officer, "preview", "cem@sales", "--epsilon", "0.5", "--delta", "1e-8")[1]["asked"] == 0
+    assert run(officer, "preview", "cem@sales", "--epsilon", "0.5", "--delta", "1e-8")[1]["queries"] == 0
     assert len(run(officer, "spending", "--days", "7")[1]["days"]) == 7
     code, lower = run(officer, "limit", "cem@sales", "--epsilon", "0.5", "--delta", "1e-8", *why)
     assert lower["limit"]["rho"] < opened["limit"]["rho"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from discreet.cli.query import bar, budget_as_text
-from discreet.wire.questions import BudgetReport
+from discreet.wire.queries import BudgetReport
 from tests.client.scripted_server import ScriptedServer, problem, reply
 
 KEY = "dsc_0123456789abcdef_" + "5ec2e7" * 10 + "abcd"

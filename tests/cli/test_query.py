@@ -326,7 +326,7 @@ def test_ctrl_c_reports_what_the_query_may_have_cost(run, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(discreet.Client, "ask", interrupted)
+    monkeypatch.setattr(discreet.Client, "answer", interrupted)
     monkeypatch.setenv("DISCREET_KEY", KEY)
     ran = run("query", "--url", "http://localhost:1", "--sql", SQL)
     assert (ran.code, ran.out) == (130, "")

@@ -60,8 +60,8 @@ def test_options_are_sent_exactly():
         (SQL, {"epsilon": 1.0, "epsilon_per": 0.1}, "not both"),
         (SQL, {"epsilno": 1.0}, "there is no field 'epsilno'"),
         (SQL, {"k": 3}, "there is no field 'k'"),
-        (SQL, {"delta": object()}, "a question can hold text"),
-        ({"a": {1, 2}}, {}, "a question can hold text"),
+        (SQL, {"delta": object()}, "a query can hold text"),
+        ({"a": {1, 2}}, {}, "a query can hold text"),
     ],
 )
 def test_an_invalid_query_is_refused_before_it_is_sent(make_client, question, options, sentence):
@@ -77,7 +77,7 @@ def test_an_answer_has_its_cost_of_this_time(make_client, document):
     """The release is the library's own class, with its time; cost and balance are in headers."""
     headers = {"Discreet_Release": "ab" * 32, "Discreet_Charged": "rho=0.125, delta=2.5e-09"}
     client, _, _ = make_client([reply(200, document, Discreet_Replayed="?0", Discreet_Mode="observe", **headers)])
-    answer = client.ask(SQL)
+    answer = client.answer(SQL)
     assert isinstance(answer.release, discreet.Release)
     assert (answer.id, answer.replayed, answer.mode) == ("ab" * 32, False, "observe")
     assert answer.charged == Cost(Fraction(1, 8), Fraction(25, 10**10))
@@ -88,7 +88,7 @@ def test_an_answer_has_its_cost_of_this_time(make_client, document):
 def test_an_answer_without_headers_is_one(make_client, document):
     """A proxy may have removed them."""
     client, _, _ = make_client([reply(200, document)])
-    answer = client.ask(SQL)
+    answer = client.answer(SQL)
     assert (answer.id, answer.charged, answer.replayed, answer.mode) == ("", Cost(), False, "enforce")
 
 

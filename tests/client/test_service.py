@@ -106,14 +106,14 @@ def test_an_answer_is_the_librarys_own_release(service, client_of):
     """It is complete; a repetition is free, by the query or by its id; other accounts pay for the same one."""
     started, _ = service
     ann = client_of(started.url)
-    first = ann.ask(TOP, epsilon=4.0)
+    first = ann.answer(TOP, epsilon=4.0)
     assert isinstance(first.release, discreet.Release)
     assert first.release.labels["article"].to_pylist() == ["bees", "tides", "moss"]
     assert (first.replayed, first.mode) == (False, "enforce")
-    again = ann.ask(TOP.replace("LIMIT 3", " limit  3"), epsilon=4.0)
+    again = ann.answer(TOP.replace("LIMIT 3", " limit  3"), epsilon=4.0)
     assert (again.id, again.replayed, again.charged) == (first.id, True, Cost())
     assert ann.release(first.id).to_csv() == first.release.to_csv() == again.release.to_csv()
-    bob = client_of(started.url, "bob").ask(TOP, epsilon=4.0)
+    bob = client_of(started.url, "bob").answer(TOP, epsilon=4.0)
     assert (bob.id, bob.charged, bob.release.to_csv()) == (first.id, first.charged, first.release.to_csv())
     assert [entry.id for entry in ann.history()] == [first.id]
 
@@ -122,7 +122,7 @@ def test_a_statement_is_computed_from_answers_that_are_paid_once(service, client
     """The rows, and the cost of each query of the statement; a query paid for alone is free in a statement."""
     started, _ = service
     ann = client_of(started.url)
-    counts = ann.ask(TOP.replace(" LIMIT 3", ""), epsilon=4.0).release.counts
+    counts = ann.answer(TOP.replace(" LIMIT 3", ""), epsilon=4.0).release.counts
     rows = ann.sql(
         f"SELECT SUM(n) AS total FROM ({TOP.replace('reader)', 'reader) AS n').replace(' LIMIT 3', '')})", epsilon=4.0
     )
@@ -166,7 +166,7 @@ def test_a_query_is_charged_once_whatever_happens_to_its_reply(service, client_o
     """I4, F6: also for data without a declared version, where only the idempotency key identifies a retry."""
     started, _ = service
     proxy = FaultyProxy(started.url, list(faults))
-    answer = client_of(proxy.url).ask(statement, epsilon=4.0)
+    answer = client_of(proxy.url).answer(statement, epsilon=4.0)
     proxy.close()
     used, forfeited, held = started.spent("ann@sales")
     paid = [event for event in started.events("released") if event["rho"]]
@@ -214,7 +214,7 @@ def test_a_question_that_is_still_under_way_is_waited_for(service):
 
     runtime = Runtime(fake.clock, sleep, fake.random, fake.ids)
     with Client(proxy.url, keys["ann"], timeout=60, runtime=runtime) as client:
-        answer = client.ask(TOP, epsilon=4.0)
+        answer = client.answer(TOP, epsilon=4.0)
     proxy.close()
     assert pauses == [True]
     assert [event["source"] for event in started.events("released")] == ["engine", "store"]
@@ -236,7 +236,7 @@ def test_a_client_that_is_killed_stops_its_question_and_pays_once(service, clien
     killed.wait()
     assert started.gate.left.acquire(timeout=60)  # the gate is still closed: the engine was stopped
     started.gate.open.set()
-    answer = client_of(started.url).ask(TOP, epsilon=4.0)
+    answer = client_of(started.url).answer(TOP, epsilon=4.0)
     used, forfeited, held = started.spent("ann@sales")
     assert (float_above(used), forfeited, held) == (float(answer.release.charged.rho), 0, 0)
     assert [event["cause"] for event in started.events("forfeited")] == ["client-gone"]

@@ -299,7 +299,7 @@ def test_the_python_form_is_held_to_the_same_rules(parts, words):
         Select(**({"dataset": "t", "items": ("a",), "measure": _USERS} | parts))
 
 
-def test_questions_are_values():
+def test_queries_are_values():
     """Frozen, hashable, equal by what they ask; numbers of other libraries become Python's."""
     select = Select("t", ("a",), _USERS, parse_where("x = 1"), np.int64(3))
     assert type(select.k) is int

@@ -11,7 +11,7 @@ import pytest
 from discreet.service.api.openapi import html_page
 from discreet.service.api.query import HEADERS, QueryAPI
 from discreet.wire.problems import KINDS, PROBLEM_TYPE, Problem
-from discreet.wire.questions import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, Question
+from discreet.wire.queries import BudgetReport, DatasetDetail, DatasetList, Estimate, HistoryPage, QueryRequest
 
 from .deployment import TOP, declared
 
@@ -114,9 +114,9 @@ def test_every_problem_has_an_example_of_its_shape(api):
 
 def test_the_question_s_example_is_one(api):
     """It can be sent unchanged."""
-    question = api["components"]["schemas"]["Question"]
+    question = api["components"]["schemas"]["QueryRequest"]
     for example in question["examples"]:
-        assert Question.model_validate_json(json.dumps(example)).sql == example["sql"]
+        assert QueryRequest.model_validate_json(json.dumps(example)).sql == example["sql"]
     assert question["additionalProperties"] is False
 
 
@@ -179,7 +179,7 @@ def test_the_page_names_every_route_problem_field_and_header():
         assert f"`{about.method} {about.path}" in page
     for slug, kind in KINDS.items():
         assert f"| `{slug}` | {kind.status} |" in page
-    for field in Question.model_fields:
+    for field in QueryRequest.model_fields:
         assert f"| `{field}` |" in page
     for header in (*HEADERS, "X-Request-Id", "Idempotency-Key", "Retry-After"):
         assert f"`{header}`" in page

@@ -161,11 +161,11 @@ def test_a_preview_refuses_by_the_rule_that_refuses_queries():
     """Worst cases are held, actual costs stay, refused queries cost nothing, and old charges stop counting."""
     entries = [*asked(0, "q1", 5, 3), *asked(1, "q2", 5, 4), *asked(2, "q3", 3, 3), *asked(40, "q4", 8, 8)]
     for_ever = preview(entries, account_of(8, Forever()), 0)
-    assert (for_ever.asked, for_ever.refused, for_ever.first_us) == (4, 2, 2 * DAY_US)
+    assert (for_ever.queries, for_ever.refused, for_ever.first_us) == (4, 2, 2 * DAY_US)
     sliding = preview(entries, account_of(8, Sliding(30)), 0)
-    assert (sliding.asked, sliding.refused) == (4, 1)
+    assert (sliding.queries, sliding.refused) == (4, 1)
     recent = preview(entries, account_of(8, Forever()), 3 * DAY_US)
-    assert (recent.asked, recent.refused) == (1, 1)
+    assert (recent.queries, recent.refused) == (1, 1)
     assert preview(entries, account_of(100, Forever()), 0).refused == 0
 
 

@@ -15,7 +15,7 @@ from discreet.query.query import Query
 from discreet.service.queries import most_that_fits, planning_options
 from discreet.service.settings import Defaults, Limits
 from discreet.values import Cost
-from discreet.wire.questions import Question
+from discreet.wire.queries import QueryRequest
 
 LIMITS = Limits(k_most=100, head_limit_most=2_000, epsilon_most=5.0)
 TOP = "SELECT place, COUNT(DISTINCT guest) FROM visits GROUP BY place LIMIT {}"
@@ -25,7 +25,7 @@ UNITS = Defaults.model_validate({"preset": "linkedin"})
 
 def asked(defaults=EPSILON, k=10, **fields):
     """Return the options of a top k."""
-    return planning_options(Question(sql=TOP.format(k), **fields), k, defaults, LIMITS)
+    return planning_options(QueryRequest(sql=TOP.format(k), **fields), k, defaults, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_options_are_those_of_the_question():
 
 def test_the_usual_head_limit_is_lowered_to_that_of_the_service():
     """An explicit head limit is not lowered but refused."""
-    every = Question(sql=TOP.format(1).replace(" LIMIT 1", ""))
+    every = QueryRequest(sql=TOP.format(1).replace(" LIMIT 1", ""))
     assert planning_options(every, None, EPSILON, LIMITS)["head_limit"] == 2_000
     with pytest.raises(InputError, match="at most 2,000, not 2,001"):
         asked(head_limit=2_001)

@@ -56,7 +56,7 @@ def fails_with(service, error):
         (b"", "the body must be JSON"),
         (b"{", "the body must be JSON"),
         (b"[]", "the body must be an object"),
-        (b"{}", "a question needs either sql or query"),
+        (b"{}", "a query needs either sql or query"),
         (b'{"sql": "x", "query": {}}', "either sql or query, not both"),
         (b'{"sql": 1}', "'sql' must be text"),
         (b'{"sql": ""}', "'sql' must not be empty"),

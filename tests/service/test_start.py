@@ -88,7 +88,7 @@ def test_sigterm_stops_the_service_and_its_ledger_is_witnessed(folder, keys):
         assert service.stop() == 0
     (began,) = service.events("started")
     assert service.url == f"http://127.0.0.1:{began['port']}"
-    assert [event["reason"] for event in service.events("stopped")] == ["asked"]
+    assert [event["reason"] for event in service.events("stopped")] == ["requested"]
     settings = load_settings(folder / "discreet.toml")
     with contextlib.closing(open_ledger(settings.store, {})) as ledger:
         assert any("settle" in line.body for line in ledger.lines())

@@ -525,12 +525,12 @@ class Preview:
     """What an account's limit would have done to the queries of the past.
 
     Args:
-        asked: queries that were charged to the account since then.
+        queries: that were charged to the account since then.
         refused: how many of them the limit would have refused.
         first_us: when the first of these was sent, or None.
     """
 
-    asked: int
+    queries: int
     refused: int
     first_us: int | None
 
@@ -543,19 +543,19 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
     Args:
         entries: of the ledger, all chains together in the order of time.
         account: with the settings to try.
-        since_us: earlier queries count as spent, but not as asked.
+        since_us: earlier queries count as spent, and are not counted themselves.
     """
     limit = Amount.of(account.limit)
     bucket_of: dict[str, int] = {}  # the end of its bucket, by reservation
     spent: defaultdict[int, Amount] = defaultdict(lambda: NOTHING)  # by end of the bucket
     refused: set[str] = set()
-    asked, lost, first = 0, 0, None
+    queries, lost, first = 0, 0, None
     for number, entry in enumerate(entries):
         change, name = _change(entry, account.id), entry.reservation or f"action {number}"
         if change is None or name in refused:
             continue
         if entry.kind == "reserve":
-            asked += entry.time_us >= since_us
+            queries += entry.time_us >= since_us
             counted = sum((held for end, held in spent.items() if _counts(account, end, entry.time_us)), start=NOTHING)
             if isinstance(admit([AccountState(account.id, limit, True, 0, counted)], change), Shortfall):
                 refused.add(name)
@@ -563,7 +563,7 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
                     lost, first = lost + 1, first or entry.time_us
                 continue
         spent[bucket_of.setdefault(name, bucket_end(account.period, entry.time_us))] += change
-    return Preview(asked, lost, first)
+    return Preview(queries, lost, first)
 
 
 def spent_by_day(entries: Iterable[Entry], since_us: int) -> Mapping[str, Mapping[int, Amount]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from discreet.client import Answer, Client
     from discreet.wire.problems import Spend
-    from discreet.wire.questions import BudgetReport, Estimate, Fit, ParentBudget, StatementEstimate
+    from discreet.wire.queries import BudgetReport, Estimate, Fit, ParentBudget, StatementEstimate
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -89,7 +89,7 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
     output = Output.of(options)
     output.check(counts=not options["no_counts"])
     with open_client(options) as client, _interruptible():
-        answer = client.ask(sql, **price)
+        answer = client.answer(sql, **price)
     output.write(answer.release)
     if not output.quiet:
         click.echo("\n".join(notes(answer)), err=True)

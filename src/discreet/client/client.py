@@ -23,7 +23,7 @@ from discreet.release.result import require
 from discreet.values import Cost, exact
 from discreet.wire.document import decode
 from discreet.wire.problems import read_body
-from discreet.wire.questions import (
+from discreet.wire.queries import (
     BudgetReport,
     DatasetDetail,
     DatasetList,
@@ -31,10 +31,10 @@ from discreet.wire.questions import (
     Estimate,
     HistoryEntry,
     HistoryPage,
+    QueryRequest,
     StatementEstimate,
     StatementQuery,
     StatementRequest,
-    read_question,
 )
 
 if TYPE_CHECKING:
@@ -155,26 +155,26 @@ class Client:
             transport=transport,
         )
 
-    def query(self, question: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Release:
+    def query(self, query: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Release:
         """Return private counts, sums or averages. The service chooses what is not given.
 
         Args:
-            question: a SELECT, its JSON form as a dictionary, or `discreet.Select`.
+            query: a SELECT, its JSON form as a dictionary, or `discreet.Select`.
             **options: epsilon and delta, or epsilon_per and information; relative_error, counts, mechanism, noise,
                 head_limit: as in `discreet.Warehouse.query`, within what the service allows.
 
         Raises:
-            InputError: something in the question is not allowed, or the key is not valid.
+            InputError: something in the query is not allowed, or the key is not valid.
             BudgetShort: the budget cannot cover the worst case; nothing was read.
             EngineError: the engine behind the service failed.
             ServiceError: the service cannot be reached, or failed.
         """
-        return self.ask(question, **options).release
+        return self.answer(query, **options).release
 
-    def ask(self, question: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Answer:
-        """Return what `query` does, with what it cost."""
+    def answer(self, query: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Answer:
+        """Return the release that `query` returns, with its id and what it cost."""
         began = time.perf_counter()
-        reply = self._post("/v1/query", question, options, {"Idempotency-Key": self._runtime.ids()})
+        reply = self._post("/v1/query", query, options, {"Idempotency-Key": self._runtime.ids()})
         return Answer(
             self._release(reply).timed(time.perf_counter() - began),
             reply.headers.get("discreet-release", ""),
@@ -207,8 +207,8 @@ class Client:
         body = _statement_body(text, options)
         return self._read(StatementEstimate, self._transport.send(Request("POST", "/v1/sql/estimate", body, sent)))
 
-    def estimate(self, question: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Estimate:
-        """Return how a question would be answered, what it could cost and whether that fits. No data is read.
+    def estimate(self, query: str | Mapping[str, Any] | Select, **options: Unpack[Options]) -> Estimate:
+        """Return how a query would be answered, what it could cost and whether that fits. No data is read.
 
         Args:
             **options: as in `query`.
@@ -217,7 +217,7 @@ class Client:
             InputError: as in `query`.
             ServiceError: as in `query`.
         """
-        return self._read(Estimate, self._post("/v1/estimate", question, options, {}))
+        return self._read(Estimate, self._post("/v1/estimate", query, options, {}))
 
     def budget(self) -> BudgetReport:
         """Return the balance of the account, and of its parents, which are charged too."""
@@ -303,12 +303,12 @@ class Client:
     def _post(
         self,
         path: str,
-        question: str | Mapping[str, Any] | Select,
+        query: str | Mapping[str, Any] | Select,
         options: Options,
         headers: Mapping[str, str],
     ) -> Reply:
         sent = {**_ACCEPT, "Content-Type": "application/json", **headers}
-        return self._transport.send(Request("POST", path, body_of(question, options), sent))
+        return self._transport.send(Request("POST", path, body_of(query, options), sent))
 
     def _rows(self, request: Request) -> Rows:
         reply = self._transport.send(request)
@@ -360,7 +360,7 @@ class Options(TypedDict, total=False):
         epsilon: the largest epsilon of the release, with delta.
         delta: goes with epsilon; text such as "1e-8" is taken exactly.
         epsilon_per: of one unit of information: every item and every count costs one. Not with epsilon.
-        information: the most units of information, for questions without LIMIT; goes with epsilon_per.
+        information: the most units of information, for queries without LIMIT; goes with epsilon_per.
         relative_error: what most counts should stay within, without LIMIT.
         counts: False for labels only.
         noise: "gaussian" or "laplace".
@@ -378,27 +378,27 @@ class Options(TypedDict, total=False):
     head_limit: int | None
 
 
-def body_of(question: str | Mapping[str, Any] | Select, options: Options) -> bytes:
-    """Return the body of a request, the same bytes for the same question.
+def body_of(query: str | Mapping[str, Any] | Select, options: Options) -> bytes:
+    """Return the body of a request, the same bytes for the same query.
 
     Args:
-        question: a SELECT, its JSON form, or `discreet.Select`.
+        query: a SELECT, its JSON form, or `discreet.Select`.
         options: None counts as not given.
 
     Raises:
-        InputError: the question or an option is malformed.
+        InputError: the query or an option is malformed.
     """
-    match question:
+    match query:
         case str():
-            question_fields: dict[str, Any] = {"sql": question}
+            fields: dict[str, Any] = {"sql": query}
         case Select():
-            question_fields = {"query": question.to_dict()}
+            fields = {"query": query.to_dict()}
         case dict():
-            question_fields = {"query": question}
+            fields = {"query": query}
         case _:
             raise InputError("a query is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")
-    body = _body(question_fields, options)
-    read_question(body)
+    body = _body(fields, options)
+    read_body(QueryRequest, body)
     return body
 
 
@@ -408,12 +408,12 @@ def _statement_body(text: str, options: Options, *, rehearse: bool = False) -> b
     return body
 
 
-def _body(question_fields: dict[str, Any], options: Options) -> bytes:
+def _body(fields: dict[str, Any], options: Options) -> bytes:
     given = {name: _written(value) for name, value in options.items() if value is not None}
     try:
-        return json.dumps(question_fields | given).encode()
+        return json.dumps(fields | given).encode()
     except (TypeError, ValueError, RecursionError):
-        raise InputError("a question can hold text, numbers, true, false, null, lists and objects only") from None
+        raise InputError("a query can hold text, numbers, true, false, null, lists and objects only") from None
 
 
 def _written(value: object) -> object:

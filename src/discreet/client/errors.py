@@ -12,7 +12,7 @@
     ├── EngineError            the engine behind the service failed
     └── ServiceError           the service cannot be reached, or failed
 
-A statement outside the grammar is an `SQLError` or a `WhereError` with its position, every other fault of a question an
+A statement outside the grammar is an `SQLError` or a `WhereError` with its position, every other fault of a query an
 `InputError`. The messages are those of the service.
 """
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from discreet.service.serializers import Form
     from discreet.service.settings import Defaults, Limits, Settings
     from discreet.warehouse import Warehouse
-    from discreet.wire.questions import Estimate, Price, Question
+    from discreet.wire.queries import Estimate, QueryOptions, QueryRequest
 
 _BISECTIONS = 14
 """Prices that are tried until the largest that fits is known to a hundredth."""
@@ -97,11 +97,13 @@ class Queries:
         self._keys, self._log, self._tracer, self._random = keys, log, tracer, random
         self._refused = refused
 
-    def plan(self, select: Select, price: Price, account: str, catalog: Catalog, request_id: str) -> PlannedQuery:
+    def plan(
+        self, select: Select, requested: QueryOptions, account: str, catalog: Catalog, request_id: str
+    ) -> PlannedQuery:
         """Plan a query for a shared budget.
 
         Args:
-            price: what it may cost, as it was sent.
+            requested: what it may cost, as it was sent.
             catalog: what the account may query. Errors name nothing else.
 
         Raises:
@@ -114,7 +116,7 @@ class Queries:
                 dataset = catalog.find(select.dataset)
             except InputError as error:
                 raise NotFound(str(error)) from None
-            options = planning_options(price, select.k, self._settings.defaults, self._settings.limits)
+            options = planning_options(requested, select.k, self._settings.defaults, self._settings.limits)
             plan = self._warehouse.viewed(catalog).plan(select, shared=True, **options)
             version, table = self._warehouse.context(dataset)
             key = None if version is None else self._keys.release_key(plan, table, version)
@@ -237,12 +239,11 @@ class Queries:
         return BudgetShort(refusal, most_that_fits(plan, left))
 
 
-def planning_options(question: Price, k: int | None, defaults: Defaults, limits: Limits) -> dict[str, Any]:
-    """Return the options of `Warehouse.plan`: those of the question, its price or the default price.
+def planning_options(requested: QueryOptions, k: int | None, defaults: Defaults, limits: Limits) -> dict[str, Any]:
+    """Return the options of `Warehouse.plan`: those of the request, its price or the default price.
 
     Args:
-        question: as it was sent.
-        defaults: prices of questions without one.
+        defaults: prices of queries without one.
 
     Raises:
         InputError: something is above a limit.
@@ -250,24 +251,24 @@ def planning_options(question: Price, k: int | None, defaults: Defaults, limits:
     if k is not None and k > limits.k_most:
         raise InputError(f"k must be at most {limits.k_most:,}, not {k:,}")
     options: dict[str, Any] = {
-        "counts": question.counts,
-        "mechanism": question.mechanism,
-        "noise": question.noise,
-        "head_limit": _head_limit(question.head_limit, k, limits),
+        "counts": requested.counts,
+        "mechanism": requested.mechanism,
+        "noise": requested.noise,
+        "head_limit": _head_limit(requested.head_limit, k, limits),
     }
-    if question.relative_error is not None:
-        options["relative_error"] = question.relative_error
-    by_unit = question.epsilon_per is not None or question.information is not None
-    by_epsilon = question.epsilon is not None or question.delta is not None
+    if requested.relative_error is not None:
+        options["relative_error"] = requested.relative_error
+    by_unit = requested.epsilon_per is not None or requested.information is not None
+    by_epsilon = requested.epsilon is not None or requested.delta is not None
     if by_unit or (defaults.epsilon_per is not None and not by_epsilon):
-        return options | {"per": _per_unit(question, defaults)}
-    epsilon = question.epsilon if question.epsilon is not None else defaults.epsilon or 1.0
+        return options | {"per": _per_unit(requested, defaults)}
+    epsilon = requested.epsilon if requested.epsilon is not None else defaults.epsilon or 1.0
     if epsilon > limits.epsilon_most:
         raise InputError(f"epsilon must be at most {limits.epsilon_most:g}, not {epsilon:g}")
-    delta = defaults.delta if question.delta is None else exact(question.delta, "delta")
+    delta = defaults.delta if requested.delta is None else exact(requested.delta, "delta")
     if delta is not None and delta > limits.delta_most:
         raise InputError(f"delta must be at most {float(limits.delta_most):g}, not {float(delta):g}")
-    return options | {"epsilon": epsilon, "delta": delta if question.delta is None else question.delta}
+    return options | {"epsilon": epsilon, "delta": delta if requested.delta is None else requested.delta}
 
 
 def most_that_fits(plan: Plan, left: Cost) -> Fitting | None:
@@ -316,33 +317,33 @@ def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | Non
     return best
 
 
-def select_of(question: Question) -> Select:
+def select_of(request: QueryRequest) -> Select:
     """Return the query of a request.
 
     Raises:
         Malformed: it is outside the grammar.
     """
     try:
-        return parse_select(question.sql) if question.sql is not None else from_dict(question.query or {})
+        return parse_select(request.sql) if request.sql is not None else from_dict(request.query or {})
     except InputError as error:
         raise Malformed(str(error), getattr(error, "position", None)) from None
 
 
 def _head_limit(head_limit: int | None, k: int | None, limits: Limits) -> int | None:
-    """Return the head limit of the question, or the default one, lowered to that of the service."""
+    """Return the head limit of the query, or the default one, lowered to that of the service."""
     if head_limit is not None and head_limit > limits.head_limit_most:
         raise InputError(f"the head limit must be at most {limits.head_limit_most:,}, not {head_limit:,}")
     usual = default_head_limit(k)
     return limits.head_limit_most if head_limit is None and usual > limits.head_limit_most else head_limit
 
 
-def _per_unit(question: Price, defaults: Defaults) -> PerUnit:
-    """Return the price of a unit; what neither the question nor the settings say is as LinkedIn had it."""
+def _per_unit(requested: QueryOptions, defaults: Defaults) -> PerUnit:
+    """Return the price of a unit; what neither the request nor the settings say is as LinkedIn had it."""
     usual = defaults.per or PRESETS["linkedin"]
     return PerUnit(
-        usual.epsilon_per if question.epsilon_per is None else exact(question.epsilon_per, "epsilon per unit"),
+        usual.epsilon_per if requested.epsilon_per is None else exact(requested.epsilon_per, "epsilon per unit"),
         usual.delta_per,
-        usual.information if question.information is None else question.information,
+        usual.information if requested.information is None else requested.information,
     )
 
 

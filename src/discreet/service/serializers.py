@@ -20,7 +20,7 @@ from discreet.values import Cost, exact, float_above
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary, Change, LedgerLine
 from discreet.wire.problems import left, moment, needed
-from discreet.wire.questions import (
+from discreet.wire.queries import (
     BudgetReport,
     ColumnDetail,
     DatasetDetail,

@@ -23,7 +23,7 @@ from discreet.warehouse import check_complete, naming, statement_types
 from discreet.wire import document
 from discreet.wire.document import decode, write_table
 from discreet.wire.problems import Malformed, Spend, needed
-from discreet.wire.questions import QueryEstimate, StatementAnswer, StatementColumn, StatementEstimate, StatementQuery
+from discreet.wire.queries import QueryEstimate, StatementAnswer, StatementColumn, StatementEstimate, StatementQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from discreet.service.serializers import Form
     from discreet.service.settings import Settings
     from discreet.warehouse import Warehouse
-    from discreet.wire.questions import StatementRequest
+    from discreet.wire.queries import StatementRequest
 
 
 @dataclass(frozen=True, slots=True)

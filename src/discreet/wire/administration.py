@@ -6,11 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from discreet.wire.problems import (
-    Spend,
-    mistake,
-)
-from discreet.wire.questions import BudgetReport, Exact, Period, Reply, Request
+from discreet.wire.problems import Spend, mistake
+from discreet.wire.queries import BudgetReport, Exact, Period, Reply, Request
 
 Role = Literal["analyst", "officer", "admin"]
 Mode = Literal["observe", "enforce"]
@@ -159,7 +156,7 @@ class Preview(Reply):
     since: str = Field(
         description="When the time that is covered begins: later than requested if the ledger is too long."
     )
-    asked: int = Field(description="Queries of the account since then.")
+    queries: int = Field(description="Of the account since then.")
     refused: int = Field(description="How many of them would have been refused, if it enforced its limit.")
     first: str | None = Field(description="When the first of these was sent.")
 

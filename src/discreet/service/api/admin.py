@@ -155,7 +155,7 @@ class AdminAPI:
         since_us, entries = self._entries(call.parameters["days"])
         found = preview(entries, account, since_us)
         first = None if found.first_us is None else moment(found.first_us)
-        return wire.Preview(since=moment(since_us), asked=found.asked, refused=found.refused, first=first)
+        return wire.Preview(since=moment(since_us), queries=found.queries, refused=found.refused, first=first)
 
     @_officer("GET", "/v1/admin/spending", answer=wire.Spending, parameters=(_DAYS,))
     def spending(self, call: Call) -> wire.Spending:

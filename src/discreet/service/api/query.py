@@ -32,18 +32,17 @@ from discreet.service.serializers import (
 from discreet.service.statements import AnsweredStatement, paid_release, represent_result
 from discreet.values import Cost
 from discreet.wire.problems import read_body
-from discreet.wire.questions import (
+from discreet.wire.queries import (
     BudgetReport,
     DatasetDetail,
     DatasetList,
     DatasetSummary,
     Estimate,
     HistoryPage,
-    Question,
+    QueryRequest,
     StatementAnswer,
     StatementEstimate,
     StatementRequest,
-    read_question,
 )
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class QueryAPI:
         "POST",
         "/v1/query",
         role="analyst",
-        body=Question,
+        body=QueryRequest,
         raw=True,
         contents=_RELEASE,
         parameters=(IDEMPOTENCY_KEY,),
@@ -207,8 +206,8 @@ class QueryAPI:
         catalog = self._grants.catalog_for(account)
         planned = self._cache.plan(account, body, catalog)
         if planned is None:
-            question = read_question(body)
-            planned = self._queries.plan(select_of(question), question, account, catalog, request_id)
+            request = read_body(QueryRequest, body)
+            planned = self._queries.plan(select_of(request), request, account, catalog, request_id)
         return catalog, planned
 
     async def _answer_from_cache(
@@ -238,7 +237,7 @@ class QueryAPI:
         "POST",
         "/v1/estimate",
         role="analyst",
-        body=Question,
+        body=QueryRequest,
         raw=True,
         answer=Estimate,
         problems=("not-found", "engine-unavailable"),

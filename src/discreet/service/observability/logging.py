@@ -230,7 +230,7 @@ class Started:
 class Stopped:
     """The service stopped."""
 
-    reason: Literal["asked", "failed"] = "asked"
+    reason: Literal["requested", "failed"] = "requested"
 
 
 Event: TypeAlias = (

@@ -17,14 +17,14 @@ from discreet.service.problems import NotFound
 from discreet.service.serializers import MEDIA_TYPES, content_headers, represent
 from discreet.wire import document
 from discreet.wire.problems import read_body
-from discreet.wire.questions import StatementAnswer, StatementRequest
+from discreet.wire.queries import StatementAnswer, StatementRequest
 
 if TYPE_CHECKING:
     from discreet.service.api.query import QueryAPI
     from discreet.service.app import Runtime
     from discreet.service.serializers import Form
     from discreet.service.settings import Settings
-    from discreet.wire.questions import BudgetReport, DatasetDetail, Estimate
+    from discreet.wire.queries import BudgetReport, DatasetDetail, Estimate
 
 _MEASURES = {"users": "users", "rows": "rows", "sum": "sum of", "average": "average of"}
 _LINK_LONGEST = 6_000

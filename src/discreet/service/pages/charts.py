@@ -15,7 +15,7 @@ from discreet.service.pages.text import label, number
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from discreet.wire.questions import StatementColumn
+    from discreet.wire.queries import StatementColumn
 
 _TIMES = ("date", "timestamp")
 _POINTS_MOST = 62

@@ -318,7 +318,7 @@ class Site:
             response = self._login_form(visit, f"{self._login.host} did not log you in", pending.next)
         else:
             visit.session = self._sessions.start(caller=self._gate.admit(visit.request, caller))
-            response = self.render(visit, "again.html", url=pending.next)
+            response = self.render(visit, "redirect.html", url=pending.next)
         response.delete_cookie(LOGIN_COOKIE, path="/login")
         return response
 
@@ -363,7 +363,7 @@ class Site:
                 visit.form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
             if login:
                 if _came_from_elsewhere(request, session):
-                    return self.render(visit, "again.html", url=_path_of(request))
+                    return self.render(visit, "redirect.html", url=_path_of(request))
                 try:
                     if visit.session.caller is not None:
                         visit.caller = self._gate.admit(request, visit.session.caller)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from discreet.wire.problems import Problem, Spend
-    from discreet.wire.questions import BudgetReport, Estimate, Period
+    from discreet.wire.queries import BudgetReport, Estimate, Period
 
 _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _AGGREGATES = {"users": "COUNT(DISTINCT {})", "rows": "COUNT(*)", "sum": "SUM({})", "average": "AVG({})"}

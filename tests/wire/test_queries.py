@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.wire.problems import KINDS, Fitting, Malformed, Problem, Spend, problem
-from discreet.wire.questions import BudgetReport, Question, read_question
+from discreet.wire.problems import KINDS, Fitting, Malformed, Problem, Spend, problem, read_body
+from discreet.wire.queries import BudgetReport, QueryRequest
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text("hush4711 ", min_size=4, max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = st.sampled_from([*Question.model_fields, "nonsense"])
+FIELDS = st.sampled_from([*QueryRequest.model_fields, "nonsense"])
 
 
 @given(st.dictionaries(FIELDS, VALUES, max_size=4) | VALUES)
-def test_whatever_is_sent_is_a_question_or_malformed(sent):
+def test_any_json_is_a_query_or_malformed(sent):
     """One sentence, without a value that was sent."""
     said = ""
     try:
-        question = read_question(json.dumps(sent).encode())
+        question = read_body(QueryRequest, json.dumps(sent).encode())
     except Malformed as error:
         said = str(error)
     else:
@@ -34,25 +34,25 @@ def test_whatever_is_sent_is_a_question_or_malformed(sent):
 
 
 @given(st.binary(max_size=40))
-def test_whatever_bytes_come_are_a_question_or_malformed(body):
+def test_any_bytes_are_a_query_or_malformed(body):
     """Also those that are no UTF-8."""
     with pytest.raises(Malformed):
-        read_question(body)
+        read_body(QueryRequest, body)
 
 
 def test_numbers_are_taken_as_they_are_written():
     """Text stays text, so that 1e-8 is a hundred-millionth; whole numbers are numbers, true is none."""
-    question = read_question(b'{"sql": "x", "epsilon": 1, "delta": "1e-8", "relative_error": 0.5}')
+    question = read_body(QueryRequest, b'{"sql": "x", "epsilon": 1, "delta": "1e-8", "relative_error": 0.5}')
     assert (question.epsilon, question.delta, question.relative_error) == (1.0, "1e-8", 0.5)
     for wrong in (b'{"sql": "x", "epsilon": true}', b'{"sql": "x", "head_limit": 1e3}'):
         with pytest.raises(Malformed):
-            read_question(wrong)
+            read_body(QueryRequest, wrong)
 
 
-def test_a_question_that_was_written_is_read_as_the_same():
+def test_a_query_that_was_written_is_read_as_the_same():
     """A client sends what the service reads."""
-    question = Question(query={"dataset": "reads", "items": []}, epsilon=0.5, delta="1e-8", counts=False)
-    assert read_question(question.model_dump_json().encode()) == question
+    question = QueryRequest(query={"dataset": "reads", "items": []}, epsilon=0.5, delta="1e-8", counts=False)
+    assert read_body(QueryRequest, question.model_dump_json().encode()) == question
 
 
 @pytest.mark.parametrize("slug", KINDS)

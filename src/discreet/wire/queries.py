@@ -7,11 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from discreet.query.query import MechanismChoice  # noqa: TC001 - pydantic reads it
-from discreet.wire.problems import (
-    Spend,
-    mistake,
-    read_body,
-)
+from discreet.wire.problems import Spend, mistake
 
 
 class Request(BaseModel):
@@ -56,7 +52,7 @@ _QUERY = {
 """The schema of `discreet.query.query_json.from_dict`."""
 
 
-class Price(Request):
+class QueryOptions(Request):
     """The privacy that a query may cost, and how it is answered."""
 
     epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
@@ -67,13 +63,13 @@ class Price(Request):
         default=None, description="Of one unit of information: every item and every count costs one. Not with epsilon."
     )
     information: int | None = Field(
-        default=None, ge=1, description="The most units of information; goes with epsilon_per, for questions without k."
+        default=None, ge=1, description="The most units of information; goes with epsilon_per, for queries without k."
     )
     relative_error: Exact | None = Field(
         default=None, description="What most counts should stay within, for queries without k."
     )
     counts: bool = Field(default=True, description="False for labels only.")
-    mechanism: MechanismChoice | None = Field(default=None, description="By name; by default what fits the question.")
+    mechanism: MechanismChoice | None = Field(default=None, description="By name; by default what fits the query.")
     noise: Literal["gaussian", "laplace"] | None = Field(
         default=None, description="By default the one with the smaller standard error."
     )
@@ -84,11 +80,11 @@ class Price(Request):
         by_epsilon = self.epsilon is not None or self.delta is not None
         by_unit = self.epsilon_per is not None or self.information is not None
         if by_epsilon and by_unit:
-            raise mistake("a question has either epsilon and delta or epsilon_per and information, not both")
+            raise mistake("a query has either epsilon and delta or epsilon_per and information, not both")
         return self
 
 
-class Question(Price):
+class QueryRequest(QueryOptions):
     """A query, with the privacy that it may cost."""
 
     model_config = ConfigDict(
@@ -116,11 +112,11 @@ class Question(Price):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.sql is None) == (self.query is None):
-            raise mistake("a question needs either sql or query" + (", not both" if self.sql is not None else ""))
+            raise mistake("a query needs either sql or query" + (", not both" if self.sql is not None else ""))
         return self
 
 
-class StatementRequest(Price):
+class StatementRequest(QueryOptions):
     """A whole statement of SQL, with the privacy that each query of a dataset in it may cost."""
 
     model_config = ConfigDict(
@@ -141,15 +137,6 @@ class StatementRequest(Price):
         default=False,
         description="True to compute it from made-up rows, free of charge; the result has a column made_up.",
     )
-
-
-def read_question(body: bytes) -> Question:
-    """Return the query in the body of a request.
-
-    Raises:
-        Malformed: it is malformed; the message says what is wrong, never what was sent.
-    """
-    return read_body(Question, body)
 
 
 # ------------------------------------------------------------------------------------------------------ answers
