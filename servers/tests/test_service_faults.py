@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.service.deployment import KNOWN, TOP, WITNESS, Deployment, slug
+from tests.service.deployment import CHECKPOINTS, KNOWN, TOP, Deployment, slug
 from tests.service.faults.processes import Orders, Process, serving
 
 from discreet.budget.stores import postgres
@@ -298,19 +298,19 @@ def _put_back(place, names):
 
 
 def test_a_replica_that_lagged_is_not_served_from_when_it_is_promoted(place, tmp_path):
-    """F12, T25: maintenance detects missing ledger lines, refuses queries and does not advance the witness."""
-    deployment = Deployment(tmp_path / "deployment", store=place, rest=WITNESS)
+    """F12, T25: maintenance detects missing ledger lines, refuses queries and writes no checkpoint."""
+    deployment = Deployment(tmp_path / "deployment", store=place, rest=CHECKPOINTS)
     with deployment.open(checked=False) as service:
         assert service.ask(key="first").status_code == 200
         names = _saved(place)
         assert service.ask(key="second", epsilon=2.0).status_code == 200
         service.opened.maintenance.once()
-        witnessed = (deployment.folder / "witness").read_bytes()
+        written = (deployment.folder / "checkpoints").read_bytes()
         _put_back(place, names)
         for _ in range(2):
             service.opened.maintenance.once()
             refused = service.ask(key="third", epsilon=0.5)
             assert (refused.status_code, slug(refused)) == (503, "store-unavailable")
         assert service.engines.asked == 2
-        assert (deployment.folder / "witness").read_bytes() == witnessed
-        assert service.send("GET", "/readyz", None).json()["checks"]["witness"] == "stale"
+        assert (deployment.folder / "checkpoints").read_bytes() == written
+        assert service.send("GET", "/readyz", None).json()["checks"]["checkpoints"] == "stale"

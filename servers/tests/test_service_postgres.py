@@ -65,7 +65,7 @@ def test_a_database_that_is_in_use_is_not_founded_again(run, database, tmp_path)
 def test_replicas_share_budgets_answers_and_keys(founded):
     """I7: each replica replays the other's releases, and sees changes to keys within a second."""
     folder, keys = founded
-    (folder / "two.toml").write_text((folder / "discreet.toml").read_text().replace("witness.log", "other.log"))
+    (folder / "two.toml").write_text((folder / "discreet.toml").read_text().replace("checkpoints.log", "other.log"))
     with ServiceProcess(folder, keys) as one, ServiceProcess(folder, keys, settings="two.toml") as two:
         body, replayed = release(one.ask())
         assert replayed == "?0"
@@ -120,7 +120,7 @@ def test_if_one_process_dies_all_end(founded):
 
 
 def test_the_ledger_is_checked_beside_its_service(run, founded):
-    """`ledger verify` succeeds against a running service and one replica's witness."""
+    """`ledger verify` succeeds against a running service and one replica's checkpoints."""
     folder, keys = founded
     with ServiceProcess(folder, keys) as service:
         service.ask()

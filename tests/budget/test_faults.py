@@ -361,10 +361,12 @@ def test_an_old_sqlite_is_refused(version, fine):
 
 
 def _checkpointer(tmp_path):
-    return Checkpointer(CheckpointFile(tmp_path / "witness"), Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+    return Checkpointer(
+        CheckpointFile(tmp_path / "checkpoints"), Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    )
 
 
-def test_a_restored_backup_is_behind_its_witness(tmp_path):
+def test_a_restored_backup_is_behind_its_checkpoint(tmp_path):
     """F12: an older copy of the database is consistent, and refused."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
@@ -382,13 +384,13 @@ def test_a_restored_backup_is_behind_its_witness(tmp_path):
         restored.verify()
         with pytest.raises(StoreBehind):
             BudgetManager(restored, lambda: "x", checkpointer=checkpointer)
-        spend(restored, claim("c"))  # it adds other lines: as many, and not those that were witnessed
+        spend(restored, claim("c"))  # it adds other lines: as many, and not those of the checkpoint
         with pytest.raises(LedgerBroken):
             BudgetManager(restored, lambda: "x", checkpointer=checkpointer)
 
 
 def test_pruning_keeps_the_lines_of_the_last_checkpoint(tmp_path):
-    """F12: the witness accepts the pruned store, but not an unpruned copy or one pruned in another way."""
+    """F12: the checkpoint accepts the pruned store, but not an unpruned copy or one pruned in another way."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     spend(store, claim("a"))
@@ -408,7 +410,7 @@ def test_pruning_keeps_the_lines_of_the_last_checkpoint(tmp_path):
             checkpointer.check(restored)
 
 
-def test_a_new_store_cannot_take_the_place_of_a_witnessed_one(tmp_path):
+def test_a_new_store_cannot_take_the_place_of_one_with_checkpoints(tmp_path):
     """An empty store would refund all charges."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
@@ -426,34 +428,34 @@ def test_a_checkpoint_is_only_believed_if_it_is_signed(tmp_path):
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     checkpointer.write(store)
-    sealed = (tmp_path / "witness").read_text()
-    with (tmp_path / "witness").open("a") as out:
+    written = (tmp_path / "checkpoints").read_text()
+    with (tmp_path / "checkpoints").open("a") as out:
         out.write('\n{"said": "cut o')
     checkpointer.check(store)
     checkpointer.write(store)
     checkpointer.check(store)
-    assert checkpointer.witness.latest() == Checkpoint.of_text(sealed.strip())
+    assert checkpointer.file.latest() == Checkpoint.of_text(written.strip())
     forged = Checkpoint.signed(store.id, (), Ed25519PrivateKey.generate())
-    checkpointer.witness.append(forged)
+    checkpointer.file.append(forged)
     with pytest.raises(LedgerBroken, match="signed"):
         checkpointer.check(store)
-    (tmp_path / "witness").write_text("{}\n")
+    (tmp_path / "checkpoints").write_text("{}\n")
     with pytest.raises(LedgerBroken):
         checkpointer.check(store)
     store.close()
 
 
-def test_what_was_witnessed_is_not_witnessed_again(tmp_path):
-    """An idle store seals every ten seconds, and its witness file does not grow."""
+def test_an_unchanged_store_gets_no_second_checkpoint(tmp_path):
+    """An idle store is compared every ten seconds, and its file of checkpoints does not grow."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
     for _ in range(3):
         checkpointer.write(store)
-    before = (tmp_path / "witness").read_text()
+    before = (tmp_path / "checkpoints").read_text()
     assert before.count("signature") == 1
     store.note(ACT, {"what": "something"})
     checkpointer.write(store)
-    assert (tmp_path / "witness").read_text().count("signature") == 2
+    assert (tmp_path / "checkpoints").read_text().count("signature") == 2
     store.close()
 
 
@@ -461,12 +463,12 @@ def test_what_was_witnessed_is_not_witnessed_again(tmp_path):
 def test_the_last_checkpoint_is_found_from_the_end(chains, tmp_path):
     """Its own length, earlier lines and a truncated line after it make no difference."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-    witness = CheckpointFile(tmp_path / "witness")
-    assert witness.latest() is None
+    file = CheckpointFile(tmp_path / "checkpoints")
+    assert file.latest() is None
     for last in range(1, 5):
         heads = [Head(chain, last, bytes([last]) * 32) for chain in range(chains)]
-        witness.append(Checkpoint.signed("store", heads, key))
-        assert witness.latest().heads == tuple(heads)
-    with (tmp_path / "witness").open("a") as out:
+        file.append(Checkpoint.signed("store", heads, key))
+        assert file.latest().heads == tuple(heads)
+    with (tmp_path / "checkpoints").open("a") as out:
         out.write("\n" + '{"said": "cut off' * 10_000)
-    assert witness.latest().heads == tuple(heads)
+    assert file.latest().heads == tuple(heads)

@@ -93,7 +93,7 @@ def test_a_change_of_any_field_of_any_line_is_found(lines):
 
 
 def test_a_line_that_is_removed_doubled_or_moved_is_found(lines):
-    """I5: anywhere but at the end, which only the witness can detect."""
+    """I5: anywhere but at the end, which only a checkpoint can detect."""
     for n in range(len(lines) - 1):
         assert _refused(lines[:n] + lines[n + 1 :])
         assert _refused([*lines[:n], lines[n + 1], lines[n], *lines[n + 2 :]])

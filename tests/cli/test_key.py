@@ -55,7 +55,7 @@ def test_a_key_that_cannot_be_written_is_reported(run, tmp_path):
 
 
 def test_access_to_the_store_is_enough_to_make_a_key_for_an_administrator(run, tmp_path):
-    """It replaces the last key if that is lost; the reason is in the ledger, and the witness is updated."""
+    """It replaces the last key if that is lost; the reason is in the ledger, and a checkpoint is written."""
     run("init", tmp_path)
     ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "the last one left")
     assert ran.code == 0

@@ -86,7 +86,7 @@ def test_what_was_changed_behind_its_back_is_found(run, statement):
 
 
 @pytest.mark.usefixtures("folder")
-def test_lines_that_are_missing_at_the_end_are_found_by_the_witness(run):
+def test_lines_that_are_missing_at_the_end_are_found_by_the_checkpoint(run):
     """T25: the remaining lines are consistent, and still incomplete."""
     shutil.copy("budget.db", "backup.db")
     with open_service(load_settings("discreet.toml"), {}) as parts:
@@ -95,7 +95,7 @@ def test_lines_that_are_missing_at_the_end_are_found_by_the_witness(run):
     shutil.move("backup.db", "budget.db")
     ran = run("ledger", "verify")
     assert ran.code == 3
-    assert "older than its witness" in ran.err
+    assert "older than its last checkpoint" in ran.err
     assert run("ledger", "verify", "--store", "sqlite:budget.db").code == 0
 
 
@@ -139,7 +139,7 @@ def test_exported_lines_can_be_verified_without_the_store(run):
 
 @pytest.mark.usefixtures("folder")
 def test_pruned_lines_are_in_the_archive_and_verify_with_it(run, monkeypatch):
-    """I5: from the sums without the archive, from the first line with it; the witness accepts both."""
+    """I5: from the sums without the archive, from the first line with it; the checkpoint accepts both."""
     later = datetime.now(UTC) + timedelta(days=3)
     monkeypatch.setattr("discreet.service.stores.utc_now", lambda: later)
     before = ["--before", f"{later - timedelta(days=1):%Y-%m-%d}", "--reason", "a year is enough"]

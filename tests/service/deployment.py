@@ -44,10 +44,10 @@ TOP = "SELECT article, COUNT(DISTINCT reader) FROM reads GROUP BY article LIMIT 
 KNOWN = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country"
 """A query over a known domain: by the mechanism laplace it costs its worst case, for any data."""
 
-WITNESS = """
-[witness]
-file = "witness"
-signing_key_file = "witness.key"
+CHECKPOINTS = """
+[checkpoints]
+file = "checkpoints"
+signing_key_file = "checkpoints.key"
 """
 
 CATALOG = """
@@ -199,7 +199,7 @@ class Deployment:
         pyarrow.parquet.write_table(table_of(readers=True) if table is None else table, folder / "reads.parquet")
         with duckdb.connect(str(folder / "loose.db")) as connection:
             connection.execute(f"CREATE TABLE t AS FROM '{folder / 'reads.parquet'}'; CREATE VIEW v AS FROM t")
-        for name, secret in (("noise.key", noise), ("witness.key", b"w" * 32)):
+        for name, secret in (("noise.key", noise), ("checkpoints.key", b"w" * 32)):
             (folder / name).write_bytes(secret)
             (folder / name).chmod(0o600)
         (folder / "catalog.toml").write_text(catalog)

@@ -107,7 +107,7 @@ def manager():
 
 @pytest.fixture
 def administration(manager):
-    """Operations on SQLite without a witness."""
+    """Operations on SQLite without checkpoints."""
     return Administration(manager, Settings.model_validate({"noise": {"key_env": "NOISE"}}))
 
 
@@ -452,7 +452,7 @@ def test_a_sound_ledger_is_called_sound(administration):
     administration.create(new(), LAUNCH)
     verdict = administration.verify()
     assert (verdict.sound, verdict.mistake, verdict.lines, verdict.chains) == (True, None, 1, 1)
-    assert not verdict.witnessed
+    assert not verdict.checkpointed
 
 
 def test_the_settings_are_shown_without_paths_and_secrets(manager, tmp_path):
@@ -460,7 +460,7 @@ def test_the_settings_are_shown_without_paths_and_secrets(manager, tmp_path):
     settings = Settings.model_validate(
         {
             "noise": {"key_file": "secret-noise.key"},
-            "witness": {"file": "secret-witness", "signing_key_file": "secret-witness.key"},
+            "checkpoints": {"file": "secret-checkpoints", "signing_key_file": "secret-checkpoints.key"},
             "store": {"url": "sqlite:secret-budget.db"},
             "oidc": {"issuer": "https://login.example.org", "audience": "discreet"},
             "defaults": {"preset": "linkedin"},
@@ -471,5 +471,5 @@ def test_the_settings_are_shown_without_paths_and_secrets(manager, tmp_path):
     text = reply.model_dump_json()
     assert "secret" not in text
     assert str(tmp_path) not in text
-    assert (reply.store, reply.witness, reply.datasets) == ("sqlite", True, ["reads", "visits"])
+    assert (reply.store, reply.checkpoints, reply.datasets) == ("sqlite", True, ["reads", "visits"])
     assert reply.defaults == {"epsilon_per": "3/20", "delta_per": "1/10000000000", "information": "100"}

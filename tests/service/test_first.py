@@ -24,7 +24,7 @@ from tests.service.deployment import Clock
 
 FILES = {
     *("discreet.toml", "catalog.toml", "reads.parquet", "noise.key"),
-    *("witness.key", "witness.log", "budget.db"),
+    *("checkpoints.key", "checkpoints.log", "budget.db"),
 }
 
 
@@ -78,10 +78,10 @@ def test_all_files_are_there_and_nothing_else(make, folder):
 def test_secrets_can_be_read_by_their_owner_only(make, folder):
     """T9: this includes the store, which holds answers."""
     make()
-    for name in ("noise.key", "witness.key", "budget.db", "witness.log"):
+    for name in ("noise.key", "checkpoints.key", "budget.db", "checkpoints.log"):
         assert (folder / name).stat().st_mode & 0o077 == 0, name
     assert len((folder / "noise.key").read_bytes()) == 32
-    assert (folder / "noise.key").read_bytes() != (folder / "witness.key").read_bytes()
+    assert (folder / "noise.key").read_bytes() != (folder / "checkpoints.key").read_bytes()
 
 
 def test_the_settings_are_read_without_a_mistake_and_explain_the_rest(make, folder):
@@ -117,7 +117,7 @@ def test_the_first_keys_open_what_they_should(make, folder):
 
 
 def test_the_keys_are_kept_nowhere(make, folder):
-    """T9: not in the store, the ledger, the settings or the witness."""
+    """T9: not in the store, the ledger, the settings or the checkpoints."""
     template = make()
     held = b"".join(path.read_bytes() for path in folder.iterdir())
     for key in template.keys.values():
@@ -139,7 +139,7 @@ def test_the_analyst_may_query_and_every_account_on_the_path_pays(make, folder):
         assert plan.worst_cost.within(path[0].limit)
 
 
-def test_the_witness_covers_the_store_from_its_first_line(make, folder):
+def test_checkpoints_cover_the_store_from_its_first_line(make, folder):
     """T25: a store that replaces it later is refused."""
     make()
     make("another")

@@ -9,13 +9,13 @@ import pytest
 from discreet.budget.errors import StoreUnavailable
 from discreet.service import maintenance as module
 
-WITNESS = '[witness]\nfile = "witness.log"\nsigning_key_file = "witness.key"'
+CHECKPOINTS = '[checkpoints]\nfile = "checkpoints.log"\nsigning_key_file = "checkpoints.key"'
 
 
 @pytest.fixture
 def tended(services):
-    """A service with a witness whose maintenance runs only when a test calls it."""
-    return services(rest=WITNESS)
+    """A service with checkpoints whose maintenance runs only when a test calls it."""
+    return services(rest=CHECKPOINTS)
 
 
 def checks(service) -> tuple[int, str, dict[str, str]]:
@@ -25,7 +25,7 @@ def checks(service) -> tuple[int, str, dict[str, str]]:
     return response.status_code, body["status"], body["checks"]
 
 
-GOOD = {"catalog": "ok", "store": "ok", "maintenance": "ok", "witness": "ok", "clock": "ok", "shares": "none"}
+GOOD = {"catalog": "ok", "store": "ok", "maintenance": "ok", "checkpoints": "ok", "clock": "ok", "shares": "none"}
 
 
 def test_the_process_lives_whatever_is_wrong(tended):
@@ -36,8 +36,8 @@ def test_the_process_lives_whatever_is_wrong(tended):
 
 
 def test_it_is_not_ready_before_the_first_upkeep(tended):
-    """The witness is still empty."""
-    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
+    """There is no checkpoint yet."""
+    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
     tended.maintenance.once()
     assert checks(tended) == (200, "ready", GOOD)
 
@@ -48,19 +48,19 @@ def test_it_is_not_ready_when_the_upkeep_did_not_succeed_for_long(tended):
     tended.monotonic.now += 35
     assert checks(tended)[0] == 200
     tended.monotonic.now += 0.1
-    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
+    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
     tended.maintenance.once()
     assert checks(tended)[0] == 200
 
 
-def test_a_witness_that_cannot_be_written_is_reported(tended):
-    """I12: the store goes on, but its end is no longer witnessed."""
+def test_checkpoints_that_cannot_be_written_are_reported(tended):
+    """I12: the store goes on, but its end has no new checkpoint."""
     tended.maintenance.once()
-    (tended.folder / "witness.log").unlink()
-    (tended.folder / "witness.log").mkdir()
+    (tended.folder / "checkpoints.log").unlink()
+    (tended.folder / "checkpoints.log").mkdir()
     tended.monotonic.now += 36
     tended.maintenance.once()
-    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "witness": "stale"})
+    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
     (event,) = tended.events("failed")
     assert event["where"] == "maintenance"
     assert event["error"].startswith("StoreUnavailable")
@@ -74,11 +74,11 @@ def test_an_unavailable_store_is_reported(tended):
     assert (status, body["store"]) == (503, "unavailable")
 
 
-def test_without_a_witness_there_is_nothing_to_be_fresh(tended):
-    """It is ready nevertheless: a witness is optional."""
+def test_without_checkpoints_there_is_nothing_to_be_fresh(tended):
+    """It is ready nevertheless: checkpoints are optional."""
     tended.maintenance.once()
-    tended.maintenance.witnessed = False
-    assert checks(tended) == (200, "ready", GOOD | {"witness": "none"})
+    tended.maintenance.has_checkpoints = False
+    assert checks(tended) == (200, "ready", GOOD | {"checkpoints": "none"})
 
 
 def test_a_clock_that_ran_ahead_is_reported_until_an_officer_confirms_it(tended):

@@ -75,19 +75,19 @@ def test_only_the_noise_key_is_required(load, tmp_path):
     assert (settings.service.host, settings.service.workers) == ("127.0.0.1", 1)
     assert (settings.defaults.epsilon, settings.defaults.delta) == (1.0, Fraction(1, 10**8))
     assert settings.defaults.epsilon_per is None
-    assert settings.witness is None
+    assert settings.checkpoints is None
 
 
 def test_paths_begin_at_the_folder_of_the_file(load, tmp_path):
     """In any working directory; absolute paths are kept, brackets are no pattern."""
     settings = load(
         'noise.key_file = "/run/secrets/noise[1]"\nservice.catalog = "../c.toml"\nstore.url = "sqlite:data/b.db"\n'
-        'witness = { file = "w[0].log", signing_key_file = "w.key" }'
+        'checkpoints = { file = "w[0].log", signing_key_file = "w.key" }'
     )
     assert settings.noise.key_file == Path("/run/secrets/noise[1]")
     assert settings.service.catalog == tmp_path / "../c.toml"
     assert settings.store.file == tmp_path / "data/b.db"
-    assert settings.witness.file == tmp_path / "w[0].log"
+    assert settings.checkpoints.file == tmp_path / "w[0].log"
 
 
 def test_a_preset_is_its_parameters(load):

@@ -78,7 +78,7 @@ def ask_again(folder, keys):
 # ---------------------------------------------------------------------------------------------- running and stopping
 
 
-def test_sigterm_stops_the_service_and_its_ledger_is_witnessed(folder, keys):
+def test_sigterm_stops_the_service_and_its_ledger_has_a_checkpoint(folder, keys):
     """Exit code 0, and the charge is in the ledger."""
     with ServiceProcess(folder, keys) as service:
         assert service.get("/readyz").json()["status"] == "ready"
@@ -180,7 +180,7 @@ def test_metrics_can_have_a_port_of_their_own(folder, keys):
 # --------------------------------------------------------------------------------------------------- refusing to start
 
 
-def test_a_store_that_is_older_than_its_witness_does_not_serve(folder, keys, refused):
+def test_a_store_that_is_older_than_its_checkpoint_does_not_serve(folder, keys, refused):
     """T25: a restored backup; exit code 3 and one sentence."""
     shutil.copy(folder / "budget.db", folder / "backup.db")
     with ServiceProcess(folder, keys) as service:
@@ -189,11 +189,11 @@ def test_a_store_that_is_older_than_its_witness_does_not_serve(folder, keys, ref
     shutil.move(folder / "backup.db", folder / "budget.db")
     code, said = refused()
     assert (code, said.count("\n")) == (3, 1)
-    assert "older than its witness" in said
+    assert "older than its last checkpoint" in said
 
 
 def test_a_store_of_another_service_does_not_serve(folder, refused, tmp_path):
-    """T25: a store that was created again is not the one of the witness."""
+    """T25: a store that was created again is not the one of the checkpoints."""
     store = Store.model_validate({"url": "sqlite:budget.db"})
     create_project(tmp_path / "other", store=store)
     shutil.copy(tmp_path / "other" / "budget.db", folder / "budget.db")
@@ -203,7 +203,7 @@ def test_a_store_of_another_service_does_not_serve(folder, refused, tmp_path):
 
 
 def test_a_store_that_was_edited_does_not_serve(folder, refused):
-    """T26: the witnessed line is missing."""
+    """T26: the line of the checkpoint is missing."""
     import apsw
 
     with contextlib.closing(apsw.Connection(str(folder / "budget.db"))) as db:
@@ -234,7 +234,7 @@ def remove(name):
         (remove("catalog.toml"), "the catalog"),
         (remove("budget.db"), "there is no budget store 'budget.db'; discreet init creates one"),
         (remove("noise.key"), "the noise key 'noise.key' cannot be read: no such file or directory"),
-        (remove("witness.key"), "the signing key of the witness 'witness.key' cannot be read"),
+        (remove("checkpoints.key"), "the signing key of the checkpoints 'checkpoints.key' cannot be read"),
         (lambda folder: (folder / "noise.key").chmod(0o644), "others can read or write the noise key"),
         (lambda folder: (folder / "noise.key").write_bytes(b"short"), "at least 32 bytes"),
         (lambda folder: change(folder, "port = 8080", "prt = 8080"), "'prt' is not a setting"),

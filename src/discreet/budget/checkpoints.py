@@ -78,11 +78,11 @@ class Checkpoint:
             heads = tuple(Head(chain, seq, bytes.fromhex(digest)) for chain, seq, digest in content["heads"])
             return cls(content["store"], heads, bytes.fromhex(outer["signature"]))
         except (ValueError, KeyError, TypeError):
-            raise LedgerBroken("a checkpoint of the witness cannot be read") from None
+            raise LedgerBroken("a checkpoint cannot be read") from None
 
 
 class CheckpointFile:
-    """A file of checkpoints, which is only appended to: a witness of the ledger.
+    """A file of checkpoints, which is only appended to.
 
     Keep it on another disk than the database, where restoring the database cannot change it.
 
@@ -108,7 +108,7 @@ class CheckpointFile:
             finally:
                 os.close(file)
         except OSError as error:
-            raise StoreUnavailable("the witness cannot be written") from error
+            raise StoreUnavailable("the file of checkpoints cannot be written") from error
 
     def latest(self) -> Checkpoint | None:
         """Return the last checkpoint; None if there never was one.
@@ -123,7 +123,7 @@ class CheckpointFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StoreUnavailable("the witness cannot be read") from error
+            raise StoreUnavailable("the file of checkpoints cannot be read") from error
         return None if line is None else Checkpoint.of_text(line)
 
 
@@ -131,7 +131,7 @@ class CheckpointFile:
 class Checkpointer:
     """Writes checkpoints of a store, and compares the store with them."""
 
-    witness: CheckpointFile
+    file: CheckpointFile
     key: Ed25519PrivateKey
 
     def write(self, store: BudgetStore) -> None:
@@ -142,13 +142,13 @@ class Checkpointer:
             StoreBehind: as `check`; a checkpoint now would hide that lines are missing.
             LedgerBroken: as `check`.
         """
-        last = self.witness.latest()  # before the heads: what another process writes in between is in neither
+        last = self.file.latest()  # before the heads: what another process writes in between is in neither
         now = Checkpoint.signed(store.id, store.heads(), self.key)
         if now == last:  # Ed25519 is deterministic
             return
         if last is not None:
             self._compare(store, now.heads, last)
-        self.witness.append(now)
+        self.file.append(now)
 
     def check(self, store: BudgetStore | LedgerFile) -> None:
         """Raise unless *store* has every line of the last checkpoint.
@@ -157,7 +157,7 @@ class Checkpointer:
             StoreBehind: it is older, or another store.
             LedgerBroken: the checkpoint is not ours, or a line is not that of the checkpoint.
         """
-        last = self.witness.latest()
+        last = self.file.latest()
         if last is not None:
             self._compare(store, store.heads(), last)
 
@@ -165,14 +165,16 @@ class Checkpointer:
         """Compare the *heads* of *store* with a checkpoint; lines are read only of chains that grew since."""
         checkpoint.check(self.key.public_key())
         if checkpoint.store != store.id:
-            raise StoreBehind("the witness has checkpoints of another store; this one cannot replace it")
+            raise StoreBehind("the checkpoints are of another store; this one cannot replace it")
         last = {head.chain: head for head in heads}
         for head in checkpoint.heads:
             now: Head | Line | None = last.get(head.chain)
             if now is not None and now.seq > head.seq:
                 now = next(iter(store.lines(head.chain, head.seq - 1, 1)), None)
             if now is None or now.seq < head.seq:
-                raise StoreBehind("the store is older than its witness; a backup was restored or a replica promoted")
+                raise StoreBehind(
+                    "the store is older than its last checkpoint; a backup was restored or a replica promoted"
+                )
             if now.hash != head.hash:
                 raise LedgerBroken("it is not as in the last checkpoint", head.chain, head.seq)
 

@@ -129,7 +129,9 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
     check_writable(Path(archive), force=force)
     settings = load_settings(config)
     with contextlib.closing(open_store(settings.store, os.environ, utc_now)) as store:
-        manager = BudgetManager(store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.witness))
+        manager = BudgetManager(
+            store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.checkpoints)
+        )
         removed = manager.prune(
             microseconds(before.replace(tzinfo=UTC)),
             AdminAction("discreet", reason),
@@ -154,7 +156,7 @@ def _opened(
         named, checkpointer = store_named(store, password_env), None
     else:
         settings = load_settings(config or "discreet.toml")
-        named, checkpointer = settings.store, checkpointer_of(settings.witness)
+        named, checkpointer = settings.store, checkpointer_of(settings.checkpoints)
     with contextlib.closing(open_ledger(named, os.environ)) as opened:
         yield opened, checkpointer
 

@@ -143,7 +143,7 @@ def key() -> None:
 def new(file: str, *, force: bool) -> None:
     """Write a new secret of 32 random bytes.
 
-    FILE is for noise (discreet top --key, noise.key_file) or for signing (witness.signing_key_file). Only you can read
+    FILE is for noise (discreet top --key, noise.key_file) or for checkpoints (signing_key_file). Only you can read
     it. An existing key is never overwritten: with --force it is renamed.
     """
     from discreet.service.stores import write_secret
@@ -192,7 +192,9 @@ def admin(config: str, reason: str) -> None:
         click.echo("note: the service that is running accepts it within ten seconds", err=True)
         return
     with contextlib.closing(store):
-        manager = BudgetManager(store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.witness))
+        manager = BudgetManager(
+            store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.checkpoints)
+        )
         store.put_record(KEY, made.id, record.text, act)
         manager.maintain()
         click.echo(made.text)

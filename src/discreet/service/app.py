@@ -131,7 +131,7 @@ def open_service(
     clock, metrics = runtime.clock, Metrics(runtime.monotonic)
     log = CombinedLog(StructuredLog(stream, settings.logs.format, clock), metrics)
     keys = DerivedKeys(noise_secret(settings.noise, environment))
-    checkpointer = checkpointer_of(settings.witness)
+    checkpointer = checkpointer_of(settings.checkpoints)
     catalog = load_catalog(settings.service.catalog)
     with contextlib.ExitStack() as stack:
         if tracer is None:
@@ -167,7 +167,7 @@ def open_service(
             None if settings.store.file is None else key_file_of(settings.store.file),
         )
         maintenance = Maintenance(
-            manager, api_keys, metrics, log, clock, runtime.monotonic, witnessed=checkpointer is not None
+            manager, api_keys, metrics, log, clock, runtime.monotonic, has_checkpoints=checkpointer is not None
         )
         warehouse = stack.enter_context(Warehouse(catalog, clock, environment))
         grants = Grants(catalog, records, manager.store)

@@ -46,7 +46,7 @@ RETENTION_DAYS = 30
 
 # The order in which they come to be: without settings nothing starts.
 _FILES = (
-    *("reads.parquet", "catalog.toml", "noise.key", "witness.key", "witness.log"),
+    *("reads.parquet", "catalog.toml", "noise.key", "checkpoints.key", "checkpoints.log"),
     *("budget.db", "budget.db-wal", "budget.db-shm", "discreet.toml"),
 )
 _ROLES: Mapping[Role, str | None] = {"admin": None, "officer": None, "analyst": ANALYST}
@@ -99,7 +99,7 @@ def create_project(
         if force and (folder / "budget.db").exists():
             stack.enter_context(contextlib.closing(sqlite.lock(folder / "budget.db")))  # a service may be running
         stage = stack.enter_context(staged(folder, names, aside=aside))
-        for name in ("noise.key", "witness.key"):
+        for name in ("noise.key", "checkpoints.key"):
             write_secret(stage / name, random(32))
         if known is None:
             write_reads(stage / "reads.parquet")
@@ -152,7 +152,7 @@ def _create_store(
             made, record = make_key(role, account, now_us, random)
             manager.store.put_record(KEY, made.id, record.text, act)
             keys[role] = made.text
-        Checkpointer(CheckpointFile(stage / "witness.log"), signing_key(stage / "witness.key")).write(opened)
+        Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).write(opened)
     with contextlib.suppress(FileNotFoundError):
         (stage / "budget.db").chmod(0o600)  # answers are in it, and who paid for them
     return keys
@@ -238,9 +238,9 @@ url = {url}
 [noise]
 key_file = "noise.key"        # with it the noise can be removed: protect and back it up like the data
 
-[witness]
-file = "witness.log"          # put it on another disk: it shows when the store is an older copy
-signing_key_file = "witness.key"
+[checkpoints]
+file = "checkpoints.log"      # put it on another disk: it shows when the store is an older copy
+signing_key_file = "checkpoints.key"
 
 [defaults]                    # for queries without privacy parameters
 epsilon = 1

@@ -30,7 +30,7 @@ class Maintenance:
     """End expired reservations, write checkpoints, compare clocks, and store when keys were last used.
 
     Args:
-        witnessed: True if the manager writes checkpoints.
+        has_checkpoints: True if the manager writes checkpoints.
 
     Attributes:
         clocks_agree: False if the clock of the store ran ahead, or stands still until an officer confirms it.
@@ -45,11 +45,11 @@ class Maintenance:
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
         *,
-        witnessed: bool,
+        has_checkpoints: bool,
     ) -> None:
         self._manager, self._keys, self._metrics, self._log = manager, keys, metrics, log
         self._clock, self._monotonic = clock, monotonic
-        self.witnessed, self.clocks_agree = witnessed, True
+        self.has_checkpoints, self.clocks_agree = has_checkpoints, True
         self._done: float | None = None  # when all of it last succeeded, and when a checkpoint was written
         self._checkpoint: float | None = None
         self._account: str | None = None

@@ -195,7 +195,7 @@ class Noise(Table):
         return self
 
 
-class WitnessSettings(Table):
+class Checkpoints(Table):
     """The file of signed checkpoints, by which an older copy of the store is recognized."""
 
     file: File = Field(description="The file of checkpoints; keep it on another disk than the store.")
@@ -333,7 +333,7 @@ class Settings(Table):
     service: Service = Field(default_factory=Service, description="Address and limits of the service.")
     store: Store = Field(default_factory=Store, description="Where budgets, releases and the ledger are stored.")
     noise: Noise = Field(description="The secret that noise is derived from.")
-    witness: WitnessSettings | None = Field(default=None, description="Signed checkpoints of the ledger.")
+    checkpoints: Checkpoints | None = Field(default=None, description="Signed checkpoints of the ledger.")
     defaults: Defaults = Field(
         default_factory=lambda: Defaults.model_validate({"epsilon": 1, "delta": Decimal("1e-8")}),
         description="Privacy parameters of queries without any.",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from discreet.budget.stores.store import BudgetStore
-    from discreet.service.settings import Noise, Store, WitnessSettings
+    from discreet.service.settings import Checkpoints, Noise, Store
 
 
 def utc_now() -> datetime:
@@ -30,15 +30,15 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def checkpointer_of(witness: WitnessSettings | None) -> Checkpointer | None:
+def checkpointer_of(settings: Checkpoints | None) -> Checkpointer | None:
     """Return the checkpointer of the settings, or None.
 
     Raises:
         InputError: the signing key cannot be used.
     """
-    if witness is None:
+    if settings is None:
         return None
-    return Checkpointer(CheckpointFile(witness.file), signing_key(witness.signing_key_file))
+    return Checkpointer(CheckpointFile(settings.file), signing_key(settings.signing_key_file))
 
 
 def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[], datetime]) -> BudgetStore:
@@ -106,10 +106,10 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     Raises:
         InputError: it is missing or no key, or others can read it.
     """
-    secret = read_secret(path, "signing key of the witness")
+    secret = read_secret(path, "signing key of the checkpoints")
     if len(secret) != SIGNING_KEY_BYTES:
         raise InputError(
-            f"the signing key of the witness must have {SIGNING_KEY_BYTES} bytes; discreet key new makes one"
+            f"the signing key of the checkpoints must have {SIGNING_KEY_BYTES} bytes; discreet key new makes one"
         )
     return Ed25519PrivateKey.from_private_bytes(secret)
 

@@ -304,7 +304,7 @@ class Verification(Reply):
     mistake: str | None = Field(description="What is wrong, in one sentence.")
     lines: int | None = Field(description="How many lines there are.")
     chains: int | None = Field(description="How many chains they are in.")
-    witnessed: bool = Field(description="True if a signed checkpoint shows that no lines are missing at the end.")
+    checkpointed: bool = Field(description="True if a signed checkpoint shows that no lines are missing at the end.")
 
 
 # ------------------------------------------------------------------------------------------------------ settings
@@ -315,7 +315,7 @@ class RunningSettings(Reply):
 
     version: str
     store: Literal["sqlite", "postgresql"]
-    witness: bool
+    checkpoints: bool
     datasets: list[str]
     defaults: dict[str, str | int | None] = Field(description="Privacy parameters of queries that give none.")
     k_most: int

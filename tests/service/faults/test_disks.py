@@ -14,7 +14,7 @@ import pytest
 from discreet.budget.errors import StoreBehind
 from discreet.errors import InputError
 from discreet.values import Cost
-from tests.service.deployment import TOP, WITNESS, Deployment, slug, table_of
+from tests.service.deployment import CHECKPOINTS, TOP, Deployment, slug, table_of
 
 from .processes import Process, serving
 
@@ -132,8 +132,8 @@ def test_a_second_service_on_one_file_is_refused_and_the_first_goes_on(deploymen
         deployment.check(manager)
 
 
-def _witnessed(tmp_path):
-    deployment = Deployment(tmp_path / "deployment", rest=WITNESS)
+def _with_checkpoints(tmp_path):
+    deployment = Deployment(tmp_path / "deployment", rest=CHECKPOINTS)
     with deployment.open() as service:
         assert service.ask(key="first").status_code == 200
         service.manager.maintain()
@@ -141,8 +141,8 @@ def _witnessed(tmp_path):
 
 
 def test_a_service_whose_store_is_put_back_does_not_start(tmp_path):
-    """F12, T25: yesterday's copy is consistent; only the witness shows that budget was spent since."""
-    deployment = _witnessed(tmp_path)
+    """F12, T25: yesterday's copy is consistent; only the checkpoint shows that budget was spent since."""
+    deployment = _with_checkpoints(tmp_path)
     backup = shutil.copytree(deployment.folder, tmp_path / "backup")
     with deployment.open() as service:
         assert service.ask(key="second", epsilon=2.0).status_code == 200
@@ -154,8 +154,8 @@ def test_a_service_whose_store_is_put_back_does_not_start(tmp_path):
 
 
 def test_a_store_whose_log_was_removed_after_a_crash_does_not_serve(tmp_path):
-    """F11, F12: without its -wal a store is older than it was, which the witness shows."""
-    deployment = _witnessed(tmp_path)
+    """F11, F12: without its -wal a store is older than it was, which the checkpoint shows."""
+    deployment = _with_checkpoints(tmp_path)
     with deployment.open() as service:
         assert service.ask(key="second", epsilon=2.0).status_code == 200
         service.manager.maintain()
@@ -167,18 +167,18 @@ def test_a_store_whose_log_was_removed_after_a_crash_does_not_serve(tmp_path):
         pass
 
 
-def test_another_store_cannot_take_the_place_of_the_one_that_was_witnessed(tmp_path):
+def test_another_store_cannot_take_the_place_of_the_one_with_checkpoints(tmp_path):
     """F12: an empty store would have the full budget left."""
-    deployment = _witnessed(tmp_path)
-    other = Deployment(tmp_path / "other", rest=WITNESS)
+    deployment = _with_checkpoints(tmp_path)
+    other = Deployment(tmp_path / "other", rest=CHECKPOINTS)
     shutil.copy(other.folder / "budget.db", deployment.folder / "budget.db")
     with pytest.raises(StoreBehind), deployment.open():
         pass
 
 
 def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_path):
-    """F12: maintenance detects that witnessed lines are missing; witness and ledger are not changed."""
-    deployment = _witnessed(tmp_path)
+    """F12: maintenance detects that lines of the checkpoint are missing; checkpoints and ledger are not changed."""
+    deployment = _with_checkpoints(tmp_path)
 
     def lose(transaction):
         transaction.db.write([("DELETE FROM budget_ledger WHERE seq = (SELECT max(seq) FROM budget_ledger)", ())])
@@ -186,7 +186,7 @@ def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_pat
     with deployment.open(checked=False) as service:
         service.opened.maintenance.once()
         assert service.send("GET", "/readyz", None).status_code == 200
-        witnessed, paid = (deployment.folder / "witness").read_bytes(), service.ask(key="first").content
+        written, paid = (deployment.folder / "checkpoints").read_bytes(), service.ask(key="first").content
         service.manager.store.write(lose, repeat=False)
         heads = service.manager.store.heads()
         for _ in range(2):
@@ -194,8 +194,8 @@ def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_pat
             reply = service.ask(key="second", epsilon=2.0)
             assert (reply.status_code, slug(reply)) == (503, "store-unavailable")
             ready = service.send("GET", "/readyz", None)
-            assert (ready.status_code, ready.json()["checks"]["witness"]) == (503, "stale")
-        assert (deployment.folder / "witness").read_bytes() == witnessed
+            assert (ready.status_code, ready.json()["checks"]["checkpoints"]) == (503, "stale")
+        assert (deployment.folder / "checkpoints").read_bytes() == written
         assert service.manager.store.heads() == heads
         assert service.engines.asked == 0
         assert service.ask().content == paid, "what is in memory was paid for"

@@ -332,13 +332,15 @@ class AdminAPI:
     @_officer("POST", "/v1/admin/ledger/verify", answer=wire.Verification)
     def verify(self, _: Call) -> wire.Verification:
         """Verify the whole ledger and every balance against it."""
-        witnessed = self._settings.witness is not None
+        checkpointed = self._settings.checkpoints is not None
         try:
             verified = self._manager.verify()
         except (LedgerBroken, StoreBehind) as error:
-            return wire.Verification(sound=False, mistake=str(error), lines=None, chains=None, witnessed=witnessed)
+            return wire.Verification(
+                sound=False, mistake=str(error), lines=None, chains=None, checkpointed=checkpointed
+            )
         return wire.Verification(
-            sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), witnessed=witnessed
+            sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), checkpointed=checkpointed
         )
 
     @_officer("POST", "/v1/admin/clock", body=wire.Act, status=204, parameters=(IDEMPOTENCY_KEY,))
@@ -354,7 +356,7 @@ class AdminAPI:
         return wire.RunningSettings(
             version=__version__,
             store=self._settings.store.kind,
-            witness=self._settings.witness is not None,
+            checkpoints=self._settings.checkpoints is not None,
             datasets=list(self._catalog.datasets),
             defaults={
                 name: str(value)

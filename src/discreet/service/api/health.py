@@ -52,7 +52,7 @@ class HealthAPI:
             "catalog": "ok" if self._catalog.datasets else "empty",
             "store": self._check_store(),
             "maintenance": "ok" if maintenance.age_seconds <= MAINTENANCE_SECONDS else "stale",
-            "witness": self._check_witness(),
+            "checkpoints": self._check_checkpoints(),
             "clock": "ok" if maintenance.clocks_agree else "apart",
             "shares": "none" if peers is None else "unavailable" if peers.behind else "ok",
         }
@@ -64,7 +64,7 @@ class HealthAPI:
             return "unavailable"
         return "ok"
 
-    def _check_witness(self) -> Word:
-        if not self._maintenance.witnessed:
+    def _check_checkpoints(self) -> Word:
+        if not self._maintenance.has_checkpoints:
             return "none"
         return "ok" if self._maintenance.checkpoint_seconds <= MAINTENANCE_SECONDS else "stale"
