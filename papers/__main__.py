@@ -1,4 +1,4 @@
-"""Run the experiments named, or all of them, and write the pages."""
+"""Command line: run the named experiments, or all of them, and write their pages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from papers.report import run, write_results
 from papers.tables import Tables
 
 
-def paths(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
-    """Official files by the name of their table, from texts "NAME=PATH"."""
+def parse_official(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    """Return the paths of official files by the name of their table, from texts "NAME=PATH"."""
     found: dict[str, Path] = {}
     for value in values:
         name, _, path = value.partition("=")
@@ -29,17 +29,19 @@ def paths(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dic
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(sorted(EXPERIMENTS)))
-@click.option("--smoke", is_flag=True, help="The least that shows it works; writes no pages.")
+@click.option(
+    "--smoke", is_flag=True, help="Run a few cells and trials to check that everything works; writes no pages."
+)
 @click.option(
     "--official",
     multiple=True,
-    callback=paths,
+    callback=parse_official,
     metavar="NAME=PATH",
     envvar="DISCREET_OFFICIAL",
     help="The official file of a paper's table (papers/official.py); also in DISCREET_OFFICIAL, separated by spaces.",
 )
 def main(names: tuple[str, ...], *, smoke: bool, official: dict[str, Path]) -> None:
-    """Regenerate tables and figures of the papers; what was finished before is not run again."""
+    """Regenerate tables and figures of the papers; finished cells are read back, not run again."""
     setting = Setting(Tables(official=official), smoke=smoke)
     start = time.monotonic()
     for name in names or EXPERIMENTS:

@@ -1,7 +1,7 @@
-"""Methods of others that count releases are compared with, in numpy's floating point.
+"""Published methods that count releases are compared with, in numpy's floating point.
 
-For comparisons only. Float noise does not protect users, and the contribution bounds here are read from the data, as in
-the paper; no release may use any of this.
+They are for comparison only. Floating-point noise does not protect users, and the contribution bounds are read from the
+data, as in the paper; no release may use any of this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CALLS_MOST = 2_000
 
 @dataclass(frozen=True)
 class Counted:
-    """Items with noisy counts.
+    """Released items with noisy counts.
 
     Args:
         items: int64 of shape (m,): numbers of items, or ranks in a head.
@@ -41,25 +41,25 @@ class Counted:
     bounds: tuple[int, ...] = ()
 
     def above(self, threshold: float) -> Counted:
-        """Those whose noisy count is at least *threshold*."""
+        """Return the items whose noisy count is at least *threshold*."""
         keep = self.counts >= threshold
         return Counted(self.items[keep], self.counts[keep], self.sigma[keep], self.bounds)
 
 
 def non_private_percentile(contributions: NDArray[np.int64], percent: float) -> int:
-    """The true percentile of the items per user, over users who have any; at least 1.
+    """Return the true percentile of the items per user, over users who have any; at least 1.
 
-    NOT private: it stands for a bound that would have to be declared, or computed with budget. The paper takes it
-    for granted, in favour of this baseline (Rogers 2024, section 4).
+    NOT private: a real system would have to declare this bound or spend budget on it. The paper does neither, in
+    favour of this baseline (Rogers 2024, section 4).
     """
     return int(np.percentile(contributions[contributions > 0], percent, method="inverted_cdf"))
 
 
-def bounded(users: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return which pairs stay if every user keeps *most* random items, or all items of a user with fewer.
+def bounding_mask(users: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Return a mask of the pairs that remain if every user keeps at most *most* random items.
 
     Args:
-        users: int64 of shape (n,): whose each pair is.
+        users: int64 of shape (n,): the user of each pair.
         most: at least 1.
         rng: randomness.
     """
@@ -75,7 +75,7 @@ def bounded(users: NDArray[np.int64], most: int, rng: np.random.Generator) -> ND
 
 
 def selection_threshold(sigma: float, most: int, delta: float) -> float:
-    """1 + sigma z: an item of one user passes with so little probability that *most* of them together lose *delta*.
+    """Return 1 + sigma z: all items of one user, at most *most*, pass it with probability at most *delta*.
 
     Args:
         sigma: of the Gaussian noise.
@@ -93,12 +93,12 @@ def plume(
     rng: np.random.Generator,
     share: float = 0.1,
 ) -> list[Counted]:
-    """The two-pass release that Rogers 2024 calls naive (sections 1 and 4), after Plume (Amin et al. 2022).
+    """Return the releases that Rogers 2024 calls naive (sections 1 and 4): two passes, after Plume (Amin et al. 2022).
 
     Every user keeps as many random items as the true *percent*-th percentile of the items per user. Gaussian noise on
-    their counts and a threshold select the items. From the table of all pairs with a selected item, every user again
-    keeps as many as the percentile says there, and the counts get Gaussian noise. So the counts that are released are
-    those of the bounded table: biased downwards.
+    their counts and a threshold select the items. The table of all pairs with a selected item is bounded again, by its
+    own percentile, and its counts get Gaussian noise. The released counts are those of the bounded table, so they are
+    biased downwards.
 
     Args:
         table: all pairs.
@@ -111,7 +111,7 @@ def plume(
         one release for each limit.
     """
     first = non_private_percentile(table.contributions, percent)
-    once = np.bincount(table.items[bounded(table.users, first, rng)], minlength=len(table.counts))
+    once = np.bincount(table.items[bounding_mask(table.users, first, rng)], minlength=len(table.counts))
     stored = np.flatnonzero(once)
     releases = []
     for rho, delta in limits:
@@ -126,14 +126,14 @@ def plume(
 def _recount(
     table: UserItems, found: NDArray[np.bool_], rho: float, percent: float, first: int, rng: np.random.Generator
 ) -> Counted:
-    """The second pass: bound again on the items found, and count."""
+    """Bound contributions again on the items found, and count: the second pass."""
     items = np.flatnonzero(found)
     if not len(items):
         return Counted(items, np.zeros(0), np.zeros(0), (first, 0))
     pairs = found[table.items]
     users, kept = table.users[pairs], table.items[pairs]
     second = non_private_percentile(np.bincount(users), percent)
-    counts = np.bincount(kept[bounded(users, second, rng)], minlength=len(found))[items]
+    counts = np.bincount(kept[bounding_mask(users, second, rng)], minlength=len(found))[items]
     sigma = math.sqrt(second / (2 * rho))
     noisy = counts + sigma * rng.standard_normal(len(items))
     return Counted(items, noisy, np.full(len(items), sigma), (first, second))
@@ -149,7 +149,7 @@ def published_count_release(
     start: float | None = None,
     relative_error: float = 0.1,
 ) -> Counted:
-    """Private Count Release as printed (Rogers 2024, Algorithm 2), one Gumbel race a level.
+    """Return a Private Count Release as printed (Rogers 2024, Algorithm 2), with one Gumbel race for each level.
 
     Args:
         head: counts in descending order, one more than *cutoff* if there are so many.

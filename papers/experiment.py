@@ -1,4 +1,4 @@
-"""What an experiment is: independent cells of work, a picture, and a paragraph. One experiment a file."""
+"""The parts of an experiment: independent cells of work, a figure and a text. Each experiment has its own file."""
 
 from __future__ import annotations
 
@@ -23,35 +23,36 @@ Row: TypeAlias = dict[str, str | int | float | bool | None]
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run is given.
+    """The tables of a run, and whether it is a smoke run.
 
     Args:
-        tables: where tables come from.
-        smoke: True for the least run that shows the experiment works: few cells, few trials.
+        tables: the tables to run on.
+        smoke: True for a quick check that the experiment works: few cells, few trials.
     """
 
     tables: Tables
     smoke: bool = False
 
     def table(self, cell: Row) -> UserItems:
-        """The table that *cell* names: its "table", made up if its "made_up" is true."""
+        """Return the table named by *cell*["table"]: made up if *cell*["made_up"] is true, otherwise real."""
         name = str(cell["table"])
         return self.tables.made_up(name) if cell["made_up"] else self.tables.real(name)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure or table of a paper.
+    """An experiment that reproduces one figure or table of a paper.
 
     Args:
-        name: for files: "linkedin-figure-3".
-        paper: whose it is: a key of `papers.report.PAPERS`.
-        title: one line for people.
-        source: where in the paper.
-        cells: the independent pieces of work, each a dict of plain values that says all about it; public and small.
-        measure: the rows of one cell. All its randomness comes from `trial_bits` or from seeds made of the cell.
-        draw: the picture of all rows.
-        say: what the picture shows, where it differs from the paper and why; numbers in it come from the rows.
+        name: for file names: "linkedin-figure-3".
+        paper: a key of `papers.report.PAPERS`.
+        title: the heading of its section.
+        source: section and figure of the paper.
+        cells: returns the independent pieces of work, each a small dict of plain values that determines its result.
+        measure: returns the rows of one cell. All randomness comes from `trial_bits` or from seeds made of the cell.
+        draw: returns the figure of all rows.
+        describe: returns the text: what the figure shows, where and why it differs from the paper. Its numbers come
+            from the rows.
     """
 
     name: str
@@ -61,19 +62,19 @@ class Experiment:
     cells: Callable[[Setting], Sequence[Row]]
     measure: Callable[[Setting, Row], list[Row]]
     draw: Callable[[Sequence[Row]], Figure]
-    say: Callable[[Sequence[Row]], str]
+    describe: Callable[[Sequence[Row]], str]
 
 
 def trial_bits(experiment: str, cell: Row, trial: int) -> KeyedBits:
-    """The randomness of one trial: the same in every run. The key is public; no real release may use it."""
-    return KeyedBits(b"a public key for experiments that anybody may repeat", (experiment, as_key(cell), trial))
+    """Return the random bits of one trial, the same in every run. The key is public; no real release may use it."""
+    return KeyedBits(b"a public key for experiments that anybody may repeat", (experiment, cell_key(cell), trial))
 
 
 def trial_seed(experiment: str, cell: Row, trial: int = 0) -> int:
-    """A seed for numpy, where a baseline is not ours to make exact."""
-    return int.from_bytes(hashlib.sha256(f"{experiment} {as_key(cell)} {trial}".encode()).digest()[:8], "big")
+    """Return a seed for numpy, for baselines that need no exact noise."""
+    return int.from_bytes(hashlib.sha256(f"{experiment} {cell_key(cell)} {trial}".encode()).digest()[:8], "big")
 
 
-def as_key(cell: Row) -> str:
-    """A cell as canonical text."""
+def cell_key(cell: Row) -> str:
+    """Serialize a cell as canonical JSON, for seeds and file names."""
     return json.dumps(cell, sort_keys=True)

@@ -1,13 +1,13 @@
 """Tables made up to match published statistics. Deterministic; names say "(made up)".
 
-Two recipes. `by_contributions`: how many items each user has follows the published percentiles exactly, the domain has
-the published size, and which items are taken follows Zipf's law as Mandelbrot wrote it, (rank + shift)^-exponent. The
-papers do not publish the head of the histogram; shift and exponent are chosen so that public tables of the same kind
-have a similar one (exponent 1.2; shift 8 for words, 60 for films). `by_counts`: how many users each item has follows
-the published percentiles and maximum, and which users those are follows Zipf's law likewise.
+There are two methods. `by_contributions`: the number of items per user follows the published percentiles exactly, the
+domain has the published size, and the items follow the Zipf-Mandelbrot law, (rank + shift)^-exponent. The papers do not
+publish the head of the histogram; shift and exponent are chosen so that it resembles that of public tables of the same
+kind (exponent 1.2; shift 8 for words, 60 for films). `by_counts`: the number of users per item follows the published
+percentiles and maximum, and the users follow the Zipf-Mandelbrot law.
 
-LinkedIn published nothing of its tables: linkedin-articles (engagement of a region's members, many articles each) and
-linkedin-titles (a job title each) are like them in kind only.
+LinkedIn published no statistics of its tables: linkedin-articles (engagement of a region's members, many articles each)
+and linkedin-titles (one job title each) resemble them in kind only.
 
 Between two published percentiles the logarithm of the quantile is linear: in ln(1 - p) from the median up, in p below.
 """
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def make(name: str) -> UserItems:
-    """The table *name* of `GENERATORS`; "name/10" is a tenth of its users, drawn like the whole."""
+def make_table(name: str) -> UserItems:
+    """Return the table *name* of `GENERATORS`; "name/10" has a tenth of its users, drawn likewise."""
     base, _, divisor = name.partition("/")
     seed = int.from_bytes(hashlib.sha256(base.encode()).digest()[:8], "big")
     return GENERATORS[base](int(divisor or 1), np.random.default_rng(seed))
@@ -42,10 +42,10 @@ def by_contributions(
     exponent: float,
     shift: float,
 ) -> Callable[[int, np.random.Generator], UserItems]:
-    """A generator of tables whose users' contributions have the given percentiles.
+    """Return a generator of tables in which the items per user have the given percentiles.
 
     Args:
-        label: what the table is called, without "(made up)".
+        label: the title of the table, without "(made up)".
         users: how many users.
         items: how many items have users.
         percentiles: distinct items per user, by the share of users that have at most as many; 0 and 1 included.
@@ -73,12 +73,12 @@ def by_counts(
     exponent: float,
     shift: float,
 ) -> Callable[[int, np.random.Generator], UserItems]:
-    """A generator of tables whose items' counts have the given percentiles; arguments like `by_contributions`.
+    """Return a generator of tables in which the users per item have the given percentiles.
 
     Args:
-        label: as there.
-        users: how many users there are; everyone has an item.
-        items: as there.
+        label: the title of the table, without "(made up)".
+        users: how many users there are; each has an item.
+        items: how many items have users.
         percentiles: users per item, by the share of items that have at most as many; 1 included.
         ones: the share of items that one user has.
         exponent: of Zipf's law for the users.
@@ -100,17 +100,17 @@ def by_counts(
 
 
 def quantiles(percentiles: Mapping[float, int], places: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The quantile function through the given percentiles, at *places* between 0 and 1, rounded."""
+    """Return the quantile function through the given percentiles, at *places* between 0 and 1, rounded."""
     at = np.array(sorted(percentiles))
     logs = np.log([percentiles[place] for place in at])
-    end = 0.5 / len(places)  # where the largest of them stands
+    end = 0.5 / len(places)  # 1 - p of the largest
     below = np.interp(places, at, logs)
     above = np.interp(-np.log(np.maximum(1 - places, end)), -np.log(np.maximum(1 - at, end)), logs)
     return np.rint(np.exp(np.where(places < 0.5, below, above))).astype(np.int64)
 
 
 def zipf(n: int, exponent: float, shift: float) -> NDArray[np.float64]:
-    """Weights (rank + shift)^-exponent of the ranks 1..n."""
+    """Return the weights (rank + shift)^-exponent of the ranks 1..n."""
     return (np.arange(1, n + 1) + float(shift)) ** -exponent
 
 
@@ -120,10 +120,10 @@ def draw_distinct(
     covered: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each row so many distinct columns.
+    """Draw as many distinct columns for each row as *sizes* says, by weight.
 
-    First the *covered* columns fall into random places, each once; then every row draws by weight, and draws again
-    what it has already, until it is full.
+    First each of the *covered* columns is put into a random place; then every row draws by weight, rejecting columns
+    that it has already, until it is full.
 
     Args:
         sizes: how many columns each row gets, shape (rows,); their sum is at least the number of covered columns.
@@ -154,7 +154,7 @@ def draw_distinct(
 
 
 def _dense(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same with the numbers that do not occur left out."""
+    """Renumber without gaps: leave out the numbers that do not occur."""
     used = np.bincount(numbers) > 0
     return (np.cumsum(used) - 1)[numbers]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def averaging_published(epsilon_per: float, answers: int, tolerance: float = 0.5) -> float:
-    """Chance that the mean of independent noisy answers is within *tolerance* of the count (8.3.1), as published.
+    """Return the probability that the mean of independent noisy answers is within *tolerance* (8.3.1), as published.
 
     The paper takes the mean of Laplace noise for normal; `discreet.accounting.advice.averaging` is exact.
 
@@ -30,7 +30,7 @@ def averaging_published(epsilon_per: float, answers: int, tolerance: float = 0.5
 
 
 def unique_count(epsilon_per: float, delta_per: float, calls: int) -> float:
-    """Bound on the chance that any call shows an item of a single user, as published (8.3.3): l* delta e^-epsilon.
+    """Return the published bound on the chance that a call shows an item of one user (8.3.3): l* delta e^-epsilon.
 
     The paper takes a histogram of single-user items *only* for the worst case, where the count at the cut is 1 too. If
     fewer items are stored than the cut-off has places, that count is 0 and the factor e^-epsilon is lost: use
@@ -46,7 +46,7 @@ def unique_count(epsilon_per: float, delta_per: float, calls: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A row of the paper's Table 2: what a deployed system said of itself when the paper was written.
+    """A row of the paper's Table 2: a deployed system's parameters as published at the time.
 
     Args:
         name: of the system.
@@ -61,7 +61,7 @@ class Deployment:
     reports_per_day: int | None
 
     def epsilon_of(self, days: int) -> Fraction | None:
-        """Epsilon of so many days, by basic composition; all rows have delta = 0 where this is known."""
+        """Return epsilon of that many days by basic composition; delta is 0 wherever it is known."""
         return None if self.reports_per_day is None else self.epsilon * self.reports_per_day * days
 
 
@@ -77,5 +77,5 @@ DEPLOYMENTS = (
 
 
 def linkedin_deployment() -> SystemBound:
-    """What the paper's own parameters promise per month: the (34.9, 7e-9) of section 8.4 (Table 2, last row)."""
+    """Return what the paper's own parameters guarantee per month: (34.9, 7e-9) in section 8.4 (Table 2, last row)."""
     return linkedin_system(3000, 30, 0.15, Fraction(1, 10**10), Fraction(1, 10**9))

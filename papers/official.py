@@ -1,4 +1,4 @@
-"""The papers' own tables, from their official files, if you have them. Nothing is downloaded.
+"""Loaders of the papers' own tables from their official files, where you have them. Nothing is downloaded.
 
 | name | file |
 | --- | --- |
@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 
-from papers.user_items import UserItems, number
+from papers.user_items import UserItems, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 SMALL_SAMPLE = 341
-"""The first authors of the file (Rogers 2024, Table 1; the text says 340)."""
+"""Number of authors in the sample, the first of the file (Rogers 2024, Table 1; the text says 340)."""
 
 _NOISE = re.compile(r"https?://.*|\[removed\]|\[deleted\]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
@@ -42,7 +42,7 @@ _WORD = re.compile(
 
 
 def load(name: str, path: Path) -> UserItems:
-    """The table *name*, from its official file or folder.
+    """Return the table *name*, from its official file or folder.
 
     Raises:
         KeyError: no paper has a table of that name, or the file lacks a column.
@@ -51,11 +51,12 @@ def load(name: str, path: Path) -> UserItems:
     return loader(title, path)
 
 
-def words(text: str) -> list[str]:
-    """Word tokens as the set-union experiments make them: case and stop words are kept, punctuation is a token.
+def tokenize(text: str) -> list[str]:
+    """Split a text into word tokens as set-union experiments do: case and stop words stay, punctuation is a token.
 
-    URLs go, to the end of their line; [removed] and [deleted] go. Sentences first, then words, roughly as in the Penn
-    Treebank: a full stop is a token of its own at the end of a sentence, contractions come apart (do n't).
+    URLs are removed to the end of their line, and so are [removed] and [deleted]. Sentences are split first, then
+    words, roughly as in the Penn Treebank: a full stop that ends a sentence is a token, contractions are split
+    (do n't).
     """
     tokens: list[str] = []
     for sentence in _SENTENCE_END.split(_NOISE.sub(" ", text)):
@@ -64,12 +65,12 @@ def words(text: str) -> list[str]:
 
 
 def _check_ins(title: str, path: Path) -> UserItems:
-    """SNAP: user, time, latitude, longitude, place; no header. Check-ins without a place are left out."""
+    """Read SNAP check-ins: user, time, latitude, longitude, place; no header. Rows without a place are left out."""
     return _from_texts(title, ((fields[0], fields[4:5]) for fields in _tabbed(path) if fields[4]))
 
 
 def _foursquare(title: str, path: Path) -> UserItems:
-    """User, venue, then six more columns. Ids of the two cities overlap, and the paper lets them."""
+    """Read user and venue of each line. Ids of the two cities overlap, and the paper does not separate them."""
     files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
     return _from_texts(title, ((fields[0], fields[1:2]) for file in files for fields in _tabbed(file)))
 
@@ -82,17 +83,18 @@ def _tabbed(path: Path) -> Iterator[list[str]]:
 
 def _ratings(title: str, path: Path) -> UserItems:
     with duckdb.connect() as connection:
-        return number(title, connection.read_csv(str(path), header=True).project("userId AS user_id, movieId AS item"))
+        ratings = connection.read_csv(str(path), header=True)
+        return numbered(title, ratings.project("userId AS user_id, movieId AS item"))
 
 
 def _stocks(title: str, path: Path) -> UserItems:
-    """A row is a user; its stock symbol is the item."""
+    """Read stock symbols as items; each row is a user."""
     return _from_texts(title, ((str(i), [row["stock"]]) for i, row in enumerate(_rows(path)) if row["stock"]))
 
 
 def _abstracts(title: str, path: Path) -> UserItems:
     texts = (row["abstract_original"] for row in _rows(path))
-    return _from_texts(title, ((str(i), words(text)) for i, text in enumerate(texts) if text))
+    return _from_texts(title, ((str(i), tokenize(text)) for i, text in enumerate(texts) if text))
 
 
 def _comments(title: str, path: Path) -> UserItems:
@@ -109,9 +111,9 @@ def _first_comments(title: str, path: Path) -> UserItems:
 
 
 def _authors(path: Path) -> Iterator[tuple[str, Iterable[str]]]:
-    """Author and tokens of each comment; clean text is tokens with spaces between them."""
+    """Yield author and tokens of each comment; the column clean_text holds tokens separated by spaces."""
     for row in _rows(path):
-        yield row["author"], row["clean_text"].split() if "clean_text" in row else words(row["body"])
+        yield row["author"], row["clean_text"].split() if "clean_text" in row else tokenize(row["body"])
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
@@ -121,7 +123,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _from_texts(title: str, texts: Iterable[tuple[str, Iterable[str]]]) -> UserItems:
-    """The distinct pairs; users and items are numbered as they appear. Users without an item do not count."""
+    """Return the distinct pairs, numbered in order of appearance. Users without an item do not count."""
     users: dict[str, int] = {}
     items: dict[str, int] = {}
     pairs = array("q")

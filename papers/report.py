@@ -1,4 +1,4 @@
-"""Running experiments, resumably, and turning what they find into pages of the documentation."""
+"""Run experiments, resume interrupted ones, and write their results into pages of the documentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from papers import generators
-from papers.experiment import as_key
+from papers.experiment import cell_key
 from papers.experiments import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -35,21 +35,21 @@ PAPERS = {
 
 
 def run(experiment: Experiment, setting: Setting, work: Path = WORK) -> list[Row]:
-    """All rows of *experiment*. Cells that an earlier run finished are read back, if no file changed that makes them.
+    """Return all rows of *experiment*; finished cells are read back if no source file they depend on has changed.
 
     Args:
-        experiment: what to run.
-        setting: with which tables, how much of it.
-        work: where finished cells are kept.
+        experiment: the experiment to run.
+        setting: its tables, and whether it is a smoke run.
+        work: the folder of finished cells.
     """
-    makers = sorted(_files_behind(inspect.getmodule(experiment.measure)) | {Path(generators.__file__)})
+    makers = sorted(_source_files(inspect.getmodule(experiment.measure)) | {Path(generators.__file__)})
     version = hashlib.sha256(b"".join(file.read_bytes() for file in makers)).hexdigest()[:12]
     folder = work / experiment.name / (f"{version}-smoke" if setting.smoke else version)
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     with click.progressbar(experiment.cells(setting), label=f"{experiment.name:<24}", file=sys.stderr) as bar:
         for cell in bar:
-            done = folder / f"{hashlib.sha256(as_key(cell).encode()).hexdigest()[:16]}.json"
+            done = folder / f"{hashlib.sha256(cell_key(cell).encode()).hexdigest()[:16]}.json"
             if not done.exists():
                 part = done.with_suffix(".part")
                 part.write_text(json.dumps(experiment.measure(setting, cell)))
@@ -58,8 +58,8 @@ def run(experiment: Experiment, setting: Setting, work: Path = WORK) -> list[Row
     return rows
 
 
-def _files_behind(module: ModuleType | None, found: set[Path] | None = None) -> set[Path]:
-    """The file of *module* and those of all modules of ours that it takes names from, here and in discreet."""
+def _source_files(module: ModuleType | None, found: set[Path] | None = None) -> set[Path]:
+    """Return the files of *module* and of all our modules that it takes names from, directly or not."""
     found = set() if found is None else found
     if (
         module is None
@@ -71,12 +71,12 @@ def _files_behind(module: ModuleType | None, found: set[Path] | None = None) -> 
     if file not in found:
         found.add(file)
         for value in list(vars(module).values()):
-            _files_behind(value if inspect.ismodule(value) else inspect.getmodule(value), found)
+            _source_files(value if inspect.ismodule(value) else inspect.getmodule(value), found)
     return found
 
 
 def write_results(experiment: Experiment, rows: Sequence[Row], pages: Path = PAGES) -> None:
-    """Write the rows as CSV and the picture as PNG, and put the section of *experiment* into its paper's page."""
+    """Write the rows as CSV and the figure as PNG, and put the section of *experiment* into its paper's page."""
     pages.mkdir(parents=True, exist_ok=True)
     with (pages / f"{experiment.name}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
@@ -87,7 +87,7 @@ def write_results(experiment: Experiment, rows: Sequence[Row], pages: Path = PAG
     _write_section(
         experiment,
         f"*{experiment.source}*\n\n![{experiment.title}]({experiment.name}.png)\n\n"
-        f"{experiment.say(rows).strip()}\n\n"
+        f"{experiment.describe(rows).strip()}\n\n"
         f"[The numbers]({experiment.name}.csv), by `python -m papers {experiment.name}`.\n",
         pages / f"{experiment.paper}.md",
     )

@@ -1,7 +1,7 @@
-"""Top Stable and the Gumbel method it was compared with: as published, as its authors ran them, and right.
+"""Top Stable and the Gumbel method it was compared with: as published, as its authors ran them, and corrected.
 
-Many trials at once, in numpy's floating point: for comparisons only. What is wrong here is wrong on purpose, and says
-so.
+They run many trials at once in numpy's floating point, and are for comparison only. Published errors are reproduced on
+purpose; docstrings say where.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THRESHOLD_SHARE = 0.37
 
 @dataclass(frozen=True)
 class Metrics:
-    """How good a selection of k items is, for each trial.
+    """The quality of a selection of k items, for each trial.
 
     Args:
         proportion: P, the share of the true top k that was returned, shape (trials,).
@@ -37,14 +37,14 @@ class Metrics:
 
 
 def padded(counts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """The first *length* counts, zeros behind the last."""
+    """Return the first *length* counts, followed by zeros."""
     out = np.zeros(length, dtype=np.int64)
     out[: min(len(counts), length)] = counts[:length]
     return out
 
 
 def metrics_of_ranks(counts: NDArray[np.int64], k: int, chosen: NDArray[np.bool_]) -> Metrics:
-    """Metrics of any selections.
+    """Return the metrics of arbitrary selections.
 
     Args:
         counts: descending, shape (m,) with m > k.
@@ -59,19 +59,19 @@ def metrics_of_ranks(counts: NDArray[np.int64], k: int, chosen: NDArray[np.bool_
 
 
 def metrics_of_sizes(counts: NDArray[np.int64], k: int, sizes: NDArray[np.int64]) -> Metrics:
-    """Metrics of the selections of ranks 1..size, size at most k."""
+    """Return the metrics of selections of the ranks 1..size, size at most k."""
     sums = np.concatenate(([0], np.cumsum(padded(counts, k))))
     return Metrics(sizes / k, sizes / k, sums[sizes] / sums[k])
 
 
 def unstable_mass(delta_q: float, c: float) -> float:
-    """delta_max: what Lemma 3.1 of Carvalho et al. 2020 bounds the passing of an unstable gap by, c not 1."""
+    """Return delta_max of Carvalho et al. 2020, Lemma 3.1: the chance that an unstable gap passes; c is not 1."""
     power = delta_q**c
     return (2 * power + delta_q - c * (power + 2 * delta_q)) / (4 * (1 - c))
 
 
 def published_threshold(epsilon: float, delta: float, k: int) -> tuple[float, float]:
-    """(delta_q, T) of Carvalho et al. 2020, Algorithm 3, with kbar = k: the largest delta_q that delta / k allows."""
+    """Return (delta_q, T) of Carvalho et al. 2020, Algorithm 3, kbar = k: the largest delta_q that delta / k allows."""
     gap_rate = (1 - THRESHOLD_SHARE) * epsilon / 2
     c = THRESHOLD_SHARE * epsilon / gap_rate
     log = _bisect(lambda x: unstable_mass(math.exp(x), c) <= delta / k, math.log(delta / k) - 5, 0.0)
@@ -79,7 +79,7 @@ def published_threshold(epsilon: float, delta: float, k: int) -> tuple[float, fl
 
 
 def threshold_as_run(epsilon: float, delta: float, k: int) -> tuple[float, float]:
-    """(delta_q, T) as the authors' public code finds them: delta_q falls from delta by one per cent a step."""
+    """Return (delta_q, T) as the authors' public code finds them: delta_q falls from delta in steps of one per cent."""
     exact, _ = published_threshold(epsilon, delta, k)
     delta_q = delta * 0.99 ** max(math.ceil(math.log(exact / delta) / math.log(0.99)), 0)
     return delta_q, -math.log(delta_q) * 2 / ((1 - THRESHOLD_SHARE) * epsilon)
@@ -95,14 +95,14 @@ def stable_sizes(
     *,
     rule: Literal["published", "as run"] = "published",
 ) -> NDArray[np.int64]:
-    """How many of the first ranks Top Stable returns (eps_EM = 0, kbar = k), shape (trials,).
+    """Return how many of the first ranks Top Stable returns (eps_EM = 0, kbar = k), shape (trials,).
 
     Args:
         counts: descending.
         k: the most.
         epsilon: of the release.
         delta: of the release.
-        trials: how many.
+        trials: the number of trials.
         rng: randomness.
         rule: "published" tests the gap between ranks i and i + 1 and returns ranks 1..i. "as run", the authors' public
             code, tests that between ranks i + 1 and i + 2: NOT private, rank i + 1 may tie with what it returns.
@@ -119,7 +119,7 @@ def stable_sizes(
 def discrete_stable_sizes(
     gaps: NDArray[np.int64], threshold: int, bar_scale: float, gap_scale: float, trials: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Our TopStable's sizes, with numpy's noise: discrete Laplace, as a difference of two geometric variates."""
+    """Return the sizes of our TopStable with numpy's discrete Laplace noise, the difference of two geometrics."""
 
     def laplace(scale: float, shape: tuple[int, int]) -> NDArray[np.int64]:
         p = -math.expm1(-1 / scale)
@@ -130,13 +130,13 @@ def discrete_stable_sizes(
 
 
 def largest_passed(passed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The largest 1-based index that is True in each row, 0 if none is: scanning down, the first success."""
+    """Return the largest 1-based index that is True in each row, or 0."""
     k = passed.shape[1]
     return np.where(passed.any(axis=1), k - np.argmax(passed[:, ::-1], axis=1), 0).astype(np.int64)
 
 
 def theorem1_epsilon(epsilon: float, rounds: int, delta: float) -> float:
-    """Epsilon of *rounds* peels of the exponential mechanism (Durfee & Rogers 2019, Theorem 1)."""
+    """Return epsilon of *rounds* peels of the exponential mechanism (Durfee & Rogers 2019, Theorem 1)."""
     log = math.log(1 / delta)
     return min(
         rounds * epsilon,
@@ -146,12 +146,12 @@ def theorem1_epsilon(epsilon: float, rounds: int, delta: float) -> float:
 
 
 def theorem1_epsilon_per_round(epsilon: float, rounds: int, delta: float) -> float:
-    """The largest epsilon of one peel with `theorem1_epsilon` at most *epsilon*."""
+    """Return the largest epsilon of one peel with `theorem1_epsilon` at most *epsilon*."""
     return _bisect(lambda x: theorem1_epsilon(x, rounds, delta) <= epsilon, 0.0, epsilon)
 
 
 def epsilon_per_round_as_run(epsilon: float, rounds: int, delta: float) -> float:
-    """The same as the authors' public code finds it, on a grid of 0.0001 from epsilon / rounds up."""
+    """Return epsilon of one peel as the authors' code finds it: on a grid of 0.0001 from epsilon / rounds up."""
     steps = (theorem1_epsilon_per_round(epsilon, rounds, delta) - epsilon / rounds) / 1e-4
     return epsilon / rounds + math.floor(steps + 1e-9) * 1e-4
 
@@ -159,7 +159,7 @@ def epsilon_per_round_as_run(epsilon: float, rounds: int, delta: float) -> float
 def cutoff_probabilities(
     counts: NDArray[np.int64], k: int, epsilon: float, delta: float, rule: Literal["as run", "right"]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The cut-offs that may be chosen, and their probabilities.
+    """Return the cut-offs that may be chosen, and their probabilities.
 
     Args:
         counts: descending.
@@ -189,7 +189,7 @@ def gumbel_sets(
     *,
     strict: bool,
 ) -> NDArray[np.bool_]:
-    """Which ranks the Gumbel method returns, shape (trials, 5k + 1), given the cut-off of each trial, at most 5k.
+    """Return which ranks the Gumbel method returns with each trial's cut-off, shape (trials, 5k + 1).
 
     Args:
         counts: descending.
@@ -212,7 +212,7 @@ def gumbel_sets(
 
 
 def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest point of [low, high] at which *holds*, which holds at low and then no more."""
+    """Return the largest point of [low, high] at which *holds*; it must hold at low, and nowhere beyond that point."""
     if holds(high):
         return high
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""Distinct (user, item) pairs, the form in which experiments hold every table."""
+"""Distinct (user, item) pairs: the form in which experiments hold every table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UserItems:
-    """Deduplicated (user, item) pairs with dense numbers for both.
+    """Distinct (user, item) pairs, users and items numbered from 0 without gaps.
 
     Args:
-        name: what people call the table; made-up tables say so in their name.
+        name: the title of the table; that of a made-up table says so.
         users: int64 of shape (n,), values 0..number of users - 1, ascending.
         items: int64 of shape (n,), values 0..number of items - 1.
     """
@@ -29,27 +29,27 @@ class UserItems:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Distinct users of each item, shape (number of items,)."""
+        """Return the distinct users of each item, shape (number of items,)."""
         return np.bincount(self.items).astype(np.int64)
 
     @cached_property
     def head(self) -> NDArray[np.int64]:
-        """The counts in descending order; ties by item number."""
+        """Return the counts in descending order; ties by item number."""
         return np.sort(self.counts)[::-1].copy()
 
     @cached_property
     def contributions(self) -> NDArray[np.int64]:
-        """Distinct items of each user, shape (number of users,)."""
+        """Return the distinct items of each user, shape (number of users,)."""
         return np.bincount(self.users).astype(np.int64)
 
     @cached_property
     def number_of_users(self) -> int:
-        """How many users there are."""
+        """Return the number of users."""
         return int(self.users.max()) + 1
 
 
-def number(name: str, pairs: duckdb.DuckDBPyRelation) -> UserItems:
-    """The distinct pairs of a relation with the columns user_id and item, in dense numbers."""
+def numbered(name: str, pairs: duckdb.DuckDBPyRelation) -> UserItems:
+    """Return the distinct pairs of a relation with the columns user_id and item, numbered from 0."""
     rows = pairs.query(
         "pairs",
         "SELECT dense_rank() OVER (ORDER BY user_id) - 1 AS u, dense_rank() OVER (ORDER BY item) - 1 AS i "

@@ -1,4 +1,4 @@
-"""All experiments, in the order of the report. A new one: a file with an EXPERIMENT, and its line here."""
+"""All experiments, in the order of the report. To add one, write a file with an EXPERIMENT and list it here."""
 
 from __future__ import annotations
 

@@ -39,18 +39,18 @@ def optimal_dp_lattice(k: int, epsilon: float, delta: float) -> tuple[float, flo
 
 
 def _lattice_delta(k: int, epsilon: float, i: int) -> float:
-    """delta_i of Lemma 4.5; exactly 0 for i = 0."""
+    """Return delta_i of Lemma 4.5; exactly 0 for i = 0."""
     return optimal_dp_delta(k, epsilon, (k - 2 * i) * epsilon) if i else 0.0
 
 
 def cells(setting: Setting) -> list[Row]:
-    """A cell for each curve."""
+    """Return a cell for each curve."""
     most = 40 if setting.smoke else MOST
     return [{"epsilon": epsilon, "most": most} for panel in PANELS for epsilon in panel]
 
 
 def measure(_: Setting, cell: Row) -> list[Row]:
-    """For each k: the lattice point of the optimum, Lemma 4.4 at the same delta, and what Discreet would say."""
+    """Return for each k the optimum's lattice point, Lemma 4.4 at the same delta, and Discreet's own bound."""
     epsilon, rows = float(cell["epsilon"] or 0), []
     for k in range(1, int(cell["most"] or 0) + 1):
         optimum, delta = optimal_dp_lattice(k, epsilon, DELTA)
@@ -63,7 +63,7 @@ def measure(_: Setting, cell: Row) -> list[Row]:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """The paper's two panels."""
+    """Draw the paper's two panels."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     for axes, panel in zip(figure.subplots(1, 2, sharey=True), PANELS, strict=True):
         for epsilon in panel:
@@ -80,8 +80,8 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """The ends of the curves, and how much more the tight accounting finds."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe the ends of the curves, and how much the tight accounting gains."""
     last = max(int(row["k"] or 0) for row in rows)
     ends = [row for row in rows if row["k"] == last]
     lines = [
@@ -114,5 +114,5 @@ EXPERIMENT = Experiment(
     cells,
     measure,
     draw,
-    say,
+    describe,
 )

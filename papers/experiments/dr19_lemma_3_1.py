@@ -30,7 +30,7 @@ EXCESSES = (-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0)
 
 
 def cells(setting: Setting) -> list[Row]:
-    """Accuracy on each table for some k and epsilon; completeness on a table of two levels for some gaps."""
+    """Return cells for accuracy on each table, and for completeness on a table of two levels with several gaps."""
     trials = 20 if setting.smoke else TRIALS
     epsilons, excesses = ((0.5,), EXCESSES[::4]) if setting.smoke else ((0.1, 0.5), EXCESSES)
     found: list[Row] = [
@@ -48,7 +48,7 @@ def cells(setting: Setting) -> list[Row]:
 
 
 def measure(setting: Setting, cell: Row) -> list[Row]:
-    """Shortfalls of what was returned below the k-th count, and how often k items were returned."""
+    """Return how far returned items fall below the k-th count, and how often k items are returned."""
     k, trials, epsilon = int(cell["k"] or 0), int(cell["trials"] or 0), Fraction(str(cell["epsilon"]))
     cutoff = CUTOFF_FACTOR * k
     if cell["part"] == "accuracy":
@@ -74,23 +74,23 @@ def measure(setting: Setting, cell: Row) -> list[Row]:
 
 
 def two_levels(k: int, cutoff: int, gap: int) -> ExactHead:
-    """K equal counts, *gap* above all the others: no other table with that gap is less likely to be complete."""
+    """Return k equal counts, *gap* above all others: the least complete table with that gap."""
     return ExactHead(np.repeat(np.array([100 + gap, 100], dtype=np.int64), (k, cutoff + 1 - k)), cutoff)
 
 
 def needed_gap(k: int, cutoff: int, epsilon: float) -> float:
-    """The least h_(k) - h_(cutoff+1) at which Lemma 3.1 promises k items."""
+    """Return the least h_(k) - h_(cutoff+1) for which Lemma 3.1 promises k items."""
     return 1 + (math.log(cutoff / DELTA) + math.log(k / BETA)) / epsilon
 
 
 def exact_completeness(k: int, cutoff: int, epsilon: float, gap: int) -> float:
-    """Chance that k equal items all come before the threshold: they are peeled one by one (Plackett-Luce)."""
+    """Return the probability that k equal items all pass the threshold, peeled one by one (Plackett-Luce)."""
     rival = cutoff / float(DELTA) * math.exp(epsilon * (1 - gap))
     return math.prod(left / (left + rival) for left in range(1, k + 1))
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Left: shortfalls beside alpha; right: completeness against the gap."""
+    """Draw the shortfalls beside alpha on the left, completeness against the gap on the right."""
     figure = Figure(figsize=(11, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     accuracy = [row for row in rows if row["part"] == "accuracy"]
@@ -113,7 +113,7 @@ def draw(rows: Sequence[Row]) -> Figure:
         right.errorbar(x, shown, errors, fmt=".", color=line.get_color(), label=f"k = {k}, releases")
     right.axhline(1 - BETA, color="grey", linewidth=0.8)
     right.axvline(0, color="grey", linewidth=0.8)
-    right.set(xlabel="gap beyond what the lemma asks for, in 1/ε", ylabel="probability of k items", ylim=(-0.02, 1.02))
+    right.set(xlabel="gap beyond what the lemma requires, in 1/ε", ylabel="probability of k items", ylim=(-0.02, 1.02))
     right.set_title("complete answers, table of two levels")
     for axes in (left, right):
         axes.grid(alpha=0.3)
@@ -121,8 +121,8 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """Whether both statements hold, and how much they leave."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe whether both statements of the lemma hold, and by which margin."""
     accuracy = [row for row in rows if row["part"] == "accuracy"]
     lines = [
         "| table | k | ε | α | beyond α | 95th percentile of the shortfall | k items returned |",
@@ -141,11 +141,11 @@ def say(rows: Sequence[Row]) -> str:
         "\n".join(lines) + "\n\n"
         f"The lemma promises that with probability 1 − β = {1 - BETA:g} no item returned is more than α = ln(k k̄/β)/ε "
         f"below the k-th count. {'It holds' if most <= BETA else 'It FAILS'}: at most {most:.2%} of the "
-        f"releases are beyond, {BETA:.0%} would be allowed, "
+        f"releases exceed it, where {BETA:.0%} would be allowed, "
         f"and the 95th percentile of the shortfall reaches {used:.0%} of α, because few of the k k̄ pairs in the union "
-        "bound are close calls. It also promises k items with that probability once the k-th count stands far enough "
-        f"above the one at rank k̄ + 1. On its hardest tables, with just that gap: {promised}. So this half is sharp "
-        "to within a few 1/ε. k̄ = 10k, δ = 1e-8, unrestricted sensitivity."
+        "bound are close. It also promises k items with that probability once the k-th count is far enough "
+        f"above the one at rank k̄ + 1. On its hardest tables, with exactly that gap: {promised}. So this half is "
+        "tight to within a few 1/ε. k̄ = 10k, δ = 1e-8, unrestricted sensitivity."
     )
 
 
@@ -157,5 +157,5 @@ EXPERIMENT = Experiment(
     cells,
     measure,
     draw,
-    say,
+    describe,
 )

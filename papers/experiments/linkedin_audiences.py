@@ -1,4 +1,4 @@
-"""Audiences: what an analyst's filter leaves of a table. For experiments in which many questions are asked."""
+"""Audiences: random subsets of a table's users, in place of analysts' filters, for experiments with many queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEEPEST = 5_000
 
 
 def tables(setting: Setting) -> list[Row]:
-    """The made-up table of articles, and the real check-ins if they are there."""
+    """Return the cells of the made-up table of articles, and of the real check-ins if they are there."""
     found: list[Row] = [{"table": "linkedin-articles", "made_up": True}]
     if setting.tables.has("gowalla") and not setting.smoke:
         found.append({"table": "gowalla", "made_up": False})
@@ -25,12 +25,12 @@ def tables(setting: Setting) -> list[Row]:
 
 
 def head_of(table: UserItems, limit: int) -> ExactHead:
-    """The head of the whole table."""
+    """Return the head of the whole table."""
     return ExactHead(table.head[: limit + 1], limit)
 
 
 def audience(table: UserItems, share: float, limit: int, rng: np.random.Generator) -> ExactHead:
-    """The head of a random audience: of each item's users, each belongs to it with probability *share*.
+    """Return the head of a random audience, to which each user of an item belongs with probability *share*.
 
     Which users items have in common is ignored; the counts alone are right.
     """

@@ -27,11 +27,11 @@ EPSILONS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.16, 0.2)
 HEAD_LIMITS = (50, 100, 200, 400, 1000)
 TRIALS = 1000
 QUOTED = 0.08
-"""Where the paper says: twice as many elements from four times the head."""
+"""The epsilon_per of the paper's remark: twice as many elements from a head four times as long."""
 
 
 def cells(setting: Setting) -> list[Row]:
-    """A cell for each table, head limit and epsilon_per."""
+    """Return a cell for each table, head limit and epsilon_per."""
     return [
         table | {"head_limit": limit, "epsilon_per": epsilon, "trials": 5 if setting.smoke else TRIALS}
         for table in linkedin_audiences.tables(setting)
@@ -41,7 +41,7 @@ def cells(setting: Setting) -> list[Row]:
 
 
 def measure(setting: Setting, cell: Row) -> list[Row]:
-    """Items returned: mean and quartiles, ours and as the algorithm was printed."""
+    """Return mean and quartiles of the number of items returned, for our algorithm and the printed one."""
     table, limit, trials = setting.table(cell), int(cell["head_limit"] or 0), int(cell["trials"] or 0)
     epsilon = Fraction(str(cell["epsilon_per"]))
     mechanism = UnknownGumbel(K, limit, epsilon, DELTA, counts=None, optimise_cutoff=True)
@@ -56,7 +56,7 @@ def measure(setting: Setting, cell: Row) -> list[Row]:
 def as_printed(
     counts: NDArray[np.int64], limit: int, epsilon: float, trials: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Items returned by Algorithm 4 as it was printed, which is NOT private as claimed (docs/findings.md).
+    """Return how many items Algorithm 4 returns as printed, where it is NOT private as claimed (docs/findings.md).
 
     It takes the argmin of scores *plus* Gumbel noise, and min{cutoff, limit - cutoff} in the threshold.
 
@@ -82,7 +82,7 @@ def as_printed(
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """A panel for each table, a line with its quartiles for each head limit; dotted: as printed."""
+    """Draw a panel for each table and a line with its quartiles for each head limit; dotted lines: as printed."""
     tables = list(dict.fromkeys(str(row["table"]) for row in rows))
     figure = Figure(figsize=(5 * len(tables), 4), layout="constrained")
     for axes, table in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):
@@ -101,8 +101,8 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """The paper's remark about four times the head, and what the corrections cost."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe the paper's remark about a head four times as long, and what the corrections cost."""
     lines = []
     for table in dict.fromkeys(row["table"] for row in rows):
         at = {row["head_limit"]: row for row in rows if (row["table"], row["epsilon_per"]) == (table, QUOTED)}
@@ -118,14 +118,14 @@ def say(rows: Sequence[Row]) -> str:
     }
     lost = "; ".join(f"{kind}: {min(d):+.1f} to {max(d):+.1f}" for kind, d in differences.items() if d)
     return (
-        "Lines are means, bands the 25th and 75th percentiles of all trials on one table (the noise alone is random). "
-        "As in the paper, more items come back for the same ε_per when the engine reads a longer head, because the "
-        "threshold sinks into the tail. The paper's remark, twice as many items from four times the head at ε_per = "
-        f"{QUOTED}, here:\n\n" + "\n".join(lines) + "\n\n"
-        "LinkedIn's table of articles read around San Francisco is not public; both tables here have heads of their "
-        "own, so levels differ, the shape does not. Dotted lines are Algorithm 4 as printed, which is less private "
-        "than it says: its cut-off has a range of many ε, and its logarithm of min{κ, d̄ − κ} vanishes for κ = d̄, so "
-        "that everything is returned. What it returns more than ours, in items: " + lost + "."
+        "Lines are means, bands the 25th and 75th percentiles of all trials on one table (only the noise is random). "
+        "As in the paper, more items are returned for the same ε_per when the engine reads a longer head, because the "
+        "threshold moves down into the tail. The paper remarks that four times the head returns twice as many items "
+        f"at ε_per = {QUOTED}; here:\n\n" + "\n".join(lines) + "\n\n"
+        "LinkedIn's table of articles read around San Francisco is not public; the tables here have different heads, "
+        "so levels differ, but the shape does not. Dotted lines are Algorithm 4 as printed, which is less private "
+        "than claimed: its cut-off has a range of many ε, and its logarithm of min{κ, d̄ − κ} vanishes for κ = d̄, so "
+        "that everything is returned. Items it returns beyond ours: " + lost + "."
     )
 
 
@@ -141,5 +141,5 @@ EXPERIMENT = Experiment(
     cells,
     measure,
     draw,
-    say,
+    describe,
 )

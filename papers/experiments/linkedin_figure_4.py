@@ -1,4 +1,4 @@
-"""LinkedIn 2021, Figure 4: UnkLap for one item a user; which of the top 100 come back, and with which counts."""
+"""LinkedIn 2021, Figure 4: UnkLap for one item per user; which of the top 100 are returned, with which counts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ DELTA = Fraction(1, 10**10)
 EPSILONS = (0.1, 0.2)
 TRIALS = 1000
 SHOWN = 150
-"""Ranks in the picture: the top 100, and some that come back instead of them."""
+"""Ranks in the figure: the top 100, and some that are returned in their place."""
 
 
 def cells(setting: Setting) -> list[Row]:
-    """A cell for each table and epsilon_per; of the real one a random third of the users, as a filter would leave."""
+    """Return a cell for each table and epsilon_per; of the real table a random third of the users is kept."""
     tables: list[Row] = [{"table": "linkedin-titles", "made_up": True, "share": 1.0}]
     if setting.tables.has("reddit-posts-domain") and not setting.smoke:
         tables.append({"table": "reddit-posts-domain", "made_up": False, "share": 1 / 3})
@@ -39,7 +39,7 @@ def cells(setting: Setting) -> list[Row]:
 
 
 def measure(setting: Setting, cell: Row) -> list[Row]:
-    """For each rank: how often it came back, and its noisy count in the first trial."""
+    """Return for each rank how often it is returned, and its noisy count in the first trial."""
     table, trials = setting.table(cell), int(cell["trials"] or 0)
     rng = np.random.default_rng(trial_seed(NAME, {"table": table.name}))
     head = linkedin_audiences.audience(table, float(cell["share"] or 0), HEAD_LIMIT, rng)
@@ -63,7 +63,7 @@ def measure(setting: Setting, cell: Row) -> list[Row]:
 
 
 def published_margin(epsilon: float) -> float:
-    """What Algorithm 3 adds to h_(dbar+1) + 1 for Delta = 1: 2 ln(1/d) / epsilon, d solved by bisection.
+    """Return what Algorithm 3 adds to h_(dbar+1) + 1 for Delta = 1: 2 ln(1/d) / epsilon, d found by bisection.
 
     Args:
         epsilon: epsilon_per.
@@ -81,7 +81,7 @@ def _name(table: UserItems, cell: Row) -> str:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Bars: true counts; crosses: noisy counts of one trial; line: share of trials in which the item came back."""
+    """Draw true counts, noisy counts of one trial, and the share of trials in which each rank is returned."""
     panels = list(dict.fromkeys((str(row["table"]), float(row["epsilon_per"] or 0)) for row in rows))
     figure = Figure(figsize=(10, 2.8 * len(panels)), layout="constrained")
     for axes, (table, epsilon) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels, strict=True):
@@ -101,8 +101,8 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """How far down items come back, and how far off their counts are."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe how far down items are returned, and how far off their counts are."""
     lines = [
         "| table | ε_per | threshold | as published | items a release | always | in half the trials | r.m.s. error |",
         "| --- |" + " ---: |" * 7,
@@ -120,23 +120,23 @@ def say(rows: Sequence[Row]) -> str:
         )
     return (
         "\n".join(lines) + "\n\n"
-        "Always, and in half the trials: the ranks that come back so often. The error is that of the first trial's "
-        "counts. As in the paper: items well above the threshold always come back, items near it now and then, and "
-        "halving the noise brings many more. Items beyond rank 100 come back when the noise lifts them into the top "
-        "100. LinkedIn's job titles are not public; each user has one item in both tables here "
+        "Always, and in half the trials: the ranks that are returned that often. The error is that of the first "
+        "trial's counts. As in the paper, items well above the threshold are always returned, items near it sometimes, "
+        "and halving the noise returns many more. Items beyond rank 100 are returned when the noise raises them into "
+        "the top 100. LinkedIn's job titles are not public; each user has one item in both tables here "
         "(Δ = 1). Noise is exact discrete Laplace of scale 2/ε_per, and the margin is the least integer that its exact "
         "tail allows. By default Discreet would use Gaussian noise, with a 29 % smaller standard error at the same "
-        "price."
+        "cost."
     )
 
 
 EXPERIMENT = Experiment(
     NAME,
     "linkedin",
-    "Figure 4: which items come back, and their counts",
+    "Figure 4: which items are returned, and their counts",
     "Rogers et al. 2021, section 7, Figure 4: UnkLap, Δ = 1, d̄ = 1000, top 100, δ = 1e-10",
     cells,
     measure,
     draw,
-    say,
+    describe,
 )

@@ -1,4 +1,4 @@
-"""LinkedIn 2021, section 8.3: the attacks by which its parameters were chosen."""
+"""LinkedIn 2021, section 8.3: the attacks from which the paper derives its parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EPSILONS = (0.05, 0.1, EPSILON, 0.2, 0.3, 0.4)
 DAYS = 30
 CALLS, DELTA = 30, 1e-10
 SEEN_DELTA = Fraction(1, 20)
-"""A delta at which simulation can see what happens with probability delta."""
+"""A delta large enough that a simulation observes events of probability delta."""
 AVERAGING, CHANCE, ITEMS, OVERLAP, INFORMATION, UNIQUE, SEEN = (
     "an average of 30 answers reveals the count (8.3.1)",
     "one noisy count is within 1/2 (8.3.2)",
@@ -41,7 +41,7 @@ PUBLISHED = {AVERAGING: 0.11, CHANCE: 0.0368, ITEMS: 738.0, OVERLAP: 1.0, INFORM
 
 
 def cells(setting: Setting) -> list[Row]:
-    """Averaging at several epsilons; the other numbers at the paper's."""
+    """Return cells for averaging at several epsilons, and for the other numbers at the paper's epsilon."""
     trials = 400 if setting.smoke else 20_000
     found: list[Row] = [{"number": AVERAGING, "epsilon_per": epsilon, "trials": trials} for epsilon in EPSILONS]
     others = {CHANCE: 50 * trials, ITEMS: 0, OVERLAP: trials // 10, INFORMATION: 0, UNIQUE: 0, SEEN: trials}
@@ -49,7 +49,7 @@ def cells(setting: Setting) -> list[Row]:
 
 
 def measure(_: Setting, cell: Row) -> list[Row]:
-    """The published number, its formula, the exact value, and a simulation with the noise of a release."""
+    """Return the published number, its formula, the exact value, and a simulation with the noise of a release."""
     number, epsilon = str(cell["number"]), float(cell["epsilon_per"] or 0)
     attack = differencing(epsilon)
     formula, exact = {
@@ -68,7 +68,7 @@ def measure(_: Setting, cell: Row) -> list[Row]:
 
 
 def simulate(cell: Row) -> float:
-    """The same with exact integer noise; a mean that is halfway between two integers counts as half a success."""
+    """Return a cell's number as simulated with integer noise; a mean halfway between integers is half a success."""
     trials, number = int(cell["trials"] or 0), cell["number"]
     epsilon = Fraction(str(cell["epsilon_per"]))
     if number == SEEN:
@@ -83,7 +83,7 @@ def simulate(cell: Row) -> float:
 
 
 def _shown(epsilon: Fraction, cell: Row, trials: int) -> float:
-    """How often UnkGumb shows an item of a table of as many single-user items as the head holds."""
+    """Return how often UnkGumb shows an item of a table with as many single-user items as the head holds."""
     mechanism = UnknownGumbel(10, 100, epsilon, SEEN_DELTA, counts=None)
     head = ExactHead(np.ones(100, dtype=np.int64), 100)
     return float(
@@ -92,7 +92,7 @@ def _shown(epsilon: Fraction, cell: Row, trials: int) -> float:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Left: averaging against epsilon_per; right: how many precise counts two results share, against k."""
+    """Draw averaging against epsilon_per on the left, precise counts shared by two results against k on the right."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     own = [row for row in rows if row["number"] == AVERAGING]
@@ -115,8 +115,8 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """The numbers at the paper's epsilon_per, and where they lean."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe the numbers at the paper's epsilon_per, and in which direction they are off."""
     own = {str(row["number"]): row for row in rows if row["epsilon_per"] == EPSILON}
     lines = [f"| at ε_per = {EPSILON} | paper | formula | exact | simulated |", "| --- |" + " ---: |" * 4]
     for number, row in own.items():
@@ -127,14 +127,14 @@ def say(rows: Sequence[Row]) -> str:
     return (
         "\n".join(lines) + "\n\n"
         f"The paper's rounded numbers are within {off:.0%} of its formulas. "
-        "Its normal approximation of the averaging attack is a little hopeful "
-        f"({mean['formula']:.4f} for {mean['exact']:.4f}); with Gaussian counts at the same price the attack succeeds "
-        f"more often ({mean['gaussian']:.4f}), since less noise is what they are for. Integer noise is 0 "
+        "Its normal approximation of the averaging attack is slightly optimistic "
+        f"({mean['formula']:.4f} for {mean['exact']:.4f}); with Gaussian counts at the same cost the attack succeeds "
+        f"more often ({mean['gaussian']:.4f}), because their noise is smaller. Integer noise is 0 "
         f"about as often as continuous noise is within 1/2 ({own[CHANCE]['simulated']:.4f} simulated). The bound "
-        "l* δ e^(−ε) on showing an item of a single user takes a table full of such items for the worst case; if they "
-        "are no more than the head holds, the count at the cut is 0 and the factor e^(−ε) is lost: "
+        "l* δ e^(−ε) on showing an item of a single user assumes a table full of such items as the worst case; if they "
+        "all fit into the head, the count at the cut is 0 and the factor e^(−ε) is lost: "
         f"one in {unique['exact']:,.0f} instead of {unique['formula']:,.0f}. The last line shows it at a δ large "
-        f"enough to see: {seen['simulated']:.4f} of the releases, where δ e^(−ε) is {seen['formula']:.4f} and "
+        f"enough to observe: {seen['simulated']:.4f} of the releases, where δ e^(−ε) is {seen['formula']:.4f} and "
         f"δ/(1 + δ), the exact value, {seen['exact']:.4f}."
     )
 
@@ -147,5 +147,5 @@ EXPERIMENT = Experiment(
     cells,
     measure,
     draw,
-    say,
+    describe,
 )

@@ -32,13 +32,13 @@ THEOREM, TIGHT, BEST, TWICE = (
 
 
 def cells(setting: Setting) -> list[Row]:
-    """The quoted rows, and each accounting of LinkedIn's."""
+    """Return a cell for the quoted rows, and one for each accounting of LinkedIn's row."""
     accountings = (THEOREM, TIGHT, TWICE) if setting.smoke else (THEOREM, TIGHT, BEST, TWICE)
     return [{"accounting": accounting} for accounting in ("quoted", *accountings)]
 
 
 def measure(_: Setting, cell: Row) -> list[Row]:
-    """Rows of the table."""
+    """Return rows of the table."""
     if cell["accounting"] == "quoted":
         return [
             {
@@ -70,7 +70,7 @@ def _float(value: Fraction | None) -> float | None:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Epsilon a month, on a logarithmic axis; LinkedIn's in another colour."""
+    """Draw epsilon per month on a logarithmic axis, LinkedIn's in another colour."""
     shown = [row for row in rows if row["epsilon_month"] is not None][::-1]
     names = [f"{row['use_case']}\n{row['model']}, {row['accounting']}" for row in shown]
     epsilons = [float(row["epsilon_month"] or 0) for row in shown]
@@ -83,8 +83,8 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """The table, and how LinkedIn's row comes about."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe the table, and how LinkedIn's row is computed."""
     lines = [
         "| use case | model | accounting | ε of an answer | a day | a month | paper | δ a month |",
         "| --- | --- | --- |" + " ---: |" * 5,
@@ -98,15 +98,16 @@ def say(rows: Sequence[Row]) -> str:
     return (
         "\n".join(lines) + "\n\n"
         "The first rows quote what the paper collected from the deployments' own publications (its references 3, 4, 5, "
-        "26 and footnotes), composed by adding up; for mobility reports an answer has ε 0.11 or 0.22, for assistive AI "
-        "δ = 1e-7 and no number of answers. Local and global models trust different people: their numbers do not "
-        f"compare. LinkedIn's row is k* = {INFORMATION}, l* = {CALLS}, ε_per = {EPSILON}, δ = {float(DELTA):g}, "
-        f"δ′ = {float(CONVERSION):g}. The paper has ({PUBLISHED_EPSILON}, {PUBLISHED_DELTA:g}); Theorem 2 gives "
-        f"{by_accounting[THEOREM]}. The same noise is worth more: {by_accounting[TIGHT]} by the tight conversion, with "
-        "lost masses added once, not twice"
+        "26 and footnotes), added up; for mobility reports an answer has ε 0.11 or 0.22, for assistive AI "
+        "δ = 1e-7 and no number of answers. Local and global models make different trust assumptions: their numbers "
+        f"are not comparable. LinkedIn's row is k* = {INFORMATION}, l* = {CALLS}, ε_per = {EPSILON}, "
+        f"δ = {float(DELTA):g}, δ′ = {float(CONVERSION):g}. The paper has "
+        f"({PUBLISHED_EPSILON}, {PUBLISHED_DELTA:g}); Theorem 2 gives "
+        f"{by_accounting[THEOREM]}. The same noise gives a better guarantee: {by_accounting[TIGHT]} by the tight "
+        "conversion, with lost masses added once, not twice"
         + (f", and {by_accounting[BEST]} by the exact optimum" if BEST in by_accounting else "")
-        + ". And less: budgets are refreshed by the calendar while rows stay for 30 days, so one row may be asked "
-        f"about under two budgets, which makes {by_accounting[TWICE]}."
+        + ". It also gives a worse one: budgets are refreshed by the calendar while rows stay for 30 days, so one row "
+        f"may be queried under two budgets, which makes {by_accounting[TWICE]}."
     )
 
 
@@ -118,5 +119,5 @@ EXPERIMENT = Experiment(
     cells,
     measure,
     draw,
-    say,
+    describe,
 )

@@ -1,4 +1,4 @@
-"""Choosing parameters: how many items and how accurate, for tables of several sizes."""
+"""Choosing parameters: the number of items and their accuracy, for tables of several sizes."""
 
 from __future__ import annotations
 
@@ -27,48 +27,48 @@ DELTA = Fraction(1, 10**8)
 
 
 def cells(setting: Setting) -> list[Row]:
-    """A table size and an epsilon each."""
+    """Return a cell for each table size and epsilon."""
     sizes, epsilons, trials = (USERS[:1], EPSILONS[3:5], 2) if setting.smoke else (USERS, EPSILONS, 15)
     return [{"users": users, "epsilon": epsilon, "trials": trials} for users in sizes for epsilon in epsilons]
 
 
 def measure(_: Setting, cell: Row) -> list[Row]:
-    """Medians over the trials: items of a top k and of a release, and the errors of their counts."""
+    """Return medians over the trials: items of a top k and of a release, and the errors of their counts."""
     counts = made_up_counts(int(cell["users"] or 0))
     found: Row = dict(cell)
-    for question, k in (("top", K), ("release", None)):
+    for kind, k in (("top", K), ("release", None)):
         plan = make_plan(Query("user", ("item",), float(cell["epsilon"] or 0), DELTA, k=k))
         head = ExactHead(counts[: plan.mechanism.head_limit + 1], plan.mechanism.head_limit)
         items, errors = [], []
         for trial in range(int(cell["trials"] or 0)):
-            outcome = plan.mechanism.release(head, trial_bits(f"{NAME} {question}", cell, trial))
+            outcome = plan.mechanism.release(head, trial_bits(f"{NAME} {kind}", cell, trial))
             truth = counts[outcome.positions]
             items.append(len(truth))
             if outcome.counts is not None:
                 errors += (np.abs(outcome.counts - truth) / truth).tolist()
-        found[f"{question}_items"] = statistics.median(items)
-        found[f"{question}_error"] = statistics.median(errors) if errors else None
+        found[f"{kind}_items"] = statistics.median(items)
+        found[f"{kind}_error"] = statistics.median(errors) if errors else None
     return [found]
 
 
 def made_up_counts(users: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Distinct users of each item, largest first: a tenth of all have the first, and it falls as 1 / (rank + 5)."""
+    """Return users of each item, descending: a tenth of all users have the first; it falls as 1 / (rank + 5)."""
     return (users * 0.6 / (np.arange(20_000) + 6)).astype(np.int64)
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Items on the left, errors on the right, against epsilon."""
+    """Draw items on the left and errors on the right, against epsilon."""
     figure = Figure(figsize=(11, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for place, users in enumerate(sorted({int(row["users"] or 0) for row in rows})):
         mine = [row for row in rows if row["users"] == users]
-        for question, line in (("release", "-"), ("top", "--")):
-            label = f"{users:,} users, {'top 10' if question == 'top' else 'release'}"
+        for kind, line in (("release", "-"), ("top", "--")):
+            label = f"{users:,} users, {'top 10' if kind == 'top' else 'release'}"
             style = {"linestyle": line, "color": f"C{place}", "label": label, "marker": "o", "markersize": 3}
-            left.plot([row["epsilon"] for row in mine], [row[f"{question}_items"] for row in mine], **style)
-            some = [row for row in mine if row[f"{question}_error"] is not None]
+            left.plot([row["epsilon"] for row in mine], [row[f"{kind}_items"] for row in mine], **style)
+            some = [row for row in mine if row[f"{kind}_error"] is not None]
             right.plot(
-                [row["epsilon"] for row in some], [100 * float(row[f"{question}_error"] or 0) for row in some], **style
+                [row["epsilon"] for row in some], [100 * float(row[f"{kind}_error"] or 0) for row in some], **style
             )
     for axes, name in ((left, "items returned"), (right, "median error of the counts (%)")):
         axes.set_xscale("log")
@@ -85,11 +85,11 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """The numbers at the ends and in the middle."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe the medians as a table."""
     lines = []
     for row in rows:
-        errors = [row[f"{question}_error"] for question in ("top", "release")]
+        errors = [row[f"{kind}_error"] for kind in ("top", "release")]
         shown = ["" if error is None else f"{float(error):.1%}" for error in errors]
         lines.append(
             f"| {int(row['users'] or 0):,} | {row['epsilon']:g} | {row['top_items']:g} | {shown[0]} | "
@@ -97,7 +97,7 @@ def say(rows: Sequence[Row]) -> str:
         )
     return "\n".join(
         [
-            "Before there is data: how many items a question returns, and how far its counts are off, for made-up",
+            "Before there is data: how many items a query returns, and how far its counts are off, for made-up",
             "tables in which a tenth of all users have the first item and the item of rank r has 0.6 users / (r + 5).",
             f"δ = {float(DELTA):g}; medians of {rows[0]['trials']} answers each.",
             "",
@@ -116,5 +116,5 @@ EXPERIMENT = Experiment(
     cells,
     measure,
     draw,
-    say,
+    describe,
 )

@@ -1,4 +1,4 @@
-"""Choosing parameters: what a budget of equal steps promises, by every bound."""
+"""Choosing parameters: the epsilon that each bound guarantees for a budget of equal steps."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ NAME = "parameters-bounds"
 EPSILON_PER, DELTA = 0.15, 1e-9
 BUDGETS = (30, 100, 300, 600, 1_000, 1_500, 2_000, 2_500, 3_000, 4_000, 5_000, 6_000)
 RETURNED_DELTA = 4e-9
-"""What the paper's own total, 7e-9, leaves for the conversion if 30 calls lose 1e-10 each and no more."""
+"""What the paper's own total, 7e-9, leaves for the conversion if 30 calls lose 1e-10 each."""
 
 
 def cells(setting: Setting) -> list[Row]:
-    """A bound at a budget each; the adaptive optimum also at the delta that the paper gives away."""
+    """Return a cell for each bound and budget, and the adaptive optimum at the delta that the paper counts twice."""
     budgets = BUDGETS[:3] if setting.smoke else BUDGETS
     found: list[Row] = [{"bound": bound, "information": k, "delta": DELTA} for bound in BOUNDS for k in budgets]
     return [*found, {"bound": "adaptive optimum", "information": budgets[-4:][0], "delta": RETURNED_DELTA}]
 
 
 def measure(_: Setting, cell: Row) -> list[Row]:
-    """Epsilon; the adaptive optimum at its finest, not as coarse as pictures need it."""
+    """Return epsilon; the adaptive optimum is computed finer than for the curves."""
     k, delta, bound = int(cell["information"] or 0), float(cell["delta"] or 0), str(cell["bound"])
     if bound == "adaptive optimum":
         return [cell | {"epsilon": adaptive_epsilon(k, EPSILON_PER, delta)}]
@@ -39,7 +39,7 @@ def measure(_: Setting, cell: Row) -> list[Row]:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Epsilon against the information budget."""
+    """Draw epsilon against the information budget."""
     budgets = sorted({int(row["information"] or 0) for row in rows})
     curves = {
         bound: [_epsilon(rows, bound, k) for k in budgets] for bound in dict.fromkeys(str(row["bound"]) for row in rows)
@@ -49,8 +49,8 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """What each bound says of LinkedIn's own budget."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe what each bound gives for LinkedIn's own budget."""
     k = 3_000 if any(row["information"] == 3_000 for row in rows) else max(int(row["information"] or 0) for row in rows)
     lines = [f"| {bound} | {_epsilon(rows, bound, k):.2f} |" for bound in BOUNDS]
     returned = next(float(row["epsilon"] or 0) for row in rows if row["delta"] == RETURNED_DELTA)
@@ -65,10 +65,10 @@ def say(rows: Sequence[Row]) -> str:
             *lines,
             "",
             f"LinkedIn's paper states ε = {published.epsilon:.1f} and δ = {published.delta_published:.0e} for 3,000",
-            "steps and 30 calls. It counts the calls' δ twice; if what that wastes is given back to the composition",
+            "steps and 30 calls. It counts the calls' δ twice; if the excess is used for the composition instead",
             f"(δ′ = {RETURNED_DELTA:g}), the adaptive optimum is {returned:.2f}, with the same noise. The optimum for",
-            "steps fixed in advance lies a little below and does not hold for analysts who look before they ask again.",
-            "All curves but the first three are for bounded-range steps, which is what peels and Laplace counts are;",
+            "steps fixed in advance is slightly smaller and does not hold for analysts who choose queries adaptively.",
+            "All curves but the first three are for bounded-range steps, which peels and Laplace counts are;",
             "Gaussian counts are charged by zCDP.",
         ]
     )
@@ -90,5 +90,5 @@ EXPERIMENT = Experiment(
     cells,
     measure,
     draw,
-    say,
+    describe,
 )

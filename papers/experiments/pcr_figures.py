@@ -33,7 +33,7 @@ def figure(
         cells=partial(pcr_trials.cells, made_up=made_up, real=real, users=users),
         measure=pcr_trials.measure,
         draw=pcr_pages.draw,
-        say=partial(pcr_pages.say, paper_says=paper_says),
+        describe=partial(pcr_pages.describe, paper_says=paper_says),
     )
 
 

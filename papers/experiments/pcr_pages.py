@@ -1,4 +1,4 @@
-"""Pictures and words that the figures of Rogers 2024 share."""
+"""Figures and texts shared by the experiments for Rogers 2024, Figures 1 to 5."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ NOT_DRAWN = (tenth("Plume 95"), tenth("Plume 99"))
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """For each table: results returned, and the share of them beyond the target, against epsilon."""
+    """Draw for each table the results returned, and the share of them beyond the target, against epsilon."""
     tables = list(dict.fromkeys(str(row["table"]) for row in rows))
     figure = Figure(figsize=(10.5, 3.2 * len(tables) + 0.7), layout="constrained")
     grid = figure.subplots(len(tables), 2, squeeze=False)
     for (left, right), table in zip(grid, tables, strict=True):
         for method, (colour, line) in STYLES.items():
-            own = of(rows, table, method)
+            own = rows_of(rows, table, method)
             _line(left, own, "returned", method, colour, line)
             _line(right, own, "beyond", method, colour, line)
         if min(float(row["returned"] or 0) for row in rows if row["table"] == table) < 1:
@@ -65,23 +65,23 @@ def _line(axes: Axes, rows: Sequence[Row], key: str, label: str, colour: str, li
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def of(rows: Sequence[Row], table: str, method: str) -> list[Row]:
-    """The rows of one method on one table, by epsilon."""
+def rows_of(rows: Sequence[Row], table: str, method: str) -> list[Row]:
+    """Return the rows of one method on one table, by epsilon."""
     own = [row for row in rows if row["table"] == table and row["method"] == method]
     return sorted(own, key=lambda row: float(row["epsilon"] or 0))
 
 
-def say(rows: Sequence[Row], paper_says: str) -> str:
-    """What the paper says, then for each table the numbers and what they say."""
+def describe(rows: Sequence[Row], paper_says: str) -> str:
+    """Describe the paper's reading of the figure, then for each table the numbers and how methods compare."""
     tables = list(dict.fromkeys(str(row["table"]) for row in rows))
-    parts = [f"The paper: {paper_says} Settings, and what is not known of the paper's, stand under Table 1."]
+    parts = [f"The paper: {paper_says} Table 1 lists the settings, and which of the paper's are unknown."]
     for table in tables:
-        parts += [_numbers(rows, table), _verdict(rows, table)]
+        parts += [_numbers(rows, table), _comparison(rows, table)]
     return "\n\n".join(parts)
 
 
 def _numbers(rows: Sequence[Row], table: str) -> str:
-    ours = of(rows, table, OURS)
+    ours = rows_of(rows, table, OURS)
     head = "".join(f" ε = {row['epsilon']:g} |" for row in ours)
     lines = [
         f"**{table}**, {int(ours[0]['users'] or 0):,} users: results returned, and how many of them are beyond 10 %.\n",
@@ -89,7 +89,7 @@ def _numbers(rows: Sequence[Row], table: str) -> str:
         "| --- |" + " ---: |" * len(ours),
     ]
     for method in (*STYLES, *NOT_DRAWN):
-        cells = (f" {_mean(row)}{_percent(row)} |" for row in of(rows, table, method))
+        cells = (f" {_mean(row)}{_percent(row)} |" for row in rows_of(rows, table, method))
         lines.append(f"| {method} |" + "".join(cells))
     return "\n".join(lines)
 
@@ -103,19 +103,19 @@ def _percent(row: Row) -> str:
     return "" if row["beyond"] is None else f" ({100 * float(row['beyond']):.0f} %)"
 
 
-def _verdict(rows: Sequence[Row], table: str) -> str:
-    """Who has more results within the target, and what bounding does to the counts."""
-    ours = of(rows, table, OURS)
+def _comparison(rows: Sequence[Row], table: str) -> str:
+    """Describe which method has more results within the target, and what bounding does to the counts."""
+    ours = rows_of(rows, table, OURS)
     epsilons = [row["epsilon"] for row in ours]
     mine = [float(row["accurate"] or 0) for row in ours]
     theirs = {
-        method: [float(row["accurate"] or 0) for row in of(rows, table, method)]
+        method: [float(row["accurate"] or 0) for row in rows_of(rows, table, method)]
         for method in (thresholded("Plume 95"), thresholded("Plume 99"), *NOT_DRAWN)
     }
     best = [max(values) for values in zip(*theirs.values(), strict=True)]
 
     def beats(others: Sequence[float]) -> str:
-        return at([epsilon for epsilon, a, b in zip(epsilons, mine, others, strict=True) if a > b])
+        return in_words([epsilon for epsilon, a, b in zip(epsilons, mine, others, strict=True) if a > b])
 
     first = (
         f"By results within 10 %, ours beats Plume with a threshold {beats(theirs[thresholded('Plume 95')])} for the "
@@ -123,17 +123,17 @@ def _verdict(rows: Sequence[Row], table: str) -> str:
         "four variants is picked with hindsight."
     )
     text = [first]
-    published = [float(row["accurate"] or 0) for row in of(rows, table, PUBLISHED)]
+    published = [float(row["accurate"] or 0) for row in rows_of(rows, table, PUBLISHED)]
     if sum(published):
         change = 100 * (sum(mine) / sum(published) - 1)
         text.append(
-            f"Over all ε, it has {abs(change):.0f} % {'more' if change >= 0 else 'fewer'} of them than PCR as "
-            f"published, of whose results {_overall(rows, table, PUBLISHED):.0f} % are beyond the target, "
-            f"against {_overall(rows, table, OURS):.0f} % of ours."
+            f"Over all ε, ours has {abs(change):.0f} % {'more' if change >= 0 else 'fewer'} of them than PCR as "
+            f"published; {_overall(rows, table, PUBLISHED):.0f} % of the results of PCR as published are beyond the "
+            f"target, against {_overall(rows, table, OURS):.0f} % of ours."
         )
-    bounds = [(float(r["first_bound"] or 0), float(r["second_bound"] or 0)) for r in of(rows, table, "Plume 95")]
+    bounds = [(float(r["first_bound"] or 0), float(r["second_bound"] or 0)) for r in rows_of(rows, table, "Plume 95")]
     text.append(
-        f"Plume holds a user to the 95th percentile: {bounds[0][0]:.0f} of all items, and {bounds[0][1]:.0f} "
+        f"Plume bounds each user by the 95th percentile: {bounds[0][0]:.0f} of all items, and {bounds[0][1]:.0f} "
         f"(ε = {ours[0]['epsilon']:g}) to {bounds[-1][1]:.0f} (ε = {ours[-1]['epsilon']:g}) of those found; "
         f"of its results above the threshold {_overall(rows, table, thresholded('Plume 95')):.0f} % are beyond the "
         f"target, and {_overall(rows, table, thresholded('Plume 99')):.0f} % with the 99th percentile."
@@ -142,15 +142,15 @@ def _verdict(rows: Sequence[Row], table: str) -> str:
 
 
 def _overall(rows: Sequence[Row], table: str, method: str) -> float:
-    """Percentage of all results of a method that are beyond the target; 0 of none."""
-    own = of(rows, table, method)
+    """Return the percentage of a method's results that are beyond the target; 0 if there are none."""
+    own = rows_of(rows, table, method)
     returned = sum(float(row["returned"] or 0) for row in own)
     accurate = sum(float(row["accurate"] or 0) for row in own)
     return 100 * (returned - accurate) / returned if returned else 0.0
 
 
-def at(epsilons: Sequence[object]) -> str:
-    """A list of epsilons in words."""
+def in_words(epsilons: Sequence[object]) -> str:
+    """Return a list of epsilons in words."""
     if not epsilons:
         return "at no ε"
     *rest, last = [f"{epsilon:g}" for epsilon in epsilons]

@@ -36,7 +36,7 @@ STAND_INS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
 
 
 def cells(setting: Setting) -> list[Row]:
-    """A cell for each table, the paper's own first."""
+    """Return a cell for each table, the paper's own first."""
     found: list[Row] = []
     for paper, (made_up, real, users) in STAND_INS.items():
         name = made_up.partition("/")[0]
@@ -52,7 +52,7 @@ def cells(setting: Setting) -> list[Row]:
 
 
 def measure(setting: Setting, cell: Row) -> list[Row]:
-    """The statistics of one table, with the published ones before the made-up one."""
+    """Return the statistics of one table; those published precede a made-up one's."""
     table = setting.table(cell)
     if cell["users"] is not None:
         table = first_users(table, int(cell["users"]))
@@ -75,7 +75,7 @@ def _statistics(paper: str, table: UserItems, *, made_up: bool) -> Row:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """For each of the paper's tables: percentiles of the items per user."""
+    """Draw the percentiles of the items per user for each of the paper's tables."""
     figure = Figure(figsize=(14, 3.8), layout="constrained")
     for axes, paper in zip(figure.subplots(1, len(STAND_INS)), STAND_INS, strict=True):
         for row in (row for row in rows if row["paper"] == paper):
@@ -92,18 +92,18 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """The table, what is odd about it, and the settings of the figures."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe the tables, the paper's inconsistencies, and the settings of the figures."""
     head = "".join(f" {percent} % |" for percent in PERCENTS)
     lines = [f"| | | users | domain |{head} pairs | largest count |", "| --- | --- |" + " ---: |" * 8]
     keys = ("users", "domain", *(f"p{percent}" for percent in PERCENTS), "pairs", "largest")
     for row in rows:
         numbers = "".join(" |" if row[key] is None else f" {int(row[key] or 0):,} |" for key in keys)
         lines.append(f"| {row['paper']} | {row['table']} |{numbers}")
-    return "\n\n".join(("\n".join(lines), _odd(rows), _settings()))
+    return "\n\n".join(("\n".join(lines), _inconsistencies(rows), _settings()))
 
 
-def _odd(rows: Sequence[Row]) -> str:
+def _inconsistencies(rows: Sequence[Row]) -> str:
     small = {
         row["made_up"]: row for row in rows if row["paper"] == "Reddit small sample" and row["table"] != "published"
     }
@@ -112,12 +112,12 @@ def _odd(rows: Sequence[Row]) -> str:
         "The paper's tables are not available here, so each is replaced by a table made up to match its published "
         "numbers (a fraction of the users where the name says so), and compared with the nearest real table. "
         "The heads of the made-up histograms, which the paper does not publish, follow Zipf's law. "
-        "The paper contradicts itself: the small sample has 341 users in the table and 340 in the text, the full data "
+        "The paper is inconsistent: the small sample has 341 users in the table and 340 in the text, the full data "
         "223,388 and 223,338; the rows of Finance are those of another file than it names, and the ratings of "
         "MovieLens are in ratings.csv, not in "
         f"reviews.csv. The small sample's percentiles make about {int(fake['pairs'] or 0):,} pairs, "
         f"{int(fake['pairs'] or 0) / int(fake['domain'] or 1):.1f} for each of its items, so hardly any item can have "
-        f"many users: the largest count made up is {int(fake['largest'] or 0):,}."
+        f"many users: the largest made-up count is {int(fake['largest'] or 0):,}."
     )
     if False in small:
         real = small[False]
@@ -135,13 +135,13 @@ def _settings() -> str:
         "formulas, and with them its δ, its ε, the constants of PCR and the share of the budget that Plume spends on "
         "its selection: only shapes can be compared with the paper, not points. PCR (ours) is `CountRelease` under "
         f"the tight conversion, with a cut-off of {CUTOFF:,}; a count at the threshold stays within the target with "
-        f"probability 90 % (constant {CONSTANT}). PCR (as published) has the simple conversion and the constant 1; the "
-        "paper leaves the constant open. Plume keeps a random subset of every user's items, as many as the true 95th "
-        "or 99th percentile, which is not private and charged nothing, as in the paper; selects items by Gaussian "
-        "noise and a threshold; bounds again on what it found; and adds Gaussian noise. It has the tight conversion "
-        "too, and spends half of ρ on the selection, or a tenth where that is said. With a threshold, only noisy "
+        f"probability 90 % (constant {CONSTANT}). PCR (as published) uses the simple conversion and the constant 1; "
+        "the paper does not fix the constant. Plume keeps a random subset of every user's items, as many as the true "
+        "95th or 99th percentile, which is not private and, as in the paper, costs nothing; selects items by Gaussian "
+        "noise and a threshold; bounds again on the items found; and adds Gaussian noise. It uses the tight conversion "
+        "too, and spends half of ρ on the selection, or a tenth where stated. With a threshold, only noisy "
         f"counts above {CONSTANT} σ / 10 % are kept. Errors are relative to the true counts of the whole table, so "
-        "what bounding cuts off is an error. Where Plume looks better here than in the paper, the likely reasons are "
+        "what bounding removes is an error. Where Plume performs better here than in the paper, the likely reasons are "
         "its conversion, the same as ours, and a share of the budget and a threshold that suit it."
     )
 
@@ -154,5 +154,5 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     draw=draw,
-    say=say,
+    describe=describe,
 )

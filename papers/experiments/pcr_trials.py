@@ -1,4 +1,4 @@
-"""Private Count Release beside Plume on one table: what the figures of Rogers 2024 share."""
+"""Trials of Private Count Release and Plume on one table, shared by the figures of Rogers 2024."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ FAMILIES = (OURS, PUBLISHED, "Plume 95", "Plume 99")
 
 
 def thresholded(family: str) -> str:
-    """The name of a Plume family's variant with a threshold on the released counts."""
+    """Return the name of a Plume family's variant with a threshold on the released counts."""
     return f"{family}, threshold"
 
 
 def tenth(family: str) -> str:
-    """The name of its variant that spends a tenth of rho on the selection, with the threshold."""
+    """Return the name of the thresholded variant that spends a tenth of rho on the selection."""
     return f"{family}, threshold, tenth"
 
 
 def cells(setting: Setting, made_up: str, real: Sequence[str], users: int | None = None) -> list[Row]:
-    """A cell for each table and method family.
+    """Return a cell for each table and method family.
 
     Args:
         setting: of the run.
@@ -72,7 +72,7 @@ def cells(setting: Setting, made_up: str, real: Sequence[str], users: int | None
 
 
 def measure(setting: Setting, cell: Row) -> list[Row]:
-    """Releases by one family of methods on one table."""
+    """Return a row for each method of one family and each epsilon, on one table."""
     table = setting.table(cell)
     if cell["users"] is not None:
         table = first_users(table, int(cell["users"]))
@@ -89,7 +89,7 @@ def measure(setting: Setting, cell: Row) -> list[Row]:
 
 
 def first_users(table: UserItems, users: int) -> UserItems:
-    """The first *users* users of a table and the items they have."""
+    """Return the first *users* users of a table and their items."""
     items = table.items[: np.searchsorted(table.users, users)]
     return UserItems(
         f"{table.name}, first {users}", table.users[: len(items)], np.unique(items, return_inverse=True)[1]
@@ -106,7 +106,7 @@ def _ours(table: UserItems, cell: Row, epsilons: Sequence[float], trials: Iterab
         for trial in trials:
             outcome = mechanism.release(head, trial_bits("pcr", cell | {"epsilon": epsilon}, trial))
             if outcome.counts is None or outcome.std_errors is None:
-                raise InvariantViolated("counts were asked for")
+                raise InvariantViolated("the mechanism was requested to return counts")
             releases.append(Counted(outcome.positions, outcome.counts.astype(np.float64), outcome.std_errors))
         rows.append(summary(OURS, epsilon, releases, table.head))
     return rows
@@ -149,7 +149,7 @@ def _plume(table: UserItems, cell: Row, epsilons: Sequence[float], trials: Itera
 
 
 def summary(method: str, epsilon: float, releases: Sequence[Counted], truth: NDArray[np.int64]) -> Row:
-    """One row: how much was returned, and which share of it is beyond the target relative error.
+    """Return one row: how much was returned, and which share of it is beyond the target relative error.
 
     Args:
         method: its name.

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from papers.experiment import Experiment, trial_seed
 from papers.experiments import ts_trials
 from papers.experiments.ts_trials import (
-    GUMBEL_MENDED,
+    GUMBEL_CORRECTED,
     GUMBEL_OURS,
     GUMBEL_RUN,
     METHODS,
@@ -40,13 +40,13 @@ LINES = {
     TS_PUBLISHED: ("tab:red", "--"),
     TS_OURS: ("tab:red", "-"),
     GUMBEL_RUN: ("tab:cyan", ":"),
-    GUMBEL_MENDED: ("tab:blue", "--"),
+    GUMBEL_CORRECTED: ("tab:blue", "--"),
     GUMBEL_OURS: ("tab:blue", "-"),
 }
 
 
 def cells(setting: Setting) -> list[Row]:
-    """A cell for each panel and table."""
+    """Return a cell for each panel and table."""
     found: list[Row] = []
     for panel, (paper, real, epsilon, most) in PANELS.items():
         if setting.smoke and panel[0] != "c":
@@ -58,20 +58,20 @@ def cells(setting: Setting) -> list[Row]:
 
 
 def measure(setting: Setting, cell: Row) -> list[Row]:
-    """All methods for all k of a panel; all in floating point, ours with our mechanisms' parameters."""
+    """Return rows of all methods for all k of a panel, in floating point; ours use the mechanisms' own parameters."""
     table, epsilon, trials = setting.table(cell), float(cell["epsilon"] or 0), int(cell["trials"] or 0)
     step = int(cell["step"] or 1)
     rows = []
     for k in range(step, int(cell["most"] or 0) + 1, step):
         for method in METHODS:
-            seed = trial_seed("ts-figure-1", cell | {"k": k, "method": method})
+            seed = trial_seed("ts-figure-1", cell | {"k": k, "method": ts_trials.SEED_NAMES.get(method, method)})
             row = ts_trials.rows_of(table, method, epsilon, k, trials, None, seed)
             rows.append(row | {"panel": cell["panel"], "made_up": cell["made_up"]})
     return rows
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """S against k; made-up tables above, real ones below, as the paper's panels stand."""
+    """Draw S against k, made-up tables above real ones, in the order of the paper's panels."""
     shown = sorted({(not row["made_up"], str(row["panel"]), str(row["table"])) for row in rows})
     columns = min(len(PANELS), len(shown))
     height = -(-len(shown) // columns)
@@ -95,34 +95,34 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """Who is ahead for how many k, Table 4, and what became of the paper's four cases."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe which method leads for how many k, Table 4, and whether the paper's four cases hold."""
     lines = [
-        "| ahead by S | as run | published : mended | ours | mean S: TS as run | Gumbel as run | Gumbel mended |",
+        "| ahead by S | as run | published : corrected | ours | mean S: TS as run | Gumbel as run | Gumbel corrected |",
         "| --- |" + " ---: |" * 6,
     ]
     for panel, table in dict.fromkeys((str(row["panel"]), str(row["table"])) for row in rows):
         own = [row for row in rows if (row["panel"], row["table"]) == (panel, table)]
-        pairs = ((TS_RUN, GUMBEL_RUN), (TS_PUBLISHED, GUMBEL_MENDED), (TS_OURS, GUMBEL_OURS))
+        pairs = ((TS_RUN, GUMBEL_RUN), (TS_PUBLISHED, GUMBEL_CORRECTED), (TS_OURS, GUMBEL_OURS))
         ahead = [f"{_ahead(own, ts, rival)} : {_ahead(own, rival, ts)}" for ts, rival in pairs]
-        means = [f"{_mean(own, method, 'S'):.2f}" for method in (TS_RUN, GUMBEL_RUN, GUMBEL_MENDED)]
+        means = [f"{_mean(own, method, 'S'):.2f}" for method in (TS_RUN, GUMBEL_RUN, GUMBEL_CORRECTED)]
         lines.append(f"| {panel}, {table} | {' | '.join(ahead + means)} |")
     stable, gumbel = _ahead(rows, TS_OURS, GUMBEL_OURS), _ahead(rows, GUMBEL_OURS, TS_OURS)
     text = (
         "Numbers of k for which Top Stable is ahead : the Gumbel method is ahead, and means over all k. In the paper "
         "Top Stable is ahead up to k = 60 on Gowalla and nearly always on BrightKite, and on Foursquare hardly ever "
         "below k = 200 and then always. As run, this depends on the gaps of the table at hand, which a made-up table "
-        f"has by chance. With both methods right and ours, Top Stable is ahead in {stable} of the {stable + gumbel} "
-        f"cases that are decided, the Gumbel method in {gumbel}. The price of Top Stable does not rise with k, but it "
+        f"has by chance. With both methods correct and ours, Top Stable is ahead in {stable} of the {stable + gumbel} "
+        f"cases that are decided, the Gumbel method in {gumbel}. The cost of Top Stable does not rise with k, but it "
         "needs a large gap near rank k; the Gumbel method's threshold rises with the square root of k, but may be set "
-        f"far down the tail.{_turn(rows)} All lines are computed in floating point, ours with the parameters of our "
-        "mechanisms; bands are two standard errors."
+        f"far down the tail.{_crossover(rows)} All lines are computed in floating point, ours with the parameters of "
+        "our mechanisms; bands are two standard errors."
     )
     return "\n\n".join(("\n".join(lines), text, *_table_4(rows)))
 
 
-def _turn(rows: Sequence[Row]) -> str:
-    """From which k on Top Stable is ahead for good, in panel d."""
+def _crossover(rows: Sequence[Row]) -> str:
+    """Describe the k from which Top Stable leads permanently in panel d; empty if there is none."""
     found = []
     own = [row for row in rows if str(row["panel"])[0] == "d"]
     for table in dict.fromkeys(str(row["table"]) for row in own):
@@ -133,11 +133,13 @@ def _turn(rows: Sequence[Row]) -> str:
             found.append(f"{min(k for k in ks if k > behind)} ({table})")
     if not found:
         return ""
-    return f" For very large k this turns, as the paper says: Top Stable is ahead for good from k = {', '.join(found)}."
+    return (
+        f" For very large k this reverses, as in the paper: Top Stable is ahead for good from k = {', '.join(found)}."
+    )
 
 
 def _table_4(rows: Sequence[Row]) -> list[str]:
-    """P and S on the paper's two ranges, for each table of panel a."""
+    """Return P and S on the paper's two ranges, for each table of panel a, as a table."""
     own = [row for row in rows if str(row["panel"])[0] == "a"]
     if not own:
         return []
@@ -157,7 +159,7 @@ def _table_4(rows: Sequence[Row]) -> list[str]:
 
 
 def _ahead(rows: Sequence[Row], method: str, other: str) -> int:
-    """In how many settings *method* has the greater S, by more than four standard errors together."""
+    """Return in how many cases *method* has the greater S, by more than four standard errors together."""
     by = {(row["panel"], row["table"], row["k"], row["method"]): row for row in rows}
     mine = [(row, by[*key[:3], other]) for key, row in by.items() if key[3] == method]
     return sum(
@@ -179,5 +181,5 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     draw=draw,
-    say=say,
+    describe=describe,
 )

@@ -1,4 +1,4 @@
-"""Carvalho et al. 2020, Table 1: the tables of check-ins, published and made up, and the real ones used beside."""
+"""Carvalho et al. 2020, Table 1: the tables of check-ins, published and made up, and the nearest real ones."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ RANKS = 100
 
 
 def cells(setting: Setting) -> list[Row]:
-    """A cell for each table of the other experiments."""
+    """Return a cell for each table of the other experiments."""
     return ts_trials.tables(setting, ts_trials.MADE_UP, ts_trials.REAL)
 
 
 def measure(setting: Setting, cell: Row) -> list[Row]:
-    """The statistics of one table, after the published ones if it stands in for one; and its largest counts."""
+    """Return the statistics and largest counts of one table; those published precede a made-up one's."""
     table = setting.table(cell)
     counts = table.counts
     statistics: list[float | int] = [table.number_of_users, len(counts), float(np.mean(counts == 1))]
@@ -49,7 +49,7 @@ def measure(setting: Setting, cell: Row) -> list[Row]:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """The largest counts of each table: what all methods look at."""
+    """Draw the largest counts of each table, which are all that the methods read."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     for row in (row for row in rows if row["made_up"] is not None):
@@ -61,8 +61,8 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def say(rows: Sequence[Row]) -> str:
-    """The table and what the stand-ins can and cannot stand for."""
+def describe(rows: Sequence[Row]) -> str:
+    """Describe the tables, and what made-up ones can and cannot show."""
     lines = [
         "| | users | elements | of count 1 | 50 % | 99 % | 100 % | h(10) - h(11) | h(50) - h(51) |",
         "| --- |" + " ---: |" * 8,
@@ -75,9 +75,9 @@ def say(rows: Sequence[Row]) -> str:
         lines.append(f"| {row['table']} | {' | '.join(cells)} |")
     return (
         "\n".join(lines)
-        + "\n\nThe paper's tables are not available here. Those made up have their published numbers. The plot shows "
-        "the largest counts, on whose differences Top Stable depends: the paper publishes only the first, so a "
-        "made-up table's gaps are chance, and only the shape of the paper's results can be expected of it. The real "
+        + "\n\nThe paper's tables are not available here. The made-up ones have their published numbers. The plot "
+        "shows the largest counts, on whose differences Top Stable depends: the paper publishes only the first, so the "
+        "gaps of a made-up table are random, and only the shape of the paper's results can be expected. The real "
         "gowalla and foursquare are other extracts of the same services. For Foursquare, the user numbers of two "
         "cities overlap in the file, so the published n, and δ = 1/n with it, are off."
     )
@@ -91,5 +91,5 @@ EXPERIMENT = Experiment(
     cells=cells,
     measure=measure,
     draw=draw,
-    say=say,
+    describe=describe,
 )

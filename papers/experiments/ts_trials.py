@@ -1,9 +1,9 @@
-"""Top Stable beside the Gumbel method: as their authors ran them, as published or mended, and ours.
+"""Trials of Top Stable and the Gumbel method: as run by the authors, as published or corrected, and ours.
 
-What Tables 2 to 4 and Figure 1 of Carvalho et al. 2020 share. "As run" is what the authors' public code does, from
-which their numbers come. "Published" is the paper's own algorithm. "Mended" is the Gumbel method under the paper's
-accounting (Durfee & Rogers 2019, Theorem 1) with its cut-off chosen the right way round and half of delta for each of
-threshold and composition. "Ours" are `TopStable` and `UnknownGumbel` as released by this package.
+Tables 2 to 4 and Figure 1 of Carvalho et al. 2020 share them. "As run" is what the authors' public code does, which
+produced their numbers. "Published" is the paper's own algorithm. "Corrected" is the Gumbel method under the paper's
+accounting (Durfee & Rogers 2019, Theorem 1), with the cut-off chosen in the right direction and half of delta for each
+of threshold and composition. "Ours" are `TopStable` and `UnknownGumbel` as released by this package.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ KS = (3, 10, 50)
 TRIALS, TRIALS_EXACT = 2_000, 300
 
 TS_RUN, TS_PUBLISHED, TS_OURS = "TS as run", "TS published", "TS ours"
-GUMBEL_RUN, GUMBEL_MENDED, GUMBEL_OURS = "Gumbel as run", "Gumbel mended", "Gumbel ours"
-METHODS = (TS_RUN, TS_PUBLISHED, TS_OURS, GUMBEL_RUN, GUMBEL_MENDED, GUMBEL_OURS)
+GUMBEL_RUN, GUMBEL_CORRECTED, GUMBEL_OURS = "Gumbel as run", "Gumbel corrected", "Gumbel ours"
+METHODS = (TS_RUN, TS_PUBLISHED, TS_OURS, GUMBEL_RUN, GUMBEL_CORRECTED, GUMBEL_OURS)
+SEED_NAMES = {GUMBEL_CORRECTED: "Gumbel mended"}
+"""The name in a method's seeds where it differs from the label; changing it would change published numbers."""
 MADE_UP = ("ts-gowalla", "ts-brightkite", "ts-foursquare")
 REAL = ("gowalla", "foursquare", "movielens-1m", "retail", "online-retail")
 
 
 def tables(setting: Setting, made_up: Sequence[str], real: Sequence[str]) -> list[Row]:
-    """The cells that name a table: the paper's made up, then real ones (the paper's too, if official files are there).
+    """Return cells that name tables: the paper's, made up; then real ones (the paper's if official files are given).
 
     A small run has the smallest table of the paper only.
     """
@@ -51,15 +53,15 @@ def tables(setting: Setting, made_up: Sequence[str], real: Sequence[str]) -> lis
 
 
 def rows_of(table: UserItems, method: str, epsilon: float, k: int, trials: int, exact: Row | None, seed: int) -> Row:
-    """One row: the mean metrics of a method.
+    """Return one row: the mean metrics of a method.
 
     Args:
         table: with the counts.
         method: one of `METHODS`.
         epsilon: of the release; delta is one over the number of users.
         k: how many items are requested.
-        trials: how many.
-        exact: a cell for `trial_bits`, to have our two methods released by our mechanisms; None for the same
+        trials: the number of trials.
+        exact: a cell for `trial_bits` if our two methods are to be released by our mechanisms; None for the same
             distributions in floating point.
         seed: for numpy.
     """
@@ -82,7 +84,7 @@ def rows_of(table: UserItems, method: str, epsilon: float, k: int, trials: int, 
 
 
 def mechanism(method: str, epsilon: float, k: int, users: int) -> TopStable | UnknownGumbel:
-    """Our mechanism under (epsilon, 1 / users), for labels only; the cut-off is chosen up to 5k."""
+    """Return our mechanism under (epsilon, 1 / users), labels only, with a cut-off chosen up to 5k."""
     exact, delta = Fraction(str(epsilon)), Fraction(1, users)
     if method == TS_OURS:
         return TopStable(k, exact, delta)
@@ -91,7 +93,7 @@ def mechanism(method: str, epsilon: float, k: int, users: int) -> TopStable | Un
 
 
 def by_mechanism(table: UserItems, method: str, epsilon: float, k: int, trials: int, cell: Row) -> Metrics:
-    """Metrics of releases of our mechanism, with exact noise."""
+    """Return metrics of releases of our mechanism, with exact noise."""
     ours = mechanism(method, epsilon, k, table.number_of_users)
     head = ExactHead(table.head[: ours.head_limit + 1], ours.head_limit)
     chosen = np.zeros((trials, 5 * k + 1), dtype=np.bool_)
@@ -102,7 +104,7 @@ def by_mechanism(table: UserItems, method: str, epsilon: float, k: int, trials: 
 
 
 def in_floats(table: UserItems, method: str, epsilon: float, k: int, trials: int, rng: np.random.Generator) -> Metrics:
-    """Metrics of many releases at once, with numpy's noise."""
+    """Return metrics of many trials at once, with numpy's noise."""
     delta = 1 / table.number_of_users
     if method == TS_RUN:
         return _stable(table, k, baselines.stable_sizes(table.head, k, epsilon, delta, trials, rng, rule="as run"))
@@ -111,7 +113,7 @@ def in_floats(table: UserItems, method: str, epsilon: float, k: int, trials: int
     if method == GUMBEL_RUN:
         per_round = baselines.epsilon_per_round_as_run(epsilon, k + 1, delta / 2)
         return _gumbel(table, k, per_round, (delta / 2, delta), trials, rng, right=False)
-    if method == GUMBEL_MENDED:
+    if method == GUMBEL_CORRECTED:
         per_round = baselines.theorem1_epsilon_per_round(epsilon, k + 1, delta / 2)
         return _gumbel(table, k, per_round, (delta / 2, delta / 2), trials, rng, right=True)
     ours = mechanism(method, epsilon, k, table.number_of_users)
@@ -138,7 +140,7 @@ def _gumbel(
     *,
     right: bool,
 ) -> Metrics:
-    """*deltas* are those of the cut-off's choice and of the threshold."""
+    """Return metrics of the Gumbel method; *deltas* are those of the choice of the cut-off and of the threshold."""
     cutoffs, shares = baselines.cutoff_probabilities(table.head, k, epsilon, deltas[0], "right" if right else "as run")
     drawn = rng.choice(cutoffs, trials, p=shares)
     chosen = baselines.gumbel_sets(table.head, k, drawn, epsilon, deltas[1], rng, strict=right)

@@ -31,9 +31,9 @@ class TestPlume:
     def test_bounding_keeps_the_most_of_every_user_and_all_of_the_others(self):
         """Exactly min(own, most) pairs each; users need not stand together."""
         users = np.array([2, 0, 1, 0, 0, 1, 0, 3])
-        keep = baselines.bounded(users, 2, np.random.default_rng(1))
+        keep = baselines.bounding_mask(users, 2, np.random.default_rng(1))
         assert np.bincount(users[keep]).tolist() == [2, 2, 1, 1]
-        assert baselines.bounded(users, 4, np.random.default_rng(1)).all()
+        assert baselines.bounding_mask(users, 4, np.random.default_rng(1)).all()
 
     @pytest.mark.statistical
     def test_every_subset_is_as_likely(self):
@@ -41,7 +41,7 @@ class TestPlume:
         users = np.array([0, 0, 0, 1, 1, 1, 1, 2])
         rng = np.random.default_rng(2)
         trials = 6000
-        seen = Counter(tuple(np.flatnonzero(baselines.bounded(users, 2, rng)[3:7])) for _ in range(trials))
+        seen = Counter(tuple(np.flatnonzero(baselines.bounding_mask(users, 2, rng)[3:7])) for _ in range(trials))
         fair = {(i, j): 1 / 6 for i in range(4) for j in range(i + 1, 4)}
         assert not far_from(seen, fair, trials)
         assert far_from({(0, 1): trials}, fair, trials)

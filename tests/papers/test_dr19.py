@@ -110,17 +110,17 @@ def test_accuracy_holds_with_room_on_a_made_up_table(setting):
     assert 0 < row["shortfall_95"] < row["alpha"] == pytest.approx(math.log(50 * 500 / 0.05) / 0.05)
 
 
-def test_a_fixed_charge_answers_as_many_questions_as_fit_and_paying_for_what_is_returned_more(setting):
-    """Questions by the fixed charge are the limit over k peels; of the items the fixed charge sees a prefix."""
+def test_charging_what_is_returned_answers_more_queries_than_charging_the_worst_case(setting):
+    """Charging the worst case answers as many queries as k peels fit into the limit."""
     cell = {"table": "linkedin-articles", "made_up": True, "k": 25, "trials": 2}
     rows = dr19_pay_what_you_get.measure(setting, cell)
     limit = limit_for(8.0, Fraction(1, 10**8))
-    for got, asked in zip(rows[::2], rows[1::2], strict=True):
-        assert asked["questions"] == limit.rho // (25 * Fraction(1, 100) / 8)
-        assert got["questions"] > asked["questions"]
-        assert got["items"] > asked["items"]
-        # what was paid: a unit an item, and one where the threshold was reached; less than a full answer is left over
-        units = got["items"] + got["questions"] - got["complete"]
+    for returned, worst in zip(rows[::2], rows[1::2], strict=True):
+        assert worst["queries"] == limit.rho // (25 * Fraction(1, 100) / 8)
+        assert returned["queries"] > worst["queries"]
+        assert returned["items"] > worst["items"]
+        # One unit is paid for each item and threshold reached; less than a full answer is left over.
+        units = returned["items"] + returned["queries"] - returned["complete"]
         assert 0 <= limit.rho / (Fraction(1, 100) / 8) - units < 25
 
 

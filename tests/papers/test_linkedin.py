@@ -105,10 +105,10 @@ def test_the_share_beyond_a_budget_counts_each_analyst_from_her_first_day_beyond
     assert shares == [1 / 3] * 5 + [2 / 3] * 25
 
 
-def test_days_of_questions_follow_the_assumptions():
+def test_days_of_queries_follow_the_assumptions():
     """They begin on day 0, ascend within the month, and are a few for most analysts, many for some."""
     rng = np.random.default_rng(2)
-    months = [linkedin_figure_5.days_of_questions(rng) for _ in range(3000)]
+    months = [linkedin_figure_5.days_of_queries(rng) for _ in range(3000)]
     assert all(days[0] == 0 and days == sorted(days) and days[-1] < 30 for days in months)
     numbers = np.array([len(days) for days in months])
     assert np.median(numbers) == 5
@@ -121,8 +121,8 @@ def test_an_analyst_pays_two_units_an_item_and_one_for_the_cut_off_at_most(setti
     rows = linkedin_figure_5.measure(setting, cell)
     assert len({row["analyst"] for row in rows}) == 4
     for row in rows:
-        assert row["asked"] == row["calls"] * (2 * row["k"] + 1)
-        assert 2 * row["calls"] <= row["information"] <= row["asked"]
+        assert row["worst_case"] == row["calls"] * (2 * row["k"] + 1)
+        assert 2 * row["calls"] <= row["information"] <= row["worst_case"]
 
 
 def test_table_2_has_the_published_months_and_the_reference_values_for_linkedin(setting):

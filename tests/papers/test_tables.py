@@ -9,9 +9,9 @@ import click
 import duckdb
 import numpy as np
 import pytest
-from papers.__main__ import paths
+from papers.__main__ import parse_official
 from papers.generators import GENERATORS, by_contributions, draw_distinct, quantiles, zipf
-from papers.official import LOADERS, load, words
+from papers.official import LOADERS, load, tokenize
 from papers.tables import REAL, Tables
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def test_quantiles_pass_through_what_is_given_and_never_fall():
 def test_words_keep_case_and_punctuation_and_lose_urls_and_removed_comments():
     """The rule of the set-union experiments, on a text that has everything."""
     text = "Don't [removed] see https://a.b/c and the rest\nIt's U.S. news, \"ok\"? Yes [deleted] cost 3.50... end."
-    assert words(text) == [
+    assert tokenize(text) == [
         *("Do", "n't", "see", "It", "'s", "U.S.", "news", ",", '"', "ok", '"', "?"),
         *("Yes", "cost", "3.50", "...", "end", "."),
     ]
@@ -225,7 +225,7 @@ def test_an_official_file_that_was_named_is_a_real_table(tmp_path):
     file = tmp_path / "ratings.csv"
     file.write_text("userId,movieId,rating,timestamp\n1,296,5.0,1147880044\n")
     assert not Tables(tmp_path).has("pcr-movielens")
-    tables = Tables(tmp_path, paths(None, None, (f"pcr-movielens={file}",)))
+    tables = Tables(tmp_path, parse_official(None, None, (f"pcr-movielens={file}",)))
     assert tables.has("pcr-movielens")
     assert tables.real("pcr-movielens").name == "MovieLens 25M"
 
@@ -234,7 +234,7 @@ def test_an_official_file_that_was_named_is_a_real_table(tmp_path):
 def test_an_official_file_that_is_not_there_or_of_no_paper_is_refused(value):
     """NAME=PATH, an existing path, a name that has a loader."""
     with pytest.raises(click.BadParameter, match="NAME=PATH"):
-        paths(None, None, (value,))
+        parse_official(None, None, (value,))
 
 
 def test_a_real_table_is_read_with_dense_numbers_and_each_pair_once(tmp_path):

@@ -96,7 +96,7 @@ def test_real_tables_give_the_numbers_computed_elsewhere(name, epsilon, k, stabl
     if not tables.has(name):
         pytest.skip(f"{name} is not there")
     table = tables.real(name)
-    for method, expected in ((ts_trials.TS_PUBLISHED, stable), (ts_trials.GUMBEL_MENDED, gumbel)):
+    for method, expected in ((ts_trials.TS_PUBLISHED, stable), (ts_trials.GUMBEL_CORRECTED, gumbel)):
         found = ts_trials.in_floats(table, method, epsilon, k, 1000, np.random.default_rng(4))
         assert found.proportion.mean() == pytest.approx(expected[0], abs=0.02)
         assert found.relative_sum.mean() == pytest.approx(expected[1], abs=0.02)
@@ -140,7 +140,7 @@ def rows_of(s):
 
 def test_the_words_of_figure_1_follow_the_rows():
     """Who is ahead how often, and from which k Top Stable is ahead for good."""
-    turn = ts_figure_1.say(rows_of({ts_trials.TS_OURS: {10: 0.4, 20: 0.6, 30: 0.7}}))
+    turn = ts_figure_1.describe(rows_of({ts_trials.TS_OURS: {10: 0.4, 20: 0.6, 30: 0.7}}))
     assert "Top Stable is ahead in 2 of the 3 cases that are decided, the Gumbel method in 1" in turn
     assert "ahead for good from k = 20 (t)" in turn
-    assert "for good" not in ts_figure_1.say(rows_of({ts_trials.TS_OURS: {30: 0.4}}))
+    assert "for good" not in ts_figure_1.describe(rows_of({ts_trials.TS_OURS: {30: 0.4}}))
