@@ -157,7 +157,7 @@ class SelectVerify:
         alive = np.flatnonzero(counts > tail)
         blanks = self.head_limit - len(alive)
         total = budget.remaining.rho
-        epsilon, found = self._first_epsilon(), _Found.nothing(float(self._anchor()) / 4)
+        epsilon, found, lost = self._first_epsilon(), _Found.nothing(float(self._anchor()) / 4), self._lost()
         for number in range(RACES):
             level = self._level(epsilon)
             affordable = int(
@@ -166,7 +166,7 @@ class SelectVerify:
             )
             if affordable <= 0 or len(found.positions) == self.head_limit:
                 break
-            budget.spend(self._lost())
+            budget.spend(lost)
             order, reached = self._race(counts[alive], tail, blanks, level).run(bits, f"race/{number}", PLACES)
             noise = _half_counts(bits, f"counts/{number}", level.variance, len(order))
             doubled = 2 * counts[alive[order]] + anchor + noise
@@ -266,11 +266,10 @@ class SelectVerify:
         return _Level(epsilon, variance, margin, Cost(epsilon**2 / 8 + tau**2 / (2 * variance)), above)
 
     def _outcome(self, found: _Found, cost: Cost) -> Outcome:
-        positions, estimates = found.positions, found.estimates(self._log_factor())
-        stds = np.sqrt(found.variances + found.common)
-        if self.k is not None:
-            largest = np.argsort(-estimates, kind="stable")[: self.k]
-            positions, estimates, stds = positions[largest], estimates[largest], stds[largest]
+        estimates = found.estimates(self._log_factor())
+        largest = np.argsort(-estimates, kind="stable")[: self.k]
+        positions, estimates = found.positions[largest], estimates[largest]
+        stds = np.sqrt(found.variances + found.common)[largest]
         complete = len(positions) == self.k
         if not self.counts:
             return Outcome(positions, ordered=True, complete=complete, cost=cost)
