@@ -4,7 +4,8 @@ Seven constants of `two_round.Tuning` are varied in both directions on the table
 Then `top` by `auto` is compared with a race alone, for small k, on the same tables.
 
 `--search` sets the seven constants on these tables alone, starting from the most conservative ones, and
-compares them on the other tables with the constants that are used.
+compares them on the other tables with the constants that are used. `--head` does so for the constants of `head` and of
+the choice of `auto`, and then swaps the halves.
 """
 
 from __future__ import annotations
@@ -15,28 +16,31 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import click
 import numpy as np
 from papers.experiment import trial_bits
 from papers.tables import REAL, Tables
 
-from benchmarks.accuracy import DELTA, EPSILONS, SMALL
+from benchmarks.accuracy import DELTA, EPSILONS, HEAD_LIMIT, SMALL
 from benchmarks.accuracy_page import FEW, SET_ON, geometric_mean
 from benchmarks.timing import table as markdown
 from discreet.accounting.convert import limit_for
 from discreet.errors import InvariantViolated
-from discreet.mechanisms import Request, UnknownGumbel
-from discreet.mechanisms.auto import Auto
+from discreet.mechanisms import Request, SelectVerify, UnknownGumbel
+from discreet.mechanisms.auto import USERS_PER_NOISE, Auto
+from discreet.mechanisms.select_verify import ERRORS
 from discreet.mechanisms.two_round import TUNING, Tuning
 from discreet.testing.pairs import ArrayPairs
 from discreet.values import ExactHead
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from discreet.noise import Bits
     from discreet.values import Outcome
 
 MOVED: Mapping[str, tuple[float, float]] = {
@@ -57,11 +61,17 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
     "power": (0.55, 0.65, 0.75, 0.85, 0.95),
     "uneven_second": (0.3, 0.5, 0.7, 0.9, 1.1),
 }
+ERRORS_GRID = tuple(n / 20 for n in range(28, 39))
 MOST_BEYOND = 0.06
 """The mean share of released counts beyond 10 % that a search allows."""
 
+FRACTION, MOST_BELOW = 0.9, 0.05
+"""At most this share of cells may have less than this fraction of the head's counts."""
+
 TRIALS = 2
 TRIALS_OF_TOP = 6
+TRIALS_OF_HEAD = 4
+RELEASE = Request(None, HEAD_LIMIT)
 SIZES = (3, 4, 5, 6, 8, 10)
 
 
@@ -71,7 +81,7 @@ def constants(tables: Tables) -> list[str]:
     settings = [("none", 0.0), *((name, value) for name, values in MOVED.items() for value in values)]
     for name, epsilon in itertools.product(SET_ON, EPSILONS):
         table = tables.real(name)
-        pairs, auto = _pairs(tables, [name])[name], _auto(epsilon, Request(None, 10_000))
+        pairs, auto = _pairs(tables, [name])[name], _auto(epsilon, RELEASE)
         for moved, value in settings:
             tuning = TUNING if moved == "none" else replace(TUNING, **{moved: value})  # type: ignore[arg-type]
             release = replace(auto, two_round=replace(auto.two_round, tuning=tuning)).release
@@ -124,21 +134,129 @@ def _tuning(place: Mapping[str, int]) -> Tuning:
 
 
 def _found(tables: Mapping[str, ArrayPairs], tuning: Tuning) -> tuple[list[int], float]:
-    """Return the counts within 10 % of a release by table and epsilon, and the mean share beyond of the large ones."""
+    """Return what `_measured` does of two rounds with *tuning*."""
+
+    def release(pairs: ArrayPairs, epsilon: float, bits: Bits) -> Outcome:
+        auto = _auto(epsilon, RELEASE)
+        return replace(auto, two_round=replace(auto.two_round, tuning=tuning)).release(pairs, bits)
+
+    return _measured(tables, EPSILONS[::2], 1, release)
+
+
+def _measured(
+    tables: Mapping[str, ArrayPairs],
+    epsilons: Sequence[float],
+    trials: int,
+    release: Callable[[ArrayPairs, float, Bits], Outcome],
+) -> tuple[list[int], float]:
+    """Return the counts within 10 % by table, epsilon and trial, and the mean share beyond of the large releases."""
     counts, beyond = [], []
-    for (name, pairs), epsilon in itertools.product(tables.items(), EPSILONS[::2]):
-        auto = _auto(epsilon, Request(None, 10_000))
-        auto = replace(auto, two_round=replace(auto.two_round, tuning=tuning))
-        outcome = auto.release(pairs, trial_bits("search", {"table": name, "epsilon": epsilon}, 0))
+    for (name, pairs), epsilon, trial in itertools.product(tables.items(), epsilons, range(trials)):
+        outcome = release(pairs, epsilon, _bits(name, epsilon, trial))
         counts.append(_within(outcome, pairs.counts))
         if len(outcome.positions) >= FEW:
             beyond.append(1 - counts[-1] / len(outcome.positions))
     return counts, sum(beyond) / max(len(beyond), 1)
 
 
+def _bits(name: str, epsilon: float, trial: int) -> Bits:
+    return trial_bits("search", {"table": name, "epsilon": epsilon}, trial)
+
+
 def _more(counts: Sequence[int], others: Sequence[int]) -> float:
     """Return the geometric mean of the ratios of *counts* to the baseline; one is added to all."""
     return geometric_mean([(count + 1) / (other + 1) for count, other in zip(counts, others, strict=True)])
+
+
+def head_constants(tables: Tables) -> list[str]:
+    """Choose `ERRORS` and `USERS_PER_NOISE` on each half of the tables, and compare them with today's on the other.
+
+    `ERRORS` is the value of its grid with which `head` has the most counts within 10 % (geometric mean over tables,
+    epsilons and trials), of those with which at most `MOST_BEYOND` of the counts released are beyond.
+    `USERS_PER_NOISE` is the value with which `auto` has the most counts within 10 %, of those with which it has less
+    than 0.9 of the head's on at most `MOST_BELOW` of tables and epsilons; and without that condition.
+    """
+    set_on = _pairs(tables, SET_ON)
+    others = _pairs(tables, [name for name in SMALL if name not in SET_ON and tables.has(name)])
+    errors_lines, switch_lines = [], []
+    for title, half, other in (("tables they are set on", set_on, others), ("other tables", others, set_on)):
+        value = _choose_errors(half)
+        (now, now_beyond), (then, then_beyond) = _by_head(other, ERRORS), _by_head(other, value)
+        errors_lines.append([title, f"{value:g}", f"{_more(then, now):.3f}", f"{now_beyond:.1%}", f"{then_beyond:.1%}"])
+        heads = _means(_by_auto(other, math.inf)[0])
+        now, _ = _by_auto(other, USERS_PER_NOISE)
+        for name, switch in {"today's": USERS_PER_NOISE, **_choose_switches(half)}.items():
+            counts, beyond = _by_auto(other, switch)
+            below = np.sum((_means(counts) + 1) / (heads + 1) < FRACTION)
+            line = [title, name, f"{switch:.0f}", f"{_more(counts, now):.3f}", f"{beyond:.1%}"]
+            switch_lines.append([*line, f"{below} of {len(heads)}"])
+    counted = "counts on the other half"
+    return [
+        *markdown(["chosen on", "`ERRORS`", counted, "beyond, today's", "beyond"], errors_lines),
+        "",
+        *markdown(["chosen on", "by", "`USERS_PER_NOISE`", counted, "beyond", "below 0.9 of the head"], switch_lines),
+    ]
+
+
+def _choose_errors(tables: Mapping[str, ArrayPairs]) -> float:
+    today, _ = _by_head(tables, ERRORS)
+    allowed = {}
+    for errors in ERRORS_GRID:
+        counts, beyond = _by_head(tables, errors)
+        print(f"ERRORS = {errors:g}: {_more(counts, today):.3f} of today's counts, {beyond:.1%} beyond", flush=True)
+        if beyond <= MOST_BEYOND:
+            allowed[errors] = _more(counts, today)
+    return max(allowed, key=lambda errors: allowed[errors])
+
+
+def _choose_switches(tables: Mapping[str, ArrayPairs]) -> dict[str, float]:
+    """Return the best values of `USERS_PER_NOISE` with and without the condition on cells below the head.
+
+    All values between the users per noise of two cells are alike; the geometric mean of the two is returned.
+    """
+    heads, rounds = (_means(_by_auto(tables, switch)[0]) for switch in (math.inf, 0))
+    users_per_noise = np.array([_users_per_noise(pairs, epsilon) for pairs in tables.values() for epsilon in EPSILONS])
+    order = np.argsort(users_per_noise)
+    gains = np.log((heads + 1) / (rounds + 1))[order]
+    scores = np.cumsum(gains)[:-1]  # of the head up to and with this cell, and two rounds above it
+    below = np.cumsum(gains[::-1] > -math.log(FRACTION))[::-1][1:]
+    values = np.sqrt(users_per_noise[order][:-1] * users_per_noise[order][1:])
+    allowed = np.flatnonzero(below <= MOST_BELOW * len(gains))
+    return {
+        "counts, few cells below": float(values[allowed[scores[allowed].argmax()]]),
+        "counts alone": float(values[scores.argmax()]),
+    }
+
+
+def _users_per_noise(pairs: ArrayPairs, epsilon: float) -> float:
+    """Return what `auto` compares with `USERS_PER_NOISE`, with the noise of one trial."""
+    sizes = _auto(epsilon, RELEASE).two_round.measure_sizes(pairs, trial_bits("switch", {"epsilon": epsilon}, 0))
+    return sizes.users / sizes.scale
+
+
+def _means(counts: Sequence[int]) -> NDArray[np.float64]:
+    """Return the mean over trials of the counts by table and epsilon."""
+    means: NDArray[np.float64] = np.reshape(counts, (-1, TRIALS_OF_HEAD)).mean(axis=1)
+    return means
+
+
+def _by_head(tables: Mapping[str, ArrayPairs], errors: float) -> tuple[list[int], float]:
+    def release(pairs: ArrayPairs, epsilon: float, bits: Bits) -> Outcome:
+        order = np.argsort(-pairs.counts, kind="stable")[: RELEASE.head_limit + 1]
+        head = ExactHead(pairs.counts[order], RELEASE.head_limit)
+        outcome = SelectVerify.within(limit_for(epsilon, DELTA), RELEASE).release(head, bits)
+        return replace(outcome, positions=order[outcome.positions])
+
+    with patch("discreet.mechanisms.select_verify.ERRORS", errors):
+        return _measured(tables, EPSILONS, TRIALS_OF_HEAD, release)
+
+
+def _by_auto(tables: Mapping[str, ArrayPairs], switch: float) -> tuple[list[int], float]:
+    def release(pairs: ArrayPairs, epsilon: float, bits: Bits) -> Outcome:
+        return _auto(epsilon, RELEASE).release(pairs, bits)
+
+    with patch("discreet.mechanisms.auto.USERS_PER_NOISE", switch):
+        return _measured(tables, EPSILONS, TRIALS_OF_HEAD, release)
 
 
 def top(tables: Tables) -> list[str]:
@@ -183,11 +301,15 @@ def _within(outcome: Outcome, truth: NDArray[np.int64], least: float = -math.inf
 
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), default=REAL, help="The folder of the real tables.")
-@click.option("--search", "searches", is_flag=True, help="Set the constants on half of the tables alone.")
-def main(*, data: Path, searches: bool) -> None:
-    """Print both tables, or the search; each takes about ten minutes."""
+@click.option("--search", "searches", is_flag=True, help="Set the constants of two rounds on half of the tables.")
+@click.option("--head", "heads", is_flag=True, help="Choose the constants of head and auto on each half of the tables.")
+def main(*, data: Path, searches: bool, heads: bool) -> None:
+    """Print both tables, or the search, or the choice; each takes about ten minutes."""
     tables = Tables(real=data)
-    print("\n".join(search(tables) if searches else [*constants(tables), "", *top(tables)]))
+    if heads:
+        print("\n".join(head_constants(tables)))
+    else:
+        print("\n".join(search(tables) if searches else [*constants(tables), "", *top(tables)]))
 
 
 if __name__ == "__main__":
