@@ -97,7 +97,7 @@ def serve(folder: Path, port: int) -> None:
             return Response(await run_in_thread(head, asker.analyst_account(), body), media_type="application/json")
 
         def head(account: str, body: bytes) -> bytes:
-            view = service.warehouse.viewed(service.grants.catalog_for(account))
+            view = service.warehouse.restricted_to(service.grants.catalog_for(account))
             question = read_body(QueryRequest, body)
             select = parse_select(question.sql or "")
             options = planning_options(question, select.k, settings.defaults, settings.limits)

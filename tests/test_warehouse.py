@@ -336,7 +336,7 @@ def without(catalog, dataset, *columns):
 
 def test_a_view_has_the_engines_and_answers_of_the_whole(warehouse):
     """One engine for all analysts, and one answer for one question; closing a view closes nothing."""
-    with warehouse.viewed(without(warehouse.catalog, "reads", "age")) as view:
+    with warehouse.restricted_to(without(warehouse.catalog, "reads", "age")) as view:
         assert view.engine("reads") is warehouse.engine("reads")
         asked = "SELECT country, COUNT(DISTINCT reader) FROM reads GROUP BY country"
         assert view.query(asked, key=KEY).to_arrow() == warehouse.query(asked, key=KEY).to_arrow()
@@ -354,7 +354,7 @@ def test_a_view_has_the_engines_and_answers_of_the_whole(warehouse):
 )
 def test_what_a_view_leaves_out_looks_like_what_does_not_exist(warehouse, statement, hidden):
     """The same sentence as for an unknown name, but for the name."""
-    view = warehouse.viewed(without(warehouse.catalog, "reads", "country"))
+    view = warehouse.restricted_to(without(warehouse.catalog, "reads", "country"))
     words = []
     for name in (hidden, "xyzzy"):
         with pytest.raises(InputError) as refused:
@@ -369,9 +369,9 @@ def test_a_view_shows_no_dataset_that_the_whole_has_not(warehouse):
     other = without(warehouse.catalog, "reads")
     other = other.model_copy(update={"datasets": {"other": other.datasets["reads"]}})
     with pytest.raises(InputError, match="there is no dataset 'other' to be viewed"):
-        warehouse.viewed(other)
+        warehouse.restricted_to(other)
     with pytest.raises(InputError, match="there is no dataset 'reads' to be viewed"):
-        warehouse.viewed(without(warehouse.catalog, "kept")).viewed(without(warehouse.catalog, "reads"))
+        warehouse.restricted_to(without(warehouse.catalog, "kept")).restricted_to(without(warehouse.catalog, "reads"))
 
 
 def test_the_context_of_a_dataset_is_its_version_and_the_name_of_its_table(folder):
@@ -379,11 +379,11 @@ def test_the_context_of_a_dataset_is_its_version_and_the_name_of_its_table(folde
     shown = '\n[datasets.shown]\nsource = "reads.parquet"\nview = "SELECT * FROM source"\nuser = "reader"\n'
     (folder / "views.toml").write_text(CATALOG + shown + 'columns.article = { type = "text", group = true }\n')
     with connect(folder / "views.toml") as views:
-        assert views.context("READS") == ("1", "reads")
-        assert views.context("shown") == (None, "shown\nSELECT * FROM source")
-        version, table = views.context("kept")
+        assert views.key_context("READS") == ("1", "reads")
+        assert views.key_context("shown") == (None, "shown\nSELECT * FROM source")
+        version, table = views.key_context("kept")
         assert (len(version), table) == (32, "kept")
-        assert version == views.context("kept")[0] != views.engine("kept").data_version()
+        assert version == views.key_context("kept")[0] != views.engine("kept").data_version()
 
 
 @pytest.mark.parametrize("gone", ["reads.parquet", "catalog.toml"])

@@ -162,7 +162,7 @@ class Derived:
             return Kind.INTEGER
         return Kind.TIMESTAMP if self.each == "hour" else Kind.DATE
 
-    def misfit(self, held: Kind) -> str | None:
+    def type_error(self, held: Kind) -> str | None:
         """Return why it cannot be computed from a column of that kind, or None."""
         fit = {Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT} if isinstance(self.each, int) else {Kind.TIMESTAMP, Kind.DATE}
         if held is Kind.UNTYPED or (held in fit and not (held is Kind.DATE and self.each == "hour")):

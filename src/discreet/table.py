@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from discreet.catalog.domains import listed
+from discreet.catalog.domains import listed_items
 from discreet.engines.base import RequestQueue
 from discreet.engines.opening import open_engine
 from discreet.errors import InputError
@@ -271,5 +271,5 @@ def table_query(
         noise=noise,
         mechanism=mechanism,
         relative_error=exact(relative_error, "the relative error"),
-        domain=None if domain is None else listed(domain, items),
+        domain=None if domain is None else listed_items(domain, items),
     )

@@ -92,7 +92,7 @@ class Warehouse:
         self.catalog = catalog
         self._open = EnginePool(catalog, clock, environment, open_)
 
-    def viewed(self, catalog: Catalog) -> Warehouse:
+    def restricted_to(self, catalog: Catalog) -> Warehouse:
         """Return the same datasets restricted to *catalog*, over the same open engines.
 
         Args:
@@ -108,7 +108,7 @@ class Warehouse:
 
     def query(
         self,
-        question: str | Mapping[str, Any] | Select,
+        query: str | Mapping[str, Any] | Select,
         *,
         epsilon: float | None = None,
         delta: float | str | Fraction | None = None,
@@ -126,7 +126,7 @@ class Warehouse:
         """Release private counts, sums or averages.
 
         Args:
-            question: a SELECT, see `discreet.query.sql`; or its JSON form as a mapping, or `discreet.Select`.
+            query: a SELECT, see `discreet.query.sql`; or its JSON form as a mapping, or `discreet.Select`.
                 With LIMIT k, a top k; without, as many accurate counts as possible; without GROUP BY, one total.
             epsilon: at least 1e-6; above 100 only if forced; by default 1.
             delta: at least 1e-20; far below one over the number of users. Text such as "1e-8" is taken exactly. By
@@ -151,7 +151,7 @@ class Warehouse:
             InexactHead: the engine's answer is not proven exact; the budget is charged the worst case.
         """
         start = time.perf_counter()
-        select = _read(question)
+        select = _read(query)
         plan = self.plan(
             select,
             epsilon=epsilon,
@@ -168,7 +168,7 @@ class Warehouse:
         for note in plan.notes:
             warnings.warn(note, stacklevel=2)
         version, bits = (None, SystemBits()) if key is None else self._keyed(select.dataset, plan, key)
-        engine = self.steady(select.dataset, version)
+        engine = self.versioned_reader(select.dataset, version)
         queue = self.queue(select.dataset)
         keyed = key is not None
         release: Release = answer(plan, engine, budget, bits, queue=queue, computational=keyed, progress=progress)
@@ -176,7 +176,7 @@ class Warehouse:
 
     def plan(
         self,
-        question: str | Mapping[str, Any] | Select,
+        query: str | Mapping[str, Any] | Select,
         *,
         epsilon: float | None = None,
         delta: float | str | Fraction | None = None,
@@ -198,11 +198,11 @@ class Warehouse:
             InputError: the query is not allowed; the message says what is.
             EngineError: the engine failed to return its columns or the items of a listed domain.
         """
-        select = _read(question)
+        select = _read(query)
         name = self.catalog.find(select.dataset)
         dataset = self.catalog.datasets[name]
         _check_price(per, epsilon, delta)
-        query = resolve(
+        resolved = resolve(
             select,
             dataset,
             epsilon=1.0 if epsilon is None else epsilon,
@@ -216,7 +216,9 @@ class Warehouse:
             counts=counts,
         )
         has_pairs = self._open.has_pairs(name)
-        return make_plan(query, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force, per=per)
+        return make_plan(
+            resolved, has_pairs=has_pairs, shared_budget=shared or budget is not None, force=force, per=per
+        )
 
     def sql(
         self,
@@ -250,7 +252,7 @@ class Warehouse:
         leaves = {leaf.name: leaf for leaf in statement.leaves if leaf.select is not None}
         plans = {}
         for name, leaf in leaves.items():
-            with naming(leaf, statement):
+            with naming_query(leaf, statement):
                 plans[name] = self.plan(leaf.select, **priced)  # type: ignore[arg-type]  # not None
                 check_complete(leaf, plans[name])
         public = self.public_tables(statement)
@@ -310,7 +312,7 @@ class Warehouse:
                 by = f"ORDER BY COUNT(DISTINCT {about.user})"
                 raise SQLError(f"the items of a sum are those with the most users: {by}")
             if leaf.complete:
-                with naming(leaf, statement):
+                with naming_query(leaf, statement):
                     self._labels(leaf, "quantiles are computed from all of them")
             leaf = leaf.within(k_most).within(about.k_most)  # noqa: PLW2901
             leaves.append(leaf.within(self._domain_size(leaf) - 1))
@@ -338,7 +340,7 @@ class Warehouse:
         tables = {name: schema_table(name, self.catalog) for name in statement.schemas}
         for leaf in statement.leaves:
             if leaf.select is None:
-                with naming(leaf, statement):
+                with naming_query(leaf, statement):
                     user = self.catalog.datasets[self.catalog.find(leaf.dataset)].user
                     hint = f"select an aggregate beside it, such as COUNT(DISTINCT {user})"
                     tables[leaf.name] = self._labels(leaf, hint)
@@ -354,7 +356,7 @@ class Warehouse:
             raise InputError(f"the labels of column {unknown!r} are not listed in the catalog; {hint}")
         return labels
 
-    def context(self, dataset: str) -> tuple[str | None, str]:
+    def key_context(self, dataset: str) -> tuple[str | None, str]:
         """Return the version of a dataset's data now, or None if unknown; and its table's name, to derive keys from.
 
         A view with other SQL is another table. The name does not depend on the engine or the place of the table.
@@ -367,14 +369,14 @@ class Warehouse:
         view = self.catalog.datasets[name].view
         return self._open.version(name), name if view is None else f"{name}\n{view}"
 
-    def steady(self, dataset: str, version: str | None) -> Reader:
+    def versioned_reader(self, dataset: str, version: str | None) -> Reader:
         """Return the engine of a dataset; its result is refused if the data has another *version* by then.
 
         Its errors name the dataset, and neither files nor hosts.
 
         Args:
             dataset: its name; may differ in case.
-            version: from `context`, or None if the data may change meanwhile.
+            version: from `key_context`, or None if the data may change meanwhile.
 
         Raises:
             InputError: there is no such dataset.
@@ -393,7 +395,7 @@ class Warehouse:
         return self._open.queue(self.catalog.find(dataset))
 
     def engine(self, dataset: str) -> Engine:
-        """Return the engine of a dataset itself; raises what `steady` does."""
+        """Return the engine of a dataset itself; raises what `versioned_reader` does."""
         return self._open.engine(self.catalog.find(dataset))
 
     def close(self) -> None:
@@ -409,7 +411,7 @@ class Warehouse:
         self.close()
 
     def _keyed(self, dataset: str, plan: Plan, key: bytes) -> tuple[str, Bits]:
-        version, table = self.context(dataset)
+        version, table = self.key_context(dataset)
         if version is None:
             raise InputError(f"a key needs a data version, and the catalog gives {dataset!r} none")
         return version, NoiseKey(key, version).bits(plan, table)
@@ -468,7 +470,7 @@ def check_complete(leaf: Leaf, plan: Plan) -> None:
 
 
 @contextlib.contextmanager
-def naming(leaf: Leaf, statement: Statement) -> Iterator[None]:
+def naming_query(leaf: Leaf, statement: Statement) -> Iterator[None]:
     """Add the SQL of a query to the message of what is wrong with it, where its statement has several."""
     try:
         yield
@@ -496,12 +498,12 @@ def _check_price(per: object, *others: object) -> None:
         raise InputError("a query has a price per unit, or an epsilon and a delta, not both")
 
 
-def _read(question: str | Mapping[str, Any] | Select) -> Select:
-    match question:
+def _read(query: str | Mapping[str, Any] | Select) -> Select:
+    match query:
         case str():
-            return parse_select(question)
+            return parse_select(query)
         case Select():
-            return question
+            return query
         case dict():
-            return from_dict(question)
+            return from_dict(query)
     raise InputError("a query is a SELECT as text, its JSON form as a dictionary, or a discreet.Select")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from discreet.accounting import advice
-from discreet.accounting.advice import Use, advise
+from discreet.accounting.advice import Workload, advise
 from discreet.errors import InputError
 
 
@@ -66,7 +66,7 @@ def test_differencing_gives_the_largest_k_that_shares_less_than_one(epsilon_per,
 
 def test_advice_for_the_papers_use_is_the_papers_choice():
     """30 days, one large query a day, Laplace counts: epsilon_per = 0.15 and the differencing budget."""
-    found = advise(Use(period_days=30, queries_per_day=1, results_per_query=100, noise="laplace"))
+    found = advise(Workload(period_days=30, queries_per_day=1, results_per_query=100, noise="laplace"))
     assert found.epsilon_per == Fraction("0.15")
     assert found.information == 2954
     assert found.calls == 30
@@ -79,7 +79,7 @@ def test_advice_for_the_papers_use_is_the_papers_choice():
 @settings(max_examples=40)
 def test_advice_makes_every_attack_as_unlikely_as_requested(days, queries, results, noise):
     """Averaging, differencing and unique counts all stay within the use's limits, and epsilon_per is not timid."""
-    use = Use(days, queries, results, noise=noise)
+    use = Workload(days, queries, results, noise=noise)
     found = advise(use)
     epsilon_per = float(found.epsilon_per)
     assert advice.averaging(epsilon_per, days, 0.5, noise) <= use.averaging_chance
@@ -94,7 +94,7 @@ def test_advice_makes_every_attack_as_unlikely_as_requested(days, queries, resul
 
 def test_every_parameter_has_one_sentence_of_reason_with_its_numbers():
     """Reasons are in the order of the parameters, single sentences, and say what a person needs."""
-    within = advise(Use(30, 1, 10, noise="laplace"))
+    within = advise(Workload(30, 1, 10, noise="laplace"))
     names = ["epsilon_per", "information", "calls", "delta_per", "guarantee"]
     assert [reason.parameter for reason in within.reasons] == names
     for reason in within.reasons:
@@ -108,7 +108,7 @@ def test_every_parameter_has_one_sentence_of_reason_with_its_numbers():
     assert "1 in 111,111,111" in sentences["delta_per"]
     assert str(within.guarantee) in sentences["guarantee"]
 
-    beyond = advise(Use(30, 100, 10, noise="laplace"))
+    beyond = advise(Workload(30, 100, 10, noise="laplace"))
     sentence = beyond.reasons[1].sentence
     assert "could cost 63,000 steps" in sentence
     assert "full answers: 140" in sentence
@@ -116,15 +116,15 @@ def test_every_parameter_has_one_sentence_of_reason_with_its_numbers():
 
 def test_a_leak_chance_per_call_of_a_power_of_ten_is_not_rounded_down_to_nothing():
     """The float 1e-6 is below 10^-6, and its logarithm is -6."""
-    assert advise(Use(1, 1, 1, leak_chance=1e-6)).delta_per == Fraction(9, 10**7)
+    assert advise(Workload(1, 1, 1, leak_chance=1e-6)).delta_per == Fraction(9, 10**7)
 
 
 def test_a_longer_period_or_a_wider_tolerance_needs_a_smaller_epsilon_per():
     """More answers to average, or a coarser idea of what reveals a count, need more noise."""
-    base = advise(Use(30, 1, 10)).epsilon_per
-    assert advise(Use(60, 1, 10)).epsilon_per < base
-    assert advise(Use(30, 1, 10, tolerance=1.0)).epsilon_per < base
-    assert advise(Use(30, 1, 10, averaging_chance=0.3)).epsilon_per > base
+    base = advise(Workload(30, 1, 10)).epsilon_per
+    assert advise(Workload(60, 1, 10)).epsilon_per < base
+    assert advise(Workload(30, 1, 10, tolerance=1.0)).epsilon_per < base
+    assert advise(Workload(30, 1, 10, averaging_chance=0.3)).epsilon_per > base
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_a_longer_period_or_a_wider_tolerance_needs_a_smaller_epsilon_per():
         (lambda: advice.averaging(0.1, 0), "answers must be from 1 to 4,000, not 0"),
         (lambda: advice.averaging(0.1, 1, 0.0), "tolerance must be above 0 and finite, not 0.0"),
         (lambda: advice.averaging(0.1, 1, 0.5, "uniform"), 'noise must be "gaussian" or "laplace", not uniform'),
-        (lambda: advise(Use(0, 1, 1)), "period_days must be from 1 to 4,000, not 0"),
-        (lambda: advise(Use(1, 0, 1)), "queries_per_day must be at least 1, not 0"),
-        (lambda: advise(Use(1, 1, 0)), "results_per_query must be at least 1, not 0"),
-        (lambda: advise(Use(1, 1, 10_000)), "results_per_query must be at most"),
-        (lambda: advise(Use(1, 1, 1, averaging_chance=1.0)), "averaging_chance must be above 0 and below 1"),
-        (lambda: advise(Use(1, 1, 1, leak_chance=0.0)), "leak_chance must be at least 1e-20 and below 1"),
-        (lambda: advise(Use(30, 1, 1, tolerance=1e12)), "tolerance must be narrower"),
+        (lambda: advise(Workload(0, 1, 1)), "period_days must be from 1 to 4,000, not 0"),
+        (lambda: advise(Workload(1, 0, 1)), "queries_per_day must be at least 1, not 0"),
+        (lambda: advise(Workload(1, 1, 0)), "results_per_query must be at least 1, not 0"),
+        (lambda: advise(Workload(1, 1, 10_000)), "results_per_query must be at most"),
+        (lambda: advise(Workload(1, 1, 1, averaging_chance=1.0)), "averaging_chance must be above 0 and below 1"),
+        (lambda: advise(Workload(1, 1, 1, leak_chance=0.0)), "leak_chance must be at least 1e-20 and below 1"),
+        (lambda: advise(Workload(30, 1, 1, tolerance=1e12)), "tolerance must be narrower"),
     ],
 )
 def test_a_value_outside_its_range_raises_with_the_range(call, words):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from discreet.catalog.checks import check
-from discreet.catalog.engine_pool import misfit, open_dataset
+from discreet.catalog.engine_pool import open_dataset, schema_error
 from discreet.catalog.loader import load_catalog
 from discreet.engines import opening
 from discreet.errors import EngineError, InexactHead, InputError
@@ -102,11 +102,11 @@ def test_a_user_column_must_distinguish_users(tmp_path, user, messages):
 def test_the_columns_alone_can_be_compared(tmp_path):
     """The first mismatch, the user column's before others; None if all fits, whatever else the table holds."""
     dataset = catalog_of(tmp_path, 'columns.year = { type = "integer", filter = true }').datasets["d"]
-    assert misfit(dataset, {"year": Kind.INTEGER, "u": Kind.TEXT, "other": Kind.OTHER}) is None
-    assert misfit(dataset, {"year": Kind.DATE, "v": Kind.TEXT}) == (
+    assert schema_error(dataset, {"year": Kind.INTEGER, "u": Kind.TEXT, "other": Kind.OTHER}) is None
+    assert schema_error(dataset, {"year": Kind.DATE, "v": Kind.TEXT}) == (
         "there is no user column 'u'; the columns are 'year', 'v'"
     )
-    assert misfit(dataset, {"year": Kind.DATE, "u": Kind.TEXT}) == (
+    assert schema_error(dataset, {"year": Kind.DATE, "u": Kind.TEXT}) == (
         "column 'year' is declared integer, but the table holds date"
     )
 

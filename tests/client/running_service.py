@@ -33,14 +33,14 @@ class Gate:
     """
 
     def __init__(self, warehouse):
-        self._steady, warehouse.steady = warehouse.steady, self.steady
+        self._versioned_reader, warehouse.versioned_reader = warehouse.versioned_reader, self.versioned_reader
         self.open, self.arrived, self.left = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
         self.open.set()
         self.failing: Exception | None = None
 
-    def steady(self, dataset, version):
+    def versioned_reader(self, dataset, version):
         """Return the engine, held by the gate."""
-        return _Gated(self._steady(dataset, version), self)
+        return _Gated(self._versioned_reader(dataset, version), self)
 
 
 class _Gated:

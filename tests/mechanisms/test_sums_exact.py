@@ -20,7 +20,7 @@ from discreet.mechanisms.sums import (
     UnknownLaplaceSums,
 )
 from discreet.noise import DiscreteGaussian, DiscreteLaplace
-from discreet.testing.audit import distribution, divergence, head_of, moved_noise, pmf, radius, together
+from discreet.testing.audit import distribution, divergence, head_of, merge_equal_ratios, moved_noise, pmf, radius
 from discreet.testing.mechanisms import sums_divergence
 
 from .neighbours import LEEWAY, capped, histograms, named, shapes, sums_delta_of, users
@@ -223,7 +223,8 @@ def test_outcomes_of_one_likelihood_ratio_may_be_taken_together(laplace, moved):
     for epsilon in (0.0, 0.1, 0.4):
         assert divergence(*few, epsilon) == pytest.approx(divergence(one, other, epsilon), abs=1e-12)
     assert [
-        len(cells) for cells in together(np.array([[0.1, 0.2], [0.4, 0.3]]), np.array([[0.2, 0.4], [0.1, 0.3]]))
+        len(cells)
+        for cells in merge_equal_ratios(np.array([[0.1, 0.2], [0.4, 0.3]]), np.array([[0.2, 0.4], [0.1, 0.3]]))
     ] == [3, 3]
 
 

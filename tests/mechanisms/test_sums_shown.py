@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from discreet.accounting.convert import limit_for
 from discreet.mechanisms import KnownLaplace, Magnitude, Request, UnknownLaplace, summing
-from discreet.mechanisms.sums import KnownLaplaceSums, Uncertain, UnknownLaplaceSums, averages, measured_sums
+from discreet.mechanisms.sums import Estimates, KnownLaplaceSums, UnknownLaplaceSums, averages, measured_sums
 from discreet.noise import DiscreteLaplace, KeyedBits
 from discreet.query.planning import choose
 from discreet.values import Cost, ExactHead, Sensitivity
@@ -23,7 +23,7 @@ SECRET = b"a secret for what sums look like"
 
 def quotient(total, width, users, spread, summed):
     """The average of one item: its low end, value and high end."""
-    sums, counts = (Uncertain(np.array([v]), 1.0, w) for v, w in ((total, width), (users, spread)))
+    sums, counts = (Estimates(np.array([v]), 1.0, w) for v, w in ((total, width), (users, spread)))
     found = averages(sums, counts, summed)
     return found.low[0], found.values[0], found.high[0]
 
@@ -67,7 +67,7 @@ def test_quotients_that_forget_negative_sums_are_found_out():
 def test_an_average_by_hand():
     """600 over 20 users is 30; with 60 and 4 around them from 540/24 to 660/16; bounds of 0 to 40 cut the upper end."""
     summed = Magnitude(0, 40, average=True)
-    found = averages(Uncertain(np.array([600]), 30.0, 60), Uncertain(np.array([20]), 2.0, 4), summed)
+    found = averages(Estimates(np.array([600]), 30.0, 60), Estimates(np.array([20]), 2.0, 4), summed)
     assert (found.low[0], found.values[0], found.high[0]) == (22.5, 30.0, 40.0)
     assert found.std_errors[0] == pytest.approx(math.hypot(30, 30 * 2) / 20)
     assert found.name == "average"
@@ -76,7 +76,7 @@ def test_an_average_by_hand():
 def test_an_average_over_no_users_is_within_its_bounds():
     """Noisy counts of 1 and less count as 1; the error is never above the width of the bounds."""
     summed = Magnitude(-10, 40, average=True)
-    sums, counts = Uncertain(np.array([7, 90, -90]), 300.0, 600), Uncertain(np.array([0, -50, 1]), 5.0, 9)
+    sums, counts = Estimates(np.array([7, 90, -90]), 300.0, 600), Estimates(np.array([0, -50, 1]), 5.0, 9)
     found = averages(sums, counts, summed)
     assert found.values.tolist() == [7, 40, -10]
     assert found.std_errors.tolist() == [50, 50, 50]

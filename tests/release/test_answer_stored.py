@@ -111,7 +111,7 @@ class Environment:
         self.budget = budget = StoredBudget(self.manager, account, release_key, key, digest)
         return answer(
             plan,
-            engine or self.warehouse.steady("reads", version),
+            engine or self.warehouse.versioned_reader("reads", version),
             budget,
             self.keys.bits(plan, table, version),
             encode=lambda release: encode(release, **about, question=question_of(plan.query, table)),
@@ -359,7 +359,7 @@ def test_noise_of_the_system_is_drawn_once_for_two_at_once(environment):
         answers.append(
             answer(
                 plan,
-                environment.warehouse.steady("reads", None),
+                environment.warehouse.versioned_reader("reads", None),
                 StoredBudget(environment.manager, account, environment.keys.release_key_once("ann", "key", b"")),
                 SystemBits(),
                 encode=lambda release: release.to_csv().encode(),

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from discreet.errors import InputError
-from discreet.release.result import write_whole
+from discreet.release.result import write_atomically
 
 from .builders import release_of
 
@@ -71,7 +71,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path, fault):
         raise fault
 
     with pytest.raises(InputError if isinstance(fault, OSError) else type(fault)) as raised:
-        write_whole(tmp_path / "r.csv", fails)
+        write_atomically(tmp_path / "r.csv", fails)
     assert not isinstance(fault, OSError) or "no space left on device" in str(raised.value)
     assert _tree(tmp_path) == {"r.csv": b"old"}
 
@@ -87,7 +87,7 @@ def test_a_file_is_not_seen_before_it_is_whole(tmp_path):
         part.write_text("new")
         seen.append((part.parent, part.suffix))
 
-    write_whole(tmp_path / "r.csv", write)
+    write_atomically(tmp_path / "r.csv", write)
     assert seen == ["old", (tmp_path, ".csv")]
     assert _tree(tmp_path) == {"r.csv": b"new"}
 

@@ -484,12 +484,12 @@ class Engines:
     """
 
     def __init__(self, warehouse):
-        self._steady, warehouse.steady = warehouse.steady, self.steady
+        self._versioned_reader, warehouse.versioned_reader = warehouse.versioned_reader, self.versioned_reader
         self.head, self.check, self.asked = None, None, 0
 
-    def steady(self, dataset, version):
+    def versioned_reader(self, dataset, version):
         """Return the engine."""
-        return _Engine(self._steady(dataset, version), self)
+        return _Engine(self._versioned_reader(dataset, version), self)
 
 
 class _Engine:

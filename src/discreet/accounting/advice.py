@@ -94,7 +94,7 @@ def differencing(epsilon_per: float, tolerance: float = 0.5, noise: CountNoise =
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Workload:
     """The workload of a system of private counts. All of it is public.
 
     Args:
@@ -149,7 +149,7 @@ class Advice:
     reasons: tuple[Reason, ...]
 
 
-def advise(use: Use) -> Advice:
+def advise(use: Workload) -> Advice:
     """Choose parameters for *use*.
 
     Raises:
@@ -186,7 +186,7 @@ def advise(use: Use) -> Advice:
     )
 
 
-def _largest_epsilon(use: Use) -> float:
+def _largest_epsilon(use: Workload) -> float:
     """Return the largest epsilon_per at which averaging over the period is unlikely enough."""
     low, high = 0.0, LARGEST_EPSILON
     for _ in range(40):
@@ -197,7 +197,7 @@ def _largest_epsilon(use: Use) -> float:
     return low
 
 
-def _why_epsilon(use: Use, epsilon_per: Fraction) -> str:
+def _why_epsilon(use: Workload, epsilon_per: Fraction) -> str:
     chance = averaging(float(epsilon_per), use.period_days, use.tolerance, use.noise)
     return (
         f"Averaging one query's daily answers ({use.period_days:,} in a period) comes within {use.tolerance:g} of "
@@ -218,7 +218,7 @@ def _why_information(wanted: int, per_answer: int, attack: Differencing) -> str:
     )
 
 
-def _why_calls(use: Use, calls: int) -> str:
+def _why_calls(use: Workload, calls: int) -> str:
     return f"There are {calls:,} calls in a period (days: {use.period_days:,}, queries a day: {use.queries_per_day:,})."
 
 

@@ -67,9 +67,9 @@ def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
                 raise InputError(f"the query for the domain of column {column!r} must return one column")
             labels = answer.column(0)
         case LabelFile(file=path):
-            labels = listed(path, (column,)).column(0)
+            labels = listed_items(path, (column,)).column(0)
         case declared:
-            labels = listed(declared, (column,)).column(0)
+            labels = listed_items(declared, (column,)).column(0)
     if not 1 <= len(labels) <= DOMAIN_MOST:
         raise InputError(f"the domain of column {column!r} must have from 1 to {DOMAIN_MOST:,} labels")
     if labels.null_count:
@@ -91,7 +91,7 @@ def _plain(labels: pa.ChunkedArray) -> pa.Array:
     return labels.combine_chunks()
 
 
-def listed(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - lists, Arrow tables and paths
+def listed_items(domain: Any, items: tuple[str, ...]) -> pa.Table:  # noqa: ANN401 - lists, Arrow tables and paths
     """Return listed items as an Arrow table with the item columns.
 
     Args:

@@ -77,7 +77,7 @@ def read_password(variable: str | None, environment: Mapping[str, str]) -> str |
     return environment[variable]
 
 
-def misfit(dataset: Dataset, held: Mapping[str, Kind]) -> str | None:
+def schema_error(dataset: Dataset, held: Mapping[str, Kind]) -> str | None:
     """Return why the user column or a declared column does not fit its table, or None if all do."""
     wrong = (user_error(dataset.user, held), *(column_error(dataset, name, held) for name in dataset.columns))
     return next(filter(None, wrong), None)
@@ -115,7 +115,7 @@ def column_error(dataset: Dataset, name: str, held: Mapping[str, Kind]) -> str |
 def _derived_error(made: Derived, held: Mapping[str, Kind]) -> str | None:
     if made.name in held:
         return f"column {made.name!r} is computed, but the table has a column of this name; give it another one"
-    return made.misfit(held[made.column]) if made.column in held else str(UnknownColumn(made.column, held))
+    return made.type_error(held[made.column]) if made.column in held else str(UnknownColumn(made.column, held))
 
 
 _PAIRS_OPTION = {"pinot": None, "trino": "scratch=", "clickhouse": "temporary=true"}
@@ -229,7 +229,7 @@ class EnginePool:
     def _open(self, name: str) -> Engine:
         opened = self._open_dataset(self.catalog, name, self._environment)
         try:
-            wrong = misfit(self.catalog.datasets[name], opened.columns())
+            wrong = schema_error(self.catalog.datasets[name], opened.columns())
         except BaseException:
             opened.close()
             raise

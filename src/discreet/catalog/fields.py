@@ -40,11 +40,12 @@ class LoadContext:
     """The context of validation: what validators need beside the catalog itself.
 
     Args:
-        place: resolves a path or URL relative to the catalog file.
+        resolve_path: resolves a path or URL relative to the catalog file.
         check_zone: returns what is wrong with the name of a time zone, or None.
+        engines: the names of the declared engines.
     """
 
-    place: Callable[[str], str]
+    resolve_path: Callable[[str], str]
     check_zone: Callable[[str], str | None]
     engines: frozenset[str]
 
@@ -110,8 +111,8 @@ def _check_path(text: str) -> str:
     return text
 
 
-def _place(text: str, info: ValidationInfo) -> str:
-    return info.context.place(text) if info.context else text
+def _resolve_path(text: str, info: ValidationInfo) -> str:
+    return info.context.resolve_path(text) if info.context else text
 
 
 def _check_url(url: str) -> str:
@@ -137,8 +138,8 @@ Text = Annotated[str, AfterValidator(_check_text)]
 Name = Annotated[str, AfterValidator(_check_name)]
 Variable = Annotated[str, AfterValidator(_check_variable)]
 Statement = Annotated[Text, AfterValidator(_check_statement)]
-Url = Annotated[Text, AfterValidator(_check_url), AfterValidator(_place)]
-Place = Annotated[Text, AfterValidator(_check_path), AfterValidator(_place)]
+Url = Annotated[Text, AfterValidator(_check_url), AfterValidator(_resolve_path)]
+Place = Annotated[Text, AfterValidator(_check_path), AfterValidator(_resolve_path)]
 Number = Annotated[Fraction, BeforeValidator(_exact), WithJsonSchema({"type": "number"})]
 
 

@@ -65,7 +65,7 @@ def load_catalog(path: str | Path) -> Catalog:
     engines = document.get("engines")
     folder = Path(path).absolute().parent
     context = LoadContext(
-        lambda text: place(text, folder), check_zone, frozenset(engines if isinstance(engines, dict) else ())
+        lambda text: resolve_path(text, folder), check_zone, frozenset(engines if isinstance(engines, dict) else ())
     )
     try:
         return Catalog.model_validate(document, context=context)
@@ -74,7 +74,7 @@ def load_catalog(path: str | Path) -> Catalog:
     raise CatalogError(path, mistakes)  # outside the except block: pydantic's error may hold what was written
 
 
-def place(text: str, folder: Path) -> str:
+def resolve_path(text: str, folder: Path) -> str:
     """Return a path, pattern or URL with relative paths, also in duckdb:/// URLs, resolved against *folder*.
 
     Args:

@@ -316,7 +316,7 @@ class Column(Table):
         return KINDS[self.type]
 
 
-def _is_asked(column: str, info: ValidationInfo) -> str:
+def _check_column_name(column: str, info: ValidationInfo) -> str:
     if column.casefold() == info.data.get("user", "").casefold():
         raise invalid("is the user column, which may not be queried; leave it out")
     return column
@@ -373,7 +373,7 @@ class Dataset(Table):
     head_limit_most: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest head limit.")
     k_most: int | None = Field(default=None, ge=1, le=10_000_000, description="The largest k of a top k.")
     columns: Annotated[
-        Mapping[Annotated[Text, AfterValidator(_is_asked)], Column],
+        Mapping[Annotated[Text, AfterValidator(_check_column_name)], Column],
         Field(min_length=1),
         AfterValidator(frozen),
     ] = Field(description="What may be queried of each column. Others do not exist for analysts.")

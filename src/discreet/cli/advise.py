@@ -15,7 +15,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from discreet.accounting.advice import Advice, Use
+    from discreet.accounting.advice import Advice, Workload
 
 _QUESTIONS = {
     "period_days": "How many days can the same data be queried?",
@@ -58,7 +58,7 @@ def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
 
     if plot is not None:
         check_plot(Path(plot), force=force)
-    found = advice.advise(_use(given))
+    found = advice.advise(_workload(given))
     if plot is not None:
         from discreet.release.plot import draw_advice
 
@@ -67,13 +67,13 @@ def advise(form: str, plot: str | None, *, force: bool, **given: Any) -> None:
     click.echo(json.dumps(as_dict(found), indent=2) if form == "json" else as_text(found))
 
 
-def _use(given: dict[str, Any]) -> Use:
-    """Return the use, and prompt for what was not given.
+def _workload(given: dict[str, Any]) -> Workload:
+    """Return the workload; prompt for what was not given.
 
     Raises:
         InputError: there is no terminal.
     """
-    from discreet.accounting.advice import Use
+    from discreet.accounting.advice import Workload
 
     missing = [name for name in _QUESTIONS if given[name] is None]
     if missing and not sys.stdin.isatty():
@@ -81,7 +81,7 @@ def _use(given: dict[str, Any]) -> Use:
     for name in missing:
         kind, default = (float, 0.5) if name == "tolerance" else (int, None)
         given[name] = click.prompt(_QUESTIONS[name], type=kind, default=default, err=True)
-    return Use(**given)
+    return Workload(**given)
 
 
 def as_dict(advice: Advice) -> dict[str, Any]:

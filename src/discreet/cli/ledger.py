@@ -247,9 +247,9 @@ def _write(path: Path, parts: Iterable[str]) -> None:
 
 def _write_durably(path: Path, parts: Iterable[str]) -> None:
     """Write a file that survives a power cut."""
-    from discreet.release.result import write_whole
+    from discreet.release.result import write_atomically
 
-    write_whole(path, lambda part: _write(part, parts))
+    write_atomically(path, lambda part: _write(part, parts))
     folder = os.open(path.resolve().parent, os.O_RDONLY)
     try:
         os.fsync(folder)

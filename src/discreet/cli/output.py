@@ -89,7 +89,7 @@ class Output:
 
     def write_rows(self, table: pa.Table) -> None:
         """Write the rows of a statement."""
-        from discreet.release.result import plain_value, python_values, text_table, write_text, write_whole
+        from discreet.release.result import plain_value, python_values, text_table, write_atomically, write_text
         from discreet.wire.document import write_table
 
         if self.form in {"csv", "parquet"}:
@@ -97,7 +97,7 @@ class Output:
             if self.output is None:
                 click.echo(content, nl=False)
             else:
-                write_whole(self.output, lambda part: part.write_bytes(content))
+                write_atomically(self.output, lambda part: part.write_bytes(content))
             return
         values = [map(plain_value, python_values(column)) for column in table.columns]
         rows = list(zip(*values, strict=True))

@@ -138,7 +138,7 @@ class PinotStatement:
             if unwanted:
                 raise InputError(f"Pinot cannot {what}; its single-stage engine has no subqueries")
         for derived in request.derived:
-            wrong = derived.misfit(column_of(derived.column, self._columns).kind)
+            wrong = derived.type_error(column_of(derived.column, self._columns).kind)
             if wrong is not None:
                 raise InputError(wrong)
         most = LISTED_MOST if len(request.items) == 1 else LISTED_TUPLES_MOST

@@ -512,7 +512,7 @@ class Session:
                 try:
                     connection.cancel_safe(timeout=_CANCEL_SECONDS)
                 except psycopg.Error:
-                    _hang_up(connection)
+                    _shut_down(connection)
             finished.wait(_CANCEL_SECONDS / 10)
 
     def _refused(self) -> str:
@@ -553,7 +553,7 @@ def _address(url: Url) -> str:
     return make_conninfo(**{name: value for name, value in given.items() if value not in {None, ""}})
 
 
-def _hang_up(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+def _shut_down(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     """Shut down the socket to a server that cannot be told to cancel."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:

@@ -311,7 +311,7 @@ class HeadStatement:
         Raises:
             InputError: it cannot be computed from what its column holds.
         """
-        wrong = derived.misfit(columns[derived.column].kind)
+        wrong = derived.type_error(columns[derived.column].kind)
         if wrong is not None:
             raise InputError(wrong)
         if derived.kind is Kind.INTEGER:

@@ -152,9 +152,9 @@ class RankedSums:
         elif found.counts is None:
             raise InvariantViolated("an average without a count")
         else:  # each of the two intervals may fail half as often as the average's
-            sums = Uncertain.of(noisy, noise, MISS / 2)
+            sums = Estimates.of(noisy, noise, MISS / 2)
             count_noise = noise_of(self.noise, self.ranking.value_scale(1))
-            counts = Uncertain.of(found.counts, count_noise, self.ranking.plain_miss(released, MISS / 2))
+            counts = Estimates.of(found.counts, count_noise, self.ranking.plain_miss(released, MISS / 2))
             measured = averages(sums, counts, summed)
         measured = replace(measured, clipping=clipping)
         return replace(found, cost=found.cost + self._price(released), measured=measured)
@@ -347,7 +347,7 @@ def _moved(request: Request) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Uncertain:
+class Estimates:
     """Noisy values with their standard error and intervals.
 
     Args:
@@ -384,7 +384,7 @@ def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> 
     return Measured("sum", noisy, np.full(len(noisy), noise.std), low, high)
 
 
-def averages(sums: Uncertain, counts: Uncertain, summed: Magnitude) -> Measured:
+def averages(sums: Estimates, counts: Estimates, summed: Magnitude) -> Measured:
     """Return noisy sums divided by noisy counts.
 
     A count below 1 is taken for 1, since an item without users has no average. What leaves [low, high] is moved to
@@ -439,7 +439,7 @@ class BoundChoice:
             raise InvariantViolated("the engine returned no sums with lower bounds")
         noise = self._noise(SHARE_UNIT)
         noisy = with_noise(head.shares, noise, bits, "shares") / SHARE_UNIT
-        shares = _without_noise(noisy, noise.std / SHARE_UNIT)
+        shares = _denoised(noisy, noise.std / SHARE_UNIT)
         bounds = np.array(self.summed.choices, dtype=np.float64)
         added = np.concatenate([bounds[:1], _MIDDLE * bounds[1:], bounds[-1:]])  # by users of each share
         kept = (np.minimum(added, bounds[:, None]) * shares).sum(axis=1)  # with each bound
@@ -469,7 +469,7 @@ def with_noise(exact: NDArray[np.int64], noise: Noise, bits: Bits, label: str) -
     return exact + noise.draw(bits, label, len(exact))
 
 
-def _without_noise(shares: NDArray[np.float64], std: float) -> NDArray[np.float64]:
+def _denoised(shares: NDArray[np.float64], std: float) -> NDArray[np.float64]:
     """Return noisy shares that are none below 0, up to the last that is not mere noise; the largest if all may be."""
     certain = np.flatnonzero(shares > _CERTAIN * std)
     if not len(certain):

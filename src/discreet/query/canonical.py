@@ -319,12 +319,12 @@ def _write_values(form: _Values) -> Predicate:
             listed += [value for some in values for value in some or []]
     parts = [_flatten(And, bounds) for bounds in (_bounds(column, kind, *limits) for limits in ranges) if bounds]
     if listed:
-        parts.append(_among(column, kind, listed))
+        parts.append(_equals_any(column, kind, listed))
     conditions = [_flatten(Or, parts)] if parts else []
     if len(left_out) == 1:
         conditions.append(Comparison(column, "<>", constant_of(kind, left_out[0])))
     elif left_out:
-        conditions.append(Not(_among(column, kind, left_out)))
+        conditions.append(Not(_equals_any(column, kind, left_out)))
     return _flatten(And, conditions)
 
 
@@ -354,7 +354,7 @@ def _bounds(column: str, kind: Kind, low: Cut | None, high: Cut | None) -> list[
     return bounds
 
 
-def _among(column: str, kind: Kind, values: list[Any]) -> Comparison | Membership:
+def _equals_any(column: str, kind: Kind, values: list[Any]) -> Comparison | Membership:
     if len(values) == 1:
         return Comparison(column, "=", constant_of(kind, values[0]))
     return Membership(column, tuple(constant_of(kind, value) for value in values))

@@ -228,7 +228,7 @@ class _Splitter(TreeReader):
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
         wrapped = _Wrapped(self, ctes)
         parts = {"select_list": wrapped.rewrite(selected)}
-        by_users = _by_users(node) if len(wrapped.aggregates) == 1 else None
+        by_users = _ranked_by_users(node) if len(wrapped.aggregates) == 1 else None
         if by_users is not None:
             node = {**node, "modifiers": []}  # the answer has these items, in this order
         parts |= {key: wrapped.rewrite(node[key]) for key in ("modifiers", "having", "qualify")}
@@ -493,7 +493,7 @@ def _truncated(node: Json) -> tuple[str, Node] | None:
     return None
 
 
-def _by_users(node: Node) -> tuple[Json, Node] | None:
+def _ranked_by_users(node: Node) -> tuple[Json, Node] | None:
     """Return the arguments of COUNT(DISTINCT ...) and the LIMIT of sums or averages of the items with most users."""
     match node:
         case {

@@ -10,7 +10,7 @@ import numpy as np
 from discreet.accounting import bounds
 from discreet.accounting.adaptive import adaptive_epsilon
 from discreet.errors import InputError
-from discreet.release.result import require, shortened, write_whole
+from discreet.release.result import require, shortened, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ def plot_bars(
     axes.tick_params(axis="y", length=0)
     axes.set_title(title, loc="left", fontsize=10, color=_INK)
     if path is not None:
-        write_whole(path, lambda part: figure.savefig(part, dpi=120))
+        write_atomically(path, lambda part: figure.savefig(part, dpi=120))
     return figure
 
 
@@ -163,4 +163,4 @@ def draw_advice(advice: Advice, path: Path, progress: Callable[[float], None] | 
         loc="left",
         fontsize=10,
     )
-    write_whole(path, lambda part: figure.savefig(part, dpi=120))
+    write_atomically(path, lambda part: figure.savefig(part, dpi=120))

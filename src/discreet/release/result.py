@@ -53,7 +53,7 @@ def require(library: str, wanted: str) -> ModuleType:
         raise InputError(f"{wanted} needs {library}; install it with: pip install 'discreet[{extra}]'") from None
 
 
-def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Write a file with *write* beside *path*, then move it there, so that no incomplete file is ever visible.
 
     Raises:
@@ -83,7 +83,7 @@ def write_text(text: str, path: str | Path) -> None:
     def write(part: Path) -> None:
         part.write_bytes(text.encode())
 
-    write_whole(path, write)
+    write_atomically(path, write)
 
 
 def arrow_array(values: NDArray[Any]) -> pa.Array:
@@ -350,7 +350,7 @@ class Release:
         about = {key: value for key, value in self.to_dict().items() if key != "items"}
         table = self.to_arrow()
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), "discreet": json.dumps(about)})
-        write_whole(path, lambda part: pyarrow.parquet.write_table(table, part))
+        write_atomically(path, lambda part: pyarrow.parquet.write_table(table, part))
 
     def plot(self, path: str | Path | None = None, *, most: int = 40) -> Any:  # noqa: ANN401 - a matplotlib figure
         """Plot the first *most* items as bars with 95 % intervals; write to *path* if one is given. Needs matplotlib.

@@ -117,8 +117,8 @@ class Queries:
             except InputError as error:
                 raise NotFound(str(error)) from None
             options = planning_options(requested, select.k, self._settings.defaults, self._settings.limits)
-            plan = self._warehouse.viewed(catalog).plan(select, shared=True, **options)
-            version, table = self._warehouse.context(dataset)
+            plan = self._warehouse.restricted_to(catalog).plan(select, shared=True, **options)
+            version, table = self._warehouse.key_context(dataset)
             key = None if version is None else self._keys.release_key(plan, table, version)
             return PlannedQuery(plan, dataset, table, version, key)
 
@@ -161,7 +161,7 @@ class Queries:
         try:
             answered = answer(
                 plan,
-                self._warehouse.steady(planned.dataset, version),
+                self._warehouse.versioned_reader(planned.dataset, version),
                 budget,
                 SystemBits() if version is None else self._keys.bits(plan, planned.table, version),
                 queue=self._warehouse.queue(planned.dataset),

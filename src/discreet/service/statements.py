@@ -19,7 +19,7 @@ from discreet.release.result import plain_value, python_values
 from discreet.service.problems import BudgetShort, NotFound
 from discreet.service.queries import planning_options
 from discreet.values import Cost
-from discreet.warehouse import check_complete, naming, statement_types
+from discreet.warehouse import check_complete, naming_query, statement_types
 from discreet.wire import document
 from discreet.wire.document import decode, write_table
 from discreet.wire.problems import Malformed, Spend, needed
@@ -80,11 +80,11 @@ class Statements:
         Raises:
             Malformed: the statement is outside of what is allowed, or does not fit its answers.
         """
-        statement, public = self._split(request.sql, self._warehouse.viewed(catalog))
+        statement, public = self._split(request.sql, self._warehouse.restricted_to(catalog))
         planned = {}
         for leaf in statement.leaves:
             if leaf.select is not None:
-                with naming(leaf, statement):
+                with naming_query(leaf, statement):
                     planned[leaf.name] = self._queries.plan(leaf.select, request, account, catalog, request_id)
                     check_complete(leaf, planned[leaf.name].plan)
         types = statement_types(catalog, {name: (of.dataset, of.plan.query) for name, of in planned.items()}, public)
@@ -170,7 +170,7 @@ class Statements:
             NotFound: a dataset or a release does not exist for the account.
             InputError: the rows cannot be computed from these releases.
         """
-        statement, tables = self._split(sql, self._warehouse.viewed(catalog))
+        statement, tables = self._split(sql, self._warehouse.restricted_to(catalog))
         releases = dict(zip(dict.fromkeys(leaf.sql for leaf in statement.leaves if leaf.select), ids, strict=False))
         queries = []
         for leaf in statement.leaves:
@@ -198,7 +198,7 @@ class Statements:
         """
         options = planning_options(request, None, self._defaults, self._limits)
         del options["counts"]
-        with self._warehouse.viewed(catalog).rehearsal() as made:
+        with self._warehouse.restricted_to(catalog).rehearsal() as made:
             statement, _ = self._split(request.sql, made)
             try:
                 answers = made.sql(request.sql, **options, budget=Budget.of_cost(_AMPLE), key=bytes(32))

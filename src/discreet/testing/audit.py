@@ -223,10 +223,12 @@ def moved_noise(noise: Noise, moved: int) -> tuple[NDArray[np.float64], NDArray[
     reach = radius(noise)
     values = np.arange(min(moved, 0) - reach, max(moved, 0) + reach + 1)
     one, other = pmf(noise, values), pmf(noise, values - moved)
-    return together(one, other)
+    return merge_equal_ratios(one, other)
 
 
-def together(one: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def merge_equal_ratios(
+    one: NDArray[np.float64], other: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return two distributions with all outcomes of one likelihood ratio merged, which no divergence notices.
 
     Args:

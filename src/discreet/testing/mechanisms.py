@@ -24,7 +24,7 @@ from discreet.mechanisms import KnownGumbel, KnownLaplace, UnknownGumbel, Unknow
 from discreet.mechanisms.base import count_noise
 from discreet.mechanisms.sums import ListedSums
 from discreet.noise import KeyedBits
-from discreet.testing.audit import ROUNDING, distribution, moved_noise, together, values_divergence
+from discreet.testing.audit import ROUNDING, distribution, merge_equal_ratios, moved_noise, values_divergence
 from discreet.values import LARGEST_COUNT, Cost, ExactHead, Outcome
 
 if TYPE_CHECKING:
@@ -393,5 +393,5 @@ def _joint(moves: Iterable[tuple[Noise, int]]) -> tuple[NDArray[np.float64], NDA
     for noise, moved in moves:
         if moved:
             before, after = moved_noise(noise, moved)
-            one, other = together(np.outer(one, before), np.outer(other, after))
+            one, other = merge_equal_ratios(np.outer(one, before), np.outer(other, after))
     return one, other

@@ -121,7 +121,7 @@ def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
     derived: tuple[Derived, ...] = ()
     if rng.random() < 0.3:
         every = [Derived("start", name, each) for name in columns for each in (*get_args(Period), 1, 10**15)]
-        derived = (rng.choice([made for made in every if made.misfit(columns[made.column]) is None]),)
+        derived = (rng.choice([made for made in every if made.type_error(columns[made.column]) is None]),)
     columns |= {made.name: made.kind for made in derived}
     labels = [name for name, kind in columns.items() if kind not in {Kind.FLOAT, Kind.OTHER}]
     user = rng.choice([USER, USER, USER, *(name for name in labels if name != "start")])

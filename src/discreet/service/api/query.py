@@ -369,7 +369,7 @@ class QueryAPI:
             raise NotFound(str(error)) from None
         version: str | None = None
         with contextlib.suppress(EngineError):  # what may be queried is known without the engine
-            version, _ = self._warehouse.context(name)
+            version, _ = self._warehouse.key_context(name)
         return dataset_detail(name, catalog.datasets[name], self._settings.limits, version)
 
     @Operation(
@@ -392,7 +392,7 @@ class QueryAPI:
         """
         form, viewed = (
             negotiate(call.request.headers.get("accept")),
-            self._warehouse.viewed(self._grants.catalog_for(call.account)),
+            self._warehouse.restricted_to(self._grants.catalog_for(call.account)),
         )
         try:
             table = viewed.sample(call.parameters["name"], call.parameters["rows"])
