@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import uvicorn
 
-from discreet.cli.serve import store_named
+from discreet.cli.serve import parse_store
 from discreet.service.app import open_service
 from discreet.service.init_project import create_project
 from discreet.service.settings import load_settings
@@ -92,7 +92,7 @@ def running(folder: Path) -> Iterator[Recorded]:
     """Set up a service in *folder* and run it until the context ends."""
     write_reads(folder / "reads.parquet")
     (folder / "catalog.toml").write_text(CATALOG)
-    store = store_named("sqlite:budget.db", None)
+    store = parse_store("sqlite:budget.db", None)
     project = create_project(
         folder / "project",
         catalog=folder / "catalog.toml",

@@ -17,13 +17,13 @@ from discreet.budget.model import (
     LINKEDIN,
     NOTHING,
     Account,
+    AccountHold,
     AdminAction,
     Amount,
     Calendar,
     Claim,
     Fingerprint,
     Forever,
-    Hold,
     Sliding,
     State,
     Tally,
@@ -183,7 +183,7 @@ def test_what_is_admitted_fits_and_what_is_refused_does_not(path, worst):
 @given(AMOUNTS, AMOUNTS, st.sampled_from([State.VOID, State.FORFEIT]))
 def test_what_ends_unsettled_keeps_what_was_forfeited(amount, funded, state):
     """I3: a retry that fails or is voided refunds no failure."""
-    hold = Hold("a", 0, amount.most(funded), funded)
+    hold = AccountHold("a", 0, amount.most(funded), funded)
     change = rules.held(hold) + rules.ended(hold, state)
     assert change.held == NOTHING
     assert funded.within(change.forfeited)
@@ -192,7 +192,7 @@ def test_what_ends_unsettled_keeps_what_was_forfeited(amount, funded, state):
 
 def test_a_settlement_is_charged_within_its_hold():
     """More than the worst case, or a negative amount, is a bug."""
-    hold = Hold("a", 0, Amount(3, 3))
+    hold = AccountHold("a", 0, Amount(3, 3))
     assert rules.settled(hold, Amount(2, 3), paid=False) == Tally(used=Amount(2, 3), held=Amount(-3, -3))
     assert rules.settled(hold, Amount(2, 3), paid=True) == Tally(held=Amount(-3, -3))
     for wrong in (Amount(4, 0), Amount(0, 4), Amount(-1, 0), Amount(0, -1)):

@@ -123,7 +123,7 @@ def _refunds_voided_retries(monkeypatch):
 
 
 def _never_pays_from_forfeits(monkeypatch):
-    monkeypatch.setattr(operations, "_funds", lambda *_: {})
+    monkeypatch.setattr(operations, "_newest_forfeits", lambda *_: {})
 
 
 def _shared_accounts_pay_twice(monkeypatch):

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from discreet.client import Client
-from discreet.client.client import KEY_LONGEST, VARIABLE, find_key
+from discreet.client.client import KEY_LONGEST, KEY_VARIABLE, find_key
 from discreet.client.transport import is_local
 from discreet.errors import InputError
 
@@ -26,10 +26,10 @@ def file(tmp_path):
 
 def test_a_key_comes_from_an_argument_a_file_or_the_environment(file):
     """In this order of precedence; the line end is not part of the key."""
-    assert find_key("a", None, {VARIABLE: "c"}) == "a"
-    assert find_key(None, file, {VARIABLE: "c"}) == KEY
+    assert find_key("a", None, {KEY_VARIABLE: "c"}) == "a"
+    assert find_key(None, file, {KEY_VARIABLE: "c"}) == KEY
     assert find_key(None, str(file), {}) == KEY
-    assert find_key(None, None, {VARIABLE: " c\n"}) == "c"
+    assert find_key(None, None, {KEY_VARIABLE: " c\n"}) == "c"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_key_comes_from_an_argument_a_file_or_the_environment(file):
         (("line\r\nHost:x", None, {}), "the key is no key"),
         (("schlüssel", None, {}), "the key is no key"),
         (("x" * (KEY_LONGEST + 1), None, {}), "the key is no key"),
-        ((None, None, {VARIABLE: ""}), "what is in DISCREET_KEY is no key"),
+        ((None, None, {KEY_VARIABLE: ""}), "what is in DISCREET_KEY is no key"),
         ((None, "/nowhere/key", {}), "the key '/nowhere/key' cannot be read: no such file"),
         ((None, "/", {}), "the key '/' cannot be read: is a directory"),
     ],

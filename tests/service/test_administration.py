@@ -24,7 +24,7 @@ from discreet.service.middleware import KEY, RequestContext
 from discreet.service.problems import NotFound
 from discreet.service.settings import Settings
 from discreet.values import Cost
-from discreet.wire.administration import Act, ChangedAccount, NewAccount, NewGrant, Payment
+from discreet.wire.administration import AdminRequest, ChangedAccount, NewAccount, NewGrant, Payment
 from discreet.wire.problems import Malformed, read_body
 from tests.service.deployment import Clock
 from tests.service.memory_budget import CATALOG, LAUNCH, open_manager
@@ -61,7 +61,7 @@ class Administration:
         return self._api.refund(_call(act, account=account), asked)
 
     def lift(self, account, act):
-        return self._api.lift(_call(act, account=account), Act(reason=act.reason))
+        return self._api.lift(_call(act, account=account), AdminRequest(reason=act.reason))
 
     def account(self, account):
         return self._api.account(_call(account=account))
@@ -79,7 +79,7 @@ class Administration:
         return self._api.grants(_call(account=account, after=after, limit=limit))
 
     def confirm_clock(self, act):
-        return self._api.confirm_clock(_call(act), Act(reason=act.reason))
+        return self._api.confirm_clock(_call(act), AdminRequest(reason=act.reason))
 
     def ledger(self, chain, after, limit):
         return self._api.ledger(_call(chain=chain, after=after, limit=limit))

@@ -189,14 +189,14 @@ def test_whatever_fails_nothing_is_left_behind(make, folder, monkeypatch, step, 
     if force:
         make()
     before = {path.name: path.read_bytes() for path in folder.iterdir()} if force else {}
-    moves, real = itertools.count(1), staging._moved
+    moves, real = itertools.count(1), staging._move_file
 
     def moved(source, target):
         if next(moves) == step:
             raise OSError(28, "No space left on device")
         return real(source, target)
 
-    monkeypatch.setattr(staging, "_moved", moved)
+    monkeypatch.setattr(staging, "_move_file", moved)
     with pytest.raises(InputError, match="no space left on device"):
         make(force=force)
     assert {path.name: path.read_bytes() for path in folder.glob("*") if path.name != "budget.db.lock"} == before

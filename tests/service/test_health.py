@@ -158,6 +158,6 @@ def test_the_maintenance_thread_repeats_until_it_is_closed(tended, monkeypatch):
 def test_the_last_use_of_keys_is_kept_when_the_service_stops(tended):
     """It is written at shutdown, however recent it is."""
     tended.get("/v1/budget")
-    tended.maintenance.last()
+    tended.maintenance.finish()
     ann = tended.keys["ann"].split("_")[1]
     assert ann in tended.manager.store.record("used", "keys")

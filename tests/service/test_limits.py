@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from discreet.budget.rules import FAILURES_MOST
-from discreet.service.auth.gate import NAMES_MOST, ConcurrencyLimit, RateLimiter
+from discreet.service.auth.gate import CALLERS_MOST, ConcurrencyLimit, RateLimiter
 from discreet.service.problems import TooManyRequests
 from discreet.values import Cost
 
@@ -242,9 +242,9 @@ def test_rates_are_remembered_for_so_many_and_no_more():
     rates = RateLimiter(2, lambda: now[0])
     rates.take("busy")
     rates.take("busy")
-    for number in range(2 * NAMES_MOST):
+    for number in range(2 * CALLERS_MOST):
         rates.take(f"somebody {number}")
-    assert len(rates._buckets) <= NAMES_MOST
+    assert len(rates._buckets) <= CALLERS_MOST
     with pytest.raises(TooManyRequests):
         rates.take("busy")
     now[0] = 30.0

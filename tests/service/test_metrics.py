@@ -61,7 +61,7 @@ EVENTS = [
     (Forfeited("r", "ann", "reads", "timeout"), "forfeits_total", 1),
     (LeasesExpired(3), "expired_reservations_total", 3),
     (Denied("r", "unknown"), "denials_total", 1),
-    (AdminChanged("r", "key:a", "POST /v1/admin/keys", "ann"), "acts_total", 1),
+    (AdminChanged("r", "key:a", "POST /v1/admin/keys", "ann"), "admin_changes_total", 1),
     (Failed("upkeep", "KeyError", ()), "failures_total", 1),
     (LibraryLogged("uvicorn", "error", "x.py:1"), "library_logs_total", 1),
     (ShareMoved("t1", "east", "ann", "sent"), "shares_moved_total", 1),

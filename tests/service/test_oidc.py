@@ -13,7 +13,7 @@ from joserfc.jwk import RSAKey
 from discreet.service.auth.api_keys import Authenticator
 from discreet.service.auth.gate import Identity
 from discreet.service.auth.grants import RecordCache
-from discreet.service.auth.oidc import Issuer, as_safe
+from discreet.service.auth.oidc import Issuer, is_as_safe
 from discreet.service.observability.logging import IssuerFetched
 from discreet.service.problems import IssuerUnavailable, Unauthorized
 from discreet.service.settings import Oidc
@@ -243,8 +243,8 @@ def test_an_issuer_with_invalid_responses_is_unavailable(issuer, server, clock, 
 
 def test_keys_of_an_issuer_over_https_are_never_fetched_over_http():
     """An attacker on the network could publish keys."""
-    assert as_safe("https://keys.example.org/jwks", "https://login.example.org")
-    assert not as_safe("http://keys.example.org/jwks", "https://login.example.org")
+    assert is_as_safe("https://keys.example.org/jwks", "https://login.example.org")
+    assert not is_as_safe("http://keys.example.org/jwks", "https://login.example.org")
 
 
 def test_a_token_is_remembered_until_it_ends(issuer, server, clock):

@@ -63,7 +63,7 @@ class Checkpoint:
     @property
     def text(self) -> str:
         """The checkpoint as one line of JSON."""
-        return canonical({"said": _content(self.store, self.heads), "signature": self.signature.hex()})
+        return canonical({"content": _content(self.store, self.heads), "signature": self.signature.hex()})
 
     @classmethod
     def of_text(cls, text: str) -> Checkpoint:
@@ -74,7 +74,7 @@ class Checkpoint:
         """
         try:
             outer = json.loads(text)
-            content = json.loads(outer["said"])
+            content = json.loads(outer["content"])
             heads = tuple(Head(chain, seq, bytes.fromhex(digest)) for chain, seq, digest in content["heads"])
             return cls(content["store"], heads, bytes.fromhex(outer["signature"]))
         except (ValueError, KeyError, TypeError):

@@ -57,7 +57,7 @@ class ReplayedAccount:
         return [number for number, _ in self.closed] + [self.bucket]
 
 
-def follow(
+def apply_settings(
     accounts: dict[str, ReplayedAccount], closed: list[tuple[int, int]], kind: str, time_us: int, detail: dict[str, Any]
 ) -> None:
     """Open a bucket, or change settings.
@@ -143,7 +143,7 @@ class ReplayedRelease:
 
 
 @dataclass(slots=True)
-class Verified:
+class LedgerTotals:
     """What the ledger adds up to.
 
     Args:
@@ -152,7 +152,7 @@ class Verified:
         releases: all stored releases, by release key in hexadecimal.
         forfeits: what is forfeited and has paid for no retry, by account, bucket and release key in hexadecimal.
         failures: when the last runs of an account failed that count towards a suspension, by account.
-        actions: the SHA-256 of what was done, in hexadecimal, by the act's id.
+        actions: the SHA-256 of what was done, in hexadecimal, by the action's id.
         records: the SHA-256 of each record's text, by kind and name.
         records_version: how often records were put or removed.
         transfers: transfers of shares to and from other data centres.
@@ -200,7 +200,7 @@ def _amount(rho: str, delta: str) -> Amount:
 
 
 @functools.lru_cache(maxsize=4096)
-def _alone(name: str) -> frozenset[str]:
+def _set_of_one(name: str) -> frozenset[str]:
     return frozenset((name,))
 
 
@@ -211,16 +211,16 @@ class LedgerReader:
         heads: of each chain after the lines that were read, by number.
         sums: rho and delta in quanta of each part of each bucket, by account, bucket and part.
         totals: what else the lines add up to; `replay` adds heads and tallies.
-        every_closed: number and end of all buckets of an account that were ever closed.
+        closed_buckets: number and end of all buckets of an account that were ever closed.
     """
 
     def __init__(self) -> None:
         self.heads: dict[int, Head] = {}
         self.sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-        self.totals = Verified()
-        self.every_closed: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self.totals = LedgerTotals()
+        self.closed_buckets: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self.account_sets: dict[frozenset[str], frozenset[str]] = {}  # so that each set is kept once
-        self.special = {
+        self.by_kind = {
             "settle": self._add_answer,
             "replay": self._add_answer,
             "forfeit": self._add_failure,
@@ -233,7 +233,7 @@ class LedgerReader:
         Raises:
             LedgerBroken: a line was changed, moved, removed or added.
         """
-        sha256, sums, special = hashlib.sha256, self.sums, self.special
+        sha256, sums, by_kind = hashlib.sha256, self.sums, self.by_kind
         head = self.heads.get(chain) or Head.empty(chain)
         seq, last = head.seq, head.hash
         for line in lines:
@@ -255,8 +255,8 @@ class LedgerReader:
                     sum_[0] += int(rho)
                     sum_[1] += int(delta)
                     has_forfeits = has_forfeits or part == "f"
-                if kind in special:
-                    special[kind](fields, after)
+                if kind in by_kind:
+                    by_kind[kind](fields, after)
                 if has_forfeits:
                     self._add_forfeits(fields)
             except _InvalidLine:
@@ -293,7 +293,7 @@ class LedgerReader:
     def _add_answer(self, fields: list[str], _: State | None) -> None:
         """Add an answer and its price."""
         detail = json.loads(fields[5])
-        account, release, result = _alone(detail["by"]), detail["release"], detail.get("result")
+        account, release, result = _set_of_one(detail["by"]), detail["release"], detail.get("result")
         known = self.totals.releases.get(release)
         if known is None:
             known = self.totals.releases[release] = ReplayedRelease(result, NOTHING, account)
@@ -333,10 +333,10 @@ class LedgerReader:
         """Add an administrative action, a transfer, or a bucket that opens."""
         kind, detail, totals = fields[3], json.loads(fields[5]), self.totals
         if isinstance(detail.get("action"), dict):
-            act = detail["action"]["id"]
-            if act in totals.actions:
+            action = detail["action"]["id"]
+            if action in totals.actions:
                 raise _InvalidLine
-            totals.actions[act] = detail["action"]["sha256"]
+            totals.actions[action] = detail["action"]["sha256"]
         if isinstance(detail.get("record"), dict):
             record = detail["record"]
             totals.records_version += 1
@@ -350,10 +350,10 @@ class LedgerReader:
         if kind == "lift":
             totals.failures.pop(detail["account"], None)
         if kind in ACCOUNT_KINDS:
-            follow(totals.accounts, self.every_closed[detail["account"]["id"]], kind, int(fields[2]), detail)
+            apply_settings(totals.accounts, self.closed_buckets[detail["account"]["id"]], kind, int(fields[2]), detail)
 
 
-def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | None = None) -> Verified:
+def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | None = None) -> LedgerTotals:
     """Add up all lines of all chains.
 
     Args:
@@ -407,14 +407,14 @@ def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers
 
 # ------------------------------------------------------------------------------------------------------------- the base
 
-_TOGETHER = 1_000
+_CHUNK_LINES = 1_000
 """Lines of a chunk."""
 
 
 def chunks_of(reader: LedgerReader) -> Iterator[str]:
     """Yield the base of the lines that *reader* has read."""
     rows = map(json.dumps, _rows(reader))
-    while chunk := "\n".join(itertools.islice(rows, _TOGETHER)):
+    while chunk := "\n".join(itertools.islice(rows, _CHUNK_LINES)):
         yield chunk
 
 
@@ -449,7 +449,7 @@ def _rows(reader: LedgerReader) -> Iterator[list[Any]]:  # noqa: C901 - a loop f
         yield ["head", head.chain, head.seq, head.hash.hex()]
     for name, account in sorted(totals.accounts.items()):
         yield ["account", name, account.settings, account.bucket, account.end_us, account.closed]
-        yield ["closed", name, reader.every_closed[name]]
+        yield ["closed", name, reader.closed_buckets[name]]
     for where, (rho, delta) in sorted(reader.sums.items()):
         if rho or delta:
             yield ["sum", *where, rho, delta]
@@ -481,7 +481,7 @@ def _read(reader: LedgerReader, row: list[Any]) -> None:  # noqa: C901, PLR0912 
         case ["account", name, settings, bucket, end_us, closed]:
             totals.accounts[name] = ReplayedAccount(settings, bucket, end_us, [(number, end) for number, end in closed])
         case ["closed", name, closed]:
-            reader.every_closed[name] = [(number, end) for number, end in closed]
+            reader.closed_buckets[name] = [(number, end) for number, end in closed]
         case ["sum", account, bucket, part, rho, delta]:
             reader.sums[account, bucket, part] = [rho, delta]
         case ["open", name, state]:

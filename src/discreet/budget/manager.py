@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from discreet.budget.checkpoints import Checkpointer
     from discreet.budget.ledger import Line
-    from discreet.budget.ledger_replay import Verified
+    from discreet.budget.ledger_replay import LedgerTotals
     from discreet.budget.model import Account, AdminAction, Balance, Fingerprint, Reservation
     from discreet.budget.stores.store import BudgetStore
 
@@ -154,7 +154,7 @@ class BudgetManager:
         self._behind = False
         return ended
 
-    def verify(self) -> Verified:
+    def verify(self) -> LedgerTotals:
         """Check the ledger, all tables against it, and the store against its last checkpoint.
 
         Raises:
@@ -250,7 +250,7 @@ class StoredBudget:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ANYTHING = Fraction(1, 2)
+_ANY_DELTA = Fraction(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
     """
     if not account.enforced:
         return None
-    cost = doubled(account.period) * (account.whole + _beyond(account.limit, spent))
+    cost = doubled(account.period) * (account.whole + _excess(account.limit, spent))
     delta = account.delta - account.whole.delta + cost.delta
     return None if delta >= 1 else guarantee_of(cost, delta, computational=computational)
 
@@ -352,7 +352,7 @@ def _units(balance: Balance) -> UnitsReport | None:
         return None
     spent, left = balance.spent, balance.remaining
     per_call = units.delta_per
-    information, calls = units_of_cost(spent, units.epsilon_per, per_call or _ANYTHING)
+    information, calls = units_of_cost(spent, units.epsilon_per, per_call or _ANY_DELTA)
     return UnitsReport(
         information,
         calls if per_call else 0,  # calls that cost nothing are not counted
@@ -361,5 +361,5 @@ def _units(balance: Balance) -> UnitsReport | None:
     )
 
 
-def _beyond(limit: Cost, spent: Cost) -> Cost:
+def _excess(limit: Cost, spent: Cost) -> Cost:
     return Cost(max(spent.rho - limit.rho, Fraction(0)), max(spent.delta - limit.delta, Fraction(0)))

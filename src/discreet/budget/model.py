@@ -468,7 +468,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class AccountHold:
     """What a reservation holds of one account on its path.
 
     Args:
@@ -496,7 +496,7 @@ class Reservation:
     account: str
     release_key: bytes
     worst: Cost
-    holds: tuple[Hold, ...]
+    holds: tuple[AccountHold, ...]
     state: State
     lease_until_us: int
 

@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from discreet.budget.errors import LeaseLost
-from discreet.budget.model import NOTHING, Amount, Hold, State, Tally
+from discreet.budget.model import NOTHING, AccountHold, Amount, State, Tally
 from discreet.budget.periods import DAY_US
 from discreet.errors import InputError, InvariantViolated
 
@@ -133,7 +133,7 @@ class Shortfall:
     remaining: Amount
 
 
-def admit(path: Iterable[AccountState], worst: Amount) -> tuple[Hold, ...] | Shortfall:
+def admit(path: Iterable[AccountState], worst: Amount) -> tuple[AccountHold, ...] | Shortfall:
     """Return what a claim holds on each account of its path, or the first account that falls short.
 
     An account that has paid for the release holds nothing. A forfeit of the same release pays first, wholly: holding
@@ -149,16 +149,16 @@ def admit(path: Iterable[AccountState], worst: Amount) -> tuple[Hold, ...] | Sho
         if account.enforced and not _fits(needed, account.limit - account.spent):
             remaining = (account.limit - account.spent).most(NOTHING)
             return Shortfall(account.account, needed, remaining)
-        holds.append(Hold(account.account, account.bucket, amount, funded))
+        holds.append(AccountHold(account.account, account.bucket, amount, funded))
     return tuple(holds)
 
 
-def held(hold: Hold) -> Tally:
+def held(hold: AccountHold) -> Tally:
     """Return the change of a hold's bucket when it is made; its forfeit is taken out of its own bucket."""
     return Tally(held=hold.amount)
 
 
-def settled(hold: Hold, actual: Amount, paid: bool) -> Tally:
+def settled(hold: AccountHold, actual: Amount, paid: bool) -> Tally:
     """Return the change of a hold's bucket when the reservation is settled.
 
     Args:
@@ -174,7 +174,7 @@ def settled(hold: Hold, actual: Amount, paid: bool) -> Tally:
     return Tally(used=actual, held=-hold.amount)
 
 
-def ended(hold: Hold, state: State) -> Tally:
+def ended(hold: AccountHold, state: State) -> Tally:
     """Return the change of a hold's bucket when the reservation ends as VOID or FORFEIT.
 
     A void gives back to the forfeit what came out of it: otherwise a retry that is voided would refund a failure.
@@ -185,7 +185,7 @@ def ended(hold: Hold, state: State) -> Tally:
     return Tally(held=-hold.amount, forfeited=stays)
 
 
-def forfeit_of(hold: Hold, state: State) -> Amount:
+def forfeit_of(hold: AccountHold, state: State) -> Amount:
     """Return what `ended` leaves for a retry of the same release."""
     return hold.funded if state is State.VOID else hold.amount
 

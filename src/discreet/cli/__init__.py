@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     Args:
         arguments: by default those of the process.
     """
-    warnings.showwarning = _note
+    warnings.showwarning = _show_warning
     try:
         sys.exit(discreet.main(arguments, prog_name="discreet", standalone_mode=False) or 0)
     except click.UsageError as error:
@@ -82,6 +82,6 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _note(message: Warning | str, *_: object, **__: object) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Show a warning of the library as a note."""
     click.echo(f"note: {message}", err=True)

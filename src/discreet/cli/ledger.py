@@ -16,7 +16,7 @@ import click
 
 from discreet.cli.options import options_of
 from discreet.cli.output import check_writable
-from discreet.cli.serve import require_service, store_named
+from discreet.cli.serve import parse_store, require_service
 from discreet.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def show(account: str | None, last: int, **where: str | None) -> None:
     Lines of all chains, by time. A change is what was charged, held or released, in rho and delta.
     """
     with _opened(**where) as (store, _):
-        lines = [line for line in _lines(store) if account is None or _names(line[1], account)]
+        lines = [line for line in _lines(store) if account is None or _mentions(line[1], account)]
     for chain, line in sorted(lines, key=lambda found: found[1].time)[-last:]:
         click.echo(_shown(chain, line))
 
@@ -153,7 +153,7 @@ def _opened(
     if store is not None and config is not None:
         raise InputError("give either --config or --store, not both")
     if store is not None:
-        named, checkpointer = store_named(store, password_env), None
+        named, checkpointer = parse_store(store, password_env), None
     else:
         settings = load_settings(config or "discreet.toml")
         named, checkpointer = settings.store, checkpointer_of(settings.checkpoints)
@@ -187,7 +187,7 @@ def _archived(file: Path) -> Iterator[Line]:
         raise InputError(f"{str(file)!r} is no archive of ledger lines") from None
 
 
-def _names(line: LedgerLine, account: str) -> bool:
+def _mentions(line: LedgerLine, account: str) -> bool:
     """Return whether a line is about an account."""
     described = line.detail.get("account")
     named = described.get("id") if isinstance(described, dict) else described

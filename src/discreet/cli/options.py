@@ -90,7 +90,7 @@ def require_columns(options: dict[str, Any]) -> None:
             raise InputError(f"--{name} COL is missing: {what}")
 
 
-def question_of(options: dict[str, Any]) -> dict[str, Any]:
+def query_parameters(options: dict[str, Any]) -> dict[str, Any]:
     """Remove and return the options that are parameters of `Table.top`, `Table.release` and `question`."""
     names = (
         "item",
@@ -150,10 +150,10 @@ def select_of(method: str, options: dict[str, Any]) -> Select:
             raise InputError(f"the catalog decides --{name.replace('_', '-')}; leave it out")
     if options["rows_per_user_and_item"] != 1:
         raise InputError("the catalog decides --rows-per-user-and-item; count rows with --sql and COUNT(*)")
-    return _of_options(method, options) if options["sql"] is None else _of_statement(method, options)
+    return _select_from_options(method, options) if options["sql"] is None else _select_from_statement(method, options)
 
 
-def _of_options(method: str, options: dict[str, Any]) -> Select:
+def _select_from_options(method: str, options: dict[str, Any]) -> Select:
     from discreet.catalog.loader import load_catalog
     from discreet.query.query import Measure, Select
     from discreet.query.sql import parse_where
@@ -167,7 +167,7 @@ def _of_options(method: str, options: dict[str, Any]) -> Select:
     return Select(options["source"], options["item"], Measure("users", user), where, k)
 
 
-def _of_statement(method: str, options: dict[str, Any]) -> Select:
+def _select_from_statement(method: str, options: dict[str, Any]) -> Select:
     from discreet.query.sql import parse_select
 
     for name, flag in (("item", "--item"), ("where", "--where"), ("k", "-k")):

@@ -272,7 +272,7 @@ def budget_as_text(report: BudgetReport) -> str:
         lost = report.forfeited
         lines.append(f"  forfeited   rho = {lost.rho:.4g}, delta = {lost.delta:.4g}: pays for the same query again")
     if report.suspended_until is not None:
-        lines.append(f"  suspended   until {moment(report.suspended_until)}: too many runs failed")
+        lines.append(f"  suspended   until {utc_minute(report.suspended_until)}: too many runs failed")
     lines += _closing(report.mode, report.resets_at)
     for parent in report.parents:
         lines += ["", f"{parent.account}  shared with others", *_shared_bars(parent)]
@@ -323,7 +323,7 @@ def _line(name: str, drawn: str, left: str) -> str:
 
 
 def _closing(mode: str, resets_at: str | None) -> list[str]:
-    lines = [] if resets_at is None else [f"  resets      some comes back at {moment(resets_at)}"]
+    lines = [] if resets_at is None else [f"  resets      some comes back at {utc_minute(resets_at)}"]
     return lines if mode == "enforce" else [*lines, "  observed    nothing is refused, so nothing is guaranteed"]
 
 
@@ -340,7 +340,7 @@ def bar(charged: float, held: float, limit: float) -> str:
     return f"[{'#' * full}{'=' * (taken - full)}{'.' * (_WIDTH - taken)}]"
 
 
-def moment(text: str) -> str:
+def utc_minute(text: str) -> str:
     """Return a time to the minute, in UTC."""
     try:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -13,7 +13,7 @@ from discreet.cli.options import (
     catalog_options,
     k_option,
     mechanism_option,
-    question_of,
+    query_parameters,
     read_key,
     relative_error_option,
     require_columns,
@@ -81,7 +81,7 @@ def _query_source(method: str, options: dict[str, Any]) -> Callable[[Progress], 
     from discreet.table import scan
 
     require_columns(options)
-    question = question_of(dict(options))
+    question = query_parameters(dict(options))
     if method == "top" and question["k"] is None:
         question["k"] = 10
 
@@ -185,7 +185,7 @@ def _plan_source(options: dict[str, Any], per: PerUnit | None) -> Plan:
     from discreet.table import table_query
 
     require_columns(options)
-    query = table_query(options["user"], **question_of(options))
+    query = table_query(options["user"], **query_parameters(options))
     if options["where"] is not None:
         query = dataclasses.replace(query, where=parse_where(options["where"]))
     return make_plan(query, force=options["force"], per=per)

@@ -87,14 +87,14 @@ def init(folder: str, *, catalog: str | None, store: str | None, password_env: s
     project = create_project(
         Path(folder),
         catalog=None if catalog is None else Path(catalog),
-        store=store_named(store or "sqlite:budget.db", password_env),
+        store=parse_store(store or "sqlite:budget.db", password_env),
         force=force,
         environment=os.environ,
     )
     click.echo(_instructions(project))
 
 
-def store_named(url: str, password_env: str | None) -> Store:
+def parse_store(url: str, password_env: str | None) -> Store:
     """Return the store that the command line names.
 
     Raises:
@@ -180,7 +180,7 @@ def admin(config: str, reason: str) -> None:
     from discreet.service.stores import checkpointer_of, open_store, utc_now
 
     settings = load_settings(config)
-    act = AdminAction("discreet", reason)
+    action = AdminAction("discreet", reason)
     made, record = make_key("admin", None, time.time_ns() // 1_000, secrets.token_bytes)
     try:
         store = open_store(settings.store, os.environ, utc_now)
@@ -195,6 +195,6 @@ def admin(config: str, reason: str) -> None:
         manager = BudgetManager(
             store, lambda: secrets.token_hex(16), checkpointer=checkpointer_of(settings.checkpoints)
         )
-        store.put_record(KEY, made.id, record.text, act)
+        store.put_record(KEY, made.id, record.text, action)
         manager.maintain()
         click.echo(made.text)

@@ -409,18 +409,18 @@ def _statement_body(text: str, options: Options, *, rehearse: bool = False) -> b
 
 
 def _body(fields: dict[str, Any], options: Options) -> bytes:
-    given = {name: _written(value) for name, value in options.items() if value is not None}
+    given = {name: _plain(value) for name, value in options.items() if value is not None}
     try:
         return json.dumps(fields | given).encode()
     except (TypeError, ValueError, RecursionError):
         raise InputError("a query can hold text, numbers, true, false, null, lists and objects only") from None
 
 
-def _written(value: object) -> object:
+def _plain(value: object) -> object:
     return str(value) if isinstance(value, Fraction) else value
 
 
-VARIABLE = "DISCREET_KEY"
+KEY_VARIABLE = "DISCREET_KEY"
 """The environment variable that can hold the key."""
 
 KEY_LONGEST = 16_384
@@ -436,12 +436,12 @@ def find_key(key: str | None, key_file: str | Path | None, environment: Mapping[
     if key is not None and key_file is not None:
         raise InputError("give the key or the file that holds it, not both")
     if key is not None:
-        return _checked(key, "the key")
+        return _check_key(key, "the key")
     if key_file is not None:
-        return _checked(_read(Path(key_file)), f"what is in {str(key_file)!r}")
-    if VARIABLE in environment:
-        return _checked(environment[VARIABLE], f"what is in {VARIABLE}")
-    raise InputError(f"a service needs a key: give one, name a file that holds it, or set {VARIABLE}")
+        return _check_key(_read(Path(key_file)), f"what is in {str(key_file)!r}")
+    if KEY_VARIABLE in environment:
+        return _check_key(environment[KEY_VARIABLE], f"what is in {KEY_VARIABLE}")
+    raise InputError(f"a service needs a key: give one, name a file that holds it, or set {KEY_VARIABLE}")
 
 
 def _read(path: Path) -> str:
@@ -457,7 +457,7 @@ def _read(path: Path) -> str:
     return content.decode("latin-1")
 
 
-def _checked(key: str, what: str) -> str:
+def _check_key(key: str, what: str) -> str:
     key = key.strip()
     if not 0 < len(key) <= KEY_LONGEST or not key.isascii() or not key.isprintable() or " " in key:
         raise InputError(f"{what} is no key: a key is one word of printable ASCII characters")

@@ -83,7 +83,7 @@ class Transport:
             failures, waits = failures + attempt.failed, waits + attempt.waits
             pause = pause_before_next(attempt, failures, waits, self._retries, runtime.chance())
             if pause is None or runtime.clock() + pause >= deadline:
-                return self._checked(reply)
+                return self._require_success(reply)
             runtime.sleep(pause)
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class Transport:
     def _timed_out(self) -> NoReply:
         return NoReply(f"no reply came from {self.url} within {self._timeout:g} seconds", final=True)
 
-    def _checked(self, reply: Reply | NoReply) -> Reply:
+    def _require_success(self, reply: Reply | NoReply) -> Reply:
         if isinstance(reply, NoReply):
             raise ServiceError(reply.reason)
         if reply.status == 200:

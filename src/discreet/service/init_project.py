@@ -144,13 +144,13 @@ def _create_store(
         manager = BudgetManager(opened, lambda: f"first-{next(numbers)}")
         if manager.store.accounts() or manager.store.records(KEY):
             raise InputError("the store has accounts or keys already, and can be served as it is")
-        act = AdminAction("discreet", "discreet init")
-        _open_accounts(manager, catalog, act)
+        action = AdminAction("discreet", "discreet init")
+        _open_accounts(manager, catalog, action)
         now_us = microseconds(clock())
         keys = {}
         for role, account in _ROLES.items():
             made, record = make_key(role, account, now_us, random)
-            manager.store.put_record(KEY, made.id, record.text, act)
+            manager.store.put_record(KEY, made.id, record.text, action)
             keys[role] = made.text
         Checkpointer(CheckpointFile(stage / "checkpoints.log"), signing_key(stage / "checkpoints.key")).write(opened)
     with contextlib.suppress(FileNotFoundError):
@@ -158,7 +158,7 @@ def _create_store(
     return keys
 
 
-def _open_accounts(manager: BudgetManager, catalog: Catalog, act: AdminAction) -> None:
+def _open_accounts(manager: BudgetManager, catalog: Catalog, action: AdminAction) -> None:
     kept = [dataset.retention_days for dataset in catalog.datasets.values()]
     period = Sliding(max(days or RETENTION_DAYS for days in kept))
     shared = Fraction(1, 10**6)
@@ -167,9 +167,9 @@ def _open_accounts(manager: BudgetManager, catalog: Catalog, act: AdminAction) -
         (ORGANISATION, 10.0, shared, DATA),
         (ANALYST, 5.0, shared / 10, ORGANISATION),  # so that no analyst can take more than a tenth of what is shared
     ):
-        manager.store.create(Account.of_epsilon(name, epsilon, delta, parent, period), act)
+        manager.store.create(Account.of_epsilon(name, epsilon, delta, parent, period), action)
     for dataset in catalog.datasets:
-        manager.store.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), act)
+        manager.store.put_record(GRANT, grant_name(ORGANISATION, dataset), grant_text(None), action)
 
 
 QUESTION = (
@@ -325,10 +325,10 @@ def _move(stage: Path, folder: Path, names: Sequence[str], aside: Path | None) -
             if there:
                 aside.mkdir()
             for name in there:
-                done.append(_moved(folder / name, aside / name))
+                done.append(_move_file(folder / name, aside / name))
         for name in names:
             if (stage / name).exists():
-                done.append(_moved(stage / name, folder / name))
+                done.append(_move_file(stage / name, folder / name))
     except BaseException as error:
         for source, target in reversed(done):
             target.rename(source)
@@ -340,6 +340,6 @@ def _move(stage: Path, folder: Path, names: Sequence[str], aside: Path | None) -
         raise
 
 
-def _moved(source: Path, target: Path) -> tuple[Path, Path]:
+def _move_file(source: Path, target: Path) -> tuple[Path, Path]:
     source.rename(target)
     return source, target

@@ -85,7 +85,7 @@ class Maintenance:
         except Exception as error:  # noqa: BLE001 - as above
             self._log.event(Failed.of(error, "maintenance"))
 
-    def last(self) -> None:
+    def finish(self) -> None:
         """Do all maintenance for the last time, before the service stops."""
         self.once()
         with contextlib.suppress(Exception):  # only when keys were last used is lost

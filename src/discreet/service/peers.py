@@ -159,7 +159,7 @@ class Peers:
         self._client = client
         self._shares: ShareStore = store.shares
         self._requests = ShareRequests(store)
-        self._away: set[str] = set()
+        self._unreachable: set[str] = set()
         self._behind: StoreBehind | None = None
 
     @property
@@ -220,11 +220,11 @@ class Peers:
                 try:
                     self._exchange_with(name, url, round_)
                 except (PeerUnreachable, InputError):
-                    if name not in self._away:
+                    if name not in self._unreachable:
                         self._log.event(ShareMoved("-", name, "-", "unreachable"))
-                    self._away.add(name)
+                    self._unreachable.add(name)
                 else:
-                    self._away.discard(name)
+                    self._unreachable.discard(name)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -365,8 +365,8 @@ def open_peers(centre: DataCentre, store: BudgetStore, environment: Mapping[str,
     keys = peer_keys(centre, environment)
     known = store.record("datacentre", "name")
     if known is None:
-        act = AdminAction("discreet", "the store is that of this data centre from now on")
-        store.put_record("datacentre", "name", json.dumps(centre.name), act)
+        action = AdminAction("discreet", "the store is that of this data centre from now on")
+        store.put_record("datacentre", "name", json.dumps(centre.name), action)
     elif json.loads(known) != centre.name:
         raise InputError(
             f"the store is that of the data centre {json.loads(known)!r}, not of {centre.name!r}; each needs one of "

@@ -34,7 +34,7 @@ from discreet.errors import (
     UnknownColumn,
     WhereError,
 )
-from discreet.wire.problems import Fitting, Malformed, left, moment, needed
+from discreet.wire.problems import Fitting, Malformed, iso_time, spend_above, spend_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -225,7 +225,7 @@ _BEFORE_START: Mapping[type[Exception], ProblemAnswer] = {
     for kind in (EngineError, LeaseLost, ClientDisconnected)
 }
 
-_SPOKEN: Mapping[type[Exception], Slug] = {
+_SHOWN: Mapping[type[Exception], Slug] = {
     Malformed: "malformed",
     SQLError: "malformed",
     WhereError: "malformed",
@@ -246,7 +246,7 @@ def problem_of(error: Exception) -> ProblemAnswer:
     """Return the problem that *error* is answered with."""
     match error:
         case HTTPException():
-            found = _of_routing(error)
+            found = _routing_problem(error)
         case Unauthorized():
             found = ProblemAnswer("unauthorized", str(error), headers={"WWW-Authenticate": "Bearer"})
         case TooManyRequests():
@@ -256,20 +256,22 @@ def problem_of(error: Exception) -> ProblemAnswer:
         case RequestInFlight():
             found = ProblemAnswer("in-flight", str(error), headers={"Retry-After": "1"})
         case BudgetShort():
-            found = _short(error.refusal, error.fits)
+            found = _budget_problem(error.refusal, error.fits)
         case BudgetRefused():
-            found = _short(error.refusal, None)
+            found = _budget_problem(error.refusal, None)
         case Suspended():
-            found = ProblemAnswer("suspended", str(error), {"account": error.account, "until": moment(error.until_us)})
+            found = ProblemAnswer(
+                "suspended", str(error), {"account": error.account, "until": iso_time(error.until_us)}
+            )
         case RunFailed():
-            found = _failed(error.__cause__)
+            found = _run_problem(error.__cause__)
         case _:
-            known = _first(_SPOKEN, error) or _first(_BEFORE_START, error) or _first(_FIXED, error)
+            known = _lookup(_SHOWN, error) or _lookup(_BEFORE_START, error) or _lookup(_FIXED, error)
             found = known or _INTERNAL
     return found
 
 
-def _first(
+def _lookup(
     table: Mapping[type[Exception], Slug] | Mapping[type[Exception], ProblemAnswer], error: Exception
 ) -> ProblemAnswer | None:
     for kind, found in table.items():
@@ -281,27 +283,27 @@ def _first(
     return None
 
 
-def _failed(cause: BaseException | None) -> ProblemAnswer:
+def _run_problem(cause: BaseException | None) -> ProblemAnswer:
     """Return the problem of a run that failed after the data was queried."""
     if isinstance(cause, InputError) and isinstance(cause, Exception):
         return ProblemAnswer("out-of-range", f"{cause}; the data was queried, so the worst case stays charged")
-    found = _first(_FIXED, cause) if isinstance(cause, Exception) else None
+    found = _lookup(_FIXED, cause) if isinstance(cause, Exception) else None
     return found or _INTERNAL
 
 
-def _short(refusal: Refusal, fits: Fitting | None) -> ProblemAnswer:
+def _budget_problem(refusal: Refusal, fits: Fitting | None) -> ProblemAnswer:
     more: dict[str, Any] = {
         "account": refusal.account,
-        "needed": needed(refusal.needed),
-        "left": left(refusal.remaining),
-        "resets_at": None if refusal.resets_at_us is None else moment(refusal.resets_at_us),
+        "needed": spend_above(refusal.needed),
+        "left": spend_below(refusal.remaining),
+        "resets_at": None if refusal.resets_at_us is None else iso_time(refusal.resets_at_us),
         "fits": fits,
     }
     detail = f"the answer could cost more than account {refusal.account!r} has left; see needed, left and fits"
     return ProblemAnswer("budget-short", detail, more)
 
 
-def _of_routing(error: HTTPException) -> ProblemAnswer:
+def _routing_problem(error: HTTPException) -> ProblemAnswer:
     """Return the problem of what the router refused."""
     headers = dict(error.headers or {})
     if error.status_code == 405:

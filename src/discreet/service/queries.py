@@ -200,7 +200,7 @@ class Queries:
         )
         return answered
 
-    def paid(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> bool:
+    def has_paid(self, account: str, planned: PlannedQuery, key: str | None = None, digest: bytes = b"") -> bool:
         """Return True if *account* has paid for the answer to *planned*; without a data version, under *key* only."""
         name = planned.release_key
         if name is None and key is not None:
@@ -209,11 +209,11 @@ class Queries:
 
     def estimate(self, account: str, planned: PlannedQuery) -> Estimate:
         """Return what *planned* could cost *account*, and whether that fits; no data is read, nothing is held."""
-        paid = self.paid(account, planned)
+        paid = self.has_paid(account, planned)
         path = self._manager.path(account)
         return estimate_of(planned.plan, planned.dataset, planned.data_version, path, paid=paid)
 
-    def usual_cost(self) -> Cost | None:
+    def default_cost(self) -> Cost | None:
         """Return what a query without a price costs at most, or None where prices are per unit."""
         defaults = self._settings.defaults
         if defaults.epsilon is None or defaults.delta is None:

@@ -19,7 +19,7 @@ from discreet.service.problems import NotAcceptable
 from discreet.values import Cost, exact, float_above
 from discreet.wire import document
 from discreet.wire.administration import AccountDetail, AccountSummary, Change, LedgerLine
-from discreet.wire.problems import left, moment, needed
+from discreet.wire.problems import iso_time, spend_above, spend_below
 from discreet.wire.queries import (
     BudgetReport,
     ColumnDetail,
@@ -58,36 +58,36 @@ LABELS_MOST = 1_000
 _SECONDS = {"day": 86_400, "week": 604_800, "month": 2_678_400}
 
 
-def budget_report(report: Report, parents: Sequence[Report], usual: Cost | None = None) -> BudgetReport:
+def budget_report(report: Report, parents: Sequence[Report], default_cost: Cost | None = None) -> BudgetReport:
     """Return the balance of an account, and of its parents only what they have left.
 
     Args:
-        usual: what a query costs at most where it says no price, or None to leave the number of queries out.
+        default_cost: the worst case of a query at the default price; None to leave the number of queries out.
     """
     balance = report.balance
     return BudgetReport(
         account=balance.account.id,
         mode=balance.account.mode,
         period=period_of(balance.account.period),
-        limit=left(balance.account.limit),
-        used=needed(balance.used),
-        held=needed(balance.held),
-        forfeited=needed(balance.forfeited),
-        left=left(balance.remaining),
+        limit=spend_below(balance.account.limit),
+        used=spend_above(balance.used),
+        held=spend_above(balance.held),
+        forfeited=spend_above(balance.forfeited),
+        left=spend_below(balance.remaining),
         epsilon_spent=report.epsilon_spent,
         epsilon_left=report.epsilon_left,
         conversion_delta=report.conversion,
         units=_units(report),
         resets_at=_resets_at(balance),
-        suspended_until=None if balance.suspended_until_us is None else moment(balance.suspended_until_us),
+        suspended_until=None if balance.suspended_until_us is None else iso_time(balance.suspended_until_us),
         guarantee=None if report.guarantee is None else _privacy(report.guarantee),
-        queries_left=None if usual is None else _queries_left(usual, (report, *parents)),
+        queries_left=None if default_cost is None else _queries_left(default_cost, (report, *parents)),
         parents=[
             ParentBudget(
                 account=parent.balance.account.id,
                 mode=parent.balance.account.mode,
-                limit=left(parent.balance.account.limit),
-                left=left(parent.balance.remaining),
+                limit=spend_below(parent.balance.account.limit),
+                left=spend_below(parent.balance.remaining),
                 resets_at=_resets_at(parent.balance),
             )
             for parent in parents
@@ -110,7 +110,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
         dataset=dataset,
         question=document.question_of(plan.query, dataset),
         mechanism=plan.mechanism.name,
-        worst_cost=needed(worst),
+        worst_cost=spend_above(worst),
         information=information,
         calls=calls,
         privacy=_privacy(replace(plan.guarantee, computational=version is not None)),
@@ -170,14 +170,14 @@ def history_entry(paid: Paid) -> HistoryEntry:
         question=about["question"],
         data_version=about["data_version"],
         mechanism=about["mechanism"],
-        charged=needed(paid.charged),
-        time=moment(paid.time_us),
+        charged=spend_above(paid.charged),
+        time=iso_time(paid.time_us),
     )
 
 
 def charged_header(cost: Cost) -> str:
     """Return the value of the header Discreet-Charged."""
-    spend = needed(cost)
+    spend = spend_above(cost)
     return f"rho={spend.rho!r}, delta={spend.delta!r}"
 
 
@@ -261,7 +261,7 @@ def _decimal(value: Fraction) -> str:
 
 
 def _resets_at(balance: Balance) -> str | None:
-    return None if balance.resets_at_us is None else moment(balance.resets_at_us)
+    return None if balance.resets_at_us is None else iso_time(balance.resets_at_us)
 
 
 def _privacy(guarantee: Guarantee) -> Privacy:
@@ -274,8 +274,8 @@ def _fit(balance: Balance, worst: Cost, *, paid: bool) -> Fit:
     return Fit(
         account=balance.account.id,
         fits=paid or balance.admits(worst),
-        left=left(rest),
-        left_after=left(rest if paid else after),
+        left=spend_below(rest),
+        left_after=spend_below(rest if paid else after),
     )
 
 
@@ -369,7 +369,7 @@ def account_summary(account: model.Account) -> AccountSummary:
         parent=account.parent,
         mode=account.mode,
         period=period_of(account.period),
-        limit=left(account.limit),
+        limit=spend_below(account.limit),
         delta=float_above(account.delta),
         total=_total(account),
     )
@@ -388,7 +388,7 @@ def account_detail(path: Sequence[Report]) -> AccountDetail:
 
 
 def _total(account: model.Account) -> Spend | None:
-    return left(account.share.total) if account.share else None
+    return spend_below(account.share.total) if account.share else None
 
 
 def ledger_line_of(line: Line) -> LedgerLine:
@@ -406,7 +406,7 @@ def ledger_line_of(line: Line) -> LedgerLine:
     ]
     return LedgerLine(
         seq=line.seq,
-        time=moment(entry.time_us),
+        time=iso_time(entry.time_us),
         kind=entry.kind,
         reservation=entry.reservation,
         detail=json.loads(entry.detail),

@@ -59,13 +59,13 @@ def serve(
         listener = stack.enter_context(contextlib.closing(listener or listen(settings)))
         service = stack.enter_context(open_service(settings, environment))
         stack.enter_context(capture_library_logs(service.log))
-        stack.enter_context(_metrics_shown(settings, service.metrics))
+        stack.enter_context(_metrics_server(settings, service.metrics))
         server = uvicorn.Server(_configuration(settings, service.app))
         # uvicorn raises the signal once more after its shutdown, which must not kill the process
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: setattr(server, "should_exit", True))
         service.maintenance.once()
-        stack.callback(service.maintenance.last)
+        stack.callback(service.maintenance.finish)
         stack.enter_context(service.maintenance.running())
         if service.peers is not None:
             stack.enter_context(service.peers.running())
@@ -119,7 +119,7 @@ def _configuration(settings: Settings, app: ASGIApp) -> uvicorn.Config:
 
 
 @contextlib.contextmanager
-def _metrics_shown(settings: Settings, metrics: Metrics) -> Iterator[None]:
+def _metrics_server(settings: Settings, metrics: Metrics) -> Iterator[None]:
     """Serve /metrics on a port of its own, if the settings name one."""
     port = settings.service.metrics_port
     if port is None:
@@ -167,32 +167,32 @@ def serve_many(
         with open_service(settings, environment):  # mistakes are reported once, and one process creates the schema
             pass
         workers = [
-            context.Process(target=_work, args=(path, dict(overrides), listener), name=f"worker {n + 1}")
+            context.Process(target=_serve_worker, args=(path, dict(overrides), listener), name=f"worker {n + 1}")
             for n in range(settings.service.workers)
         ]
         signals: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: _stop(signals, workers, number))
+            signal.signal(number, lambda number, _: _stop_workers(signals, workers, number))
         for worker in workers:
             worker.start()
         announce(url_of(listener))
         wait([worker.sentinel for worker in workers])
         died = not signals
-        _stop(signals, workers, signal.SIGTERM)
+        _stop_workers(signals, workers, signal.SIGTERM)
         for worker in workers:
             worker.join()
     if died:
         raise WorkerDied("a process of the service ended by itself, so the others were stopped; its log says more")
 
 
-def _stop(signals: list[int], workers: list[SpawnProcess], number: int) -> None:
+def _stop_workers(signals: list[int], workers: list[SpawnProcess], number: int) -> None:
     signals.append(number)
     for worker in workers:
         if worker.is_alive():
             worker.terminate()
 
 
-def _work(path: str, overrides: dict[str, Any], listener: socket.socket) -> None:
+def _serve_worker(path: str, overrides: dict[str, Any], listener: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which stops this process
     try:
         serve(load_settings(path, overrides), os.environ, lambda _: None, listener)

@@ -394,7 +394,7 @@ def load_settings(path: str | Path, overrides: Mapping[str, Any] = MappingProxyT
     try:
         return Settings.model_validate(document, context=Path(path).absolute().parent)
     except ValidationError as error:
-        mistakes = validation_errors(error, _placed)
+        mistakes = validation_errors(error, _locate)
     raise SettingsError(path, mistakes)  # not from the error of pydantic, whose words are for programmers
 
 
@@ -403,7 +403,7 @@ def settings_schema() -> dict[str, Any]:
     return schema_of(Settings)
 
 
-def _placed(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
+def _locate(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
     """Return the model of the table that a setting is in, and its path in the file; see `validation_errors`."""
     place = [str(part) for part in location if part != "[key]"]
     if len(place) < 2:

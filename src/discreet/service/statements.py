@@ -22,7 +22,7 @@ from discreet.values import Cost
 from discreet.warehouse import check_complete, naming_query, statement_types
 from discreet.wire import document
 from discreet.wire.document import decode, write_table
-from discreet.wire.problems import Malformed, Spend, needed
+from discreet.wire.problems import Malformed, Spend, spend_above
 from discreet.wire.queries import QueryEstimate, StatementAnswer, StatementColumn, StatementEstimate, StatementQuery
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Statements:
                     sql=leaf.sql,
                     dataset=query.dataset,
                     status="replayed" if isinstance(answered, Replay) else "released",
-                    charged=needed(answered.charged),
+                    charged=spend_above(answered.charged),
                     id=answered.release.release_key.hex(),
                 )
             )
@@ -208,7 +208,7 @@ class Statements:
             raise InputError("a rehearsal adds a column made_up: give yours another name")
         table = answers.table.append_column("made_up", pa.array([True] * len(answers.table), pa.bool_()))
         queries = [
-            StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="made up", charged=needed(Cost()))
+            StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="made up", charged=spend_above(Cost()))
             for leaf in statement.leaves
         ]
         return AnsweredStatement(Result(table, tuple(arrow_types(table).values())), queries, Cost())
@@ -221,7 +221,9 @@ class Statements:
             estimate = None if query is None else self._queries.estimate(account, query)
             queries.append(QueryEstimate(sql=leaf.sql, estimate=estimate))
         total = _total(self._unpaid(account, planned))
-        return StatementEstimate(queries=queries, worst_cost=needed(total), fits=self._refusal(account, total) is None)
+        return StatementEstimate(
+            queries=queries, worst_cost=spend_above(total), fits=self._refusal(account, total) is None
+        )
 
     def _split(self, sql: str, viewed: Warehouse) -> tuple[Statement, dict[str, pa.Table]]:
         """Return a statement as split, and its tables that cost nothing."""
@@ -248,7 +250,7 @@ class Statements:
         return [
             query
             for name, query in found.values()
-            if not self._queries.paid(account, query, _key_of(key, name), digest)
+            if not self._queries.has_paid(account, query, _key_of(key, name), digest)
         ]
 
 
@@ -291,7 +293,7 @@ def _key_of(key: str | None, name: str) -> str | None:
 
 
 def _public_query(leaf: Leaf) -> StatementQuery:
-    return StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=needed(Cost()))
+    return StatementQuery(sql=leaf.sql, dataset=leaf.dataset, status="public", charged=spend_above(Cost()))
 
 
 def _json_value(value: object) -> object:

@@ -94,7 +94,7 @@ def noise_secret(noise: Noise, environment: Mapping[str, str]) -> bytes:
     if noise.key_file is not None:
         secret = read_secret(noise.key_file, "noise key")
     else:
-        secret = _of_digits(noise.key_env or "", environment)
+        secret = _read_hex(noise.key_env or "", environment)
     if len(secret) < SECRET_BYTES_LEAST:
         raise InputError(f"the noise key must have at least {SECRET_BYTES_LEAST} bytes; discreet key new makes one")
     return secret
@@ -169,7 +169,7 @@ def store_url(store: Store, environment: Mapping[str, str]) -> str:
     return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
 
 
-def _of_digits(variable: str, environment: Mapping[str, str]) -> bytes:
+def _read_hex(variable: str, environment: Mapping[str, str]) -> bytes:
     digits = read_password(variable, environment) or ""
     try:
         return bytes.fromhex(digits)

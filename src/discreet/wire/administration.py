@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from discreet.wire.problems import Spend, mistake
+from discreet.wire.problems import Spend, request_error
 from discreet.wire.queries import BudgetReport, Exact, Period, Reply, Request
 
 Role = Literal["analyst", "officer", "admin"]
@@ -14,8 +14,8 @@ Mode = Literal["observe", "enforce"]
 Whole = Annotated[int, Field(ge=0, le=10**12)]
 
 
-class Reasoned(Request):
-    """A request with its reason."""
+class AdminRequest(Request):
+    """A change by an officer or an admin, with its reason."""
 
     reason: str = Field(min_length=1, max_length=2_000, description="Recorded in the ledger.")
 
@@ -48,7 +48,7 @@ class Limit(Request):
         given = frozenset(name for name in type(self).model_fields if getattr(self, name) is not None)
         units = {"information", "calls", "epsilon_per", "delta_per"}
         if given not in ({"epsilon", "delta"}, {"rho", "lost", "delta"}, units, units | {"conversion"}, {"preset"}):
-            raise mistake(
+            raise request_error(
                 "a limit is epsilon and delta, or rho, lost and delta, or information, calls, epsilon_per and "
                 "delta_per, or a preset, and no two of these"
             )
@@ -70,11 +70,11 @@ class PeriodRequest(Request):
         given = {name for name in ("days", "unit", "zone") if getattr(self, name) is not None}
         fitting = {"sliding": ({"days"},), "calendar": ({"unit"}, {"unit", "zone"}), "forever": (set(),)}
         if given not in fitting[self.kind]:
-            raise mistake("a period is sliding with days, calendar with unit and optionally zone, or forever")
+            raise request_error("a period is sliding with days, calendar with unit and optionally zone, or forever")
         return self
 
 
-class NewAccount(Reasoned):
+class NewAccount(AdminRequest):
     """An account to open."""
 
     account: str = Field(min_length=1, max_length=200, description="Its name; it never changes. No white space.")
@@ -94,15 +94,15 @@ class AccountChanges(Request):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.limit is None and self.period is None and self.mode is None:
-            raise mistake("a change needs a limit, a period or a mode")
+            raise request_error("a change needs a limit, a period or a mode")
         return self
 
 
-class ChangedAccount(AccountChanges, Reasoned):
+class ChangedAccount(AccountChanges, AdminRequest):
     """Changes of an account, with their reason."""
 
 
-class Payment(Reasoned):
+class Payment(AdminRequest):
     """A charge or a refund by hand: in rho and delta, or in the account's units."""
 
     rho: Exact | None = Field(default=None, description="zCDP; goes with delta.")
@@ -114,12 +114,8 @@ class Payment(Reasoned):
     def _check(self) -> Self:
         given = {name for name in ("rho", "delta", "information", "calls") if getattr(self, name) is not None}
         if given not in ({"rho", "delta"}, {"information", "calls"}):
-            raise mistake("an amount is rho and delta, or information and calls")
+            raise request_error("an amount is rho and delta, or information and calls")
         return self
-
-
-class Act(Reasoned):
-    """An action that needs nothing but a reason."""
 
 
 class AccountDetail(BudgetReport):
@@ -193,7 +189,7 @@ class Spending(Reply):
 # ------------------------------------------------------------------------------------------------------ keys
 
 
-class NewKey(Reasoned):
+class NewKey(AdminRequest):
     """An API key to make."""
 
     account: str | None = Field(default=None, description="That its queries are charged to; analysts need one.")
@@ -202,7 +198,7 @@ class NewKey(Reasoned):
     days: int | None = Field(default=365, ge=1, le=3_650, description="Days until it expires; null for never.")
 
 
-class RotatedKey(Reasoned):
+class RotatedKey(AdminRequest):
     """A key to be replaced by another."""
 
     overlap_hours: int = Field(default=24, ge=0, le=720, description="Hours during which both are valid.")
@@ -239,7 +235,7 @@ class KeyPage(Reply):
 # ------------------------------------------------------------------------------------------------------ grants
 
 
-class NewGrant(Reasoned):
+class NewGrant(AdminRequest):
     """What an account and all below it may query of a dataset."""
 
     columns: list[str] | None = Field(

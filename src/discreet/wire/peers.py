@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 from discreet.budget.ledger import account_of, canonical, settings_text
 from discreet.budget.model import Account, Amount
 from discreet.errors import InputError
-from discreet.wire.problems import mistake
+from discreet.wire.problems import request_error
 
 ENTRIES_MOST = 64
 """The most requests, transfers or receipts in a message."""
@@ -29,12 +29,12 @@ def _amount_of(sent: object) -> Amount:
         case {"rho": str(rho), "delta": str(delta), **rest} if not rest:
             if _WHOLE.fullmatch(rho) and _WHOLE.fullmatch(delta):
                 return Amount(int(rho), int(delta))
-    raise mistake("an amount has rho and delta, whole numbers as text")
+    raise request_error("an amount has rho and delta, whole numbers as text")
 
 
 def _not_negative(amount: Amount) -> Amount:
     if amount.rho < 0 or amount.delta < 0:
-        raise mistake("a transfer must not be less than nothing")
+        raise request_error("a transfer must not be less than nothing")
     return amount
 
 
@@ -44,7 +44,7 @@ def _terms_of(sent: object) -> Account:
     try:
         return account_of(canonical(sent))  # type: ignore[arg-type]  # whatever is wrong with it raises
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, InputError):
-        raise mistake("'terms' must be the settings of an account") from None
+        raise request_error("'terms' must be the settings of an account") from None
 
 
 Quanta = Annotated[

@@ -104,17 +104,17 @@ class Spend(BaseModel):
     delta: float = Field(ge=0, description="Probability mass that the zCDP bound does not cover.")
 
 
-def moment(time_us: int) -> str:
+def iso_time(time_us: int) -> str:
     """Return microseconds since 1970 as ISO 8601 in UTC."""
     return (_EPOCH + timedelta(microseconds=time_us)).isoformat()
 
 
-def needed(cost: Cost) -> Spend:
+def spend_above(cost: Cost) -> Spend:
     """Return *cost* rounded up to floats."""
     return Spend(rho=float_above(cost.rho), delta=float_above(cost.delta))
 
 
-def left(cost: Cost) -> Spend:
+def spend_below(cost: Cost) -> Spend:
     """Return *cost* rounded down to floats."""
     return Spend(rho=float_below(cost.rho), delta=float_below(cost.delta))
 
@@ -196,7 +196,7 @@ class Malformed(InputError):
         super().__init__(message)
 
 
-def mistake(sentence: str) -> PydanticCustomError:
+def request_error(sentence: str) -> PydanticCustomError:
     """Return the error for a validator to raise; *sentence* says what is wrong and what is allowed."""
     return PydanticCustomError("mistake", "{sentence}", {"sentence": sentence})
 
@@ -224,7 +224,7 @@ _SENTENCES = {
 """By pydantic's names of errors."""
 
 
-def what_is_wrong(error: ValidationError) -> str:
+def message_of(error: ValidationError) -> str:
     """Return the first thing that is wrong, in one sentence without anything that was sent but names of fields."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained-", "function-")))
@@ -246,7 +246,7 @@ def read_body(kind: type[Shape], body: bytes) -> Shape:
     try:
         found = kind.model_validate_json(body)
     except ValidationError as error:
-        sentence = what_is_wrong(error)
+        sentence = message_of(error)
     else:
         json.loads(body, object_pairs_hook=_refuse_duplicates, parse_int=str, parse_float=str)
         return found

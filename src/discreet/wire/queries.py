@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from discreet.query.query import MechanismChoice  # noqa: TC001 - pydantic reads it
-from discreet.wire.problems import Spend, mistake
+from discreet.wire.problems import Spend, request_error
 
 
 class Request(BaseModel):
@@ -80,7 +80,7 @@ class QueryOptions(Request):
         by_epsilon = self.epsilon is not None or self.delta is not None
         by_unit = self.epsilon_per is not None or self.information is not None
         if by_epsilon and by_unit:
-            raise mistake("a query has either epsilon and delta or epsilon_per and information, not both")
+            raise request_error("a query has either epsilon and delta or epsilon_per and information, not both")
         return self
 
 
@@ -112,7 +112,7 @@ class QueryRequest(QueryOptions):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.sql is None) == (self.query is None):
-            raise mistake("a query needs either sql or query" + (", not both" if self.sql is not None else ""))
+            raise request_error("a query needs either sql or query" + (", not both" if self.sql is not None else ""))
         return self
 
 

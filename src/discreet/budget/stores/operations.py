@@ -35,7 +35,7 @@ from discreet.values import Cost
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from discreet.budget.model import Account, AdminAction, Admission, Claim, Fingerprint, Hold
+    from discreet.budget.model import Account, AccountHold, AdminAction, Admission, Claim, Fingerprint
     from discreet.budget.stores.transaction import ClaimFacts, Transaction
 
 
@@ -59,7 +59,7 @@ def reserve(transaction: Transaction, claim: Claim) -> Admission:
     account = facts.path[0]
     if account.paid:
         transaction.remember_key(claim)
-        return Replay(_stored(facts.release), Cost())
+        return Replay(_require_release(facts.release), Cost())
     until_us = account.suspended_until_us(transaction.clock.now_us)
     if until_us is not None:
         detail = canonical({"by": claim.account, "suspended_until_us": str(until_us)})
@@ -73,7 +73,7 @@ def _repeated(claim: Claim, known: ReservationRow, release: StoredRelease | None
     if (known.account, known.release_key, known.worst) != (claim.account, claim.release_key, Amount.of(claim.worst)):
         raise InvariantViolated("the id of a reservation is used once")
     if known.state is State.SETTLED:
-        return Replay(_stored(release), Cost())
+        return Replay(_require_release(release), Cost())
     if known.state in {State.VOID, State.FORFEIT}:
         raise LeaseLost
     return known.reservation
@@ -84,48 +84,48 @@ def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admissi
     path = facts.path
     for account in path:
         transaction.advance(account)
-    funds = _funds(transaction, path, claim.release_key) if facts.forfeits else {}
-    holds = rules.admit([_state_of(account, funds.get(account.id)) for account in path], Amount.of(claim.worst))
+    forfeits = _newest_forfeits(transaction, path, claim.release_key) if facts.forfeits else {}
+    holds = rules.admit([_state_of(account, forfeits.get(account.id)) for account in path], Amount.of(claim.worst))
     if isinstance(holds, rules.Shortfall):
         return _refuse(transaction, claim, holds, path)
-    changes = _take_funds(transaction, path, funds)
+    changes = _use_forfeits(transaction, path, forfeits)
     transaction.remember_key(claim)
     if facts.release is not None:
         return _charge_stored(transaction, claim, facts.release, path, holds, changes)
     return _hold(transaction, claim, path, holds, changes)
 
 
-def _funds(transaction: Transaction, path: list[AccountRow], release_key: bytes) -> dict[str, ForfeitRow]:
+def _newest_forfeits(transaction: Transaction, path: list[AccountRow], release_key: bytes) -> dict[str, ForfeitRow]:
     """Return the newest forfeit of each account that has not paid, in a bucket that counts."""
     rows = transaction.forfeits(path[0].id, release_key)
-    funds: dict[str, ForfeitRow] = {}
+    forfeits: dict[str, ForfeitRow] = {}
     for account in path:
         own = [row for row in rows if row.account == account.id and not account.paid]
         closed = transaction.closed_buckets(account) if own else []
         counting = {account.bucket} | {bucket.number for bucket in closed if bucket.counting}
         for row in own:
             if row.bucket in counting:
-                funds[account.id] = row
-    return funds
+                forfeits[account.id] = row
+    return forfeits
 
 
-def _state_of(account: AccountRow, fund: ForfeitRow | None) -> rules.AccountState:
-    terms, forfeit = account.terms, NOTHING if fund is None else fund.amount
+def _state_of(account: AccountRow, forfeit: ForfeitRow | None) -> rules.AccountState:
+    terms, amount = account.terms, NOTHING if forfeit is None else forfeit.amount
     return rules.AccountState(
-        account.id, terms.limit, terms.enforced, account.bucket, account.spent, account.paid, forfeit
+        account.id, terms.limit, terms.enforced, account.bucket, account.spent, account.paid, amount
     )
 
 
-def _take_funds(
-    transaction: Transaction, path: list[AccountRow], funds: dict[str, ForfeitRow]
+def _use_forfeits(
+    transaction: Transaction, path: list[AccountRow], forfeits: dict[str, ForfeitRow]
 ) -> list[tuple[str, int, Tally]]:
     """Take what pays for a retry out of its buckets; return the changes."""
     changes: list[tuple[str, int, Tally]] = []
     for account in path:
-        fund = funds.get(account.id)
-        if fund is not None:
-            transaction.drop_forfeit(fund)
-            transaction.change(account, fund.bucket, Tally(forfeited=-fund.amount), changes)
+        forfeit = forfeits.get(account.id)
+        if forfeit is not None:
+            transaction.drop_forfeit(forfeit)
+            transaction.change(account, forfeit.bucket, Tally(forfeited=-forfeit.amount), changes)
     return changes
 
 
@@ -141,7 +141,7 @@ def _charge_stored(
     claim: Claim,
     release: StoredRelease,
     path: list[AccountRow],
-    holds: tuple[Hold, ...],
+    holds: tuple[AccountHold, ...],
     changes: list[tuple[str, int, Tally]],
 ) -> Replay:
     """Charge a stored release to the accounts that have not paid for it."""
@@ -159,7 +159,7 @@ def _hold(
     transaction: Transaction,
     claim: Claim,
     path: list[AccountRow],
-    holds: tuple[Hold, ...],
+    holds: tuple[AccountHold, ...],
     changes: list[tuple[str, int, Tally]],
 ) -> Reservation:
     """Make a new reservation."""
@@ -181,7 +181,7 @@ def _hold(
 def start(transaction: Transaction, reservation: str) -> Reservation:
     """Say that the data will be queried now."""
     facts = transaction.begin_start(reservation)
-    row = _known(facts.row)
+    row = _require(facts.row)
     after = requested(row.state, Event.START)
     if after is row.state:
         return row.reservation
@@ -202,9 +202,9 @@ def settle(
     the release of the first one.
     """
     facts = transaction.begin_settle(reservation, fingerprint)
-    row, path, release = _known(facts.row), facts.path, facts.release
+    row, path, release = _require(facts.row), facts.path, facts.release
     if requested(row.state, Event.SETTLE) is row.state:
-        return Settled(_stored(release), cost_of(row.charged or NOTHING))
+        return Settled(_require_release(release), cost_of(row.charged or NOTHING))
     if not actual.within(row.worst):
         raise InvariantViolated("an answer cost more than its worst case")
     if fingerprint is not None:
@@ -226,7 +226,7 @@ def settle(
 def end(transaction: Transaction, reservation: str, event: Event) -> None:
     """Void or forfeit a reservation."""
     facts = transaction.begin_end(reservation)
-    row = _known(facts.row)
+    row = _require(facts.row)
     after = requested(row.state, event)
     if after is not row.state:
         _end(transaction, facts.path, row, after, event)
@@ -235,7 +235,7 @@ def end(transaction: Transaction, reservation: str, event: Event) -> None:
 def expire(transaction: Transaction, reservation: str) -> bool:
     """End a reservation if its lease is over, and return whether it was."""
     facts = transaction.begin_end(reservation)
-    row = _known(facts.row)
+    row = _require(facts.row)
     if row.state in TERMINAL or row.lease_until_us > transaction.clock.now_us:
         return False  # it was ended or prolonged in between
     _end(transaction, facts.path, row, transition(row.state, Event.EXPIRE), Event.EXPIRE)
@@ -245,7 +245,7 @@ def expire(transaction: Transaction, reservation: str) -> bool:
 def lose(transaction: Transaction, reservation: str) -> bool:
     """End a reservation whose process died or whose client has gone, and return whether it was open."""
     facts = transaction.begin_end(reservation)
-    row = _known(facts.row)
+    row = _require(facts.row)
     if row.state in TERMINAL:
         return False
     _end(transaction, facts.path, row, transition(row.state, Event.LOSE), Event.LOSE)
@@ -274,13 +274,13 @@ def _check_fingerprint(transaction: Transaction, fingerprint: Fingerprint, known
         raise DataChanged
 
 
-def _known(row: ReservationRow | None) -> ReservationRow:
+def _require(row: ReservationRow | None) -> ReservationRow:
     if row is None:
         raise LeaseLost
     return row
 
 
-def _stored(release: StoredRelease | None) -> StoredRelease:
+def _require_release(release: StoredRelease | None) -> StoredRelease:
     if release is None:
         raise InvariantViolated("a release that was paid for is not stored")
     return release

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.budget import rules
 from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.ledger import Head, account_of
-from discreet.budget.model import Amount, Hold, Reservation, State, StoredRelease, Tally
+from discreet.budget.model import AccountHold, Amount, Reservation, State, StoredRelease, Tally
 from discreet.budget.periods import stops_us
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def tally_of(text: str) -> Tally:
     return Tally(Amount(a, b), Amount(c, d), Amount(e, f), Amount(g, h))
 
 
-def holds_text(holds: Sequence[Hold]) -> str:
+def holds_text(holds: Sequence[AccountHold]) -> str:
     """Return *holds* as a store keeps them; no account name has a tab."""
     return "\t".join(
         f"{hold.account}\t{hold.bucket}\t{hold.amount.rho}\t{hold.amount.delta}\t{hold.funded.rho}\t{hold.funded.delta}"
@@ -62,11 +62,11 @@ def holds_text(holds: Sequence[Hold]) -> str:
     )
 
 
-def holds_of(text: str) -> tuple[Hold, ...]:
+def holds_of(text: str) -> tuple[AccountHold, ...]:
     """Return the holds that `holds_text` wrote."""
     fields = text.split("\t")
     return tuple(
-        Hold(
+        AccountHold(
             fields[n],
             int(fields[n + 1]),
             Amount(int(fields[n + 2]), int(fields[n + 3])),
@@ -199,7 +199,7 @@ class ReservationRow:
     account: str
     release_key: bytes
     worst: Amount
-    holds: tuple[Hold, ...]
+    holds: tuple[AccountHold, ...]
     state: State
     lease_until_us: int
     lease_ms: int

@@ -26,13 +26,13 @@ from discreet.errors import DiscreetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from discreet.budget.ledger_replay import Verified
+    from discreet.budget.ledger_replay import LedgerTotals
     from discreet.budget.stores.transaction import Connection
 
 
 Answer = TypeVar("Answer")
 
-TOGETHER_MOST = 256
+JOBS_MOST = 256
 """Operations in one commit."""
 
 _CANNOT = "the budget store cannot write now, so nothing was answered and it is not known what was charged"
@@ -103,7 +103,7 @@ class Writer:
             job = self._jobs.get()
             while job is not None:
                 jobs.append(job)
-                if len(jobs) == TOGETHER_MOST:
+                if len(jobs) == JOBS_MOST:
                     break
                 try:
                     job = self._jobs.get_nowait()
@@ -333,7 +333,7 @@ class LedgerFile:
         (rows,) = self._connection.query((statements.LINES, (chain, after, LAST if most is None else most)))
         return iter([Line(*row) for row in rows])
 
-    def verify(self, archived: Sequence[Iterable[Line]] = ()) -> Verified:
+    def verify(self, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
         """Check as `BudgetStore.verify`."""
         return verify(self._connection, archived)
 

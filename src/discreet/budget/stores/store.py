@@ -21,7 +21,7 @@ from discreet.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from discreet.budget.ledger_replay import Verified
+    from discreet.budget.ledger_replay import LedgerTotals
     from discreet.budget.model import (
         Account,
         AdminAction,
@@ -404,7 +404,7 @@ class BudgetStore(ABC):
                 return
             after, left = page[-1].seq, left - len(page)
 
-    def verify(self, archived: Sequence[Iterable[Line]] = ()) -> Verified:
+    def verify(self, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
         """Check the whole ledger and all tables against it, in one snapshot.
 
         Args:

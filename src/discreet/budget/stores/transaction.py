@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from discreet.budget.ledger import Line
-    from discreet.budget.model import Account, Claim, Fingerprint, Hold, State, StoredRelease, Tally
+    from discreet.budget.model import Account, AccountHold, Claim, Fingerprint, State, StoredRelease, Tally
 
 _SEEN_EVERY_US = SECOND_US  # so that transactions do not wait for each other at the one row that holds the time
 
@@ -359,7 +359,7 @@ class Transaction:
         for account in accounts:
             self._writes.append((statements.ADD_ENTITLEMENT, (account, release_key, self.clock.now_us)))
 
-    def add_forfeit(self, hold: Hold, release_key: bytes, amount: Amount) -> None:
+    def add_forfeit(self, hold: AccountHold, release_key: bytes, amount: Amount) -> None:
         """Write what an account forfeited for a release, in the bucket of *hold*."""
         self._writes.append((statements.ADD_FORFEIT, (hold.account, release_key, hold.bucket, amount_text(amount))))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from discreet.budget.errors import LedgerBroken
 from discreet.budget.escrow import Holding
 from discreet.budget.ledger import Head, Line
-from discreet.budget.ledger_replay import LedgerReader, Verified, check_holdings, digest_of, reader_of, replay
+from discreet.budget.ledger_replay import LedgerReader, LedgerTotals, check_holdings, digest_of, reader_of, replay
 from discreet.budget.model import EMPTY, Amount, Tally
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (
@@ -47,7 +47,7 @@ def holdings(db: Connection, after: str = "", most: int | None = None) -> list[H
     return list(found.values())
 
 
-def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> Verified:
+def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> LedgerTotals:
     """Check the ledger, and all tables against it.
 
     Args:
@@ -80,7 +80,7 @@ def verify(db: Connection, archived: Sequence[Iterable[Line]] = ()) -> Verified:
     return ledger
 
 
-def _check_accounts(db: Connection, ledger: Verified) -> dict[tuple[str, int], Tally]:
+def _check_accounts(db: Connection, ledger: LedgerTotals) -> dict[tuple[str, int], Tally]:
     """Check settings, paths, balances and failures; return what each bucket holds."""
     tallies = {(account, bucket): tally_of(tally) for account, bucket, tally in db.stream(statements.ALL_BUCKETS)}
     accounts = {}
@@ -103,7 +103,7 @@ def _check_accounts(db: Connection, ledger: Verified) -> dict[tuple[str, int], T
     return tallies
 
 
-def _check_reservations(db: Connection, ledger: Verified, tallies: dict[tuple[str, int], Tally]) -> None:
+def _check_reservations(db: Connection, ledger: LedgerTotals, tallies: dict[tuple[str, int], Tally]) -> None:
     """Check that open reservations are those of the ledger, and that their holds add up to what accounts hold."""
     states, held = {}, dict.fromkeys(tallies, EMPTY)
     for name, state, holds in db.stream(statements.OPEN_RESERVATIONS):
@@ -117,7 +117,7 @@ def _check_reservations(db: Connection, ledger: Verified, tallies: dict[tuple[st
         raise LedgerBroken("an account holds what no reservation holds")
 
 
-def _check_releases(db: Connection, ledger: Verified) -> None:
+def _check_releases(db: Connection, ledger: LedgerTotals) -> None:
     """Check that stored releases have the bytes and the cost of the ledger."""
     found = 0
     for release_key, digest, cost in db.stream(statements.ALL_RELEASES):
@@ -129,7 +129,7 @@ def _check_releases(db: Connection, ledger: Verified) -> None:
         raise LedgerBroken("a release that was answered is not stored")
 
 
-def _check_entitlements(db: Connection, ledger: Verified) -> None:
+def _check_entitlements(db: Connection, ledger: LedgerTotals) -> None:
     """Check that exactly the accounts that got a release, and their parents, have paid for it."""
     sets = {answered.by for answered in ledger.releases.values()}
     if any(name not in ledger.accounts for by in sets for name in by):
@@ -145,7 +145,7 @@ def _check_entitlements(db: Connection, ledger: Verified) -> None:
         raise LedgerBroken("an account cannot read a release that it has paid for")
 
 
-def _check_forfeits(db: Connection, ledger: Verified) -> None:
+def _check_forfeits(db: Connection, ledger: LedgerTotals) -> None:
     """Check that the forfeits that can pay for retries are those of the ledger."""
     forfeits: dict[tuple[str, int, str], Counter[Amount]] = {}
     for account, bucket, release_key, amount in db.stream(statements.ALL_FORFEITS):
@@ -154,7 +154,7 @@ def _check_forfeits(db: Connection, ledger: Verified) -> None:
         raise LedgerBroken("what was forfeited is not as the ledger says")
 
 
-def _check_actions(db: Connection, ledger: Verified) -> None:
+def _check_actions(db: Connection, ledger: LedgerTotals) -> None:
     """Check that records, and the ids of actions, are as the ledger says."""
     rows = db.stream(statements.ALL_RECORDS)
     records = {(kind, name): hashlib.sha256(text.encode()).hexdigest() for kind, name, text in rows}

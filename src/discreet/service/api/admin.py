@@ -16,7 +16,7 @@ from discreet.budget.model import DELTA_UNITS, RHO_UNITS, Account, Amount
 from discreet.budget.periods import DAY_US, microseconds
 from discreet.errors import InputError
 from discreet.service.api.operation import IDEMPOTENCY_KEY, Call, Operation, Parameter, in_path, integer, text
-from discreet.service.auth.grants import GRANT, columns_in, grant_name, grant_text, named_in
+from discreet.service.auth.grants import GRANT, account_and_dataset, grant_name, grant_text, granted_columns
 from discreet.service.middleware import context_of
 from discreet.service.observability.logging import AdminChanged
 from discreet.service.problems import NotFound
@@ -30,7 +30,7 @@ from discreet.service.serializers import (
 )
 from discreet.values import Cost
 from discreet.wire import administration as wire
-from discreet.wire.problems import moment
+from discreet.wire.problems import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,7 +105,7 @@ class AdminAPI:
         """
         limit, delta, units = read_limit(body.limit)
         account = Account(body.account, limit, delta, body.parent, read_period(body.period), body.mode, units)
-        self._store.create(account, call.act(body.reason))
+        self._store.create(account, call.action(body.reason))
         return self._changed(call, body.account)
 
     @_change_account("POST", f"{_ONE_ACCOUNT}/charge", body=wire.Payment)
@@ -116,7 +116,7 @@ class AdminAPI:
         """
         name = call.parameters["account"]
         rho, delta = read_amount(self._store.account(name), body)
-        self._store.charge(name, Cost(rho, delta), call.act(body.reason))
+        self._store.charge(name, Cost(rho, delta), call.action(body.reason))
         return self._changed(call, name)
 
     @_change_account("POST", f"{_ONE_ACCOUNT}/refund", body=wire.Payment)
@@ -127,16 +127,16 @@ class AdminAPI:
         """
         name = call.parameters["account"]
         rho, delta = read_amount(self._store.account(name), body)
-        self._store.refund(name, Cost.at_most(rho, delta), call.act(body.reason))
+        self._store.refund(name, Cost.at_most(rho, delta), call.action(body.reason))
         return self._changed(call, name)
 
-    @_change_account("POST", f"{_ONE_ACCOUNT}/lift", body=wire.Act, problems=())
-    def lift(self, call: Call, body: wire.Act) -> wire.AccountDetail:
+    @_change_account("POST", f"{_ONE_ACCOUNT}/lift", body=wire.AdminRequest, problems=())
+    def lift(self, call: Call, body: wire.AdminRequest) -> wire.AccountDetail:
         """End the suspension of an account.
 
         Earlier failures no longer count towards a suspension; charges stay.
         """
-        self._store.lift(call.parameters["account"], call.act(body.reason))
+        self._store.lift(call.parameters["account"], call.action(body.reason))
         return self._changed(call, call.parameters["account"])
 
     @_officer(
@@ -154,8 +154,8 @@ class AdminAPI:
         account = altered(self._store.account(call.parameters["account"]), body)
         since_us, entries = self._entries(call.parameters["days"])
         found = preview(entries, account, since_us)
-        first = None if found.first_us is None else moment(found.first_us)
-        return wire.Preview(since=moment(since_us), queries=found.queries, refused=found.refused, first=first)
+        first = None if found.first_us is None else iso_time(found.first_us)
+        return wire.Preview(since=iso_time(since_us), queries=found.queries, refused=found.refused, first=first)
 
     @_officer("GET", "/v1/admin/spending", answer=wire.Spending, parameters=(_DAYS,))
     def spending(self, call: Call) -> wire.Spending:
@@ -178,7 +178,7 @@ class AdminAPI:
             counts = [sum(day is not None and day <= most for day in after) for most in range(len(days))]
             reached.append(wire.Reached(percent=percent, analysts=[n / max(len(after), 1) for n in counts]))
         return wire.Spending(
-            since=moment(since_us),
+            since=iso_time(since_us),
             days=[f"{datetime.fromtimestamp(0, UTC) + timedelta(days=day):%Y-%m-%d}" for day in days],
             accounts=[
                 wire.AccountSpending(
@@ -207,7 +207,7 @@ class AdminAPI:
         while True:
             before = self._store.account(name)
             try:
-                self._store.alter(altered(before, body), call.act(body.reason), before)
+                self._store.alter(altered(before, body), call.action(body.reason), before)
             except AccountChanged:  # another change came first, and this one must keep the settings that it leaves out
                 continue
             return self._changed(call, name)
@@ -223,7 +223,7 @@ class AdminAPI:
     def grants(self, call: Call) -> wire.GrantPage:
         """List grants by account and dataset."""
         account, after, most = (call.parameters[name] for name in ("account", "after", "limit"))
-        named = sorted((named_in(name), columns_in(text)) for name, text in self._store.records(GRANT))
+        named = sorted((account_and_dataset(name), granted_columns(text)) for name, text in self._store.records(GRANT))
         found = [
             wire.Grant(account=who, dataset=dataset, columns=None if columns is None else sorted(columns))
             for (who, dataset), columns in named
@@ -250,7 +250,7 @@ class AdminAPI:
         if unknown:
             raise InputError(f"the dataset {name!r} has no column {unknown[0]!r} that could be granted")
         columns = None if body.columns is None else frozenset(known[column.casefold()] for column in body.columns)
-        self._store.put_record(GRANT, grant_name(account, name), grant_text(columns), call.act(body.reason))
+        self._store.put_record(GRANT, grant_name(account, name), grant_text(columns), call.action(body.reason))
         self._records.invalidate()
         self._log_change(call, account)
         return wire.Grant(account=account, dataset=name, columns=None if columns is None else sorted(columns))
@@ -264,7 +264,7 @@ class AdminAPI:
         account, dataset = call.parameters["account"], call.parameters["dataset"]
         if self._store.record(GRANT, grant_name(account, dataset)) is None:
             raise NotFound
-        self._store.put_record(GRANT, grant_name(account, dataset), None, call.act(call.parameters["reason"]))
+        self._store.put_record(GRANT, grant_name(account, dataset), None, call.action(call.parameters["reason"]))
         self._records.invalidate()
         self._log_change(call, account)
 
@@ -281,7 +281,7 @@ class AdminAPI:
 
         It is shown in this response and never again.
         """
-        made = self._keys.create(body, call.act(body.reason))
+        made = self._keys.create(body, call.action(body.reason))
         self._log_change(call, made.id)
         return made
 
@@ -291,7 +291,7 @@ class AdminAPI:
 
         Both are valid during the overlap.
         """
-        made = self._keys.rotate(call.parameters["key"], body, call.act(body.reason))
+        made = self._keys.rotate(call.parameters["key"], body, call.action(body.reason))
         self._log_change(call, made.id)
         return made
 
@@ -301,7 +301,7 @@ class AdminAPI:
 
         It is refused within a second.
         """
-        self._keys.revoke(call.parameters["key"], call.act(call.parameters["reason"]))
+        self._keys.revoke(call.parameters["key"], call.action(call.parameters["reason"]))
         self._log_change(call, call.parameters["key"])
 
     # ---------------------------------------------------------------------------------------------- ledger, settings
@@ -343,10 +343,10 @@ class AdminAPI:
             sound=True, mistake=None, lines=verified.lines, chains=len(verified.heads), checkpointed=checkpointed
         )
 
-    @_officer("POST", "/v1/admin/clock", body=wire.Act, status=204, parameters=(IDEMPOTENCY_KEY,))
-    def confirm_clock(self, call: Call, body: wire.Act) -> None:
+    @_officer("POST", "/v1/admin/clock", body=wire.AdminRequest, status=204, parameters=(IDEMPOTENCY_KEY,))
+    def confirm_clock(self, call: Call, body: wire.AdminRequest) -> None:
         """Confirm the time of the store after it ran ahead."""
-        self._store.confirm_clock(call.act(body.reason))
+        self._store.confirm_clock(call.action(body.reason))
         self._log_change(call, "clock")
 
     @_officer("GET", "/v1/admin/settings", answer=wire.RunningSettings)

@@ -199,7 +199,7 @@ class Call:
         """
         return self.caller.analyst_account()
 
-    def act(self, reason: str) -> AdminAction:
+    def action(self, reason: str) -> AdminAction:
         """Return an administrative change by the caller, for the ledger."""
         return AdminAction(self.caller.actor, reason, self.parameters["Idempotency-Key"])
 

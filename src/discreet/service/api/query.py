@@ -338,7 +338,7 @@ class QueryAPI:
         With what is left of the accounts above it, which others share.
         """
         own, *parents = self._manager.path(call.account)
-        return budget_report(own, parents, self._queries.usual_cost())
+        return budget_report(own, parents, self._queries.default_cost())
 
     @Operation("GET", "/v1/datasets", role="analyst", answer=DatasetList)
     def datasets(self, call: Call) -> DatasetList:

@@ -24,7 +24,7 @@ from discreet.service.auth.grants import KEY, USED
 from discreet.service.problems import NotFound, Unauthorized
 from discreet.service.stores import read_secret, write_secret
 from discreet.wire.administration import CreatedKey, KeyPage, KeySummary
-from discreet.wire.problems import moment
+from discreet.wire.problems import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -162,7 +162,7 @@ class Authenticator:
         Raises:
             Unauthorized: the header has no valid key or token.
         """
-        token, id_ = _read(header)
+        token, id_ = _read_token(header)
         if id_ is None:
             return self._token_issuer.cached(token)
         snapshot = self._records.cached()
@@ -179,7 +179,7 @@ class Authenticator:
             IssuerUnavailable: the header has a token, and its issuer cannot be reached.
             StoreUnavailable: the store cannot be read.
         """
-        token, id_ = _read(header)
+        token, id_ = _read_token(header)
         if id_ is None:
             return self._token_issuer.authenticate(token)
         return self._check(token, id_, self._records.read())
@@ -215,7 +215,7 @@ class Authenticator:
         return parsed[id_]
 
 
-def _read(header: str | None) -> tuple[str, str | None]:
+def _read_token(header: str | None) -> tuple[str, str | None]:
     """Return the token of a header, and the id of the key if it is one.
 
     Raises:
@@ -231,7 +231,7 @@ def _read(header: str | None) -> tuple[str, str | None]:
     return token, None if found is None else found[1]
 
 
-_ALL = "keys"
+_LAST_USED = "keys"
 _HOUR_US = 3_600_000_000
 _USED_MOST = 20_000
 
@@ -258,7 +258,7 @@ class ApiKeys:
         self._clock, self._random = clock, random
         self._saved_us = microseconds(clock())
 
-    def create(self, body: NewKey, act: AdminAction) -> CreatedKey:
+    def create(self, body: NewKey, action: AdminAction) -> CreatedKey:
         """Create a key.
 
         Raises:
@@ -268,31 +268,31 @@ class ApiKeys:
         if body.account is not None:
             self._store.account(body.account)
         roles = tuple(role for role in ROLES if role in body.roles)
-        return self._create(KeyRecord("", body.account, roles, 0, None, body.label), body.days, act)
+        return self._create(KeyRecord("", body.account, roles, 0, None, body.label), body.days, action)
 
-    def rotate(self, key: str, body: RotatedKey, act: AdminAction) -> CreatedKey:
+    def rotate(self, key: str, body: RotatedKey, action: AdminAction) -> CreatedKey:
         """Create another key with the same account and roles, and let *key* expire after the overlap.
 
         Raises:
             NotFound: there is no such key.
             KeyReused: as in `create`.
         """
-        before = self._read(key)
-        made = self._create(before, body.days, act)
+        before = self._record(key)
+        made = self._create(before, body.days, action)
         until_us = self._now_us + body.overlap_hours * _HOUR_US
         ends_us = until_us if before.expires_us is None else min(until_us, before.expires_us)
-        ending = dataclasses.replace(act, id=None if act.id is None else _second(act.id))
+        ending = dataclasses.replace(action, id=None if action.id is None else _second_action_id(action.id))
         self._put(key, dataclasses.replace(before, expires_us=ends_us).text, ending)
         return made
 
-    def revoke(self, key: str, act: AdminAction) -> None:
+    def revoke(self, key: str, action: AdminAction) -> None:
         """Revoke a key at once; other processes refuse it within a second.
 
         Raises:
             NotFound: there is no such key.
         """
-        self._read(key)
-        self._put(key, None, act)
+        self._record(key)
+        self._put(key, None, action)
 
     def import_key_file(self) -> None:
         """Store the key of the file that `write_key_file` wrote, if there is one, and remove the file.
@@ -332,33 +332,33 @@ class ApiKeys:
             return
         latest = sorted(used, key=lambda key: used[key])[-_USED_MOST:]
         text = canonical({key: used[key] for key in latest})
-        self._store.put_record(USED, _ALL, text, AdminAction("discreet", "when API keys were last used"))
+        self._store.put_record(USED, _LAST_USED, text, AdminAction("discreet", "when API keys were last used"))
 
     @property
     def _now_us(self) -> int:
         return microseconds(self._clock())
 
-    def _read(self, key: str) -> KeyRecord:
+    def _record(self, key: str) -> KeyRecord:
         text = self._store.record(KEY, key)
         if text is None:
             raise NotFound
         return KeyRecord.of_text(text)
 
-    def _create(self, like: KeyRecord, days: int | None, act: AdminAction) -> CreatedKey:
+    def _create(self, like: KeyRecord, days: int | None, action: AdminAction) -> CreatedKey:
         made, now_us = new_key(self._random), self._now_us
         if self._store.record(KEY, made.id) is not None:
             raise InvariantViolated("the random source repeats itself")
         expires_us = None if days is None else now_us + timedelta(days=days) // timedelta(microseconds=1)
         record = dataclasses.replace(like, sha256=digest_of(made.text).hex(), created_us=now_us, expires_us=expires_us)
-        self._put(made.id, record.text, act)
-        return CreatedKey(id=made.id, key=made.text, expires=None if expires_us is None else moment(expires_us))
+        self._put(made.id, record.text, action)
+        return CreatedKey(id=made.id, key=made.text, expires=None if expires_us is None else iso_time(expires_us))
 
-    def _put(self, key: str, text: str | None, act: AdminAction) -> None:
-        self._store.put_record(KEY, key, text, act)
+    def _put(self, key: str, text: str | None, action: AdminAction) -> None:
+        self._store.put_record(KEY, key, text, action)
         self._records.invalidate()
 
     def _saved_last_used(self) -> dict[str, int]:
-        text = self._store.record(USED, _ALL)
+        text = self._store.record(USED, _LAST_USED)
         return {} if text is None else {str(key): int(us) for key, us in json.loads(text).items()}
 
     def _last_used(self) -> dict[str, int]:
@@ -368,9 +368,9 @@ class ApiKeys:
         return {name: max(saved.get(name, 0), here.get(name, 0)) for name in names}
 
 
-def _second(act: str) -> str:
+def _second_action_id(action: str) -> str:
     """Return the id of the second of the two changes of an action."""
-    return hashlib.sha256(f"second half of {act}".encode()).hexdigest()
+    return hashlib.sha256(f"second half of {action}".encode()).hexdigest()
 
 
 def _summary(name: str, record: KeyRecord, used_us: int | None) -> KeySummary:
@@ -379,7 +379,7 @@ def _summary(name: str, record: KeyRecord, used_us: int | None) -> KeySummary:
         account=record.account,
         roles=list(record.roles),
         label=record.label,
-        created=moment(record.created_us),
-        expires=None if record.expires_us is None else moment(record.expires_us),
-        last_used=None if used_us is None else moment(used_us),
+        created=iso_time(record.created_us),
+        expires=None if record.expires_us is None else iso_time(record.expires_us),
+        last_used=None if used_us is None else iso_time(used_us),
     )

@@ -71,7 +71,7 @@ class Identity:
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-NAMES_MOST = 10_000
+CALLERS_MOST = 10_000
 """Callers whose rate is stored; beyond, idle ones are removed first."""
 
 
@@ -99,18 +99,18 @@ class RateLimiter:
         tokens = self._tokens(name, now)
         if tokens < 1:
             raise TooManyRequests((1 - tokens) * 60 / self._most)
-        if name not in self._buckets and len(self._buckets) >= NAMES_MOST:
-            self._forget(now)
+        if name not in self._buckets and len(self._buckets) >= CALLERS_MOST:
+            self._evict(now)
         self._buckets[name] = tokens - 1, now
 
     def _tokens(self, name: str, now: float) -> float:
         tokens, counted = self._buckets.get(name, (self._most, now))
         return min(self._most, tokens + (now - counted) * self._most / 60)
 
-    def _forget(self, now: float) -> None:
+    def _evict(self, now: float) -> None:
         """Keep the half with the emptiest buckets: removing a full one changes nothing."""
         fullest = sorted(self._buckets, key=lambda name: self._tokens(name, now))
-        self._buckets = {name: self._buckets[name] for name in fullest[: NAMES_MOST // 2]}
+        self._buckets = {name: self._buckets[name] for name in fullest[: CALLERS_MOST // 2]}
 
 
 class ConcurrencyLimit:

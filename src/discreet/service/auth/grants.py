@@ -88,7 +88,7 @@ def grant_name(account: str, dataset: str) -> str:
     return f"{account}\t{dataset}"  # a tab is in no account's name
 
 
-def named_in(name: str) -> tuple[str, str]:
+def account_and_dataset(name: str) -> tuple[str, str]:
     """Return the account and the dataset in the name of a record."""
     account, _, dataset = name.partition("\t")
     return account, dataset
@@ -99,7 +99,7 @@ def grant_text(columns: Columns) -> str:
     return canonical({"columns": None if columns is None else sorted(columns)})
 
 
-def columns_in(text: str) -> Columns:
+def granted_columns(text: str) -> Columns:
     """Return the columns in the text of a record."""
     columns = json.loads(text)["columns"]
     return None if columns is None else frozenset(columns)
@@ -137,7 +137,7 @@ class Grants:
                 catalogs = {}
                 self._seen = snapshot.version, catalogs
             if account not in catalogs:
-                catalogs[account] = _part(self._catalog, _granted(snapshot, self._path(account)))
+                catalogs[account] = _granted_catalog(self._catalog, _granted(snapshot, self._path(account)))
             return catalogs[account]
 
     def _path(self, account: str) -> tuple[str, ...]:
@@ -156,14 +156,14 @@ def _granted(snapshot: Snapshot, path: Iterable[str]) -> dict[str, Columns]:
     accounts = frozenset(path)
     granted: dict[str, Columns] = {}
     for name, text in snapshot.grants.items():
-        account, dataset = named_in(name)
+        account, dataset = account_and_dataset(name)
         if account in accounts:
-            more, before = columns_in(text), granted.get(dataset, frozenset())
+            more, before = granted_columns(text), granted.get(dataset, frozenset())
             granted[dataset] = None if more is None or before is None else before | more
     return granted
 
 
-def _part(catalog: Catalog, granted: Mapping[str, Columns]) -> Catalog:
+def _granted_catalog(catalog: Catalog, granted: Mapping[str, Columns]) -> Catalog:
     datasets = {
         name: _narrowed(dataset, granted[name]) for name, dataset in catalog.datasets.items() if name in granted
     }

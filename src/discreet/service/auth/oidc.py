@@ -123,7 +123,7 @@ class Issuer:
             IssuerUnavailable: the issuer cannot be reached, or names no such endpoint.
         """
         place = self._current().about.get(name)
-        if not isinstance(place, str) or not as_safe(place, self._settings.issuer):
+        if not isinstance(place, str) or not is_as_safe(place, self._settings.issuer):
             self._fail("discovery")
         return place
 
@@ -193,7 +193,7 @@ class Issuer:
             if about.get("issuer") != self._settings.issuer:
                 self._fail("discovery")
             place = about.get("jwks_uri")
-            if not isinstance(place, str) or not as_safe(place, self._settings.issuer):
+            if not isinstance(place, str) or not is_as_safe(place, self._settings.issuer):
                 self._fail("discovery")
             found = self._key_set(place)
         except IssuerUnavailable:
@@ -270,7 +270,7 @@ def _claim(claims: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever
     return found
 
 
-def as_safe(place: str, issuer: str) -> bool:
+def is_as_safe(place: str, issuer: str) -> bool:
     """Return True if a URL that the issuer names is as safe as the URL of the issuer itself."""
     try:
         scheme = urlsplit(place).scheme

@@ -64,7 +64,7 @@ class Metrics:
             "forfeits": ("Runs that failed after the data was queried.", ["cause"]),
             "expired_reservations": ("Reservations ended because their lease was over.", []),
             "denials": ("Requests without a valid key or token.", ["reason"]),
-            "acts": ("Changes by officers and administrators.", ["route"]),
+            "admin_changes": ("Changes by officers and administrators.", ["route"]),
             "failures": ("Unexpected exceptions.", []),
             "library_logs": ("Warnings and errors that libraries logged.", ["level"]),
             "shares_moved": ("Shares of budgets between data centres.", ["step"]),
@@ -74,7 +74,7 @@ class Metrics:
             name: Counter(f"discreet_{name}", about, labels, registry=self.registry)
             for name, (about, labels) in counters.items()
         }
-        self._counting: Mapping[type, Callable[[Any], None]] = {
+        self._handlers: Mapping[type, Callable[[Any], None]] = {
             Requested: self._requested,
             Released: self._released,
             LeasesExpired: lambda event: self._counters["expired_reservations"].inc(event.ended),
@@ -82,7 +82,7 @@ class Metrics:
             Refused: lambda event: self._count("refusals", event.kind),
             Forfeited: lambda event: self._count("forfeits", event.cause),
             Denied: lambda event: self._count("denials", event.reason),
-            AdminChanged: lambda event: self._count("acts", event.route),
+            AdminChanged: lambda event: self._count("admin_changes", event.route),
             LibraryLogged: lambda event: self._count("library_logs", event.level),
             ShareMoved: lambda event: self._count("shares_moved", event.step),
             IssuerFetched: lambda event: self._count("identity_fetches", event.what, event.outcome),
@@ -92,14 +92,14 @@ class Metrics:
         self._requests = self._histogram("request_seconds", "Time to answer, on the grid.", "route", _SECONDS)
         self._store = self._histogram("store_seconds", "Time of the budget store.", "operation", _STORE_SECONDS)
         self._ledger = Gauge("discreet_ledger_lines", "Lines of the ledger.", registry=self.registry)
-        self._upkeep = clock()
+        self._maintained_at = clock()
         age = Gauge("discreet_maintenance_age_seconds", "Since maintenance last succeeded.", registry=self.registry)
-        age.set_function(lambda: self._clock() - self._upkeep)
+        age.set_function(lambda: self._clock() - self._maintained_at)
         Gauge("discreet_info", "What runs.", ["version"], registry=self.registry).labels(__version__).set(1)
 
     def event(self, event: Event) -> None:
         """Count *event*."""
-        count = self._counting.get(type(event))
+        count = self._handlers.get(type(event))
         if count is None:
             raise InvariantViolated("only events of the service are counted")
         count(event)
@@ -119,7 +119,7 @@ class Metrics:
 
     def maintained(self, ledger_lines: int) -> None:
         """Record that maintenance succeeded just now."""
-        self._upkeep = self._clock()
+        self._maintained_at = self._clock()
         self._ledger.set(ledger_lines)
 
     def timed(self, store: BudgetStore) -> BudgetStore:

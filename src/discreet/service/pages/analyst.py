@@ -237,7 +237,7 @@ class AnalystPages:
             measured=_MEASURES[question["measure"]["kind"]],
             chosen=text.chosen_for_you(release),
             mechanism=text.mechanism_of(release),
-            fewer=text.fewer_than_asked(release),
+            fewer=text.why_fewer_items(release),
             free=visit.field("free") == "1",
             guarantee=text.guarantee_in_words(release["privacy"]["epsilon"], release["privacy"]["delta"]),
             snippets=text.snippets(sql, price, url, "query"),

@@ -112,12 +112,12 @@ class OfficerPages:
                 case "apply":
                     self._api.change_account(call, _read(wire.ChangedAccount, self._changes(visit) | reason))
                 case "lift":
-                    self._api.lift(call, _read(wire.Act, reason))
+                    self._api.lift(call, _read(wire.AdminRequest, reason))
                 case "grant":
                     columns = [part.strip() for part in visit.field("columns").split(",") if part.strip()]
                     self._api.grant(call, _read(wire.NewGrant, {"columns": columns or None} | reason))
                 case "revoke":
-                    _read(wire.Act, reason)
+                    _read(wire.AdminRequest, reason)
                     self._api.revoke_grant(call)
                 case _:
                     raise Malformed("there is no such form")
@@ -253,7 +253,7 @@ class OfficerPages:
         """Create or revoke an API key."""
         try:
             if visit.field("act") == "revoke":
-                _read(wire.Act, {"reason": visit.field("reason")})
+                _read(wire.AdminRequest, {"reason": visit.field("reason")})
                 self._api.revoke_key(visit.call(reason=visit.field("reason"), key=visit.field("name")))
                 return self._site.redirect(visit, "/officer/keys")
             fields = {

@@ -378,7 +378,7 @@ class Site:
             if request.method == "POST" and not hmac.compare_digest(
                 visit.session.csrf.encode(), visit.field("csrf").encode()
             ):
-                raise Forged
+                raise InvalidCsrfToken
             answer = await handler(visit) if in_loop else await run_in_thread(handler, visit)
             return self._finish(visit, answer)
 
@@ -413,7 +413,7 @@ class Site:
         return Response(found.content, headers=headers, media_type=found.type)
 
 
-class Forged(InputError):
+class InvalidCsrfToken(InputError):
     """A form was posted by another page than ours, or by one that is older than the session."""
 
     def __init__(self) -> None:

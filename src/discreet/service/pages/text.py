@@ -125,7 +125,7 @@ def title_of(question: Mapping[str, Any]) -> str:
     return f"{title}, top {k:,}" if k else title
 
 
-def fewer_than_asked(release: Mapping[str, Any]) -> str | None:
+def why_fewer_items(release: Mapping[str, Any]) -> str | None:
     """Return why a release has fewer items than its query asked for, or None if it has all of them."""
     k, shown = release["question"].get("k"), len(release["items"])
     if k is None or shown >= k:
@@ -209,7 +209,7 @@ def place_of(problem: Problem) -> str:
 
 def used_share(cost: Spend, of: Spend) -> float:
     """Return which part of *of* a cost takes, by whichever of rho and delta it takes more of; 1 if there is none."""
-    return max(_part(cost.rho, of.rho), _part(cost.delta, of.delta))
+    return max(_share(cost.rho, of.rho), _share(cost.delta, of.delta))
 
 
 def budget_bar(budget: BudgetReport, cost: Spend | None = None) -> list[tuple[str, float, float]]:
@@ -221,21 +221,21 @@ def budget_bar(budget: BudgetReport, cost: Spend | None = None) -> list[tuple[st
         budget: of the account.
         cost: the worst case of a query, shown as a part of what is left.
     """
-    shares = {part: _part(getattr(budget.left, part), getattr(budget.limit, part)) for part in ("rho", "delta")}
+    shares = {part: _share(getattr(budget.left, part), getattr(budget.limit, part)) for part in ("rho", "delta")}
     if cost is not None:
-        shares = {part: -_part(getattr(cost, part), getattr(budget.left, part)) for part in shares}
+        shares = {part: -_share(getattr(cost, part), getattr(budget.left, part)) for part in shares}
     part = min(shares, key=lambda name: shares[name])
     limit = getattr(budget.limit, part)
     parts, begin = [], 0.0
     for name, spend in (("used", budget.used), ("failed", budget.forfeited), ("held", budget.held), ("cost", cost)):
-        width = 0.0 if spend is None else min(100 * _part(getattr(spend, part), limit), 100 - begin)
+        width = 0.0 if spend is None else min(100 * _share(getattr(spend, part), limit), 100 - begin)
         if width:
             parts.append((name, round(begin, 2), round(max(width, 0.4), 2)))
         begin += width
     return parts
 
 
-def _part(cost: float, of: float) -> float:
+def _share(cost: float, of: float) -> float:
     return 0.0 if not cost and of else min(cost / of, 1.0) if of else 1.0
 
 
