@@ -34,7 +34,7 @@ from discreet.budget.stores.transfers import ShareStore
 from discreet.service import peers
 from discreet.cli import main
 
-peers.EVERY_SECONDS, peers.TIMEOUT_SECONDS = 0.1, 1.0
+peers.EVERY_SECONDS, peers.TIMEOUT_SECONDS = 0.1, 5.0
 part, when = sys.argv.pop(1), sys.argv.pop(1)
 
 def dying(whole):

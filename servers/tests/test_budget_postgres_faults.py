@@ -192,11 +192,12 @@ def test_an_act_with_an_id_that_was_not_heard_is_asked_for_by_it(deaf):
 def test_whoever_finds_all_connections_taken_is_told_so(open_store, monkeypatch):
     """F10: an exhausted connection pool raises StoreUnavailable after a timeout and changes nothing."""
     monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
-    monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
     store = open_store()
     taken = store._pool.getconn()
-    with pytest.raises(StoreUnavailable, match="PoolTimeout"):
-        store.reserve(claim("a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(postgres, "_WAIT_SECONDS", 0.2)
+        with pytest.raises(StoreUnavailable, match="PoolTimeout"):
+            store.reserve(claim("a"))
     store._pool.putconn(taken)
     assert isinstance(store.reserve(claim("a")), Reservation)
 
@@ -211,7 +212,7 @@ def test_locks_of_a_process_that_hangs_are_taken_from_it(open_store, monkeypatch
             assert wake.wait(30)
 
     with monkeypatch.context() as patched:
-        patched.setitem(postgres._SETTINGS, "idle_in_transaction_session_timeout", "100ms")
+        patched.setitem(postgres._SETTINGS, "idle_in_transaction_session_timeout", "1s")
         slow = open_store(step=step)
         with ThreadPoolExecutor(1) as pool:
             late = pool.submit(lambda: slow.reserve(claim("late")))

@@ -91,14 +91,14 @@ def test_two_processes_of_eight_threads_overspend_nothing(place, open_store):
     assert units(store, "org") == units(store, "data") == (0, 18, 0)
 
 
-def _race(place, threads=8):
+def _race(place, seconds, threads=8):
     """Return how many threads are admitted to a parent with room for one, and the amount held, when all read first."""
     together = threading.Barrier(threads)
 
     def step(name):
         if name == "decided":
             with contextlib.suppress(threading.BrokenBarrierError):
-                together.wait(1)
+                together.wait(seconds)
 
     with contextlib.closing(PostgresStore(place, step)) as store:
         together.abort()
@@ -115,14 +115,14 @@ def _race(place, threads=8):
 
 def test_eight_who_would_all_look_before_any_writes_are_let_in_one_by_one(place):
     """I1: reading a balance locks its row, so that of eight concurrent claims for room for one, one is admitted."""
-    assert _race(place) == (1, UNIT * 3)
+    assert _race(place, 1) == (1, UNIT * 3)  # the first waits for the others in vain
 
 
 def test_to_check_and_then_to_update_is_caught(server, monkeypatch):
     """Without the row lock (check, then update, as in the paper) all eight are admitted and verify detects it."""
     monkeypatch.setattr(statements, "LOCK_PATH", statements.LOCK_PATH.replace("{lock_account}", ""))
     with pytest.raises(DiscreetError, match="the ledger cannot be trusted"):
-        _race(new_place(server("postgres")))
+        _race(new_place(server("postgres")), 60)
 
 
 def test_paths_that_overlap_wait_for_each_other_and_never_in_a_circle(open_store, monkeypatch):

@@ -164,7 +164,7 @@ def test_a_server_that_does_not_answer_is_refused(urls, settle):
 def test_a_count_that_takes_too_long_is_given_up(urls, settle):
     """A timeout raises EngineError, and the engine can be used again."""
     settle("broker")
-    with opened(urls, "few", timeout_seconds=2) as engine:
+    with opened(urls, "few", timeout_seconds=5) as engine:
         with frozen(urls, "server2"), pytest.raises(EngineError, match="within"):
             engine.head(REQUEST)
         pinot.wait_for(urls, "few", ROWS)

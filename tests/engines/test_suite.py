@@ -172,7 +172,7 @@ class OneStatement(DuckDBEngine):
 
     def _run(self, connection, statement, progress):  # noqa: ARG002 - the defect
         with contextlib.suppress(threading.BrokenBarrierError):
-            self._pair.wait(0.5)
+            self._pair.wait(30)
         return super()._run(connection, self._last, progress)
 
 

@@ -94,7 +94,7 @@ def test_the_logarithm_of_what_rounds_to_one_is_bounded_too(call):
         low, high = {call}
         assert low <= 0 <= high < Fraction(1, 10**30) or 0 <= low <= high < Fraction(1, 2**120)
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=5)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("known_bits", KNOWN_BITS)

@@ -107,7 +107,7 @@ def test_what_is_no_http_is_answered_with_a_problem(connect):
 )
 def test_half_a_request_is_not_waited_for_for_ever(sent):
     """408, and the connection is closed."""
-    with serving(Bounds(header_seconds=0.2, body_seconds=0.2)) as connect, connect() as connection:
+    with serving(Bounds(header_seconds=0.5, body_seconds=0.5)) as connect, connect() as connection:
         connection.sendall(sent)
         received = to_the_end(connection)
         assert received.count(b"HTTP/1.1 200") == sent.count(b"hello")
