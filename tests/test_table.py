@@ -247,7 +247,7 @@ def test_a_budget_pays_for_what_was_returned_and_no_more(table):
     )
 
 
-def test_many_questions_fit_a_budget_and_the_last_is_refused_before_it_reads():
+def test_many_queries_fit_a_budget_and_the_last_is_refused_before_it_reads():
     """The refused question touches no data, and what is left can still be spent."""
     engine, budget = TinyEngine((90_000, 80_000, 1)), discreet.Budget(1, 1e-8)
     table = Table(engine, "user")
@@ -290,7 +290,7 @@ def test_a_table_answers_several_threads_at_once(table):
     assert budget.spent.rho == Cost(sum(3 * release.charged.rho for release in found.values())).rho
 
 
-def test_a_noise_key_gives_equal_questions_equal_answers(table):
+def test_a_noise_key_gives_equal_queries_equal_answers(table):
     """A repeated query gets the same bytes and a computational guarantee; a changed query gets other noise."""
     noise = discreet.NoiseKey(SECRET, "2024-01")
 
@@ -370,7 +370,7 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     assert list(temporary.iterdir()) == []
 
 
-def test_the_question_is_kept_with_the_release(table):
+def test_the_query_is_kept_with_the_release(table):
     """As it was bound: the table's own names, the filter, what was declared."""
     release = table.where("YEAR = 2020").top("ITEM", k=2, groups_per_user=3, rows_per_user_and_item=2, bits=_bits())
     assert isinstance(release.query, Query)

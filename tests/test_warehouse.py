@@ -99,7 +99,7 @@ def test_json_and_python_make_the_same_query(warehouse):
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_another_spelling_is_the_same_question(warehouse):
+def test_another_spelling_is_the_same_query(warehouse):
     """Order, parentheses, BETWEEN, IN and double negation change no noise; another constant does."""
     select = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE {} GROUP BY 1 LIMIT 5"
     same = [
@@ -315,7 +315,7 @@ def test_a_catalog_that_does_not_fit_its_table_is_not_queried(folder):
 
 
 @pytest.mark.parametrize("question", [None, 7, [TOP], b"SELECT"])
-def test_a_question_is_text_json_or_a_select(warehouse, question):
+def test_a_query_is_text_json_or_a_select(warehouse, question):
     """Anything else is refused in one sentence."""
     with pytest.raises(InputError, match="a query is a SELECT"):
         warehouse.query(question)
@@ -405,7 +405,7 @@ def test_no_error_names_a_file_of_the_server(folder, gone):
             assert "parquet" not in str(caught.value)
 
 
-def test_a_question_may_have_a_price_per_unit(warehouse):
+def test_a_query_may_have_a_price_per_unit(warehouse):
     """Five articles and their counts are 11 units and a call; three and the threshold are charged 8."""
     per = PRESETS["linkedin"]
     plan = warehouse.plan(TOP, per=per)
@@ -420,7 +420,7 @@ def test_a_question_may_have_a_price_per_unit(warehouse):
 
 
 @pytest.mark.parametrize("price", [{"epsilon": 1.0}, {"delta": "1e-9"}])
-def test_a_question_has_one_price(warehouse, price):
+def test_a_query_has_one_price(warehouse, price):
     """Per unit, or an epsilon and a delta."""
     with pytest.raises(InputError, match="not both"):
         warehouse.plan(TOP, per=PRESETS["linkedin"], **price)

@@ -85,7 +85,7 @@ def refusals(ask):
 
 
 @pytest.mark.parametrize("name", asked(discreet.Warehouse.query))
-def test_a_question_with_a_parameter_of_a_wrong_type_is_refused_in_one_sentence(warehouse, name):
+def test_a_query_with_a_parameter_of_a_wrong_type_is_refused_in_one_sentence(warehouse, name):
     """Not with a TypeError from somewhere inside; what can be meant is answered."""
     given = {} if name == "question" else {"question": STATEMENT}
     said = refusals(lambda thing: warehouse.query(**given, **{name: thing}))

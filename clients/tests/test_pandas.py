@@ -71,7 +71,7 @@ def test_a_reflected_table_answers_a_time_series_with_every_day(shown):
     assert [row[0][:10] for row in frame["data"]] == [f"2026-01-{day:02}" for day in range(1, 32)]
 
 
-def test_reflection_says_what_each_column_is_for(shown):
+def test_reflection_has_the_descriptions_of_columns(shown):
     """Datasets and columns are those granted to the account, with the catalog's descriptions."""
     seen = shown[0]
     assert seen["tables"] == {"reads": "Which reader read which article; made up."}

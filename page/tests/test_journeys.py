@@ -16,7 +16,7 @@ SLOW = "SELECT country, COUNT(DISTINCT reader)\nFROM slow\nGROUP BY country"
 STATEMENT = "SELECT upper(country) AS name, n FROM (SELECT country, COUNT(DISTINCT reader) AS n FROM reads GROUP BY 1)"
 
 
-def test_a_newcomer_gets_from_the_address_to_a_private_top_ten(visit):
+def test_a_new_analyst_gets_a_private_top_ten(visit):
     """Log in, see the price, query, see the answer with its intervals, and repeat the query for free."""
     ann = visit("analyst")
     page = ann.page
@@ -145,7 +145,7 @@ def test_a_login_at_the_issuer_leads_back_to_the_page(visit):
     page.wait_for_selector("#token")
 
 
-def test_the_journey_needs_no_mouse(visit):
+def test_a_query_needs_only_the_keyboard(visit):
     """From the login to an answer with Tab, Enter and typing only; every stop is visible."""
     ann = visit("analyst")
     page = ann.page
@@ -164,7 +164,7 @@ def test_the_journey_needs_no_mouse(visit):
     page.wait_for_url("**/answers/*")
 
 
-def test_a_phone_and_a_dark_screen_show_everything(visit):
+def test_narrow_and_dark_screens_show_everything(visit):
     """Nothing is cut off at 390 pixels, and axe finds no contrast that is too low in dark mode."""
     ann = visit("analyst", viewport={"width": 390, "height": 844}, color_scheme="dark")
     for path in ("/ask", "/answers", "/budget"):
@@ -253,7 +253,7 @@ def test_a_price_takes_less_than_200_ms_while_it_is_typed(visit, served):
     assert (busy() - before) / times < 0.2
 
 
-def test_an_officer_cuts_a_budget_and_sees_it_bite(visit):
+def test_an_officer_lowers_a_limit_and_sees_a_query_refused(visit):
     """Preview, apply, refused query, what would still fit, ledger verified, catalog, keys."""
     officer = visit("officer")
     page = officer.page

@@ -8,13 +8,13 @@ import pytest
 from tests.budget.suite import ACT, account
 
 from discreet.budget.stores.postgres import PostgresStore
-from servers.tests.budget_places import new_place
+from servers.tests.budget_schemas import new_schema
 
 
 @pytest.fixture
-def place(server):
+def store_url(server):
     """Return the URL of a store with ann and bob in an organisation of limit 20 on a dataset; verify it at the end."""
-    where = new_place(server("postgres"))
+    where = new_schema(server("postgres"))
     with contextlib.closing(PostgresStore(where)) as store:
         store.create(account("data", 1_000), ACT)
         store.create(account("org", 20, "data"), ACT)
@@ -27,7 +27,7 @@ def place(server):
 
 
 @pytest.fixture
-def open_store(place):
+def open_store(store_url):
     """Return a function that opens stores, which are closed at the end."""
     with contextlib.ExitStack() as stack:
-        yield lambda url=place, **parts: stack.enter_context(contextlib.closing(PostgresStore(url, **parts)))
+        yield lambda url=store_url, **parts: stack.enter_context(contextlib.closing(PostgresStore(url, **parts)))

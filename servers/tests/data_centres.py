@@ -21,7 +21,7 @@ from discreet.budget.stores.postgres import PostgresStore
 from discreet.service.init_project import CATALOG, write_reads
 from servers import postgres as server_of
 from servers import process
-from servers.tests.budget_places import new_place
+from servers.tests.budget_schemas import new_schema
 
 _ROOT = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 60
@@ -65,11 +65,11 @@ key_file = "noise.key"
 [datacentre]
 name = "{name}"
 key_env = "PEER_KEY"
-peers.{other} = "http://127.0.0.1:{wire}"
+peers.{other} = "http://127.0.0.1:{proxy}"
 """
 
 
-class Wire:
+class _Proxy:
     """A TCP proxy from its own port to another, which can be cut.
 
     Args:
@@ -114,25 +114,25 @@ class DataCentre:
     """
 
     def __init__(self, name, folder, server):
-        self.name, self.folder, self._place = name, folder, new_place(server)
+        self.name, self.folder, self._store_url = name, folder, new_schema(server)
         self.port = process.free_port()
-        self.wire = Wire(self.port)
-        self.store = PostgresStore(self._place)
+        self.proxy = _Proxy(self.port)
+        self.store = PostgresStore(self._store_url)
         self.keys, self._service = {}, None
         folder.mkdir()
         (folder / "noise.key").write_bytes(b"n" * 32)
         (folder / "noise.key").chmod(0o600)
         (folder / "catalog.toml").write_text(CATALOG)
 
-    def settle_in(self, other):
+    def configure(self, other):
         """Write its settings and create the administrator's key."""
-        url = self._place.replace(f":{server_of.OWNER}@", "@")
-        text = _SETTINGS.format(port=self.port, url=url, name=self.name, other=other.name, wire=other.wire.port)
+        url = self._store_url.replace(f":{server_of.OWNER}@", "@")
+        text = _SETTINGS.format(port=self.port, url=url, name=self.name, other=other.name, proxy=other.proxy.port)
         (self.folder / "discreet.toml").write_text(text)
         made = self.run("key", "admin", "--config", str(self.folder / "discreet.toml"), "--reason", "a test")
         self.keys["admin"] = made.stdout.strip()
 
-    def hire(self, role, account=None):
+    def create_key(self, role, account=None):
         """Create an API key for a role."""
         asked = {"account": account, "roles": [role], "reason": "a test"}
         self.keys[role] = self.call("POST", "/v1/admin/keys", "admin", json=asked).json()["key"]
@@ -149,11 +149,11 @@ class DataCentre:
 
     def ready(self):
         """Wait until the service is ready, and return self."""
-        until(lambda: self._service.poll() is not None or self._answers())
+        wait_until(lambda: self._service.poll() is not None or self._answers())
         assert self._service.poll() is None, (self.folder / "log").read_text()
         return self
 
-    def died(self):
+    def wait_until_killed(self):
         """Wait until the service has killed itself."""
         assert self._service.wait(_PATIENCE_SECONDS) == -9
         self._log.close()
@@ -169,7 +169,7 @@ class DataCentre:
     def close(self):
         """Stop the service and close the proxy and the store."""
         self.stop()
-        self.wire.close()
+        self.proxy.close()
         self.store.close()
 
     def run(self, *words):
@@ -236,34 +236,34 @@ class DataCentres:
         write_reads(self.frankfurt.folder / "reads.parquet")
         shutil.copy(self.frankfurt.folder / "reads.parquet", self.dublin.folder)
         for centre, other in (self.both, self.both[::-1]):
-            centre.settle_in(other)
+            centre.configure(other)
 
     def start(self):
         """Start both services and create an officer's key in each."""
         for centre in self.both:
             centre.start()
         for centre in self.both:
-            centre.ready().hire("officer")
+            centre.ready().create_key("officer")
 
     def share(self):
         """Create an account that both share in halves, with an analyst's key in each."""
         self.frankfurt.open_account("org", 8.0)
         self.frankfurt.open_account("ann", 4.0, "org")
-        until(lambda: self.dublin.has("ann") and not self.in_flight())
+        wait_until(lambda: self.dublin.has("ann") and not self.in_flight())
         for centre in self.both:
-            centre.hire("analyst", "ann")
+            centre.create_key("analyst", "ann")
             centre.call("PUT", "/v1/admin/grants/org/reads", "officer", json={"columns": None, "reason": "a test"})
-        self.add_up()
+        self.check_sums()
 
     def cut(self):
         """Cut the connections between them."""
         for centre in self.both:
-            centre.wire.cut = True
+            centre.proxy.cut = True
 
     def heal(self):
         """Restore the connections between them."""
         for centre in self.both:
-            centre.wire.cut = False
+            centre.proxy.cut = False
 
     def in_flight(self):
         """Return True if a transfer is pending."""
@@ -274,7 +274,7 @@ class DataCentres:
             for out in each.outgoing.values()
         )
 
-    def add_up(self):
+    def check_sums(self):
         """Check I8: shares add up to the totals, spending is within each share, and each ledger verifies.
 
         The two stores are not read at one instant, so both are read again until two readings agree.
@@ -284,7 +284,7 @@ class DataCentres:
             found = [self._read() for _ in range(2)]
             return found[0] if found[0] == found[1] else None
 
-        whole = until(stands_still)
+        whole = wait_until(stands_still)
         check_whole(whole)
         for holdings in whole.values():
             for each in holdings:
@@ -301,7 +301,7 @@ class DataCentres:
             centre.close()
 
 
-def until(found):
+def wait_until(found):
     """Call *found* until it returns a true value, and return that."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:

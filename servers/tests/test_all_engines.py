@@ -93,27 +93,27 @@ def as_bytes(head):
 @pytest.mark.parametrize(
     ("name", "number"), [("postgres", 200), ("spark", 60), ("trino", 60), ("pinot", 200), ("clickhouse", 200)]
 )
-def test_queries_have_heads_equal_to_the_byte(heads, name, number):
+def test_engines_have_equal_heads(heads, name, number):
     """Every head equals DuckDB's, with Unicode, missing values, duplicates, ties at the limit and all filters."""
     asked = questions(number)
     assert heads(name, asked) == heads("duckdb", asked)
 
 
 @pytest.mark.parametrize(("name", "number"), [("postgres", 40), ("spark", 20), ("trino", 20), ("clickhouse", 40)])
-def test_dates_decimals_and_truth_values_are_alike_too(heads, name, number):
+def test_dates_decimals_and_booleans_have_equal_heads(heads, name, number):
     """Dates, decimals and booleans are equal as labels and in filters; Pinot has no such types."""
     asked = questions(number, tuple(column for column in KINDS if column != "member_id"), seed=2)
     assert heads(name, asked) == heads("duckdb", asked)
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_two_million_rows_are_counted_alike(heads, name):
+def test_two_million_rows_have_equal_heads(heads, name):
     """Five queries on ten times the rows have equal heads: nothing is truncated or sampled."""
     asked = questions(5, seed=4)
     assert heads(name, asked, "large") == heads("duckdb", asked, "large")
 
 
-def test_duckdb_counts_as_plain_python_does(url):
+def test_duckdb_has_the_heads_of_plain_python(url):
     """DuckDB, the reference for the other engines, equals a count in plain Python."""
     table = engagements(ROWS["engagements"], dates=False)
     with contextlib.closing(open_engine(url("duckdb"), table="engagements")) as engine:
@@ -121,7 +121,7 @@ def test_duckdb_counts_as_plain_python_does(url):
             assert rows_of(engine, request) == reference_head(table, request)
 
 
-def test_a_statement_gets_one_noisy_answer_from_all_engines(url, tmp_path, monkeypatch):
+def test_a_statement_has_one_noisy_answer_in_all_engines(url, tmp_path, monkeypatch):
     """With one catalog and key, six engines return the same labels, counts and noise.
 
     Pinot has no pair queries, so its default is another mechanism where the others use two rounds.

@@ -19,7 +19,7 @@ from discreet.budget.model import Calendar, Refusal
 from discreet.budget.periods import DAY_US
 from discreet.budget.stores.postgres import PostgresStore
 from servers import process
-from servers.tests.budget_places import connected, new_place
+from servers.tests.budget_schemas import connect_to, new_schema
 
 pytest_plugins = ["servers.tests.budget_stores"]
 
@@ -32,9 +32,9 @@ CREATE OR REPLACE FUNCTION budget_now_us() RETURNS bigint LANGUAGE sql VOLATILE 
 class Clocked:
     """A store whose server reads the test's clock, which is written to the database before each call."""
 
-    def __init__(self, place, clock, **parts):
-        self._store, self._clock, self._set_us = PostgresStore(place, **parts), clock, clock()
-        self._db = connected(place)
+    def __init__(self, store_url, clock, **parts):
+        self._store, self._clock, self._set_us = PostgresStore(store_url, **parts), clock, clock()
+        self._db = connect_to(store_url)
         self._db.execute(_SET_BY_TESTS)
         self._db.execute("INSERT INTO test_clock VALUES (%s)", (clock(),))
         self._db.execute("UPDATE budget_meta SET seen_us = %s", (clock(),))
@@ -61,51 +61,51 @@ class TestPostgresStore(BudgetStoreSuite):
     @contextlib.contextmanager
     def opened(self, clock):
         """Open a store in its own schema."""
-        with contextlib.closing(Clocked(new_place(self.url), clock)) as store:
+        with contextlib.closing(Clocked(new_schema(self.url), clock)) as store:
             yield store
 
 
 @pytest.fixture
 def fresh(server):
     """Return the URL of an empty schema."""
-    return new_place(server("postgres"))
+    return new_schema(server("postgres"))
 
 
-def test_whatever_is_done_in_whatever_order_the_manager_agrees_with_the_reference(server, monkeypatch):
+def test_the_manager_agrees_with_the_reference_after_any_operations(server, monkeypatch):
     """I1, I5: the SQLite store's state machine test passes on PostgreSQL."""
     url = server("postgres")
 
-    monkeypatch.setattr(test_model_of_store, "SQLiteStore", lambda _, clock: Clocked(new_place(url), clock))
+    monkeypatch.setattr(test_model_of_store, "SQLiteStore", lambda _, clock: Clocked(new_schema(url), clock))
     run_state_machine_as_test(
         test_model_of_store.Manager,
         settings=settings(max_examples=15, stateful_step_count=40, derandomize=True, deadline=None, database=None),
     )
 
 
-def test_time_is_the_servers(place, open_store):
+def test_timestamps_are_those_of_the_server(store_url, open_store):
     """A balance's timestamp lies between two readings of the server's clock."""
     store = open_store()
-    with connected(place) as db:
+    with connect_to(store_url) as db:
         look = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
         before, told, after = db.execute(look).fetchone(), store.balance("ann").time_us, db.execute(look).fetchone()
         assert before[0] <= told <= after[0]
 
 
-def test_what_one_process_has_seen_the_others_have_seen(fresh):
+def test_all_processes_share_the_latest_time(fresh):
     """I6: when the clock goes back, a period that has ended for one process has ended for all."""
     clock = FakeClock()
     with contextlib.closing(Clocked(fresh, clock)) as first, contextlib.closing(PostgresStore(fresh)) as second:
         first.create(account("ann", 3, period=Calendar("day")), ACT)
         spend(first, claim("a"), UNIT * 3)
-        clock.go(days=1)
+        clock.advance(days=1)
         spend(first, claim("b"), UNIT * 3)
-        clock.go(days=-1)
+        clock.advance(days=-1)
         assert first.balance("ann").time_us == second.balance("ann").time_us == clock() + DAY_US
         assert isinstance(second.reserve(claim("c", worst=UNIT)), Refusal)
         second.verify()
 
 
-def test_processes_that_open_a_store_at_once_make_it_once(fresh):
+def test_concurrent_opens_create_the_tables_once(fresh):
     """Concurrent opens create the tables once and see one store id; another schema has another id."""
     together = threading.Barrier(6)
 
@@ -117,20 +117,20 @@ def test_processes_that_open_a_store_at_once_make_it_once(fresh):
     with ThreadPoolExecutor(6) as pool:
         (name,) = set(pool.map(open_one, range(6)))
     url = fresh.partition("?")[0].replace("owner:owner", "reader:reader")
-    with contextlib.closing(PostgresStore(new_place(url))) as another:
+    with contextlib.closing(PostgresStore(new_schema(url))) as another:
         assert another.id != name
 
 
 def test_another_schema_is_refused(fresh):
     """A store with an unknown schema version is not opened."""
     PostgresStore(fresh).close()
-    with connected(fresh) as db:
+    with connect_to(fresh) as db:
         db.execute("UPDATE budget_meta SET version = version + 1")
     with pytest.raises(StoreUnavailable, match="schema"):
         PostgresStore(fresh)
 
 
-def test_what_is_answered_is_on_disk_whatever_the_servers_default(fresh):
+def test_commits_are_synchronous_under_any_server_default(fresh):
     """I2: synchronous_commit is never less than on."""
     for default, ours in (("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")):
         with contextlib.closing(PostgresStore(f"{fresh}%20-csynchronous_commit%3D{default}")) as opened:
@@ -149,7 +149,7 @@ def test_every_external_change_is_detected(fresh, change):
     """I5: verify detects a ledger line, balance or reservation edited, removed or moved by a superuser."""
     with contextlib.closing(PostgresStore(fresh)) as store:
         prepare(store)
-        with connected(fresh) as db:
+        with connect_to(fresh) as db:
             assert db.execute(change).rowcount > 0
         with pytest.raises(LedgerBroken):
             store.verify()
@@ -164,7 +164,7 @@ def test_every_external_change_is_detected(fresh, change):
         (lambda url: url.replace("/library", "/s3cret"), "OperationalError"),
     ],
 )
-def test_a_database_that_cannot_be_had_is_refused_without_secrets(fresh, change, message):
+def test_an_unreachable_database_is_reported_without_secrets(fresh, change, message):
     """The error message omits the password and the server's own message."""
     with pytest.raises(StoreUnavailable, match=message) as caught:
         PostgresStore(change(fresh))
@@ -172,7 +172,7 @@ def test_a_database_that_cannot_be_had_is_refused_without_secrets(fresh, change,
     assert caught.value.__suppress_context__
 
 
-def test_a_store_that_is_closed_answers_nothing(fresh):
+def test_a_closed_store_raises(fresh):
     """Reads and writes raise StoreUnavailable."""
     store = PostgresStore(fresh)
     store.close()

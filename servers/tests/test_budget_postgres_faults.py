@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -17,12 +15,13 @@ from discreet.budget.model import AdminAction, Replay, Reservation, State
 from discreet.budget.stores import postgres
 from discreet.budget.stores.postgres import PostgresStore
 from servers import postgres as server_of
-from servers.tests.budget_places import AFTER, bring, connected, new_place, until
+from servers.tests.budget_schemas import AFTER, connect_to, new_schema, prepare, wait_until
+from servers.tests.proxies import LostCommitProxy
 
 pytest_plugins = ["servers.tests.budget_stores"]
 
 
-class _Ends:
+class TerminateConnections:
     """A step hook at which the server terminates the connections of all stores, once."""
 
     def __init__(self, where):
@@ -31,7 +30,7 @@ class _Ends:
     def __call__(self, name):
         if name == self.where and self.url is not None and not self.done:
             self.done = True
-            until(self._ended)  # a session is shown as idle a moment after it has answered
+            wait_until(self._ended)  # a session is shown as idle a moment after it has answered
 
     def _ended(self):
         with server_of.owner(self.url) as db:
@@ -44,26 +43,26 @@ class _Ends:
 
 @pytest.mark.parametrize("method", list(AFTER))
 @pytest.mark.parametrize("where", ["locked", "decided"])
-def test_a_connection_that_is_ended_in_mid_transaction_is_not_noticed(place, open_store, method, where):
+def test_a_transaction_whose_connection_ends_before_commit_takes_effect_once(store_url, open_store, method, where):
     """F10: a transaction whose connection ends before COMMIT is retried and takes effect once."""
-    ends = _Ends(where)
-    store = open_store(step=ends)
-    act = bring(store, method)
+    hook = TerminateConnections(where)
+    store = open_store(step=hook)
+    act = prepare(store, method)
     lines = store.verify().lines
-    ends.url = place.partition("?")[0]
+    hook.url = store_url.partition("?")[0]
     act()
-    assert ends.done
+    assert hook.done
     assert [units(store, name) for name in ("ann", "org", "data")] == [AFTER[method]] * 3
     assert store.verify().lines == lines + 1
 
 
-def test_an_act_is_done_again_if_nothing_can_have_been_committed(place, open_store):
+def test_a_charge_whose_connection_ends_before_commit_is_made_once(store_url, open_store):
     """F10: an administrative charge whose connection ends before COMMIT is retried and made once."""
-    ends = _Ends("decided")
-    store = open_store(step=ends)
-    ends.url = place.partition("?")[0]
+    hook = TerminateConnections("decided")
+    store = open_store(step=hook)
+    hook.url = store_url.partition("?")[0]
     store.charge("ann", UNIT, ACT)
-    assert ends.done
+    assert hook.done
     assert units(store, "ann") == (1, 0, 0)
 
 
@@ -75,17 +74,17 @@ CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON budget_ledger DEFERRABLE INI
 
 
 @pytest.mark.parametrize("method", list(AFTER))
-def test_a_connection_that_is_ended_at_commit_is_asked_again(place, open_store, method):
+def test_a_transaction_whose_connection_ends_at_commit_takes_effect_once(store_url, open_store, method):
     """F10: a transaction whose connection ends during COMMIT is retried and takes effect once."""
     store = open_store()
-    act = bring(store, method)
+    act = prepare(store, method)
     lines = store.verify().lines
-    with connected(place) as db, ThreadPoolExecutor(1) as pool:
+    with connect_to(store_url) as db, ThreadPoolExecutor(1) as pool:
         db.execute(_AT_COMMIT)
         db.execute("SELECT pg_advisory_lock(77)")
         waiting = pool.submit(act)
         query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 77"
-        until(lambda: db.execute(query).fetchone())
+        wait_until(lambda: db.execute(query).fetchone())
         db.execute(f"SELECT pg_terminate_backend(pid, 10000) {query.partition('count(*)')[2]}")
         db.execute("SELECT pg_advisory_unlock(77)")
         waiting.result(30)
@@ -93,56 +92,22 @@ def test_a_connection_that_is_ended_at_commit_is_asked_again(place, open_store, 
     assert store.verify().lines == lines + 1
 
 
-class _Deaf:
-    """A proxy that closes the connection in place of the response to the next COMMIT, which the server has made."""
-
-    def __init__(self, url):
-        parts = urlsplit(url)
-        self._server = (parts.hostname, parts.port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = url.replace(f":{parts.port}", f":{self._listener.getsockname()[1]}")
-        self.armed, self.hung_up = False, 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
-
-    def _carry(self, client):
-        with client, socket.create_connection(self._server) as server, contextlib.suppress(OSError):
-            while True:
-                for ready in select.select([client, server], [], [])[0]:
-                    data = ready.recv(65_536)
-                    if not data:
-                        return
-                    if ready is server and self.armed and b"COMMIT\0" in data:
-                        self.armed, self.hung_up = False, self.hung_up + 1
-                        return
-                    (server if ready is client else client).sendall(data)
-
-    def close(self):
-        """Accept no more connections."""
-        self._listener.close()
-
-
 @pytest.fixture
-def deaf(place, open_store):
-    """Return a store connected through a _Deaf proxy, and the proxy."""
-    with contextlib.closing(_Deaf(place)) as wire:
-        yield open_store(wire.url + "&sslmode=disable&gssencmode=disable"), wire
+def lost_commit(store_url, open_store):
+    """Return a store connected through a LostCommitProxy, and the proxy."""
+    with contextlib.closing(LostCommitProxy(store_url)) as proxy:
+        yield open_store(proxy.url + "&sslmode=disable&gssencmode=disable"), proxy
 
 
 @pytest.mark.parametrize("method", list(AFTER))
-def test_what_was_committed_and_not_heard_is_not_done_twice(deaf, method):
+def test_an_operation_whose_commit_response_is_lost_takes_effect_once(lost_commit, method):
     """F6, I4: an operation with unknown outcome is retried under the same id and takes effect once."""
-    store, wire = deaf
-    act = bring(store, method)
+    store, proxy = lost_commit
+    act = prepare(store, method)
     lines = store.verify().lines
-    wire.armed = True
+    proxy.armed = True
     answer = act()
-    assert wire.hung_up == 1
+    assert proxy.dropped == 1
     assert [units(store, name) for name in ("ann", "org", "data")] == [AFTER[method]] * 3
     assert store.verify().lines == lines + 1
     if method == "settle":
@@ -151,29 +116,29 @@ def test_what_was_committed_and_not_heard_is_not_done_twice(deaf, method):
         assert answer.state is State.HELD
 
 
-def test_a_stored_release_whose_charge_was_not_heard_is_charged_once(deaf):
+def test_a_replay_whose_commit_response_is_lost_is_charged_once(lost_commit):
     """I7: bob's replay of a release paid for by ann is charged once when the commit response is lost."""
-    store, wire = deaf
+    store, proxy = lost_commit
     spend(store, claim("a", release="q"))
-    wire.armed = True
+    proxy.armed = True
     assert isinstance(store.reserve(claim("b", "bob", "q")), Replay)
-    assert wire.hung_up == 1
+    assert proxy.dropped == 1
     assert [units(store, name) for name in ("ann", "bob", "org")] == [(1, 0, 0)] * 3
 
 
-def test_an_act_that_was_not_heard_is_not_done_twice(deaf):
+def test_a_charge_without_an_id_is_not_retried_after_a_lost_commit_response(lost_commit):
     """A charge without an id cannot be retried: the error says that its outcome is not known."""
-    store, wire = deaf
-    wire.armed = True
+    store, proxy = lost_commit
+    proxy.armed = True
     with pytest.raises(StoreUnavailable, match="not known"):
         store.charge("ann", UNIT, ACT)
-    assert wire.hung_up == 1
+    assert proxy.dropped == 1
     assert units(store, "ann") == (1, 0, 0)
 
 
-def test_an_act_with_an_id_that_was_not_heard_is_asked_for_by_it(deaf):
+def test_an_action_with_an_id_is_retried_after_a_lost_commit_response(lost_commit):
     """I4: charges, records, new accounts and notes with an id are retried by it and take effect once."""
-    store, wire = deaf
+    store, proxy = lost_commit
     acts = [
         lambda act: store.charge("ann", UNIT, act),
         lambda act: store.put_record("key", "a", "1", act),
@@ -181,15 +146,15 @@ def test_an_act_with_an_id_that_was_not_heard_is_asked_for_by_it(deaf):
         lambda act: store.note(act, {}),
     ]
     for n, do in enumerate(acts):
-        lines, wire.armed = store.verify().lines, True
+        lines, proxy.armed = store.verify().lines, True
         do(AdminAction("officer", "once", f"act-{n}"))
-        assert wire.hung_up == n + 1
+        assert proxy.dropped == n + 1
         assert store.verify().lines == lines + 1
     assert units(store, "ann") == (1, 0, 0)
     assert store.records_version() == 1
 
 
-def test_whoever_finds_all_connections_taken_is_told_so(open_store, monkeypatch):
+def test_an_exhausted_connection_pool_is_unavailable(open_store, monkeypatch):
     """F10: an exhausted connection pool raises StoreUnavailable after a timeout and changes nothing."""
     monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
     store = open_store()
@@ -202,7 +167,7 @@ def test_whoever_finds_all_connections_taken_is_told_so(open_store, monkeypatch)
     assert isinstance(store.reserve(claim("a")), Reservation)
 
 
-def test_locks_of_a_process_that_hangs_are_taken_from_it(open_store, monkeypatch):
+def test_the_server_releases_the_locks_of_a_hanging_process(open_store, monkeypatch):
     """The server ends an idle transaction that holds locks; other clients proceed, and the transaction is retried."""
     hangs, wake = threading.Event(), threading.Event()
 
@@ -242,10 +207,10 @@ def own_server(tmp_path_factory):
     server_of.stop(folder)
 
 
-def test_a_server_that_crashes_forgets_nothing_that_was_answered(own_server):
+def test_a_server_crash_loses_no_acknowledged_release(own_server):
     """F10, I2: every acknowledged release survives a crash under four threads that retry until they succeed."""
     url, crash = own_server
-    with contextlib.closing(PostgresStore(new_place(url))) as store:
+    with contextlib.closing(PostgresStore(new_schema(url))) as store:
         store.create(account("org", 10_000), ACT)
         answered, busy, crashed = [], threading.Event(), threading.Event()
         for n in range(4):
@@ -275,14 +240,14 @@ def test_a_server_that_crashes_forgets_nothing_that_was_answered(own_server):
         store.verify()
 
 
-def test_what_is_answered_asynchronously_would_be_forgotten(own_server, monkeypatch):
+def test_a_server_crash_loses_an_asynchronous_commit(own_server, monkeypatch):
     """The crash test can fail: with the server's default of asynchronous commit the last release is lost."""
     url, crash = own_server
     for ours in (True, False):
         with monkeypatch.context() as patched:
             if not ours:
                 patched.setattr(postgres, "_ON_DISK", "SELECT")
-            with contextlib.closing(PostgresStore(new_place(url))) as store:
+            with contextlib.closing(PostgresStore(new_schema(url))) as store:
                 store.create(account("ann", 1_000), ACT)
                 store.heartbeat()
                 with server_of.owner(url) as db:
@@ -293,13 +258,13 @@ def test_what_is_answered_asynchronously_would_be_forgotten(own_server, monkeypa
                 store.verify()
 
 
-def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, monkeypatch):
+def test_an_unreachable_server_is_unavailable_until_it_is_back(own_server, monkeypatch):
     """I12: without the store every operation fails; once it is back the same store reconnects."""
     url, _ = own_server
-    monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
-    with contextlib.closing(PostgresStore(new_place(url))) as store:
+    with contextlib.closing(PostgresStore(new_schema(url))) as store:
         store.create(account("ann"), ACT)
         with monkeypatch.context() as patched:
+            patched.setattr(postgres, "_WAIT_SECONDS", 0.2)
             patched.setattr(store._pool, "conninfo", url.replace(f":{urlsplit(url).port}/", ":1/"))
             with server_of.owner(url) as db:
                 db.execute(

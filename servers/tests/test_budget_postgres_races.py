@@ -15,7 +15,7 @@ from discreet.budget.stores import postgres, statements
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.errors import DiscreetError
 from discreet.values import Cost
-from servers.tests.budget_places import AFTER, bring, child, connected, ends, new_place, until
+from servers.tests.budget_schemas import AFTER, connect_to, exit_code, new_schema, prepare, start_child, wait_until
 
 pytest_plugins = ["servers.tests.budget_stores"]
 
@@ -40,58 +40,60 @@ _STOPS = """
 import sys
 from discreet.budget.stores.postgres import PostgresStore
 from tests.budget.suite import UNIT, claim
-place, method, where = sys.argv[1:]
+store_url, method, where = sys.argv[1:]
 def step(name):
     if name == where:
         print("there", flush=True)
         sys.stdin.readline()
-store = PostgresStore(place, step)
+store = PostgresStore(store_url, step)
 {"reserve": lambda: store.reserve(claim("a")), "start": lambda: store.start("a"),
  "settle": lambda: store.settle("a", UNIT, b"child")}[method]()
 """
 
+_LOCK_WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
-def test_what_a_process_left_that_died_is_ended_by_its_successor_and_nothing_else_is(place, open_store):
+
+def test_recovery_ends_the_reservations_of_dead_processes_only(store_url, open_store):
     """I3: recovery ends a dead process's reservations before their lease expires, and no live process's."""
-    lives, dies = open_store(), PostgresStore(place)
-    lives.reserve(claim("living", "bob"))
+    live, dead = open_store(), PostgresStore(store_url)
+    live.reserve(claim("living", "bob"))
     for name in ("held", "running"):
-        dies.reserve(claim(name))
-    dies.start("running")
-    assert lives.recover() == 0
-    dies.close()
+        dead.reserve(claim(name))
+    dead.start("running")
+    assert live.recover() == 0
+    dead.close()
     successor = open_store()
-    until(lambda: (successor.recover(),))
+    wait_until(lambda: (successor.recover(),))
     assert (units(successor, "ann"), units(successor, "bob")) == ((0, 0, 3), (0, 3, 0))
     assert isinstance(successor.reserve(claim("again", release="running")), Reservation)
     assert units(successor, "ann") == (0, 3, 0)
 
 
-def test_a_process_whose_connection_was_lost_says_again_that_it_lives(open_store):
+def test_a_heartbeat_renews_liveness_after_a_lost_connection(open_store):
     """After a lost connection a heartbeat renews liveness, and recovery ends none of the process's reservations."""
     store, other = open_store(), open_store()
     store.reserve(claim("a"))
     store._alive[0].close()
-    until(lambda: other.read(lambda db: db.query((statements.LOST, ()))))
+    wait_until(lambda: other.read(lambda db: db.query((statements.LOST, ()))))
     store.heartbeat()
     assert other.recover() == 0
 
 
-def test_two_processes_of_eight_threads_overspend_nothing(place, open_store):
+def test_two_processes_of_eight_threads_overspend_nothing(store_url, open_store):
     """I1: of 64 concurrent claims of 3 units exactly as many are admitted as the organisation's limit allows."""
-    children = [child(_RACE, place, name) for name in ("one", "two")]
+    children = [start_child(_RACE, store_url, name) for name in ("one", "two")]
     assert [each.stdout.readline() for each in children] == ["ready\n"] * 2
     for each in children:
         each.stdin.write("\n")
         each.stdin.flush()
     admitted = [int(each.stdout.readline()) for each in children]
-    assert [ends(each) for each in children] == [0, 0]
+    assert [exit_code(each) for each in children] == [0, 0]
     store = open_store()
     assert sum(admitted) == 20 // 3
     assert units(store, "org") == units(store, "data") == (0, 18, 0)
 
 
-def _race(place, seconds, threads=8):
+def _race(store_url, seconds, threads=8):
     """Return how many threads are admitted to a parent with room for one, and the amount held, when all read first."""
     together = threading.Barrier(threads)
 
@@ -100,7 +102,7 @@ def _race(place, seconds, threads=8):
             with contextlib.suppress(threading.BrokenBarrierError):
                 together.wait(seconds)
 
-    with contextlib.closing(PostgresStore(place, step)) as store:
+    with contextlib.closing(PostgresStore(store_url, step)) as store:
         together.abort()
         store.create(account("tight", 3), ACT)
         for n in range(threads):
@@ -113,19 +115,19 @@ def _race(place, seconds, threads=8):
     return sum(isinstance(answer, Reservation) for answer in answers), held
 
 
-def test_eight_who_would_all_look_before_any_writes_are_let_in_one_by_one(place):
+def test_of_eight_concurrent_claims_for_room_for_one_one_is_admitted(store_url):
     """I1: reading a balance locks its row, so that of eight concurrent claims for room for one, one is admitted."""
-    assert _race(place, 1) == (1, UNIT * 3)  # the first waits for the others in vain
+    assert _race(store_url, 1) == (1, UNIT * 3)  # the first waits for the others in vain
 
 
-def test_to_check_and_then_to_update_is_caught(server, monkeypatch):
+def test_check_then_update_without_a_lock_is_detected(server, monkeypatch):
     """Without the row lock (check, then update, as in the paper) all eight are admitted and verify detects it."""
     monkeypatch.setattr(statements, "LOCK_PATH", statements.LOCK_PATH.replace("{lock_account}", ""))
     with pytest.raises(DiscreetError, match="the ledger cannot be trusted"):
-        _race(new_place(server("postgres")), 60)
+        _race(new_schema(server("postgres")), 60)
 
 
-def test_paths_that_overlap_wait_for_each_other_and_never_in_a_circle(open_store, monkeypatch):
+def test_overlapping_account_paths_do_not_deadlock(open_store, monkeypatch):
     """Concurrent claims, administrative acts and expiry on overlapping account paths cause no deadlock."""
     monkeypatch.setattr(postgres, "_AGAIN", (postgres.errors.UniqueViolation,))  # a deadlock is not retried, but raised
     store, another = open_store(), open_store()
@@ -161,7 +163,7 @@ def test_fifty_requests_with_one_key_at_two_processes_are_one_charge(open_store)
     assert units(stores[0], "ann") == (0, 3, 0)
 
 
-def test_who_waited_sees_what_those_before_her_did(place, open_store):
+def test_a_claim_that_waited_for_a_lock_replays_the_release_stored_meanwhile(store_url, open_store):
     """I7: a claim that waited for a lock while its release was stored replays that release at no charge."""
     writing, go = threading.Event(), threading.Event()
 
@@ -171,14 +173,14 @@ def test_who_waited_sees_what_those_before_her_did(place, open_store):
             assert go.wait(30)
 
     slow, store = open_store(step=step), open_store()
-    bring(store, "settle")
+    prepare(store, "settle")
     first = threading.Thread(target=lambda: slow.settle("a", UNIT, b"x"), name="first")
     first.start()
     assert writing.wait(30)
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(lambda: store.reserve(claim("b", release="a")))
-        with connected(place) as db:
-            until(lambda: db.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone())
+        with connect_to(store_url) as db:
+            wait_until(lambda: db.execute(_LOCK_WAITS).fetchone())
         go.set()
         answer = second.result(30)
     first.join(30)
@@ -187,7 +189,7 @@ def test_who_waited_sees_what_those_before_her_did(place, open_store):
     assert units(store, "ann") == (1, 0, 0)
 
 
-def test_who_waited_to_settle_answers_what_was_stored_meanwhile(place, open_store):
+def test_a_settlement_that_waited_for_locks_returns_the_release_stored_meanwhile(store_url, open_store):
     """I7: a settlement that waited for locks rereads the release and returns the one stored meanwhile."""
     writing, go = threading.Event(), threading.Event()
 
@@ -206,8 +208,8 @@ def test_who_waited_to_settle_answers_what_was_stored_meanwhile(place, open_stor
     assert writing.wait(30)
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(lambda: store.settle("b", UNIT * 2, b"second", seen))
-        with connected(place) as db:
-            until(lambda: db.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone())
+        with connect_to(store_url) as db:
+            wait_until(lambda: db.execute(_LOCK_WAITS).fetchone())
         go.set()
         settled = second.result(30)
     first.join(30)
@@ -215,7 +217,7 @@ def test_who_waited_to_settle_answers_what_was_stored_meanwhile(place, open_stor
     assert [units(store, who) for who in ("ann", "bob", "org")] == [(1, 0, 0)] * 3
 
 
-def test_of_two_organisations_that_store_one_release_at_once_both_answer_the_first(open_store):
+def test_two_organisations_that_settle_one_release_at_once_return_the_first_result(open_store):
     """I7: two organisations without a common account that store one release get the first result; each is charged."""
     together = threading.Barrier(2)
 
@@ -236,7 +238,7 @@ def test_of_two_organisations_that_store_one_release_at_once_both_answer_the_fir
     assert [units(store, f"alone{n}") for n in range(2)] == [(1, 0, 0)] * 2
 
 
-def _met(works, open_store):
+def _race_of(works, open_store):
     """Return each callable's result or exception type when all have decided before any writes."""
     together = threading.Barrier(len(works))
 
@@ -258,7 +260,7 @@ def _met(works, open_store):
         return list(pool.map(do, works))
 
 
-def test_of_two_who_saw_different_data_at_once_one_is_told_so(open_store):
+def test_one_of_two_concurrent_settlements_with_different_fingerprints_is_refused(open_store):
     """Of two settlements without a common account and with different fingerprints, one raises DataChanged."""
     store = open_store()
     for n in range(2):
@@ -266,22 +268,22 @@ def test_of_two_who_saw_different_data_at_once_one_is_told_so(open_store):
         store.reserve(claim(f"s{n}", f"alone{n}"))
         store.start(f"s{n}")
     seen = [Fingerprint(bytes(32), bytes([n]) * 32) for n in range(2)]
-    both = _met(
+    both = _race_of(
         [lambda store, n=n: store.settle(f"s{n}", UNIT, b"x", seen[n]).release.result for n in range(2)], open_store
     )
     assert set(both) == {b"x", DataChanged}
 
 
-def test_one_id_is_one_act_wherever_it_is_sent(open_store):
+def test_one_id_is_one_action_for_all_accounts(open_store):
     """I4: of two concurrent charges to different accounts under one id, one succeeds and one raises KeyReused."""
     store = open_store()
     act = AdminAction("officer", "once", "act-1")
-    both = _met([lambda store, who=who: store.charge(who, UNIT, act) for who in ("ann", "bob")], open_store)
+    both = _race_of([lambda store, who=who: store.charge(who, UNIT, act) for who in ("ann", "bob")], open_store)
     assert set(both) == {None, KeyReused}
     assert sorted(units(store, who)[0] for who in ("ann", "bob")) == [0, 1]
 
 
-def test_what_one_process_puts_the_others_notice(open_store):
+def test_records_and_failure_counts_are_shared_by_all_processes(open_store):
     """Records, their version and failure counts are shared by all processes."""
     one, another = open_store(), open_store()
     for n, store in enumerate((one, another, one, another, one)):
@@ -295,17 +297,17 @@ def test_what_one_process_puts_the_others_notice(open_store):
 
 @pytest.mark.parametrize("method", ["reserve", "start", "settle"])
 @pytest.mark.parametrize("where", ["decided", "committed"])
-def test_a_process_that_is_killed_leaves_all_or_nothing_and_no_lock(place, open_store, method, where):
+def test_a_killed_process_leaves_a_whole_transaction_or_none_and_no_lock(store_url, open_store, method, where):
     """I3: after kill -9 in mid-transaction a retry does the operation or returns its stored result; no lock is left."""
     store = open_store()
-    again = bring(store, method)
+    again = prepare(store, method)
     before = units(store, "ann")
-    killed = child(_STOPS, place, method, where)
+    killed = start_child(_STOPS, store_url, method, where)
     assert killed.stdout.readline() == "there\n"
     if where != "committed":
         assert units(store, "ann") == before
     killed.kill()
-    assert ends(killed) == -9
+    assert exit_code(killed) == -9
     answer = again()
     assert [units(store, name) for name in ("ann", "org", "data")] == [AFTER[method]] * 3
     if method == "settle":

@@ -16,9 +16,10 @@ from discreet.budget.errors import LedgerBroken
 from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING, Reservation
 from discreet.budget.stores.postgres import PostgresStore
-from servers.tests.budget_places import connected, new_place
+from servers.tests.budget_schemas import connect_to, new_schema
+from servers.tests.proxies import LostCommitProxy
 from servers.tests.test_budget_postgres import Clocked
-from servers.tests.test_budget_postgres_faults import _Deaf, _Ends
+from servers.tests.test_budget_postgres_faults import TerminateConnections
 
 
 class TestPostgresShares(ShareStoreSuite):
@@ -31,15 +32,15 @@ class TestPostgresShares(ShareStoreSuite):
     @contextlib.contextmanager
     def opened(self, clock):
         """Open a store in its own schema."""
-        with contextlib.closing(Clocked(new_place(self.url), clock)) as store:
+        with contextlib.closing(Clocked(new_schema(self.url), clock)) as store:
             yield store
 
 
 @pytest.fixture
-def places(server):
+def store_urls(server):
     """Return the URLs of two stores; the account ann was created in the first with 12 units."""
     url = server("postgres")
-    both = [new_place(url), new_place(url)]
+    both = [new_schema(url), new_schema(url)]
     with contextlib.closing(PostgresStore(both[0])) as home, contextlib.closing(PostgresStore(both[1])) as other:
         home.create(account("ann", 12), ACT)
         announce(home, other)
@@ -68,44 +69,44 @@ _LINES = {"grant": (1, 0), "receive": (0, 1), "acknowledge": (1, 0)}
 
 @pytest.mark.parametrize("method", ["grant", "receive", "acknowledge"])
 @pytest.mark.parametrize("where", ["locked", "decided"])
-def test_a_connection_that_is_ended_in_mid_move_is_not_noticed(places, method, where):
+def test_a_transfer_whose_connection_ends_before_commit_is_made_once(store_urls, method, where):
     """F10, I8: a transaction whose connection ends before COMMIT is retried and takes effect once."""
-    ends = _Ends(where)
+    hook = TerminateConnections(where)
     with contextlib.ExitStack() as stack:
-        stores = [stack.enter_context(contextlib.closing(PostgresStore(place, step=ends))) for place in places]
+        stores = [stack.enter_context(contextlib.closing(PostgresStore(url, step=hook))) for url in store_urls]
         act = _move(*stores, method)
         before = [store.verify().lines for store in stores]
-        ends.url = places[0].partition("?")[0]
+        hook.url = store_urls[0].partition("?")[0]
         act()
-        assert ends.done
+        assert hook.done
         assert limits(stores) == _AFTER[method]
         assert tuple(store.verify().lines - n for store, n in zip(stores, before, strict=True)) == _LINES[method]
 
 
 @pytest.mark.parametrize("method", ["grant", "receive", "acknowledge"])
-def test_a_move_that_was_committed_and_not_heard_is_not_made_twice(places, method):
+def test_a_transfer_whose_commit_response_is_lost_is_made_once(store_urls, method):
     """F6, I8: a step whose commit confirmation is lost is retried and has no second effect."""
     which = 1 if method == "receive" else 0
     with contextlib.ExitStack() as stack:
-        wire = stack.enter_context(contextlib.closing(_Deaf(places[which])))
-        urls = list(places)
-        urls[which] = wire.url + "&sslmode=disable&gssencmode=disable"
+        proxy = stack.enter_context(contextlib.closing(LostCommitProxy(store_urls[which])))
+        urls = list(store_urls)
+        urls[which] = proxy.url + "&sslmode=disable&gssencmode=disable"
         stores = [stack.enter_context(contextlib.closing(PostgresStore(url))) for url in urls]
         act = _move(*stores, method)
         before = [store.verify().lines for store in stores]
-        wire.armed = True
+        proxy.armed = True
         act()
-        assert wire.hung_up == 1
+        assert proxy.dropped == 1
         assert limits(stores) == _AFTER[method]
         assert tuple(store.verify().lines - n for store, n in zip(stores, before, strict=True)) == _LINES[method]
 
 
-def test_processes_that_take_one_transfer_at_once_take_it_once(places):
+def test_a_transfer_delivered_concurrently_is_applied_once(store_urls):
     """I8: eight threads that grant, receive and acknowledge, each receipt twice, apply each transfer once."""
     together = threading.Barrier(8)
     with contextlib.ExitStack() as stack:
         firsts, seconds = (
-            [stack.enter_context(contextlib.closing(PostgresStore(p))) for _ in range(4)] for p in places
+            [stack.enter_context(contextlib.closing(PostgresStore(p))) for _ in range(4)] for p in store_urls
         )
 
         def move(n):
@@ -126,13 +127,13 @@ def test_processes_that_take_one_transfer_at_once_take_it_once(places):
         assert holding(first).outgoing[second.id].number == holding(second).incoming[first.id].number > 4
 
 
-def test_a_new_account_that_arrives_at_several_processes_at_once_is_opened_once(server):
+def test_an_account_announced_concurrently_is_opened_once(server):
     """Six concurrent receives of one announcement create one account with one share."""
     url = server("postgres")
-    places, together = [new_place(url), new_place(url)], threading.Barrier(6)
+    store_urls, together = [new_schema(url), new_schema(url)], threading.Barrier(6)
     with contextlib.ExitStack() as stack:
-        home = stack.enter_context(contextlib.closing(PostgresStore(places[0])))
-        others = [stack.enter_context(contextlib.closing(PostgresStore(places[1]))) for _ in range(6)]
+        home = stack.enter_context(contextlib.closing(PostgresStore(store_urls[0])))
+        others = [stack.enter_context(contextlib.closing(PostgresStore(store_urls[1]))) for _ in range(6)]
         home.create(account("ann", 12), ACT)
         transfer = home.shares.announce(others[0].id, "ann", 2)
 
@@ -146,7 +147,7 @@ def test_a_new_account_that_arrives_at_several_processes_at_once_is_opened_once(
         add_up([home, others[0]])
 
 
-def test_a_share_that_a_question_is_about_to_take_is_not_given(places):
+def test_a_grant_waits_for_a_concurrent_reservation(store_urls):
     """I1, I8: a grant that waits for a reservation's row lock gives only from the remaining budget."""
     reached, go_on = threading.Event(), threading.Event()
 
@@ -156,8 +157,8 @@ def test_a_share_that_a_question_is_about_to_take_is_not_given(places):
             assert go_on.wait(30)
 
     with contextlib.ExitStack() as stack:
-        asking = stack.enter_context(contextlib.closing(PostgresStore(places[0], step=step)))
-        first, second = (stack.enter_context(contextlib.closing(PostgresStore(place))) for place in places)
+        asking = stack.enter_context(contextlib.closing(PostgresStore(store_urls[0], step=step)))
+        first, second = (stack.enter_context(contextlib.closing(PostgresStore(url))) for url in store_urls)
         with ThreadPoolExecutor(2) as pool:
             question = pool.submit(lambda: asking.reserve(claim("a", worst=UNIT * 5)))
             assert reached.wait(30)
@@ -173,11 +174,11 @@ def test_a_share_that_a_question_is_about_to_take_is_not_given(places):
 def test_every_external_change_is_detected(server, change):
     """I5: verify detects a granted, received or pending share edited or removed by a superuser."""
     url = server("postgres")
-    places = [new_place(url), new_place(url)]
+    store_urls = [new_schema(url), new_schema(url)]
     with contextlib.ExitStack() as stack:
-        stores = [stack.enter_context(contextlib.closing(PostgresStore(place))) for place in places]
+        stores = [stack.enter_context(contextlib.closing(PostgresStore(url))) for url in store_urls]
         prepare_shares(*stores)
-        with connected(places[0]) as db:
+        with connect_to(store_urls[0]) as db:
             assert db.execute(change).rowcount > 0
         with pytest.raises(LedgerBroken):
             stores[0].verify()

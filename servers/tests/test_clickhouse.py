@@ -15,7 +15,7 @@ from discreet.errors import EngineUnreachable, InputError
 from discreet.head_request import HeadRequest, Kind
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from servers import clickhouse
-from servers.tests.wire import Wire
+from servers.tests.proxies import Proxy
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +53,14 @@ class TestClickHouse(EngineSuite):
     @contextlib.contextmanager
     def dead(self):
         """See `EngineSuite.dead`."""
-        wire = Wire(self.url)
-        with contextlib.closing(ClickHouseEngine(wire.url, view="SELECT 1 AS who, 1 AS item")) as engine:
+        proxy = Proxy(self.url)
+        with contextlib.closing(ClickHouseEngine(proxy.url, view="SELECT 1 AS who, 1 AS item")) as engine:
             engine.columns()
-            wire.close()
+            proxy.close()
             yield engine
 
 
-def test_types_that_count_alike_in_clickhouse_count_alike_here(url):
+def test_clickhouse_types_are_exact_labels_items_and_users(url):
     """UInt64, LowCardinality, Enum and DateTime columns are exact as labels, listed items and users."""
     name = "kinds"
     moods = "mood Enum8('good' = 1, 'bad' = 2)"
@@ -87,7 +87,7 @@ def test_a_user_keeps_the_same_decimals_as_in_every_engine(url):
         assert rows_of(engine, request) == reference_head(table, request)
 
 
-def test_what_the_account_may_have_set_does_not_cut_the_answer(url):
+def test_session_settings_that_truncate_results_are_overridden(url):
     """Session settings that drop groups or truncate the result are overridden."""
     name = clickhouse.load(url, pa.table({"who": range(3000), "item": range(3000)}))
     for setting, value in (("max_rows_to_group_by", 10), ("group_by_overflow_mode", "any"), ("limit", 5)):
@@ -104,7 +104,7 @@ def test_pair_queries_need_to_be_allowed_in_the_url(url):
             pass
 
 
-def test_a_server_that_is_not_there_is_told_before_anything_is_asked():
+def test_an_unreachable_server_is_reported_before_a_query():
     """An unreachable server is reported by check, before a query is sent or charged."""
     with (
         contextlib.closing(open_engine("clickhouse://127.0.0.1:1/library?table=t")) as engine,
@@ -113,13 +113,13 @@ def test_a_server_that_is_not_there_is_told_before_anything_is_asked():
         engine.check(HeadRequest("who", ("item",), 1))
 
 
-def test_a_connection_that_was_closed_while_idle_is_opened_again(url):
+def test_a_connection_closed_while_idle_is_reopened(url):
     """A statement passed to fetch, which is not preceded by a ping, succeeds after the idle connection was closed."""
-    wire = Wire(url)
-    with contextlib.closing(open_engine(wire.url, table="t")) as engine, contextlib.closing(wire):
+    proxy = Proxy(url)
+    with contextlib.closing(open_engine(proxy.url, table="t")) as engine, contextlib.closing(proxy):
         for _ in range(2):
             assert engine.fetch("SELECT 1 AS n").to_pydict() == {"n": [1]}
-            wire.cut()
+            proxy.cut()
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_a_connection_that_was_closed_while_idle_is_opened_again(url):
         ("clickhouse://u:p@h/d?table=t", "over TLS only"),
     ],
 )
-def test_a_url_that_cannot_be_meant_is_refused(source, told):
+def test_an_invalid_url_is_refused(source, told):
     """An invalid URL is refused before a connection is opened."""
     with pytest.raises(InputError, match=told):
         open_engine(source)
 
 
-def test_a_missing_table_is_told_with_those_there_are(url):
+def test_a_missing_table_is_refused_with_a_list_of_tables(url):
     """A missing table is refused with the names of the tables that exist."""
     clickhouse.load(url, pa.table({"who": [1]}), "here")
     with contextlib.closing(open_engine(url, table="nowhere")) as engine, pytest.raises(InputError, match="'here'"):

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from servers import postgres as server_of
-from servers.tests.data_centres import DataCentres, until
+from servers.tests.data_centres import DataCentres, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def centres(two_servers, tmp_path):
     yield made
     made.heal()
     try:
-        made.add_up()
+        made.check_sums()
         for centre in made.both:
             said = centre.run("ledger", "verify", "--config", str(centre.folder / "discreet.toml"))
             assert said.stdout.startswith("sound")
@@ -44,7 +44,7 @@ def _spend(centre, numbers):
     raise AssertionError
 
 
-def test_a_data_centre_that_is_cut_off_serves_from_its_share_and_gets_more_when_it_is_not(centres):
+def test_a_partitioned_data_centre_spends_its_share_and_gets_more_when_it_is_connected(centres):
     """I8: under a partition each spends its own share only; when it heals, shares move. They always add up."""
     centres.start()
     centres.share()
@@ -52,29 +52,29 @@ def test_a_data_centre_that_is_cut_off_serves_from_its_share_and_gets_more_when_
     numbers = iter(range(1, 100))
     for centre in centres.both:
         assert centre.ask(next(numbers)) == 200
-        centres.add_up()
+        centres.check_sums()
     centres.cut()
-    until(lambda: any(e["step"] == "unreachable" for e in frankfurt.events("share_moved")))
+    wait_until(lambda: any(e["step"] == "unreachable" for e in frankfurt.events("share_moved")))
     shares = [centre.holding().limit for centre in centres.both]
     answered = _spend(dublin, numbers)
     assert answered > 0
     assert dublin.ask(next(numbers)) == 403
     assert [centre.holding().limit for centre in centres.both] == shares
     assert frankfurt.ask(next(numbers)) == 200
-    centres.add_up()
+    centres.check_sums()
     centres.heal()
-    until(lambda: dublin.holding().limit != shares[1] and not centres.in_flight())
-    centres.add_up()
+    wait_until(lambda: dublin.holding().limit != shares[1] and not centres.in_flight())
+    centres.check_sums()
     refused = next(numbers)
-    until(lambda: dublin.ask(refused) == 200)
+    wait_until(lambda: dublin.ask(refused) == 200)
     for centre in centres.both * 2:
         _spend(centre, numbers)
-    centres.add_up()
+    centres.check_sums()
     total, spent = frankfurt.holding().total, [centre.holding().spent for centre in centres.both]
     assert (spent[0] + spent[1]).within(total)
 
 
-def test_an_officer_changes_the_total_in_one_and_both_have_it(centres):
+def test_a_total_changed_in_one_data_centre_is_changed_in_both(centres):
     """I8: a raised limit is usable in the other data centre, which soon reports the same total."""
     centres.start()
     centres.share()
@@ -86,10 +86,10 @@ def test_an_officer_changes_the_total_in_one_and_both_have_it(centres):
         limit = {"limit": {"epsilon": epsilon, "delta": "1e-6"}, "reason": "a test"}
         frankfurt.call("PATCH", f"/v1/admin/accounts/{name}", "officer", json=limit)
     refused = next(numbers)
-    until(lambda: dublin.ask(refused) == 200)
-    centres.add_up()
-    until(lambda: len({centre.holding().total for centre in centres.both}) == 1)
-    centres.add_up()
+    wait_until(lambda: dublin.ask(refused) == 200)
+    centres.check_sums()
+    wait_until(lambda: len({centre.holding().total for centre in centres.both}) == 1)
+    centres.check_sums()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_officer_changes_the_total_in_one_and_both_have_it(centres):
         ("frankfurt", "acknowledge", "after"),
     ],
 )
-def test_a_service_that_is_killed_half_way_through_a_move_finishes_it_later(centres, who, part, when):
+def test_a_service_killed_during_a_transfer_finishes_it_after_a_restart(centres, who, part, when):
     """I8: a kill before or after each transaction of an account's first transfer creates or loses no budget."""
     victim = {centre.name: centre for centre in centres.both}[who]
     other = next(centre for centre in centres.both if centre is not victim)
@@ -114,17 +114,17 @@ def test_a_service_that_is_killed_half_way_through_a_move_finishes_it_later(cent
     else:
         victim.ready()
         other.open_account("org", 8.0)
-    victim.died()
-    centres.add_up()
+    victim.wait_until_killed()
+    centres.check_sums()
     victim.start()
     victim.ready()
-    until(lambda: centres.dublin.has("org") and not centres.in_flight())
-    centres.add_up()
+    wait_until(lambda: centres.dublin.has("org") and not centres.in_flight())
+    centres.check_sums()
     odd = centres.frankfurt.holding("org").limit - centres.dublin.holding("org").limit
     assert {odd.rho, odd.delta} <= {0, 1}
 
 
-def test_a_service_that_is_killed_after_it_gave_a_share_gives_it_once(centres):
+def test_a_service_killed_after_granting_a_share_grants_it_once(centres):
     """I8: a data centre killed after granting a share during rebalancing grants it once."""
     centres.start()
     centres.share()
@@ -134,12 +134,12 @@ def test_a_service_that_is_killed_after_it_gave_a_share_gives_it_once(centres):
     frankfurt.ready()
     numbers = iter(range(1, 100))
     _spend(dublin, numbers)
-    frankfurt.died()
-    centres.add_up()
+    frankfurt.wait_until_killed()
+    centres.check_sums()
     assert centres.in_flight()
     frankfurt.start()
     frankfurt.ready()
-    until(lambda: not centres.in_flight())
+    wait_until(lambda: not centres.in_flight())
     refused = next(numbers)
-    until(lambda: dublin.ask(refused) == 200)
-    centres.add_up()
+    wait_until(lambda: dublin.ask(refused) == 200)
+    centres.check_sums()

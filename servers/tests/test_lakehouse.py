@@ -119,7 +119,7 @@ def test_the_version_of_the_data_is_the_snapshot(lake):
         assert len({first, second, engine.data_version()}) == 3
 
 
-def test_nobody_has_to_declare_a_version(lake, tmp_path):
+def test_equal_noise_needs_no_declared_version(lake, tmp_path):
     """The same query has the same noise until the next commit, without a declared version."""
     url = lake.write(pa.table({"who": range(1000), "item": ["a"] * 1000}))
     columns = 'columns.item = { type = "text", group = true }'
@@ -141,7 +141,7 @@ def test_nobody_has_to_declare_a_version(lake, tmp_path):
         ("iceberg://unknown/web.reads", "cannot be read as a table"),
     ],
 )
-def test_a_table_that_is_not_there_is_refused(source, told):
+def test_a_missing_table_is_refused(source, told):
     """A missing table or malformed URL is refused in one sentence when it is opened."""
     with pytest.raises(InputError, match=told):
         open_engine(source)

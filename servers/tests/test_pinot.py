@@ -118,7 +118,7 @@ def split(server):
     return urls
 
 
-def test_two_servers_lose_the_largest_item_without_a_sign(split):
+def test_a_plain_query_of_two_servers_loses_the_largest_item(split):
     """A plain Pinot query omits the item with the most users, while its response reports no problem."""
     sql = (
         "SELECT item, COUNT(DISTINCT user) FROM split_OFFLINE GROUP BY item "
@@ -137,7 +137,7 @@ def test_the_engine_finds_the_largest_item(split):
     assert head == [(("X",), 4), (("1/0",), 3), (("1/1",), 3)]
 
 
-def test_the_engine_returns_every_item_that_there_is(split):
+def test_the_engine_returns_every_item(split):
     """The head has all 39,999 items, more than any of Pinot's default limits."""
     with opened(split, "split") as engine:
         head = engine.head(HeadRequest("user", ("item",), 50_000))
@@ -146,7 +146,7 @@ def test_the_engine_returns_every_item_that_there_is(split):
 
 @settings(max_examples=150, derandomize=True, deadline=None, database=None)
 @given(data=st.data())
-def test_random_filters_get_the_head_that_plain_counting_gives(engine, data):
+def test_random_filters_have_the_reference_head(engine, data):
     """Random filters over missing values give the reference head; comparisons that Pinot gets wrong are refused."""
     items = data.draw(st.lists(st.sampled_from(["word", "size", "at"]), min_size=1, max_size=2, unique=True))
     derived = data.draw(st.lists(st.sampled_from(DERIVED), max_size=1).map(tuple))
@@ -176,7 +176,7 @@ def test_labels_have_the_types_of_other_engines(engine):
     assert [field.type for field in labels.schema] == [pa.string(), pa.int64(), pa.timestamp("us")]
 
 
-def test_all_rows_are_one_item_where_none_is_named(engine):
+def test_a_request_without_items_counts_all_users(engine):
     """Without items the head is the count of all users, or 0 if no row passes the filter."""
     for text, count in (("size > -10", 4), ("size = 5", 0), ("size = 1 AND size = 7", 0)):
         where = bind_where(parse_where(text), KINDS)
@@ -218,7 +218,7 @@ def test_listed_periods_and_bins_get_all_their_counts(engine, made):
     assert rows_of(engine, request) == reference_head(ROWS, request)
 
 
-def test_moments_outside_the_calendar_are_in_no_period(server):
+def test_timestamps_outside_the_calendar_are_in_no_period(server):
     """Timestamps outside the calendar do not reach the period functions: no row decides whether there is an answer."""
     urls = server("pinot")
     fields = [{"name": "who", "dataType": "STRING"}, {"name": "at", "dataType": "TIMESTAMP"}]
@@ -270,12 +270,12 @@ def test_columns_come_in_order_with_their_kinds(engine):
     assert list(engine.columns().items()) == list(KINDS.items())
 
 
-def test_the_broker_says_that_it_is_there(engine):
+def test_check_finds_the_broker_without_a_statement(engine):
     """The broker is found by `check` before a request, without running a statement."""
     engine.check(HeadRequest("who", (), 5))
 
 
-def test_what_the_owner_asks_for_comes_whole_or_not_at_all(engine):
+def test_fetch_returns_a_whole_result_or_none(engine):
     """A result of `fetch` is whole; a statement that Pinot may have truncated is refused."""
     assert engine.fetch("SELECT 1").num_rows == 1  # answered by the broker alone
     assert engine.fetch("SELECT COUNT(*) FROM some_rows_OFFLINE").to_pydict() == {"count(*)": [200]}

@@ -1,4 +1,4 @@
-"""On a real cluster whatever makes Pinot's counts inexact is refused: settings, missing servers, limits, timeouts."""
+"""On a real cluster everything that makes Pinot's counts inexact is refused: settings, missing servers, timeouts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def settle(urls):
         settle(role)
 
 
-def asked(urls, sql):
+def response_to(urls, sql):
     """Return the broker's response, even if it is an error."""
     return httpx.post(f"{urls['broker']}/query/sql", json={"sql": sql}, timeout=60).json()
 
@@ -69,10 +69,10 @@ def looks_clean(answer):
     return (answer["exceptions"], answer["numGroupsLimitReached"], answer["numServersResponded"]) == ([], False, 2)
 
 
-def test_a_broker_that_cuts_answers_is_refused(urls, settle):
+def test_a_broker_with_a_response_limit_is_refused(urls, settle):
     """A response limit in the broker truncates rows without an indication, so larger heads are refused."""
     settle("broker", pinot__broker__query__response__limit=5, pinot__broker__enable__query__limit__override="true")
-    answer = asked(urls, f"{COUNT} LIMIT 50")
+    answer = response_to(urls, f"{COUNT} LIMIT 50")
     assert (len(answer["resultTable"]["rows"]), looks_clean(answer)) == (5, True)
     with opened(urls, "few") as engine:
         assert rows_of(engine, REQUEST) == HEAD
@@ -87,28 +87,28 @@ def test_a_broker_that_cuts_answers_is_refused(urls, settle):
         ("pinot.broker.use.approximate.function", "distinctcountsmarthll(user)"),
     ],
 )
-def test_a_broker_that_counts_otherwise_is_refused(urls, settle, setting, name):
+def test_a_broker_that_rewrites_the_count_is_refused(urls, settle, setting, name):
     """A broker that rewrites the count is detected by its settings or by the name of the result column."""
     settle("broker", **{setting.replace(".", "__"): "true"})
     with pytest.raises(InexactHead, match=setting.replace(".", r"\.")):
         PinotEngine(url_of(urls, "few"))
-    answer = asked(urls, f"{COUNT} LIMIT 3")
+    answer = response_to(urls, f"{COUNT} LIMIT 3")
     assert (answer["resultTable"]["dataSchema"]["columnNames"][1], looks_clean(answer)) == (name, True)
     with pytest.raises(InexactHead, match="rewrite"):
         answered_rows(answer, ["item", "distinctcount(user)"], ["STRING", "INT"], 3)
 
 
-def test_a_broker_that_trims_without_a_word_is_refused(urls, settle):
+def test_a_broker_that_trims_groups_is_refused(urls, settle):
     """Above the group trim threshold the broker drops X, the largest item, while its response looks complete."""
     settle("broker", pinot__broker__groupby__trim__threshold=20)
-    answer = asked(urls, f"SET minServerGroupTrimSize=0; {COUNT} LIMIT 3")
+    answer = response_to(urls, f"SET minServerGroupTrimSize=0; {COUNT} LIMIT 3")
     assert "X" not in dict(answer["resultTable"]["rows"])
     assert looks_clean(answer)
     with pytest.raises(InexactHead, match=r"pinot\.broker\.groupby\.trim\.threshold"):
         PinotEngine(url_of(urls, "few"))
 
 
-def test_groups_that_a_server_leaves_out_are_refused(urls, settle):
+def test_groups_dropped_by_a_server_are_refused(urls, settle):
     """Above num.groups.limit a segment drops new groups, which Pinot reports."""
     settle("broker")
     settle(
@@ -120,7 +120,7 @@ def test_groups_that_a_server_leaves_out_are_refused(urls, settle):
         engine.head(REQUEST)
 
 
-def test_a_server_that_was_shut_down_is_missed(urls, settle):
+def test_a_stopped_server_is_detected(urls, settle):
     """With a server down half of the rows are missing, but every server that was queried has responded."""
     settle("broker")
     settle("server1")
@@ -129,7 +129,7 @@ def test_a_server_that_was_shut_down_is_missed(urls, settle):
         pinot.stop_role(folder, "server2")
         try:
             pinot.wait_for(urls, "few", ROWS // 2)
-            answer = asked(urls, f"{COUNT} LIMIT 3")
+            answer = response_to(urls, f"{COUNT} LIMIT 3")
             assert (answer["exceptions"], answer["numServersQueried"], answer["numServersResponded"]) == ([], 1, 1)
             with pytest.raises(InexactHead, match="all segments"):
                 engine.head(REQUEST)
@@ -150,18 +150,18 @@ def frozen(urls, role):
         os.killpg(group, signal.SIGCONT)
 
 
-def test_a_server_that_does_not_answer_is_refused(urls, settle):
+def test_a_server_that_does_not_respond_is_an_error(urls, settle):
     """A response after Pinot's own timeout is an error, not an empty result."""
     settle("broker")
     with opened(urls, "few") as engine, frozen(urls, "server2"):
-        answer = asked(urls, f"SET timeoutMs=1000; {COUNT} LIMIT 3")
+        answer = response_to(urls, f"SET timeoutMs=1000; {COUNT} LIMIT 3")
         with pytest.raises(EngineError):
             check_signs(answer, engine._known)
         with pytest.raises(InexactHead, match="servers"):
             check_complete(answer, engine._known)
 
 
-def test_a_count_that_takes_too_long_is_given_up(urls, settle):
+def test_a_timeout_leaves_the_engine_usable(urls, settle):
     """A timeout raises EngineError, and the engine can be used again."""
     settle("broker")
     with opened(urls, "few", timeout_seconds=5) as engine:
@@ -171,7 +171,7 @@ def test_a_count_that_takes_too_long_is_given_up(urls, settle):
         assert rows_of(engine, REQUEST) == HEAD
 
 
-def test_whoever_watches_can_stop_a_count(urls, settle):
+def test_an_exception_from_progress_cancels_the_query(urls, settle):
     """An exception from the progress callback propagates, cancels the query, and leaves the engine usable."""
     settle("broker")
 
@@ -194,7 +194,7 @@ def test_whoever_watches_can_stop_a_count(urls, settle):
         assert rows_of(engine, REQUEST) == HEAD
 
 
-def test_a_table_that_does_not_stand_still_or_is_not_there_is_refused(urls, settle):
+def test_inexact_and_unknown_tables_are_refused(urls, settle):
     """An unknown table, and table settings that make Pinot approximate or add up segments, are refused."""
     settle("broker")
     with pytest.raises(InputError, match="no offline table"):
@@ -208,7 +208,7 @@ def test_a_table_that_does_not_stand_still_or_is_not_there_is_refused(urls, sett
     pinot.create(urls, {"schemaName": "parts", "dimensionFieldSpecs": SCHEMA}, {"fieldConfigList": [partitioned]})
     for _ in range(2):
         pinot.append(urls, "parts", [{"user": 1, "item": "a"}])
-    answer = asked(urls, 'SELECT COUNT(DISTINCT "user") FROM "parts_OFFLINE"')
+    answer = response_to(urls, 'SELECT COUNT(DISTINCT "user") FROM "parts_OFFLINE"')
     assert answer["resultTable"]["rows"] == [[2]]  # but there is one user
     with opened(urls, "parts") as engine:
         with pytest.raises(InexactHead, match="isSegmentPartitioned"):

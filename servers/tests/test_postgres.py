@@ -24,7 +24,7 @@ from discreet.testing.engines import (
     reference_pairs,
     rows_of,
 )
-from servers.tests.wire import Wire
+from servers.tests.proxies import Proxy
 
 pytest_plugins = ["servers.tests.postgres_tables"]
 
@@ -55,14 +55,14 @@ class TestPostgres(EngineSuite):
     @contextlib.contextmanager
     def dead(self):
         """See `EngineSuite.dead`."""
-        wire = Wire(self.url)
-        with contextlib.closing(PostgresEngine(wire.url, view="SELECT 1 AS who, 1 AS item")) as engine:
+        proxy = Proxy(self.url)
+        with contextlib.closing(PostgresEngine(proxy.url, view="SELECT 1 AS who, 1 AS item")) as engine:
             engine.columns()
-            wire.close()
+            proxy.close()
             yield engine
 
 
-def test_heads_are_those_of_duckdb_to_the_type(loaded, reader):
+def test_heads_have_the_values_and_types_of_duckdb(loaded, reader):
     """With bounds per user, labels of every kind give the same Arrow table as DuckDB."""
     table = pa.table(
         {
@@ -157,7 +157,7 @@ def test_types_become_labels_that_are_exact(column, type_, values, kind, labels)
         "interval",
     ],
 )
-def test_types_without_exact_labels_are_something_else(column, type_):
+def test_types_without_exact_labels_have_the_kind_other(column, type_):
     """Padded, unbounded, nested types and decimals beyond 38 digits are OTHER: filters can only test for NULL."""
     opened = column(type_, "NULL", "NULL")
     assert opened.columns()["item"] is Kind.OTHER
@@ -173,7 +173,7 @@ def test_types_without_exact_labels_are_something_else(column, type_):
         ("numeric(4, 1)", ["NaN"], "7"),
     ],
 )
-def test_values_that_no_label_can_be_are_missing(column, type_, odd, plain):
+def test_values_that_no_label_can_represent_are_missing(column, type_, odd, plain):
     """Values that no label can represent are missing; an error would reveal that there is one."""
     opened = column(type_, f"'{plain}'", *(f"'{value}'" for value in odd))
     assert len(rows_of(opened, _REQUEST)) == 1
@@ -184,7 +184,7 @@ def test_values_that_no_label_can_be_are_missing(column, type_, odd, plain):
         opened.head(HeadRequest("who", ("item",), 1, domain=pa.table({"item": [odd[0]]})))
 
 
-def test_filters_compare_infinite_moments_as_they_are(column):
+def test_filters_compare_infinite_timestamps(column):
     """In filters, infinity is after any date, and NaN is missing."""
     opened = column("date", "'infinity'", "'-infinity'", "'0044-03-15 BC'", "'12024-01-01'", "NULL")
     after = Comparison("item", ">", Constant(Kind.DATE, "2024-01-01"))
@@ -198,7 +198,7 @@ def test_filters_compare_infinite_moments_as_they_are(column):
 
 
 @pytest.mark.parametrize("sign", OPERATORS)
-def test_constants_with_nul_are_compared_though_no_text_can_hold_it(column, sign):
+def test_constants_with_nul_are_compared_in_byte_order(column, sign):
     """A constant with NUL, which no PostgreSQL text can hold, is compared in byte order."""
     words = ["", "a", "a\x01", "aa", "b"]
     opened = column("text", *(f"E'{word}'" for word in words))
@@ -232,7 +232,7 @@ def test_collations_merge_no_labels_and_order_none(run, reader):
         reader(view=f"SELECT item || '' AS u, who FROM {name}").head(HeadRequest("u", ("who",), 10))
 
 
-def test_a_head_in_the_databases_own_order_would_be_refused(column, monkeypatch):
+def test_a_head_in_collation_order_is_refused(column, monkeypatch):
     """The test can fail: without COLLATE "C" the server sorts 'a' before 'B', and the head is refused."""
     opened = column("text", "'a'", "'B'")
     assert rows_of(opened, _REQUEST) == [(("B",), 1), (("a",), 1)]
@@ -241,7 +241,7 @@ def test_a_head_in_the_databases_own_order_would_be_refused(column, monkeypatch)
         opened.head(_REQUEST)
 
 
-def test_users_without_regard_to_case_are_refused(column):
+def test_case_insensitive_user_ids_are_refused(column):
     """Case-insensitive user ids are refused: one user of the table would be protected as two."""
     opened = column("citext", "'Ann'", "'ann'")
     with pytest.raises(InputError, match="same user"):
@@ -273,12 +273,12 @@ def test_users_without_regard_to_case_are_refused(column):
         ),
     ],
 )
-def test_all_parts_of_what_is_called_a_table_are_counted(run, reader, statements, labels):
+def test_views_partitions_and_inherited_tables_are_counted_whole(run, reader, statements, labels):
     """Views, materialized views, partitions and inherited tables are counted whole."""
     assert rows_of(reader(run(*statements)), _REQUEST) == [((label,), 1) for label in labels]
 
 
-def test_a_view_of_the_data_owners_stands_in_the_place_of_a_table(run, reader):
+def test_a_view_takes_the_place_of_a_table(run, reader):
     """A view may use any names, such as `listed` and `r`, and end in a comment."""
     name = run("CREATE TABLE T (who int, item text)", "INSERT INTO T VALUES (1, 'a'), (1, 'b'), (2, 'b')")
     view = f"WITH listed AS (SELECT * FROM {name}), r AS (TABLE listed) SELECT who, item FROM r -- the end"
@@ -295,8 +295,8 @@ def test_a_view_of_the_data_owners_stands_in_the_place_of_a_table(run, reader):
 def test_tables_may_have_any_name(owner, run, reader, name):
     """A table name is taken literally, with or without a schema."""
     schema = run("CREATE SCHEMA T", "GRANT USAGE ON SCHEMA T TO reader")
-    for place, item in (("public", 1), (schema, 2)):
-        table = sql.Identifier(place, name)
+    for store_url, item in (("public", 1), (schema, 2)):
+        table = sql.Identifier(store_url, name)
         owner.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
         owner.execute(sql.SQL("CREATE TABLE {} AS SELECT 1 AS who, {} AS item").format(table, item))
         owner.execute(sql.SQL("GRANT SELECT ON {} TO reader").format(table))
@@ -304,7 +304,7 @@ def test_tables_may_have_any_name(owner, run, reader, name):
     assert rows_of(reader(f"{schema}.{name}"), _REQUEST) == [((2,), 1)]
 
 
-def test_a_url_names_the_table_unless_the_caller_does(run, postgres_url):
+def test_the_table_argument_overrides_the_url(run, postgres_url):
     """The `table` argument overrides the URL's, and open_engine selects the PostgreSQL engine."""
     first, second = (run("CREATE TABLE T (who int, item int)") for _ in range(2))
     for given, expected in ((None, first), (second, second)):
@@ -314,7 +314,7 @@ def test_a_url_names_the_table_unless_the_caller_does(run, postgres_url):
             assert (opened.data_version(), opened.scale("item")) == (None, 0)
 
 
-def test_what_the_owner_selects_is_fetched_with_its_types(reader):
+def test_fetch_returns_exact_types(reader):
     """Results of `fetch` have exact types, even if empty."""
     statement = """
         SELECT 'a'::citext AS label, 7::smallint AS n, 1.50::numeric(9, 2) AS price, 0.5::real AS share,
@@ -330,7 +330,7 @@ def test_what_the_owner_selects_is_fetched_with_its_types(reader):
     assert reader(view="SELECT 1").fetch("SELECT 1 AS a WHERE false").schema == pa.schema([("a", pa.int64())])
 
 
-def test_queries_are_asked_in_a_transaction_that_can_change_nothing(reader):
+def test_queries_run_in_a_read_only_transaction(reader):
     """Queries run in a read-only snapshot transaction, with row security as an error and the time zone UTC."""
     pinned = {
         "transaction_read_only": "on",

@@ -38,14 +38,14 @@ def running(owner):
     return count
 
 
-def test_a_deadline_ends_the_work_on_the_server(reader, running):
+def test_a_timeout_ends_the_query_on_the_server(reader, running):
     """A timeout leaves no query running."""
     with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"):
         reader(view=_ENDLESS, timeout_seconds=0.3).head(_REQUEST)
     assert running() == 0
 
 
-def test_the_server_keeps_the_deadline_by_itself(reader, running, monkeypatch):
+def test_the_server_enforces_the_timeout_itself(reader, running, monkeypatch):
     """The server enforces the timeout when no cancel request reaches it."""
     monkeypatch.setattr(Session, "_cancel", lambda *_: None)
     with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"):
@@ -53,7 +53,7 @@ def test_the_server_keeps_the_deadline_by_itself(reader, running, monkeypatch):
     assert running() == 0
 
 
-def test_pairs_that_are_given_up_end_on_the_server(reader, running):
+def test_an_abandoned_pair_query_ends_on_the_server(reader, running):
     """A timeout or a progress exception during a pair query leaves no query and no temporary table."""
     opened = reader(view=_ENDLESS, timeout_seconds=0.3)
     with pytest.raises(EngineError, match=r"did not answer within 0.3 seconds"), opened.pairs(_REQUEST):
@@ -73,7 +73,7 @@ def test_pairs_that_are_given_up_end_on_the_server(reader, running):
 
 
 @pytest.mark.parametrize("error", [Stop, KeyboardInterrupt])
-def test_what_progress_raises_ends_the_work_on_the_server(reader, running, error):
+def test_an_exception_from_progress_cancels_the_query_on_the_server(reader, running, error):
     """An exception from the progress callback propagates and cancels the query; the reported share is 0."""
     shares = []
 
@@ -89,7 +89,7 @@ def test_what_progress_raises_ends_the_work_on_the_server(reader, running, error
     assert opened.fetch("SELECT 7 AS n").to_pylist() == [{"n": 7}]
 
 
-def test_the_wait_ends_also_where_the_server_cannot_be_told(owner, reader, monkeypatch):
+def test_a_failed_cancel_request_closes_the_connection(owner, reader, monkeypatch):
     """If the cancel request fails, the connection is closed and the wait ends."""
 
     def fails(*_, **__):
@@ -108,7 +108,7 @@ def _end_all(owner):
     owner.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'discreet'")
 
 
-def test_a_connection_that_was_lost_while_idle_is_opened_again(owner, run, reader):
+def test_a_connection_lost_while_idle_is_reopened(owner, run, reader):
     """The next query reconnects without an error."""
     opened = reader(run("CREATE TABLE T AS SELECT 1 AS who, 2 AS item"))
     for _ in range(2):
@@ -116,7 +116,7 @@ def test_a_connection_that_was_lost_while_idle_is_opened_again(owner, run, reade
         _end_all(owner)
 
 
-def test_a_connection_that_is_lost_while_counting_fails_and_is_opened_again(owner, reader):
+def test_a_connection_lost_during_a_query_is_an_error_and_reopened(owner, reader):
     """A query whose connection is lost raises EngineError and is not retried; the next one reconnects."""
     opened = reader(view=_ENDLESS)
     with pytest.raises(EngineError, match=r"the connection to postgresql://reader@\S+ was lost"):
@@ -132,7 +132,7 @@ def test_connections_are_kept_between_heads(run, reader):
     assert pids == {opened.fetch("SELECT pg_backend_pid() AS pid").to_pylist()[0]["pid"]}
 
 
-def test_whatever_the_account_may_do_the_engine_changes_nothing(owner, run, reader, postgres_url):
+def test_the_session_is_read_only_for_every_account(owner, run, reader, postgres_url):
     """The session is read-only even for the owner, and for two statements in one."""
     name = run("CREATE SEQUENCE T")
     opened = reader(url=postgres_url.replace("reader:reader", "owner:owner"), view="SELECT 1")
@@ -145,7 +145,7 @@ def test_whatever_the_account_may_do_the_engine_changes_nothing(owner, run, read
     assert owner.execute(f"SELECT nextval('{name}')").fetchone() == (1,)
 
 
-def test_the_documented_account_reads_and_does_nothing_else(owner, run, postgres_url):
+def test_the_documented_account_can_only_read(owner, run, postgres_url):
     """The account created by the documentation's commands can only read."""
     block = re.search(r"```sql\n(.*?)```", _DOCS.read_text(), re.DOTALL)[1]
     name = run("CREATE TABLE T (who int, item int)")
@@ -173,7 +173,7 @@ def test_the_documented_account_reads_and_does_nothing_else(owner, run, postgres
         (lambda url: f"{url}?sslmode=require", r"refuses|no PostgreSQL server that answers"),
     ],
 )
-def test_who_cannot_connect_is_told_why_without_secrets(reader, postgres_url, change, message):
+def test_a_connection_error_states_its_cause_without_secrets(reader, postgres_url, change, message):
     """A connection error states the cause and the server, and omits the password."""
     with pytest.raises(EngineError, match=message) as caught:
         reader("reads", change(postgres_url))
@@ -198,21 +198,21 @@ def test_the_password_is_shown_nowhere(run, reader, postgres_url):
         ({"table": "reads", "view": "SELECT 1"}, "not both"),
     ],
 )
-def test_a_table_that_cannot_be_meant_is_refused_with_those_there_are(run, reader, parts, message):
+def test_a_missing_table_is_refused_with_a_list_of_tables(run, reader, parts, message):
     """A missing or unknown table is refused with a list of the tables that exist."""
     run("CREATE TABLE T (who int, item int)")
     with pytest.raises(InputError, match=message):
         reader(**parts)
 
 
-def test_a_name_of_two_tables_is_refused(run, reader):
+def test_an_ambiguous_table_name_is_refused(run, reader):
     """A dotted name that matches two tables is ambiguous, because schema names may contain dots."""
     name = run('CREATE SCHEMA "T.b"', 'CREATE TABLE "T.b".c ()', "CREATE SCHEMA T", 'CREATE TABLE T."b.c" ()')
     with pytest.raises(InputError, match="more than one"):
         reader(f"{name}.b.c")
 
 
-def test_rows_that_may_not_be_read_are_not_left_out(run, reader, owner):
+def test_a_table_with_row_security_is_refused(run, reader, owner):
     """Row security, which hides rows silently, is refused; a view of the owner, who sees all rows, is counted."""
     name = run(
         "CREATE TABLE T AS SELECT g AS who, 1 AS item FROM generate_series(1, 3) AS g",
@@ -230,7 +230,7 @@ def test_rows_that_may_not_be_read_are_not_left_out(run, reader, owner):
             late.head(_REQUEST)
 
 
-def test_a_table_without_the_right_to_read_it_is_refused(run, reader):
+def test_a_table_without_select_privilege_is_refused(run, reader):
     """A missing SELECT privilege gives an error that the engine words itself."""
     name = run("CREATE TABLE T (who int, item int)", "REVOKE SELECT ON T FROM reader")
     with pytest.raises(EngineError, match="a right is missing"):
@@ -247,7 +247,7 @@ def test_a_table_without_the_right_to_read_it_is_refused(run, reader):
         ],
     ],
 )
-def test_rows_in_other_systems_are_refused(owner, run, reader, statements):
+def test_foreign_tables_are_refused(owner, run, reader, statements):
     """Foreign tables and foreign partitions are refused, since nothing proves that all their rows are returned."""
     owner.execute("CREATE EXTENSION IF NOT EXISTS file_fdw")
     owner.execute("CREATE SERVER IF NOT EXISTS files FOREIGN DATA WRAPPER file_fdw")
@@ -263,7 +263,7 @@ def test_a_database_in_another_encoding_is_refused(owner, reader, postgres_url):
         reader("reads", postgres_url.replace("/library", "/latin"))
 
 
-def test_two_columns_of_one_name_are_refused(reader):
+def test_duplicate_column_names_are_refused(reader):
     """Duplicate column names are ambiguous."""
     with pytest.raises(InputError, match="two columns of one name"):
         reader(view="SELECT 1 AS who, 2 AS item, 3 AS item").columns()
@@ -273,7 +273,7 @@ def test_two_columns_of_one_name_are_refused(reader):
     "statement",
     ["SELECT CAST('s3cret' AS int) AS n", "SELECT s3cret", "SELEC", "SELECT '{}'::json AS a", "SELECT 1 AS a, 2 AS a"],
 )
-def test_a_wrong_statement_of_the_owners_fails_without_its_words(reader, statement):
+def test_an_invalid_fetch_statement_fails_without_the_servers_message(reader, statement):
     """The server's message, which may hold data, is omitted; the engine remains usable."""
     opened = reader(view="SELECT 1")
     with pytest.raises(EngineError) as caught:

@@ -7,8 +7,6 @@ verified, no account overspent (I1), and every released answer settled and charg
 from __future__ import annotations
 
 import contextlib
-import select
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -22,7 +20,8 @@ from discreet.budget.stores import postgres
 from discreet.budget.stores.postgres import PostgresStore
 from discreet.values import Cost
 from servers import postgres as server_of
-from servers.tests.budget_places import connected, new_place, until
+from servers.tests.budget_schemas import connect_to, new_schema, wait_until
+from servers.tests.proxies import LostCommitProxy
 from servers.tests.test_budget_postgres_faults import own_server  # noqa: F401 - a fixture
 
 QUICK = """
@@ -38,17 +37,17 @@ POINTS = [f"{name}: {step}" for name in ("reserve", "start", "settle") for step 
 
 
 @pytest.fixture
-def place(server):
+def store_url(server):
     """Return the URL of an empty schema."""
-    return new_place(server("postgres"))
+    return new_schema(server("postgres"))
 
 
 @pytest.fixture
-def deployment(place, tmp_path):
+def deployment(store_url, tmp_path):
     """Return a deployment on that schema whose leases may be short."""
     from tests.service.deployment import CATALOG
 
-    return Deployment(tmp_path / "deployment", store=place, catalog=CATALOG + QUICK)
+    return Deployment(tmp_path / "deployment", store=store_url, catalog=CATALOG + QUICK)
 
 
 def ask(deployment, url, key="once", question=TOP, who="ann", **options):
@@ -61,11 +60,11 @@ def ask(deployment, url, key="once", question=TOP, who="ann", **options):
 
 def ended(manager):
     """Run maintenance until it has ended an expired reservation."""
-    until(lambda: (manager.maintain(),))
+    wait_until(lambda: (manager.maintain(),))
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(deployment, point):
+def test_a_query_killed_at_any_step_is_charged_once_and_has_one_answer(deployment, point):
     """F2: after a kill the server rolls back the open transaction, and lease expiry ends the reservation."""
     service = Process(deployment, Orders(die=point, lease_spare_ms=200))
     with pytest.raises(httpx.TransportError):
@@ -109,7 +108,7 @@ def stepping(monkeypatch):
 
 @pytest.mark.parametrize("nth", [0, 1, 2], ids=["reserve", "start", "settle"])
 @pytest.mark.parametrize("where", ["locked", "decided"])
-def test_a_backend_that_is_ended_in_mid_transaction_is_not_noticed(deployment, place, stepping, where, nth):
+def test_a_query_whose_backend_is_terminated_is_answered_and_charged_once(deployment, store_url, stepping, where, nth):
     """F10: the transaction is retried on another connection; the query is answered and charged once."""
     left, terminated = [nth], []
 
@@ -118,7 +117,7 @@ def test_a_backend_that_is_ended_in_mid_transaction_is_not_noticed(deployment, p
             if left[0]:
                 left[0] -= 1
                 return
-            with server_of.owner(place.partition("?")[0]) as db:
+            with server_of.owner(store_url.partition("?")[0]) as db:
                 terminated.extend(
                     db.execute(
                         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
@@ -134,50 +133,16 @@ def test_a_backend_that_is_ended_in_mid_transaction_is_not_noticed(deployment, p
         assert len(service.manager.store.history("ann@sales")) == 1
 
 
-class Deaf:
-    """A proxy that closes the connection in place of the response to the next COMMIT, which the server has made."""
-
-    def __init__(self, url):
-        parts = urlsplit(url)
-        self._server = parts.hostname, parts.port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = url.replace(f":{parts.port}", f":{self._listener.getsockname()[1]}")
-        self.armed, self.hung_up = False, 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
-
-    def _carry(self, client):
-        with client, socket.create_connection(self._server) as server, contextlib.suppress(OSError):
-            while True:
-                for ready in select.select([client, server], [], [])[0]:
-                    data = ready.recv(65_536)
-                    if not data:
-                        return
-                    if ready is server and self.armed and b"COMMIT\0" in data:
-                        self.armed, self.hung_up = False, self.hung_up + 1
-                        return
-                    (server if ready is client else client).sendall(data)
-
-    def close(self):
-        """Accept no more connections."""
-        self._listener.close()
-
-
 @pytest.mark.parametrize("commit", ["reserve", "start", "settle"])
-def test_a_commit_whose_answer_is_lost_is_charged_once(deployment, place, monkeypatch, commit):
+def test_a_commit_whose_response_is_lost_is_charged_once(deployment, store_url, monkeypatch, commit):
     """F6: a commit whose confirmation is lost is retried under its id; the query is answered and charged once."""
-    with contextlib.closing(Deaf(place)) as wire:
-        url = wire.url + "&sslmode=disable&gssencmode=disable"
+    with contextlib.closing(LostCommitProxy(store_url)) as proxy:
+        url = proxy.url + "&sslmode=disable&gssencmode=disable"
         monkeypatch.setattr("discreet.service.app.open_store", lambda *_: PostgresStore(url))
         with deployment.open() as service:
 
             def arm(*_):
-                wire.armed = True
+                proxy.armed = True
 
             def count_and_arm(count, _):
                 head = count()
@@ -191,31 +156,32 @@ def test_a_commit_whose_answer_is_lost_is_charged_once(deployment, place, monkey
             else:
                 service.engines.head = count_and_arm
             assert service.ask(key="once").status_code == 200
-            assert wire.hung_up == 1
+            assert proxy.dropped == 1
             assert service.engines.asked == 1
             assert service.balance().used == service.balance().spent == service.balance("sales").spent != Cost()
 
 
-def test_whoever_finds_all_connections_taken_is_answered_later(deployment, monkeypatch):
+def test_an_exhausted_connection_pool_gives_503_and_the_retry_is_answered(deployment, monkeypatch):
     """F10: an exhausted pool gives 503 with nothing held and no engine queried; the retry is answered."""
     monkeypatch.setattr(postgres, "CONNECTIONS_MOST", 1)
-    monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
     with deployment.open() as service:
         pool = service.manager.store._pool
         service.send("GET", "/v1/budget")
         taken = pool.getconn()
-        reply = service.ask(key="once")
-        assert (reply.status_code, slug(reply), reply.headers["retry-after"]) == (503, "store-unavailable", "2")
-        assert service.send("GET", "/readyz", None).json()["checks"]["store"] == "unavailable"
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres, "_WAIT_SECONDS", 0.2)
+            reply = service.ask(key="once")
+            assert (reply.status_code, slug(reply), reply.headers["retry-after"]) == (503, "store-unavailable", "2")
+            assert service.send("GET", "/readyz", None).json()["checks"]["store"] == "unavailable"
         pool.putconn(taken)
         assert service.engines.asked == 0
         assert service.ask(key="once").status_code == 200
 
 
-def test_a_server_that_crashes_loses_nothing_that_left(own_server, tmp_path, monkeypatch):  # noqa: F811
+def test_a_server_crash_loses_no_released_answer(own_server, tmp_path, monkeypatch):  # noqa: F811
     """F10, I2: across a server crash four clients retry until answered, and each release is charged once."""
     url, crash = own_server
-    deployment = Deployment(tmp_path / "deployment", store=new_place(url), service="concurrent_most = 100")
+    deployment = Deployment(tmp_path / "deployment", store=new_schema(url), service="concurrent_most = 100")
     monkeypatch.setattr(postgres, "_WAIT_SECONDS", 30)
     with deployment.open() as service:
         busy, crashed, answered = threading.Event(), threading.Event(), []
@@ -250,15 +216,15 @@ def test_a_server_that_crashes_loses_nothing_that_left(own_server, tmp_path, mon
         assert (sales.held.rho + sales.forfeited.rho) % price == 0
 
 
-def test_a_server_that_is_away_answers_nothing_and_is_found_again(own_server, tmp_path, monkeypatch):  # noqa: F811
+def test_an_unreachable_server_is_unavailable_until_it_is_back(own_server, tmp_path, monkeypatch):  # noqa: F811
     """F10: without the server a query gets 503; a cached release may still be served, and service resumes."""
     url, _ = own_server
-    deployment = Deployment(tmp_path / "deployment", store=new_place(url))
-    monkeypatch.setattr(postgres, "_WAIT_SECONDS", 0.2)
+    deployment = Deployment(tmp_path / "deployment", store=new_schema(url))
     with deployment.open() as service:
         paid = service.ask()
         pool = service.manager.store._pool
         with monkeypatch.context() as patched:
+            patched.setattr(postgres, "_WAIT_SECONDS", 0.2)
             patched.setattr(pool, "conninfo", pool.conninfo.replace(f":{urlsplit(url).port}/", ":1/"))
             with server_of.owner(url) as db:
                 db.execute(
@@ -279,34 +245,34 @@ TABLES = (
 )
 
 
-def _saved(place):
+def _saved(store_url):
     """Copy every table of a store to a saved_ table and return the names."""
-    with connected(place) as db:
+    with connect_to(store_url) as db:
         names = [name for (name,) in db.execute(TABLES).fetchall()]
         for name in names:
             db.execute(f"CREATE TABLE saved_{name} AS TABLE {name}")
     return names
 
 
-def _put_back(place, names):
+def _put_back(store_url, names):
     """Restore the saved tables, as if a lagging replica were promoted while the service runs."""
-    with connected(place) as db, db.transaction():
+    with connect_to(store_url) as db, db.transaction():
         db.execute("SET session_replication_role = replica")
         for name in names:
             db.execute(f"DELETE FROM {name}")
             db.execute(f"INSERT INTO {name} OVERRIDING SYSTEM VALUE SELECT * FROM saved_{name}")
 
 
-def test_a_replica_that_lagged_is_not_served_from_when_it_is_promoted(place, tmp_path):
+def test_a_lagging_replica_that_is_promoted_is_not_served_from(store_url, tmp_path):
     """F12, T25: maintenance detects missing ledger lines, refuses queries and writes no checkpoint."""
-    deployment = Deployment(tmp_path / "deployment", store=place, rest=CHECKPOINTS)
+    deployment = Deployment(tmp_path / "deployment", store=store_url, rest=CHECKPOINTS)
     with deployment.open(checked=False) as service:
         assert service.ask(key="first").status_code == 200
-        names = _saved(place)
+        names = _saved(store_url)
         assert service.ask(key="second", epsilon=2.0).status_code == 200
         service.opened.maintenance.once()
         written = (deployment.folder / "checkpoints").read_bytes()
-        _put_back(place, names)
+        _put_back(store_url, names)
         for _ in range(2):
             service.opened.maintenance.once()
             refused = service.ask(key="third", epsilon=0.5)

@@ -13,7 +13,7 @@ from tests.cli.test_init import keys_in
 from tests.service.process import ServiceProcess
 
 from discreet.cli import main
-from servers.tests.budget_places import new_place
+from servers.tests.budget_schemas import new_schema
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def run(capsys):
 @pytest.fixture
 def database(server, monkeypatch):
     """Return the URL of an empty schema without the password, which is in the variable BUDGETS_PASSWORD."""
-    parts = urlsplit(new_place(server("postgres")))
+    parts = urlsplit(new_schema(server("postgres")))
     monkeypatch.setenv("BUDGETS_PASSWORD", parts.password)
     host = f"{parts.username}@{parts.hostname}:{parts.port}"
     return urlunsplit(parts._replace(netloc=host))
 
 
 @pytest.fixture
-def founded(run, tmp_path, database):
+def project(run, tmp_path, database):
     """Return the folder that `discreet init` creates and its API keys."""
     code, out, err = run("init", tmp_path, "--store", database, "--password-env", "BUDGETS_PASSWORD")
     assert (code, err) == (0, "")
@@ -53,8 +53,8 @@ def release(response) -> tuple[bytes, str]:
     return response.content, response.headers["discreet-replayed"]
 
 
-@pytest.mark.usefixtures("founded")
-def test_a_database_that_is_in_use_is_not_founded_again(run, database, tmp_path):
+@pytest.mark.usefixtures("project")
+def test_init_refuses_a_database_with_accounts(run, database, tmp_path):
     """`init` refuses a database with accounts, which are permanent, and writes no files."""
     code, _, err = run("init", tmp_path / "again", "--store", database, "--password-env", "BUDGETS_PASSWORD")
     assert code == 2
@@ -62,9 +62,9 @@ def test_a_database_that_is_in_use_is_not_founded_again(run, database, tmp_path)
     assert not (tmp_path / "again").exists()
 
 
-def test_replicas_share_budgets_answers_and_keys(founded):
+def test_replicas_share_budgets_answers_and_keys(project):
     """I7: each replica replays the other's releases, and sees changes to keys within a second."""
-    folder, keys = founded
+    folder, keys = project
     (folder / "two.toml").write_text((folder / "discreet.toml").read_text().replace("checkpoints.log", "other.log"))
     with ServiceProcess(folder, keys) as one, ServiceProcess(folder, keys, settings="two.toml") as two:
         body, replayed = release(one.ask())
@@ -82,9 +82,9 @@ def test_replicas_share_budgets_answers_and_keys(founded):
         assert (one.stop(), two.stop()) == (0, 0)
 
 
-def test_replicas_never_overspend_together(founded):
+def test_replicas_never_overspend_together(project):
     """I1: sixteen concurrent queries on two replicas spend no more than the limit."""
-    folder, keys = founded
+    folder, keys = project
     question = "SELECT article, COUNT(DISTINCT reader) FROM reads WHERE article != 'x{}' GROUP BY article LIMIT 10"
     with ServiceProcess(folder, keys) as one, ServiceProcess(folder, keys) as two:
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
@@ -98,9 +98,9 @@ def test_replicas_never_overspend_together(founded):
         assert (one.stop(), two.stop()) == (0, 0)
 
 
-def test_several_processes_serve_at_one_port(founded):
+def test_several_processes_serve_at_one_port(project):
     """SIGTERM stops all worker processes with exit code 0, and each logs its start and stop."""
-    folder, keys = founded
+    folder, keys = project
     with ServiceProcess(folder, keys, "--workers", "2") as service:
         service.until_count("started", 2)
         body, _ = release(service.ask())
@@ -109,9 +109,9 @@ def test_several_processes_serve_at_one_port(founded):
     assert len(service.events("stopped")) == 2
 
 
-def test_if_one_process_dies_all_end(founded):
+def test_all_processes_end_if_one_dies(project):
     """If a worker dies, all end with exit code 3 and one sentence, so that a supervisor restarts them together."""
-    folder, keys = founded
+    folder, keys = project
     with ServiceProcess(folder, keys, "--workers", "2") as service:
         service.until_count("started", 2)
         os.kill(service.children()[0], signal.SIGKILL)
@@ -119,9 +119,9 @@ def test_if_one_process_dies_all_end(founded):
     assert "ended by itself" in service.err
 
 
-def test_the_ledger_is_checked_beside_its_service(run, founded):
+def test_the_ledger_is_verified_beside_its_service(run, project):
     """`ledger verify` succeeds against a running service and one replica's checkpoints."""
-    folder, keys = founded
+    folder, keys = project
     with ServiceProcess(folder, keys) as service:
         service.ask()
         code, out, _ = run("ledger", "verify", "--config", folder / "discreet.toml")

@@ -18,7 +18,7 @@ from tests.service.deployment import ACT, CATALOG, DELTA, KNOWN, TOP, Deployment
 from tests.service.faults.processes import Orders, serving
 
 from discreet.values import Cost
-from servers.tests.budget_places import new_place
+from servers.tests.budget_schemas import new_schema
 from servers.tests.test_service_faults import QUICK, ask, ended
 
 LAPLACE = {"mechanism": "laplace", "delta": "1e-8"}
@@ -27,7 +27,7 @@ LAPLACE = {"mechanism": "laplace", "delta": "1e-8"}
 @pytest.fixture
 def deployment(server, tmp_path):
     """Return a deployment whose leases may be short and which admits many concurrent queries."""
-    store = new_place(server("postgres"))
+    store = new_schema(server("postgres"))
     return Deployment(tmp_path / "deployment", store=store, catalog=CATALOG + QUICK, service="concurrent_most = 100")
 
 
@@ -113,7 +113,7 @@ def test_data_without_a_version_is_answered_once_for_one_key(deployment):
     assert ann.used == ann.spent == sales.spent != Cost()
 
 
-def test_a_service_that_is_stopped_past_its_lease_answers_nothing(deployment):
+def test_a_service_suspended_past_its_lease_releases_nothing(deployment):
     """F7: a service suspended past its lease releases nothing when resumed; the retry was answered by another one."""
     sleepy = Orders(wait="before settle", lease_spare_ms=200)
     with serving(deployment, sleepy) as one, ThreadPoolExecutor(1) as pool:
@@ -142,7 +142,7 @@ def test_a_service_that_is_stopped_past_its_lease_answers_nothing(deployment):
     assert ann.spent == ann.used == sales.spent
 
 
-def test_two_officers_at_two_services_undo_nothing_of_each_other(deployment):
+def test_concurrent_changes_at_two_services_are_both_kept(deployment):
     """A limit lowered at one service stays lowered when another changes the mode concurrently."""
     with deployment.open() as one, deployment.open() as two:
         alter, read, go_on = one.manager.store.alter, threading.Event(), threading.Event()

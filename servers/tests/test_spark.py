@@ -21,8 +21,8 @@ from discreet.head_request import Comparison, Constant, HeadRequest, IsNull, Kin
 from discreet.testing.engines import EngineSuite, rows_of
 from servers import spark as spark_server
 from servers.table import engagements
+from servers.tests.proxies import Proxy
 from servers.tests.questions import KINDS, questions
-from servers.tests.wire import Wire
 
 REQUEST = HeadRequest("who", ("item",), 10)
 _NUMBERS = itertools.count()
@@ -101,10 +101,10 @@ class TestServer(EngineSuite):
     @contextlib.contextmanager
     def dead(self):
         """See `EngineSuite.dead`."""
-        wire = Wire(self.url)
-        with contextlib.closing(SparkEngine(wire.url, view="SELECT 1 AS who, 1 AS item")) as engine:
+        proxy = Proxy(self.url)
+        with contextlib.closing(SparkEngine(proxy.url, view="SELECT 1 AS who, 1 AS item")) as engine:
             engine.columns()
-            wire.close()
+            proxy.close()
             yield engine
 
 
@@ -135,7 +135,7 @@ def test_files_are_counted_as_duckdb_counts_them(url, files, part):
             assert ours.counts.tolist() == theirs.counts.tolist(), request
 
 
-def test_a_view_stands_in_the_place_of_a_table(url, loaded, files, head):
+def test_a_view_takes_the_place_of_a_table(url, loaded, files, head):
     """A view may end in a comment, and a view of files refers to them as `source`."""
     with loaded(pa.table({"who": [1, 2, 3], "word": ["a", "b", "b"]})) as name:
         view = f"SELECT who, upper(word) AS item FROM {name} WHERE who > 1 -- the others"
@@ -147,7 +147,7 @@ def test_a_view_stands_in_the_place_of_a_table(url, loaded, files, head):
         assert engine.fetch("SELECT count(*) AS n FROM source").to_pylist() == [{"n": 20_000}]
 
 
-def test_a_table_may_have_the_name_of_what_a_question_makes(url, head):
+def test_tables_may_have_the_names_that_statements_use(url, head):
     """Tables called `listed` and `source` are not shadowed by the engine's own names."""
     for name in ("listed", "source"):
         spark_server.load(url, pa.table({"who": [1], "item": [name]}), name)
@@ -167,7 +167,7 @@ def test_rows_that_are_added_are_counted(url, loaded):
         assert engines[0].data_version() is None
 
 
-def test_several_threads_may_ask_at_once(url, loaded):
+def test_concurrent_queries_have_a_session_each(url, loaded):
     """Concurrent queries each have their own session."""
     with loaded(pa.table({"who": [*range(9)] * 9, "item": [n // 9 for n in range(81)]})) as name:
         engine = SparkEngine(url, table=name)
@@ -179,7 +179,7 @@ def test_several_threads_may_ask_at_once(url, loaded):
         assert found == [[((item,), 9) for item in range(n)] for n in range(6)]
 
 
-def test_names_that_spark_fills_in_are_refused(url, loaded):
+def test_column_names_with_variables_are_refused(url, loaded):
     """A column name with ${...} is refused, because Spark silently reads it as empty."""
     with loaded(pa.table({"who": [1], "${spark.app.name}": ["a"]})) as name:
         with pytest.raises(InputError, match="rename it"):
@@ -188,7 +188,7 @@ def test_names_that_spark_fills_in_are_refused(url, loaded):
         assert list(filled[0].values()) == [1, None]  # fails when Spark corrects this
 
 
-def test_text_is_not_filled_in(loaded, head):
+def test_variables_in_text_are_not_substituted(loaded, head):
     """${...} is not substituted in constants or in the data owner's view."""
     text = "${spark.app.name}"
     with loaded(pa.table({"who": [1, 2], "item": [text, "b"]})) as name:
@@ -196,14 +196,14 @@ def test_text_is_not_filled_in(loaded, head):
         assert head(view=f"SELECT * FROM {name} WHERE item = '{text}'") == [((text,), 1)]
 
 
-def test_text_with_a_collation_or_with_padding_names_no_items(url, made):
+def test_collated_and_padded_text_is_no_label(url, made):
     """Collated or padded text is OTHER, because it merges items and the data would decide their label."""
     columns = "who INT, plain STRING, lower STRING COLLATE UTF8_LCASE, padded CHAR(5), short VARCHAR(5), raw BINARY"
     kinds = SparkEngine(url, table=made("", f"({columns})")).columns()
     assert list(kinds.values()) == [Kind.INTEGER, Kind.TEXT, Kind.OTHER, Kind.OTHER, Kind.TEXT, Kind.OTHER]
 
 
-def test_padding_is_seen_through_views(url, made):
+def test_padding_is_detected_in_views(url, made):
     """A CHAR column is detected in a view, even under another name."""
     table = made("", "(who INT, padded CHAR(5))")
     view = f"SELECT who, padded AS item, trim(padded) AS trimmed FROM {table}"
@@ -218,7 +218,7 @@ def test_text_that_is_not_utf8_becomes_text(made, head):
     assert head(table) == [(("\ufffdA",), 2), (("b",), 1)]
 
 
-def test_moments_with_a_zone_are_labels_in_utc(made, head):
+def test_timestamps_with_a_zone_are_labels_in_utc(made, head):
     """Timestamps with a zone are labels in UTC, also in filters, bounds and lists, for any time zone of the server."""
     moments = ("2024-05-06 07:08:09.000001+02:00", "2024-05-06 05:08:09.000001Z", "0001-01-01 00:00:00Z")
     rows = ", ".join(f"({who}, TIMESTAMP_LTZ '{moment}')" for who, moment in enumerate(moments))
@@ -235,7 +235,7 @@ def test_moments_with_a_zone_are_labels_in_utc(made, head):
     assert head(table, where=equal) == head(table, where=later) == [((second,), 2)]
 
 
-def test_what_no_calendar_of_python_holds_is_missing(made, head):
+def test_dates_outside_pythons_calendar_are_missing(made, head):
     """Dates outside Python's calendar are missing as labels, while filters compare their actual value."""
     first = "(1, DATE '+10000-01-01', TIMESTAMP_LTZ '+10000-01-01 00:00:00Z')"
     others = "(2, DATE '0000-12-31', NULL), (3, NULL, NULL)"
@@ -247,7 +247,7 @@ def test_what_no_calendar_of_python_holds_is_missing(made, head):
         assert head(table, "who", where=after) == [((1,), 1)]
 
 
-def test_zero_is_zero_and_no_number_is_missing(files, head, url):
+def test_negative_zero_equals_zero_and_nan_is_missing(files, head, url):
     """-0.0 equals 0 in a list long enough that Spark compares bits; NaN passes no filter and is missing."""
     path = Path(files).parent / "floats.parquet"
     share = pa.array([-0.0, math.nan, 2.5], pa.float32())
@@ -263,7 +263,7 @@ def test_zero_is_zero_and_no_number_is_missing(files, head, url):
         assert found == [[((1,), 1)], [((3,), 1)], [((1,), 1), ((3,), 1)], [], [((2,), 1)]]
 
 
-def test_files_that_spell_a_column_otherwise_are_read(url, files, head):
+def test_columns_of_files_match_case_insensitively(url, files, head):
     """Columns match case-insensitively; a case-sensitive server would read the file's column as empty."""
     folder = Path(files).parent / "spelled"
     folder.mkdir()

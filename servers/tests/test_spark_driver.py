@@ -132,7 +132,7 @@ def test_heads_are_those_of_duckdb(files):
             assert ours.counts.tolist() == theirs.counts.tolist(), request
 
 
-def test_a_notebooks_session_stays_as_it_is(notebook, files):
+def test_a_notebooks_session_is_unchanged(notebook, files):
     """A notebook's settings, views and active session are unchanged, and its global views can be counted."""
     notebook.createDataFrame(pa.table({"who": [1], "item": ["mine"]})).createOrReplaceTempView("source")
     notebook.createDataFrame(pa.table({"who": [1], "item": ["shared"]})).createOrReplaceGlobalTempView("shared")
@@ -164,7 +164,7 @@ def test_ctrl_c_ends_the_count(notebook):
     assert engine.fetch("SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
-def test_a_count_that_takes_too_long_ends(notebook):
+def test_a_timeout_ends_the_jobs(notebook):
     """A timeout ends the count's jobs."""
     until_idle(notebook)
     engine = SparkEngine("spark://local", view=ENDLESS, timeout_seconds=4)
@@ -176,7 +176,7 @@ def test_a_count_that_takes_too_long_ends(notebook):
 
 
 @pytest.mark.usefixtures("notebook")
-def test_progress_is_told_by_tasks():
+def test_progress_is_reported_by_tasks():
     """Progress is reported by completed tasks, with shares between 0 and 1 while they run."""
     shares = []
     view = "SELECT id AS who, id % 7 AS item FROM range(0, 20000000, 1, 100)"
@@ -185,13 +185,13 @@ def test_progress_is_told_by_tasks():
 
 
 @pytest.mark.usefixtures("notebook")
-def test_there_is_one_spark_in_a_process():
+def test_a_second_cluster_in_one_process_is_refused():
     """A second cluster in one process is refused; otherwise the query would silently go to the first."""
     with pytest.raises(EngineError, match="only one"):
         SparkEngine("spark://elsewhere:7077", table="t").columns()
 
 
-def test_spark_starts_without_a_word_and_again_when_it_has_ended(files, alone):
+def test_spark_starts_silently_and_again_after_it_ended(files, alone):
     """Spark starts silently, again after its Java process was killed, and leaves no files in the working directory."""
     stdout, stderr = alone("spark://local", "kill")
     assert stdout == "[(('a',), 2)]\n" * 3
@@ -207,7 +207,7 @@ def test_settings_that_cannot_be_changed_are_refused(alone, tmp_path):
     assert "spark.files.ignoreCorruptFiles" in stdout
 
 
-def test_java_is_missed_in_one_sentence(alone, tmp_path):
+def test_missing_java_is_reported_in_one_sentence(alone, tmp_path):
     """Missing Java, in JAVA_HOME or on the path, is reported in one sentence."""
     for variables in ({"JAVA_HOME": str(tmp_path)}, {"JAVA_HOME": "", "PATH": str(tmp_path)}):
         stdout, stderr = alone("spark://local", **variables)
@@ -215,7 +215,7 @@ def test_java_is_missed_in_one_sentence(alone, tmp_path):
         assert stderr == ""
 
 
-def test_a_master_that_does_not_answer_is_told_at_once(alone):
+def test_an_unreachable_master_is_reported_at_once(alone):
     """An unreachable master is reported at once, while Spark itself would retry for a minute."""
     stdout, stderr = alone(f"spark://127.0.0.1:{process.free_port()}")
     assert stdout.startswith("EngineUnreachable no Spark answers at spark://127.0.0.1")

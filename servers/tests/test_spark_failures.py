@@ -17,7 +17,7 @@ from discreet.head_request import HeadRequest
 from discreet.testing.engines import rows_of
 from servers import process
 from servers import spark as spark_server
-from servers.tests.wire import Wire
+from servers.tests.proxies import Proxy
 
 REQUEST = HeadRequest("who", ("item",), 10)
 ENDLESS = "SELECT a.id AS who, a.id * b.id % 1000003 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"
@@ -58,7 +58,7 @@ def one_sentence(error, *parts):
     assert error.value.__suppress_context__ or error.value.__context__ is None
 
 
-def test_a_count_that_takes_too_long_ends_on_the_server(url):
+def test_a_timeout_ends_the_query_on_the_server(url):
     """A timeout cancels the query on the server, and the message states the limit."""
     until_idle(url)
     engine = SparkEngine(url, view=ENDLESS, timeout_seconds=15)
@@ -71,7 +71,7 @@ def test_a_count_that_takes_too_long_ends_on_the_server(url):
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_what_progress_raises_ends_the_count_on_the_server(url, at_once):
+def test_an_exception_from_progress_cancels_the_query_on_the_server(url, at_once):
     """An exception from the progress callback cancels the query, even before it runs; the engine remains usable."""
     until_idle(url)
 
@@ -87,41 +87,41 @@ def test_what_progress_raises_ends_the_count_on_the_server(url, at_once):
     assert engine.fetch("SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
-def test_a_lost_connection_is_an_error_and_then_a_new_one(url, table):
+def test_a_lost_connection_is_an_error_and_reopened(url, table):
     """A connection lost during a count is an error, the count ends on the server, and the next query reconnects."""
-    wire = Wire(url)
-    engine = SparkEngine(wire.url, view=ENDLESS)
-    other = SparkEngine(wire.url, table=table)
+    proxy = Proxy(url)
+    engine = SparkEngine(proxy.url, view=ENDLESS)
+    other = SparkEngine(proxy.url, table=table)
     assert rows_of(other, REQUEST) == [(("secret",), 1)]
 
     def cut(_):
         if spark_server.running(url)[0]:
-            wire.cut()
+            proxy.cut()
 
     with pytest.raises(EngineError) as error:
         engine.head(REQUEST, progress=cut)
     one_sentence(error, "answers at")
     assert rows_of(other, REQUEST) == [(("secret",), 1)]
     until_idle(url)
-    wire.close()
+    proxy.close()
 
 
-def test_a_server_that_is_back_is_asked_again(url, table):
+def test_a_server_that_is_back_is_queried_again(url, table):
     """An unreachable server is reported at once, and the next query tries again."""
     port = process.free_port()
     engine = SparkEngine(url.replace(f":{parse_url(url).port}", f":{port}"), table=table)
     with pytest.raises(EngineError) as error:
         engine.columns()
     one_sentence(error, f"no Spark Connect server answers at sc://localhost:{port}")
-    wire = Wire(url, port)
+    proxy = Proxy(url, port)
     assert rows_of(engine, REQUEST) == [(("secret",), 1)]
-    wire.close()
+    proxy.close()
     with pytest.raises(EngineError):
         engine.head(REQUEST)
 
 
 @pytest.mark.parametrize("password", [None, "wrong"])
-def test_a_wrong_token_lets_nobody_in(url, table, password):
+def test_a_wrong_or_missing_token_is_refused(url, table, password):
     """A wrong or missing token is refused, and no message or name contains it."""
     bare = f"sc://reader@localhost:{parse_url(url).port}"
     with pytest.raises(EngineError) as error:
@@ -146,14 +146,14 @@ def test_a_wrong_token_lets_nobody_in(url, table, password):
         ({"view": "SELECT FROM WHERE"}, "cannot read it"),
     ],
 )
-def test_tables_that_are_not_there_are_refused(url, parts, part):
+def test_missing_tables_are_refused(url, parts, part):
     """Missing tables, invalid names and views that are not a valid SELECT are refused."""
     with pytest.raises(InputError) as error:
         SparkEngine(url, **parts).columns()
     one_sentence(error, part, *(parts.values() if "table" in parts else ()))
 
 
-def test_files_that_are_not_there_or_no_parquet_are_refused(url, tmp_path):
+def test_missing_and_invalid_files_are_refused(url, tmp_path):
     """Missing files and files that are not Parquet are refused by name."""
     (tmp_path / "text.parquet").write_text("who,item\n1,a\n")
     for name, part in (("*.orc", "no such table or file"), ("text.parquet", "cannot read it"), ("", "cannot read it")):
@@ -182,13 +182,13 @@ def test_a_table_must_be_named(url, table):
         "spark://local?table=t&ssl=true",
     ],
 )
-def test_urls_that_are_not_understood_are_refused(source):
+def test_invalid_urls_are_refused(source):
     """Unknown options and malformed URLs are refused, not ignored."""
     with pytest.raises(InputError):
         SparkEngine(source)
 
 
-def test_accounts_tokens_and_hosts_reach_spark_as_they_are():
+def test_special_characters_of_urls_are_escaped():
     """Characters that are special in Spark's own URLs are escaped."""
     with unwarned():
         from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -200,7 +200,7 @@ def test_accounts_tokens_and_hosts_reach_spark_as_they_are():
     assert (plain.endpoint, plain.token, plain.secure) == ("host:7", None, False)
 
 
-def test_a_table_stands_alone():
+def test_a_table_excludes_files_and_a_view():
     """A table excludes files and a view, and only a server takes a password."""
     for source, parts in (
         ("sc://host?path=/x", {"table": "t"}),
@@ -220,7 +220,7 @@ def test_a_view_changes_nothing(url, table, statement):
     assert spark_server.execute(url, f"SELECT * FROM {table}") == [{"who": 1, "item": "secret"}]
 
 
-def test_what_spark_says_of_an_error_is_heard_by_nobody(url, table, capfd, caplog):
+def test_sparks_error_text_is_neither_shown_nor_logged(url, table, capfd, caplog):
     """Spark's error text, which holds data, reaches neither the message nor the terminal nor a log."""
     engine = SparkEngine(url, view=f"SELECT who, CAST(item AS INT) AS item FROM {table}")
     with pytest.raises(EngineError) as error:
@@ -234,7 +234,7 @@ def test_what_spark_says_of_an_error_is_heard_by_nobody(url, table, capfd, caplo
     assert caplog.text == ""
 
 
-def test_wrong_statements_of_the_owner_are_errors_of_the_engine(url, table):
+def test_an_invalid_fetch_statement_is_an_engine_error(url, table):
     """An invalid statement passed to fetch is an EngineError, even if a table is missing."""
     for statement in ("SELECT nothing FROM range(3)", "SELECT * FROM nowhere", "SELEC"):
         with pytest.raises(EngineError) as error:
@@ -270,7 +270,7 @@ def test_files_beside_the_partitions_are_errors(url, tmp_path):
         one_sentence(error, str(url.rpartition("@")[2]))
 
 
-def test_a_table_whose_options_leave_files_out_is_refused(url, table):
+def test_a_table_whose_options_skip_files_is_refused(url, table):
     """Table options that skip files override the session's settings, so the table is refused."""
     options = "OPTIONS (ignoreCorruptFiles 'true')"
     spark_server.execute(url, f"CREATE TABLE careless USING parquet {options} LOCATION '{folder_of(url, table)}'")

@@ -57,7 +57,7 @@ def test_one_total_has_no_labels():
     )
 
 
-def test_what_users_keep_is_ordered_by_a_digest_of_canonical_text():
+def test_the_items_a_user_keeps_are_ordered_by_a_digest_of_canonical_text():
     """The digest's text is the same in every engine; timestamps always have six fractional digits."""
     written = statement("at", "price", groups_per_user=3, seed=b"\x0f").write()
     framed = "".join(
@@ -76,7 +76,7 @@ def test_sums_are_clipped_per_user_in_whole_units():
     assert "sum(greatest(least(coalesce(s, 0), 700), -50))" in written
 
 
-def test_moments_are_labels_without_a_zone():
+def test_timestamps_are_labels_without_a_zone():
     """Timestamps with a zone are converted to UTC; those outside Python's calendar are missing."""
     written = statement("at", "then").write()
     first, last = (f"CAST('{text}' AS TIMESTAMP_NTZ)" for text in ("0001-01-01", "9999-12-31 23:59:59.999999"))
@@ -122,12 +122,12 @@ def test_listed_items_come_in_the_types_of_labels():
         (IsNull("then"), "(CAST(`then` AS TIMESTAMP_NTZ) IS NULL)", []),
     ],
 )
-def test_constants_are_bound_and_fitted(where, written, bound):
+def test_constants_are_bound_and_cast_to_the_column(where, written, bound):
     """Numeric constants are cast to the column's type, so that none makes rows fail."""
     assert condition(where) == (written, bound)
 
 
-def test_hostile_names_and_constants_stay_names_and_constants():
+def test_names_are_quoted_and_constants_bound():
     """Backticks in names are doubled, and bound constants are not in the statement."""
     where = And((Not(IsNull(HOSTILE)), Or((Comparison(HOSTILE, "=", Constant(Kind.TEXT, "'; DROP")), IsNull("day")))))
     written = SparkStatement(HeadRequest(HOSTILE, ("word",), 10, where), COLUMNS)
@@ -166,13 +166,13 @@ def test_text_is_text_only_where_it_is_compared_by_bytes(type_, declared, kind):
 
 
 @pytest.mark.parametrize(("name", "bits"), [("tinyint", 8), ("smallint", 16), ("int", 32), ("bigint", 64)])
-def test_whole_numbers_hold_what_their_bits_do(name, bits):
+def test_integer_types_have_exact_bounds(name, bits):
     """Integer types have their exact inclusive bounds."""
     assert column_of(name).number == NumberType(name, Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1))
 
 
 @pytest.mark.parametrize(("digits", "scale"), [(9, 2), (38, 0), (38, 38), (1, 0)])
-def test_decimals_hold_as_many_digits_as_they_say(digits, scale):
+def test_decimal_bounds_follow_from_digits_and_scale(digits, scale):
     """Decimal bounds follow from digits and scale, and listed decimals have Arrow's type of that size."""
     column = column_of(f"decimal({digits},{scale})")
     most = Fraction(Decimal((0, (9,) * digits, -scale)))

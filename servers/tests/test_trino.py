@@ -17,7 +17,7 @@ from discreet.errors import EngineError, InexactHead
 from discreet.head_request import Comparison, Constant, HeadRequest, IsNull, Kind, Membership, Not, Summed
 from discreet.testing.engines import EngineSuite, reference_head, rows_of
 from servers import trino as trino_server
-from servers.tests.wire import Wire
+from servers.tests.proxies import Proxy
 
 _COUNTER = iter(range(10**9))
 
@@ -88,10 +88,10 @@ class TestTrino(EngineSuite):
     @contextlib.contextmanager
     def dead(self):
         """See `EngineSuite.dead`."""
-        wire = Wire(self.url)
-        with contextlib.closing(TrinoEngine(wire.url, view="SELECT 1 AS who, 1 AS item")) as engine:
+        proxy = Proxy(self.url)
+        with contextlib.closing(TrinoEngine(proxy.url, view="SELECT 1 AS who, 1 AS item")) as engine:
             engine.columns()
-            wire.close()
+            proxy.close()
             yield engine
 
 
@@ -133,7 +133,7 @@ def test_every_type_has_its_kind(engine):
     assert list(engine(f"SELECT {', '.join(columns)}").columns().values()) == list(KINDS.values())
 
 
-def test_labels_that_arrow_holds_otherwise_become_what_duckdb_makes_of_them(engine):
+def test_labels_have_the_types_of_duckdb(engine):
     """Integers become int64, UUIDs text, timestamps microseconds in UTC within the years 1 to 9999."""
     known = uuid.UUID(int=2**127 + 1)
     opened = engine(
@@ -163,7 +163,7 @@ def test_labels_that_arrow_holds_otherwise_become_what_duckdb_makes_of_them(engi
     assert labels["early"].cast(pa.int32()).to_pylist() == [-719_162]
 
 
-def test_numbers_that_are_none_are_missing_to_filters(engine):
+def test_nan_is_missing_in_filters(engine):
     """In filters on real and double NaN is NULL, and infinity is a number."""
     rows = "VALUES (1, nan()), (2, NULL), (3, 0.5e0), (4, infinity())"
     opened = engine(
@@ -248,7 +248,7 @@ def test_sums_of_the_largest_values_do_not_overflow(loaded, url):
         "SELECT who, item FROM shown",
     ],
 )
-def test_a_view_is_what_its_author_meant(url, view, request):
+def test_names_in_a_view_do_not_clash_with_the_statement(url, view, request):
     """Names in a view do not clash with those of the statement around it, and a view may end in a comment."""
     for name in ("listed", "shown"):
         trino_server.execute(url, f"CREATE TABLE {name} AS SELECT * FROM (VALUES (1, 'a'), (2, 'a')) AS t(who, item)")
@@ -265,7 +265,7 @@ def test_columns_with_one_name_are_refused(engine):
         engine("SELECT 1 AS who, 2 AS item, 3 AS ITEM").columns()
 
 
-def test_the_owners_statements_are_fetched_whole(engine):
+def test_fetch_returns_all_pages(engine):
     """A result of `fetch` has all rows of many pages as Arrow; unsupported types are refused by name."""
     opened = engine("SELECT 1 AS who")
     rows = "FROM UNNEST(sequence(1, 10000)) AS a(n), UNNEST(sequence(1, 5)) AS b(m)"
@@ -281,7 +281,7 @@ def test_the_owners_statements_are_fetched_whole(engine):
         opened.fetch("SELECT ARRAY[1] AS x")
 
 
-def test_connectors_that_leave_items_out_are_found_behind_views(engine, monkeypatch, url, request):
+def test_inexact_connectors_are_detected_behind_views(engine, monkeypatch, url, request):
     """With the memory connector marked inexact, its tables are refused directly, in a view and in a Trino view."""
     select = "SELECT 1 AS who, 'a' AS item"
     opened = engine(select, as_table=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import socketserver
 import threading
 import time
@@ -18,6 +17,7 @@ from discreet.head_request import Comparison, Constant, HeadRequest, Kind, Membe
 from discreet.testing.engines import rows_of
 from servers import process
 from servers import trino as trino_server
+from servers.tests.proxies import Proxy
 
 REQUEST = HeadRequest("who", ("item",), 10)
 ENDLESS = (
@@ -79,7 +79,7 @@ def _one_sentence(error, *parts):
     assert error.value.__suppress_context__ or error.value.__context__ is None
 
 
-def test_a_count_that_takes_too_long_ends_here_and_there(opened, endless, url):
+def test_a_timeout_ends_the_query_on_the_server(opened, endless, url):
     """A timeout ends the query on the server, which knows the limit itself; the engine remains usable."""
     view, mark = endless
     engine = opened(view=view, timeout_seconds=5)
@@ -93,7 +93,7 @@ def test_a_count_that_takes_too_long_ends_here_and_there(opened, endless, url):
 
 
 @pytest.mark.parametrize("calls", [1, 12])
-def test_whatever_progress_raises_cancels_the_count_on_the_server(opened, endless, url, calls):
+def test_an_exception_from_progress_cancels_the_query_on_the_server(opened, endless, url, calls):
     """An exception from the progress callback, on the first call or later, cancels the query on the server."""
     view, mark = endless
     engine = opened(view=view)
@@ -113,7 +113,7 @@ def test_whatever_progress_raises_cancels_the_count_on_the_server(opened, endles
     assert set(threading.enumerate()) <= threads  # other engines' clients may have threads
 
 
-def test_scratch_tables_are_dropped_whatever_happens(opened, endless, url):
+def test_scratch_tables_are_dropped_after_failures(opened, endless, url):
     """Scratch tables are dropped after cancellation while they are written and after an error in use."""
     scratch = f"{url}?scratch=scratch.default"
 
@@ -128,7 +128,7 @@ def test_scratch_tables_are_dropped_whatever_happens(opened, endless, url):
     assert trino_server.execute(url, "SHOW TABLES FROM scratch.default") == []
 
 
-def test_queries_of_many_threads_are_answered_one_after_the_other(opened):
+def test_concurrent_queries_get_their_own_results(opened):
     """Concurrent queries on one engine each get their own result."""
     engine = opened(view="SELECT n AS who, CAST(n % 7 AS integer) AS item FROM UNNEST(sequence(1, 100)) AS t(n)")
     wheres = [Comparison("item", "=", Constant(Kind.INTEGER, str(n))) for n in range(7)]
@@ -137,70 +137,20 @@ def test_queries_of_many_threads_are_answered_one_after_the_other(opened):
     assert [label for ((label,), _), *_ in heads] == list(range(7))
 
 
-class _Proxy(socketserver.ThreadingTCPServer):
-    """A TCP proxy to a port whose connections can be cut."""
-
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def __init__(self, port, target):
-        self.target, self.open = target, []
-        super().__init__(("127.0.0.1", port), _Passage)
-
-    def cut(self):
-        """Close all connections."""
-        while self.open:
-            with contextlib.suppress(OSError):
-                self.open.pop().shutdown(socket.SHUT_RDWR)
-
-
-class _Passage(socketserver.BaseRequestHandler):
-    def handle(self):
-        """Forward one connection in both directions."""
-        with socket.create_connection(("127.0.0.1", self.server.target)) as target:
-            self.server.open += [self.request, target]
-            back = threading.Thread(target=self._pass, args=(target, self.request))
-            back.start()
-            self._pass(self.request, target)
-            back.join()
-
-    @staticmethod
-    def _pass(source, target):
-        with contextlib.suppress(OSError):
-            while received := source.recv(65_536):
-                target.sendall(received)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def _proxied(port, target):
-    with _Proxy(port, target) as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            proxy.cut()
-            proxy.shutdown()
-            thread.join()
-
-
-def test_a_lost_connection_is_made_again(opened, table, url):
+def test_a_lost_connection_is_reopened(opened, table, url):
     """A socket that died while idle is reopened silently; an unreachable server is an error until it is back."""
     target = int(url.partition("@")[2].partition("/")[0].partition(":")[2])
     port = process.free_port()
     engine = opened(url.replace(f":{target}", f":{port}"), table=table)
     head = [(("secret",), 1)]
-    with _proxied(port, target) as proxy:
+    with contextlib.closing(Proxy(url, port)) as proxy:
         assert rows_of(engine, REQUEST) == head
-        assert proxy.open
         proxy.cut()
         assert rows_of(engine, REQUEST) == head
     with pytest.raises(EngineError) as error:
         engine.head(REQUEST)
     _one_sentence(error, f"Trino cannot be reached at trino://reader@127.0.0.1:{port}")
-    with _proxied(port, target):
+    with contextlib.closing(Proxy(url, port)):
         assert rows_of(engine, REQUEST) == head
 
 
@@ -217,7 +167,7 @@ def test_a_lost_connection_is_made_again(opened, table, url):
         "SELECT * FROM system.runtime.nodes WHERE node_id = '{}'",
     ],
 )
-def test_the_account_of_the_documentation_can_only_read(opened, table, statement):
+def test_the_documented_account_can_only_read(opened, table, statement):
     """Statements that the documented access rules do not allow are denied and leave the table unchanged."""
     engine = opened(table=table)
     with pytest.raises(EngineError) as error:
@@ -226,7 +176,7 @@ def test_the_account_of_the_documentation_can_only_read(opened, table, statement
     assert rows_of(engine, REQUEST) == [(("secret",), 1)]
 
 
-def test_a_table_without_a_right_to_it_is_refused(opened, url):
+def test_a_table_without_select_privilege_is_refused(opened, url):
     """A missing SELECT privilege is reported with the user's name."""
     trino_server.execute(url, "CREATE TABLE IF NOT EXISTS hidden AS SELECT 1 AS who, 'secret' AS item")
     with pytest.raises(EngineError) as error:
@@ -234,7 +184,7 @@ def test_a_table_without_a_right_to_it_is_refused(opened, url):
     _one_sentence(error, "Trino does not let reader read")
 
 
-def test_a_user_who_may_not_see_what_catalogs_are_gets_no_head(opened, table, monkeypatch):
+def test_a_user_without_access_to_system_metadata_gets_no_head(opened, table, monkeypatch):
     """If system.metadata.catalogs is not readable, nothing proves that the connector counts exactly."""
     monkeypatch.setattr("discreet.engines.trino._CATALOGS", "SELECT * FROM system.runtime.nodes")
     with pytest.raises(InexactHead) as error:
@@ -256,7 +206,7 @@ def test_a_user_who_may_not_see_what_catalogs_are_gets_no_head(opened, table, mo
         ("memory/default", {"table": "t", "password": "x"}, "over TLS only; add https=true"),
     ],
 )
-def test_tables_that_are_not_there_are_refused(opened, table, url, path, parts, says):
+def test_missing_tables_are_refused(opened, table, url, path, parts, says):
     """The message lists the tables that exist, where it can."""
     with pytest.raises(InputError) as error:
         opened(url.replace("memory/default", path), **parts).columns()
@@ -265,7 +215,7 @@ def test_tables_that_are_not_there_are_refused(opened, table, url, path, parts, 
 
 
 @pytest.mark.usefixtures("table")
-def test_of_many_tables_some_are_listed(opened, url, monkeypatch):
+def test_the_list_of_tables_is_truncated(opened, url, monkeypatch):
     """The list of tables is truncated, since a warehouse has thousands."""
     monkeypatch.setattr("discreet.engines.base.NAMES_SHOWN", 1)
     trino_server.load(url, pa.table({"who": [1]}), "a_first")
@@ -276,7 +226,7 @@ def test_of_many_tables_some_are_listed(opened, url, monkeypatch):
         trino_server.execute(url, "DROP TABLE a_first")
 
 
-def test_a_host_that_is_none_or_not_trino_is_an_engine_error(opened, table):
+def test_a_host_that_is_not_trino_is_an_engine_error(opened, table):
     """A closed port, an unknown host and a server that is not Trino are each reported as such."""
     with _Web(("127.0.0.1", 0), _Answer) as other:
         threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01}).start()
@@ -307,7 +257,7 @@ class _Answer(socketserver.StreamRequestHandler):
         self.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\nConnection: close\r\n\r\n{"secret": "x"}\r\n')
 
 
-def test_passwords_go_over_tls_to_servers_that_are_trusted_only(opened, table, url, tmp_path, monkeypatch):
+def test_passwords_are_sent_to_trusted_servers_only(opened, table, url, tmp_path, monkeypatch):
     """The right password is accepted; a wrong or missing one and an untrusted certificate each have their own error."""
     ((port, certificate),) = trino_server.execute(url, "SELECT port, certificate FROM tls")
     (tmp_path / "trusted.pem").write_text(certificate)

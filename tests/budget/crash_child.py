@@ -55,7 +55,7 @@ def claim(name, who="ann", release=None):
     return Claim(name, who, key_of(release or name), UNIT * 3)
 
 
-class Dies:
+class KillAtStep:
     """Kills the process at the n-th time that a step is reached."""
 
     def __init__(self, step, nth):
@@ -121,12 +121,12 @@ def do_prune(store, folder, step=lambda _: None):
 
 def run(folder, step, nth, prune=None):
     """Run a round up to the step, or a round and the pruning of its lines up to a step of that."""
-    dies = Dies(step, nth)
+    kill = KillAtStep(step, nth)
     opened(folder).close()
-    store = opened(folder) if prune else opened(folder, dies)
+    store = opened(folder) if prune else opened(folder, kill)
     do_round(store, folder)
     store.close()
     if prune:
-        store = opened(folder, dies, NOON_US + 2 * DAY_US)
-        do_prune(store, folder, dies)
+        store = opened(folder, kill, NOON_US + 2 * DAY_US)
+        do_prune(store, folder, kill)
         store.close()

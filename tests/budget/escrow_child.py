@@ -14,7 +14,7 @@ from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING, Account, AdminAction, Amount, Claim, Reservation, Sliding
 from discreet.budget.stores.sqlite import SQLiteStore
 from discreet.values import Cost
-from tests.budget.crash_child import Dies
+from tests.budget.crash_child import KillAtStep
 
 # as in tests.budget.suite.base, which imports pytest: a child process should start fast
 ACT, UNIT, NOON_US = AdminAction("child", "a test"), Cost(Fraction(1, 1000), Fraction(1, 10**9)), 10**15
@@ -47,7 +47,7 @@ def carry(donor, recipient):
                 donor.shares.acknowledge(receipt)
 
 
-def talk(here, there):
+def exchange(here, there):
     """Run one round; from any state it ends with equal shares of ann's account and nothing in flight."""
     carry(here, there)
     carry(there, here)
@@ -66,8 +66,8 @@ def talk(here, there):
 
 def run(folder, step, nth):
     """Run a round that is killed at the step; return True if the step was not reached."""
-    here, there = opened(folder, Dies(step, nth))
-    talk(here, there)
+    here, there = opened(folder, KillAtStep(step, nth))
+    exchange(here, there)
     here.close()
     there.close()
 

@@ -56,7 +56,7 @@ def decide(arrived, own=None, incoming=Incoming(), now_us=0, parent=True):  # no
 # ------------------------------------------------------------------------------------------------------ moves
 
 
-def test_a_donor_gives_what_is_left_and_no_more():
+def test_a_donor_gives_no_more_than_what_is_left():
     """I8: at most what is left of each part, and no negative amount."""
     assert escrow.sent(Outgoing(), ONE, ONE, 7) == Outgoing(1, ONE, ONE, 7, 0)
     for amount in (ONE + Amount(1, 0), ONE + Amount(0, 1), Amount(-1, 0), Amount(0, -1)):
@@ -83,14 +83,14 @@ def test_a_receipt_is_applied_once():
     assert escrow.acknowledged(pending, replace(said, number=4, taken=False), 9) == (pending, NOTHING)
 
 
-def test_what_was_declined_comes_back():
+def test_a_declined_amount_is_returned_once():
     """The donor gets it back once."""
     pending = escrow.sent(Outgoing(), ONE, TOTAL, 1)
     after, back = escrow.acknowledged(pending, Receipt("ann", "here", "there", 1, False, 0), 9)
     assert (after, back) == (Outgoing(1, NOTHING, None, 1, 9), ONE)
 
 
-def test_a_store_that_forgot_what_it_gave_or_took_notices():
+def test_a_restored_store_detects_missing_transfers():
     """F12: the first message of a peer shows that a store was restored from a backup."""
     with pytest.raises(StoreBehind):
         escrow.acknowledged(Outgoing(3), Receipt("ann", "here", "there", 4, True, 1), 1)
@@ -114,7 +114,7 @@ def test_a_store_that_forgot_what_it_gave_or_took_notices():
         (account(home="there", parent="org"), {}, Decision.DECLINE),
     ],
 )
-def test_what_a_recipient_does(own, parts, decision):
+def test_a_recipient_accepts_each_transfer_once(own, parts, decision):
     """It accepts each number once, not before its time, and only for the same account."""
     assert decide(transfer(), own, **parts) is decision
 
@@ -130,7 +130,7 @@ def test_a_transfer_for_another_store_is_refused():
             decide(wrong)
 
 
-def test_what_was_decided_is_counted():
+def test_accepted_amounts_are_counted():
     """The state has the sum of accepted amounts, and the last number of accepted or declined transfers."""
     took = escrow.taken(Incoming(), transfer())
     assert took == Incoming(1, True, ONE)
@@ -140,7 +140,7 @@ def test_what_was_decided_is_counted():
 # ------------------------------------------------------------------------------------------------------ settings
 
 
-def test_shares_are_written_down_and_read_back():
+def test_shares_are_serialized_and_read_back():
     """The text includes the account's settings; accounts that are not split keep their previous text."""
     for each in (account(3), account(home=None), account(0, version=7, period=Sliding(30), parent="org")):
         assert account_of(settings_text(each)) == each
@@ -153,7 +153,7 @@ def test_the_delta_of_an_account_is_above_that_of_its_total():
         replace(account(1), delta=TOTAL.cost.delta)
 
 
-def test_an_account_is_split_once_and_opened_with_nothing():
+def test_an_account_is_split_once_and_opened_with_an_empty_share():
     """Its total is the limit that it had when it was created."""
     once = escrow.split(account(10, home=None), "here")
     assert once.share == Share(TOTAL.cost, "here", 1)
@@ -183,7 +183,7 @@ def test_an_officer_changes_the_total_and_the_difference_is_taken_from_the_share
         escrow.altered(before, wanted, spent, "here")
 
 
-def test_what_moves_by_itself_is_not_set_by_hand():
+def test_a_change_concurrent_with_a_transfer_is_refused():
     """A change that is concurrent with a transfer creates no budget: the state that was read is outdated."""
     before = account(4)
     for wanted in (account(5), account(4, home=None)):
@@ -203,7 +203,7 @@ _AMOUNTS = st.builds(Amount, _PARTS, _PARTS)
 
 
 @given(_AMOUNTS, _AMOUNTS, _AMOUNTS.map(lambda a: a.most(NOTHING)), _AMOUNTS.map(lambda a: a.most(NOTHING)))
-def test_a_gift_is_never_more_than_what_is_left(asked, left, need, own):
+def test_a_grant_is_never_more_than_what_is_left(asked, left, need, own):
     """It is never negative either, for any requested amount."""
     given_ = escrow.granted(ShareRequest("ann", asked, need), left, TOTAL, own)
     assert NOTHING.within(given_)
@@ -211,7 +211,7 @@ def test_a_gift_is_never_more_than_what_is_left(asked, left, need, own):
 
 
 @given(_AMOUNTS, _AMOUNTS)
-def test_what_was_given_does_not_come_back_by_itself(asked, left):
+def test_a_grant_is_not_requested_back_without_a_refused_query(asked, left):
     """After a move without a refused query, neither data centre is short compared with the other."""
     given_ = escrow.granted(ShareRequest("ann", asked), left, TOTAL)
     after, asker = left - given_, asked + given_
@@ -222,7 +222,7 @@ def test_what_was_given_does_not_come_back_by_itself(asked, left):
             assert not getattr(back, part)
 
 
-def test_who_is_short():
+def test_an_account_is_short_below_a_quarter_or_after_a_refusal():
     """An account is short if less than a quarter of the share is left, or if a query was refused."""
     assert not escrow.is_short(times(3), times(10), TOTAL)
     assert escrow.is_short(times(2), times(10), TOTAL)
@@ -233,7 +233,7 @@ def test_who_is_short():
     assert escrow.is_short(NOTHING, NOTHING, TOTAL)
 
 
-def test_a_refused_question_gets_what_it_needs_unless_the_giver_refused_one_itself():
+def test_a_refused_query_gets_what_it_needs_unless_the_donor_refused_one_too():
     """Half of the difference would be insufficient for it."""
     asked = ShareRequest("ann", times(1), need=times(4))
     assert escrow.granted(asked, times(4), TOTAL) == times(3)
@@ -242,14 +242,14 @@ def test_a_refused_question_gets_what_it_needs_unless_the_giver_refused_one_itse
     assert escrow.granted(asked, times(5), TOTAL, need=ONE) == times(2)
 
 
-def test_crumbs_stay_where_they_are():
+def test_tiny_differences_are_not_balanced():
     """Otherwise the last quanta would be halved indefinitely."""
     total = Amount(1024 * 100, 1024 * 100)
     assert escrow.granted(ShareRequest("ann", NOTHING), Amount(201, 199), total) == Amount(100, 0)
 
 
 @pytest.mark.parametrize("centres", [2, 3, 7])
-def test_first_gifts_are_equal_parts_and_never_more_than_what_is_left(centres):
+def test_first_grants_are_equal_parts_and_never_more_than_what_is_left(centres):
     """The home keeps the remainder of the division."""
     given_ = escrow.first_grant(TOTAL, TOTAL, centres)
     assert given_ == Amount(TOTAL.rho // centres, TOTAL.delta // centres)
@@ -258,7 +258,7 @@ def test_first_gifts_are_equal_parts_and_never_more_than_what_is_left(centres):
 
 
 @pytest.mark.parametrize("parts", [7, 29, 100, 1_001])
-def test_one_data_centre_that_gets_all_questions_can_spend_the_whole_total(parts):
+def test_a_data_centre_that_gets_all_queries_can_spend_the_whole_total(parts):
     """F16: three data centres start with equal shares; while they are connected, no budget is stranded."""
     cost = Amount(TOTAL.rho * 10**6 // parts, TOTAL.delta * 10**6 // parts)
     total = Amount(TOTAL.rho * 10**6, TOTAL.delta * 10**6)
@@ -322,7 +322,7 @@ def test_the_ledger_records_sent_and_received_amounts():
         [("take", 1, -ONE)],
     ],
 )
-def test_lines_that_cannot_follow_are_found(lines):
+def test_impossible_sequences_of_lines_are_detected(lines):
     """A missing or repeated number, or the return of a transfer that was not sent, is detected."""
     with pytest.raises(ValueError, match=lines[-1][0]):
         _read(*lines)
@@ -365,7 +365,7 @@ def _all_that_b_can_spend(period, sent_us, b_us, *, rule):
 
 
 @pytest.mark.parametrize("rule", [True, False])
-def test_a_share_that_comes_from_tomorrow_is_taken_tomorrow(rule):
+def test_a_share_with_a_future_timestamp_is_accepted_at_that_time(rule):
     """I6, I8: otherwise a calendar day holds one and a half totals, where clocks are an hour apart."""
     day = Calendar("day")
     spent = times(5)  # in a, all of its share, at 23:59; a minute after midnight it has that again, and gives it away

@@ -15,7 +15,7 @@ from discreet.budget.errors import LedgerBroken, StoreBehind
 from discreet.budget.escrow import ShareRequest
 from discreet.budget.model import NOTHING, Amount
 from discreet.budget.stores.sqlite import SQLiteStore
-from tests.budget.escrow_child import STEPS, opened, prepare, talk
+from tests.budget.escrow_child import STEPS, exchange, opened, prepare
 from tests.budget.share_suite.base import add_up, announce, asks, carry, check_whole, in_flight, limits
 from tests.budget.suite.base import ACT, UNIT, FakeClock, account
 from tests.budget.tampering import SHARE_CHANGES, prepare_shares
@@ -49,14 +49,14 @@ def _again(folder):
 
 
 @pytest.mark.parametrize(("step", "every"), [(step, 1 if step in {"ledger", "shares"} else 3) for step in STEPS])
-def test_a_kill_at_any_step_of_a_move_makes_and_loses_nothing(step, every, killed, tmp_path):
+def test_a_kill_at_any_step_of_a_transfer_creates_and_loses_no_budget(step, every, killed, tmp_path):
     """I8: after the restart the shares add up at once, and transfers in flight are completed."""
     for nth in itertools.count(1, every):
         folder = tmp_path / str(nth)
         died = killed(folder, step, nth)
         with _again(folder) as stores:
             add_up(stores)
-            talk(*stores)
+            exchange(*stores)
             add_up(stores)
             assert limits(stores, "eve") == [12, 12]
             assert sum(limits(stores)) == sum(limits(stores, "org")) == 12
@@ -72,7 +72,7 @@ def test_a_round_without_a_kill_reaches_every_step(tmp_path):
     reached = []
     prepare(tmp_path)
     stores = opened(tmp_path, reached.append)
-    talk(*stores)
+    exchange(*stores)
     for store in stores:
         store.close()
     assert set(reached) > set(STEPS)

@@ -24,7 +24,7 @@ def test_shares_add_up_after_every_step(first):
         simulation_of(seed).run(STEPS)
 
 
-def test_the_simulation_reaches_everything():
+def test_the_simulation_reaches_every_event():
     """The test above depends on it."""
     simulations = [simulation_of(seed).run(STEPS) for seed in range(24)]
     reached = {each for simulation in simulations for each in simulation.reached}
@@ -144,12 +144,12 @@ def _fails(**rest):
 
 
 @pytest.mark.parametrize("name", _DEFECTS)
-def test_a_defective_rule_is_noticed(name):
+def test_a_defective_rule_is_detected(name):
     """Each planted defect creates or loses budget in some simulation."""
     assert _fails(rules=_rules(**_DEFECTS[name]))
 
 
 @pytest.mark.parametrize("kind", [_GivesItsShare, _TakesBackWhatIsLate, _NumbersAnew, _LowersWithoutLooking])
-def test_a_defective_store_is_noticed(kind):
+def test_a_defective_store_is_detected(kind):
     """Each planted defect of a store creates or loses budget in some simulation."""
     assert _fails(kind=kind)

@@ -137,11 +137,11 @@ def _opens_accounts_full(patch):
     patch.setattr(escrow, "opened", lambda terms: dataclasses.replace(terms, limit=terms.share.total))
 
 
-def _tells_children_first(patch):
+def _announces_children_first(patch):
     patch.setattr(statements, "UNANNOUNCED", statements.UNANNOUNCED.replace("ORDER BY", "ORDER BY - "))
 
 
-def _asks_for_crumbs(patch):
+def _requests_tiny_differences(patch):
     patch.setattr(transfers, "granted", lambda *_: NOTHING)
 
 
@@ -162,8 +162,8 @@ _DEFECTS = [
     _creates_what_is_split,
     _skips_lines,
     _opens_accounts_full,
-    _tells_children_first,
-    _asks_for_crumbs,
+    _announces_children_first,
+    _requests_tiny_differences,
 ]
 
 

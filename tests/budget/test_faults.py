@@ -72,7 +72,7 @@ def _check_after(folder):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_at_any_step_loses_no_charge_and_answers_nothing_unpaid(step, tmp_path):
+def test_a_crash_at_any_step_loses_no_charge_and_releases_no_uncharged_answer(step, tmp_path):
     """I1-I5: the process is killed at each step of the first, a middle and the last transaction."""
     died = [nth for nth in (1, 2, 9) if _crash(tmp_path / str(nth), step, nth)]
     assert 1 in died
@@ -128,7 +128,7 @@ def test_pruning_without_a_crash_reaches_every_step(tmp_path):
     assert set(reached) == set(PRUNE_STEPS)
 
 
-def test_what_was_answered_before_a_crash_is_replayed_after_it(tmp_path):
+def test_an_answer_settled_before_a_crash_is_replayed_after_it(tmp_path):
     """I2: the process is killed after the commit of the settlement, before the reply."""
     assert _crash(tmp_path, "committed", 4)  # the transactions of a record, reserve, start, settle
     assert not (tmp_path / "answered").exists()
@@ -146,7 +146,7 @@ def _small(tmp_path, name="budget.db", **rest):
     return store
 
 
-def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(tmp_path):
+def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(tmp_path):
     """F11: a transaction that does not fit raises and changes nothing; later ones succeed."""
     store = _small(tmp_path)
     ((pages,),) = store._db.execute("PRAGMA page_count")
@@ -200,7 +200,7 @@ class _BadFile(apsw.VFSFile):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_disk_that_cannot_flush_answers_nothing(tmp_path, monkeypatch):
+def test_a_failed_flush_settles_nothing(tmp_path, monkeypatch):
     """F11: nothing is settled without being on disk, and every waiting caller gets an error."""
     disk = _BadDisk()
     connection = functools.partial(apsw.Connection, vfs="bad disk")
@@ -217,14 +217,14 @@ def test_a_disk_that_cannot_flush_answers_nothing(tmp_path, monkeypatch):
         store.heartbeat()
     monkeypatch.undo()
     store.close()
-    with SQLiteStoreAgain(tmp_path) as again:
+    with ReopenedStore(tmp_path) as again:
         # the commit may have reached the disk or not: a retry shows it, and is charged once
         assert again.settle("a", UNIT, b"x").charged == UNIT
         assert units(again, "ann") == (1, 0, 0)
         again.verify()
 
 
-class SQLiteStoreAgain:
+class ReopenedStore:
     """Reopen the store of a folder."""
 
     def __init__(self, folder, now_us=NOON_US):
@@ -332,7 +332,7 @@ def test_another_schema_is_refused(tmp_path):
         SQLiteStore(tmp_path / "budget.db", FakeClock())
 
 
-def test_what_is_no_database_is_refused(tmp_path):
+def test_a_file_that_is_no_database_is_refused(tmp_path):
     """The file is not changed."""
     (tmp_path / "budget.db").write_bytes(b"a letter to a friend\n" * 100)
     with pytest.raises(StoreUnavailable):
@@ -375,12 +375,12 @@ def test_a_restored_backup_is_behind_its_checkpoint(tmp_path):
     manager.maintain()
     store.close()
     shutil.copy(tmp_path / "budget.db", tmp_path / "backup")
-    with SQLiteStoreAgain(tmp_path) as again:
+    with ReopenedStore(tmp_path) as again:
         BudgetManager(again, lambda: "x", checkpointer=checkpointer)
         spend(again, claim("b"))
         checkpointer.write(again)
     shutil.copy(tmp_path / "backup", tmp_path / "budget.db")
-    with SQLiteStoreAgain(tmp_path) as restored:
+    with ReopenedStore(tmp_path) as restored:
         restored.verify()
         with pytest.raises(StoreBehind):
             BudgetManager(restored, lambda: "x", checkpointer=checkpointer)
@@ -396,21 +396,21 @@ def test_pruning_keeps_the_lines_of_the_last_checkpoint(tmp_path):
     spend(store, claim("a"))
     store.close()
     shutil.copy(tmp_path / "budget.db", tmp_path / "backup")
-    with SQLiteStoreAgain(tmp_path, NOON_US + 2 * DAY_US) as again:
+    with ReopenedStore(tmp_path, NOON_US + 2 * DAY_US) as again:
         manager = BudgetManager(again, str, checkpointer=checkpointer)
         assert manager.prune(NOON_US + DAY_US, ACT, list) > 0
         manager.verify()  # the checkpoint is older than the removal
         manager.maintain()
         manager.verify()
     shutil.copy(tmp_path / "backup", tmp_path / "budget.db")
-    with SQLiteStoreAgain(tmp_path, NOON_US + 2 * DAY_US) as restored:
+    with ReopenedStore(tmp_path, NOON_US + 2 * DAY_US) as restored:
         BudgetManager(restored, str).prune(NOON_US + DAY_US, AdminAction("eve", "another past"), list)
         restored.verify()
         with pytest.raises((StoreBehind, LedgerBroken)):
             checkpointer.check(restored)
 
 
-def test_a_new_store_cannot_take_the_place_of_one_with_checkpoints(tmp_path):
+def test_a_new_store_cannot_replace_one_with_checkpoints(tmp_path):
     """An empty store would refund all charges."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)
@@ -423,7 +423,7 @@ def test_a_new_store_cannot_take_the_place_of_one_with_checkpoints(tmp_path):
         one.close()
 
 
-def test_a_checkpoint_is_only_believed_if_it_is_signed(tmp_path):
+def test_incomplete_checkpoints_are_ignored(tmp_path):
     """A checkpoint is read only if it is complete; what a crash truncated is ignored."""
     checkpointer = _checkpointer(tmp_path)
     store = _small(tmp_path)

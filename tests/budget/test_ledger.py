@@ -38,7 +38,7 @@ def lines():
             store.start(name)
         event(name)
     store.reserve(claim("e"))
-    clock.go(days=1)
+    clock.advance(days=1)
     store.expire()
     store.reserve(claim("big", worst=UNIT * 100))
     store.charge("ann", UNIT, ACT)
@@ -76,7 +76,7 @@ def test_the_ledger_of_the_fixture_has_every_kind_of_line(lines):
     assert not _refused(lines)
 
 
-def test_a_change_of_any_field_of_any_line_is_found(lines):
+def test_a_change_of_any_field_of_any_line_is_detected(lines):
     """I5: one field at a time, also where a number stays a number."""
     tried = 0
     for n, line in enumerate(lines):
@@ -92,7 +92,7 @@ def test_a_change_of_any_field_of_any_line_is_found(lines):
     assert tried > 1_000
 
 
-def test_a_line_that_is_removed_doubled_or_moved_is_found(lines):
+def test_a_removed_duplicate_or_moved_line_is_detected(lines):
     """I5: anywhere but at the end, which only a checkpoint can detect."""
     for n in range(len(lines) - 1):
         assert _refused(lines[:n] + lines[n + 1 :])
@@ -113,7 +113,7 @@ def _rewritten(lines, change):
     return made
 
 
-def test_a_ledger_that_makes_no_sense_is_found_even_if_it_is_hashed_anew(lines):
+def test_an_inconsistent_ledger_is_detected_even_with_valid_hashes(lines):
     """Reservations follow the state table, accounts exist, no amount is negative."""
     assert not _refused(_rewritten(lines, lambda line: line.body))
     for before, after in (
@@ -143,7 +143,7 @@ def test_a_ledger_that_makes_no_sense_is_found_even_if_it_is_hashed_anew(lines):
             assert _refused(changed), before
 
 
-def test_lines_that_do_not_say_what_was_answered_are_accepted(lines):
+def test_lines_without_the_hash_of_the_answer_are_accepted(lines):
     """Lines of earlier versions lack the hash of the answer; these answers are compared by price only."""
     older = _rewritten(lines, lambda line: re.sub(',"result":"[0-9a-f]*"', "", line.body))
     answered = [replay([(0, some)]).releases[key_of("q").hex()] for some in (lines, older)]
@@ -188,7 +188,7 @@ def test_a_line_is_read_back_as_it_was_written(lines):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_any_table_is_found(change, tmp_path):
+def test_a_change_of_any_table_is_detected(change, tmp_path):
     """I5: edits of the database without new hashes, and edits of balances only."""
     store = SQLiteStore(tmp_path / "budget.db", FakeClock())
     prepare(store)
@@ -205,7 +205,7 @@ def pruned(tmp_path_factory):
     path = tmp_path_factory.mktemp("pruned") / "budget.db"
     store = SQLiteStore(path, FakeClock())
     prepare(store)
-    store._clock.go(days=2)
+    store._clock.advance(days=2)
     BudgetManager(store, str).prune(store._clock() - DAY_US, ACT, list)
     base = store.verify().base
     store.close()
@@ -222,7 +222,7 @@ _CHANGES_OF_A_BASE = {
 
 
 @pytest.mark.parametrize("change", [*(name for name in CHANGES if name not in _OF_REMOVED_LINES), *_CHANGES_OF_A_BASE])
-def test_a_change_of_any_table_is_found_in_a_pruned_store(change, pruned, tmp_path):
+def test_a_change_of_any_table_is_detected_in_a_pruned_store(change, pruned, tmp_path):
     """I5: the base is protected like the lines that it replaces."""
     shutil.copy(pruned[0], tmp_path)
     store = SQLiteStore(tmp_path / "budget.db", FakeClock())
@@ -241,13 +241,13 @@ def test_a_base_is_read_back_as_it_was_written(pruned):
     assert digest_of(chunks) == digest_of(chunks_of(reader_of(chunks))) == pruned[1]
 
 
-def test_a_change_of_a_bucket_that_is_over_is_found():
+def test_a_change_of_an_ended_bucket_is_detected():
     """I5: its amount is verified, whether it counts for the balance or not."""
     clock = FakeClock()
     store = SQLiteStore(None, clock)
     store.create(account("ann", 20, period=Sliding(30)), ACT)
     spend(store, claim("a"))
-    clock.go(days=1)
+    clock.advance(days=1)
     spend(store, claim("b"))
     for change in ("budget_buckets SET tally", "budget_accounts SET older"):
         store.verify()

@@ -52,7 +52,7 @@ def _units(information, calls):
     return dataclasses.replace(LINKEDIN, information=information, calls=calls).limit
 
 
-def test_the_preset_promises_what_the_paper_says_for_one_month_and_twice_that_over_two(manager):
+def test_the_preset_has_the_guarantee_of_the_paper_for_one_month_and_for_two(manager):
     """Theorem 2: (34.9, 7e-9) with Sliding; 54.3 with Calendar, whose months can touch."""
     sliding = Account.of_units("x", period=Sliding(30))
     assert published(sliding, Cost()).epsilon == pytest.approx(34.9, abs=0.05)
@@ -82,7 +82,7 @@ def test_a_balance_is_reported_in_rho_in_epsilon_and_in_units(manager):
     assert manager.get("org").units is None
 
 
-def test_observed_accounts_and_broken_limits_promise_nothing_they_cannot_keep(manager):
+def test_observed_accounts_and_exceeded_limits_have_no_guarantee(manager):
     """Without refusals there is no guarantee; charges beyond a limit count."""
     set_mode(manager.store, "ann", "observe", ACT)
     assert (manager.get("ann").guarantee, manager.get("ann").published) == (None, None)
@@ -147,18 +147,18 @@ def test_officers_adjust_with_a_reason_and_the_ledger_has_it(manager):
     assert sum('"actor":"suite"' in body and '"reason":"a test"' in body for body in said) == 6
 
 
-def test_tending_ends_the_dead(manager):
+def test_maintenance_ends_expired_reservations(manager):
     """A heartbeat and an expiry; `void`, `forfeit` and `refresh` are forwarded."""
     clock = manager.store._clock
     first, second = (manager.reserve("ann", key_of(n), UNIT) for n in "ab")
     manager.store.void(first.id)
-    clock.go(seconds=61)
+    clock.advance(seconds=61)
     assert manager.maintain() == 1
     third = manager.reserve("ann", key_of("c"), UNIT)
     manager.start(third.id)
     manager.store.forfeit(third.id)
     assert manager.get("ann").balance.forfeited == UNIT
-    clock.go(days=1)
+    clock.advance(days=1)
     assert manager.store.refresh() == 1
     assert second.id != third.id
 
@@ -184,7 +184,7 @@ def test_the_message_of_a_refusal_holds_no_amount(manager):
     assert not any(character.isdigit() for character in str(caught.value))
 
 
-def test_what_was_answered_can_be_looked_up(manager):
+def test_releases_and_their_payers_can_be_listed(manager):
     """The history, a release, and the accounts that paid for it."""
     _spend(manager, "q", _units(10, 1), _units(5, 1))
     _spend(manager, "r", _units(10, 1), _units(7, 1))
@@ -198,7 +198,7 @@ def test_what_was_answered_can_be_looked_up(manager):
     assert not manager.store.entitled("ann", key_of("s"))
 
 
-def test_data_that_changed_is_not_answered(manager):
+def test_a_changed_fingerprint_is_refused(manager):
     """The fingerprint is forwarded; the caller forfeits."""
     for name, gave, fine in (("q", "one", True), ("r", "another", False)):
         held = manager.reserve("ann", key_of(name), _units(1, 0))

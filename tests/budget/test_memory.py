@@ -92,7 +92,7 @@ def test_all_of_the_limit_can_be_spent_and_nothing_beyond():
 
 @pytest.mark.parametrize("close", ["settle", "void", "forfeit"])
 @pytest.mark.parametrize("again", ["settle", "void", "forfeit"])
-def test_a_hold_is_closed_once(close, again):
+def test_closing_a_hold_twice_changes_nothing(close, again):
     """Closing it again changes nothing."""
     budget = Budget(1, 1e-8)
     hold, other = (budget.reserve(_share(budget, Fraction(1, 4))) for _ in range(2))
@@ -135,7 +135,7 @@ def test_a_hold_belongs_to_its_budget():
 
 @pytest.mark.parametrize("share", [Fraction(n, 7) for n in range(8)])
 @pytest.mark.parametrize("delta", ["1e-8", "1e-9", "1e-10"])
-def test_what_a_refusal_advises_works(delta, share):
+def test_the_advice_of_a_refusal_works(delta, share):
     """With any amounts used or held: nothing changes, and two queries at the advised price are answered."""
     budget = Budget(1, 1e-8)
     budget.forfeit(budget.reserve(_share(budget, share / 2)))

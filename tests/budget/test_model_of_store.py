@@ -140,7 +140,7 @@ class Manager(RuleBasedStateMachine):
         well=st.sampled_from([True, True, True, False]),
         gave=st.sampled_from([0, 0, 1]),
     )
-    def go_on(self, data, cost, well, gave):
+    def advance_reservation(self, data, cost, well, gave):
         """Advance an open reservation by the state table, unless the fingerprint differs from the stored one."""
         name = data.draw(st.sampled_from(sorted(self.open)))
         state, held, release = self.open[name]
@@ -183,7 +183,7 @@ class Manager(RuleBasedStateMachine):
     @rule()
     def expire(self):
         """Let all leases expire: a day later every open reservation is dead, and its caller gets an error."""
-        self.clock.go(days=1)
+        self.clock.advance(days=1)
         self.day += 1
         # the order of ending decides which forfeit is the newest: by lease
         assert self.manager.maintain() == len(self.open)
@@ -200,9 +200,9 @@ class Manager(RuleBasedStateMachine):
     @rule(days=st.sampled_from([-3.0, -0.5, 0.5, 1.0]))
     def back_and_forth(self, days):
         """Set the time back and forward again, which changes nothing."""
-        self.clock.go(days=-abs(days))
+        self.clock.advance(days=-abs(days))
         self.store.heartbeat()
-        self.clock.go(days=abs(days))
+        self.clock.advance(days=abs(days))
 
     @rule()
     def refresh(self):

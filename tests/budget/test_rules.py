@@ -48,7 +48,7 @@ def _us(text):
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
-def test_what_is_not_in_the_table_raises(state, event):
+def test_transitions_that_are_not_in_the_table_raise(state, event):
     """There are six transitions, and none from a terminal state."""
     if (state, event) in TRANSITIONS:
         assert state not in TERMINAL
@@ -156,7 +156,7 @@ STANDINGS = st.builds(
 
 
 @given(st.lists(STANDINGS, min_size=1, max_size=3), AMOUNTS)
-def test_what_is_admitted_fits_and_what_is_refused_does_not(path, worst):
+def test_a_claim_is_admitted_exactly_if_it_fits(path, worst):
     """I1, part by part; an account that paid needs nothing; a forfeit pays first and is used completely."""
     admitted = rules.admit(path, worst)
     if isinstance(admitted, rules.Shortfall):
@@ -181,7 +181,7 @@ def test_what_is_admitted_fits_and_what_is_refused_does_not(path, worst):
 
 
 @given(AMOUNTS, AMOUNTS, st.sampled_from([State.VOID, State.FORFEIT]))
-def test_what_ends_unsettled_keeps_what_was_forfeited(amount, funded, state):
+def test_a_retry_that_ends_unsettled_keeps_the_forfeit(amount, funded, state):
     """I3: a retry that fails or is voided refunds no failure."""
     hold = AccountHold("a", 0, amount.most(funded), funded)
     change = rules.held(hold) + rules.ended(hold, state)

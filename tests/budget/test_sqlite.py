@@ -27,7 +27,7 @@ class TestInAFile(BudgetStoreSuite):
         store.close()
 
 
-def test_what_a_process_left_that_died_is_ended_at_once_and_suspends_no_account(tmp_path):
+def test_runs_of_a_dead_process_are_ended_at_once_and_suspend_no_account(tmp_path):
     """I3: its runs are forfeited and pay for retries; a crash of the service is no failure of the analyst."""
     clock = FakeClock()
     with contextlib.closing(SQLiteStore(tmp_path / "budget.db", clock)) as store:

@@ -78,7 +78,7 @@ class ChargesTheWorstCase(SQLiteStore):
         return super().settle(reservation, self.reservation(reservation).worst, result, fingerprint)
 
 
-class AnswersWithItsOwn(SQLiteStore):
+class AnswersWithItsOwnBytes(SQLiteStore):
     """The slower of two queries returns its own answer."""
 
     def settle(self, reservation, actual, result, fingerprint=None):
@@ -193,7 +193,7 @@ def _skips_ledger_lines(monkeypatch):
     )
 
 
-def _replays_to_anybody(monkeypatch):
+def _replays_to_any_account(monkeypatch):
     mark = Transaction._mark_paid
 
     def paid(self, path, release):
@@ -204,7 +204,7 @@ def _replays_to_anybody(monkeypatch):
     monkeypatch.setattr(Transaction, "_mark_paid", paid)
 
 
-def _suspends_nobody(monkeypatch):
+def _never_suspends(monkeypatch):
     monkeypatch.setattr(rules, "suspended_until_us", lambda *_: None)
 
 
@@ -232,7 +232,7 @@ def _suspends_observers(monkeypatch):
     )
 
 
-def _tells_who_is_suspended_what_is_stored(monkeypatch):
+def _replays_unpaid_releases_to_suspended_accounts(monkeypatch):
     def reserve(transaction, claim):
         facts = transaction.begin_claim(claim)
         if facts.release and facts.path and not facts.path[0].paid:
@@ -338,7 +338,7 @@ SUBCLASSES = [
     IgnoresKeys,
     ChecksKeysInTheProcess,
     ChargesTheWorstCase,
-    AnswersWithItsOwn,
+    AnswersWithItsOwnBytes,
     TrustsTheClock,
     ForgetsRefusals,
 ]
@@ -369,14 +369,14 @@ PATCHES = [
     _loses_delta,
     _floats,
     _skips_ledger_lines,
-    _replays_to_anybody,
-    _suspends_nobody,
+    _replays_to_any_account,
+    _never_suspends,
     _suspends_a_failure_late,
     _suspends_for_voids,
     _counts_failures_for_ever,
     _suspends_for_crashes,
     _suspends_observers,
-    _tells_who_is_suspended_what_is_stored,
+    _replays_unpaid_releases_to_suspended_accounts,
     _lifts_nothing,
     _compares_no_heads,
     _replaces_fingerprints,

@@ -216,7 +216,7 @@ def test_an_engine_that_fails_names_the_dataset_only(error, sentence):
     assert caught.value.__cause__ is error
 
 
-def test_a_question_that_an_engine_cannot_answer_keeps_its_sentence():
+def test_a_query_that_an_engine_cannot_answer_keeps_its_sentence():
     """It speaks of the question."""
     error = InputError("Pinot cannot keep missing labels")
     with pytest.raises(InputError) as caught:

@@ -11,7 +11,7 @@ import pytest
 USE = ["--period-days", 30, "--queries-per-day", 1, "--results-per-query", 50, "--tolerance", 0.5]
 
 
-def test_the_papers_use_gets_the_papers_parameters(run):
+def test_the_use_of_the_paper_gets_the_parameters_of_the_paper(run):
     """LinkedIn 2021, section 8.3: .15 against averaging, about 3,000 against differencing, 30 calls."""
     body = json.loads(run("advise", *USE, "--noise", "laplace", "--format", "json").out)
     assert body["epsilon_per"] == 0.15
@@ -65,7 +65,7 @@ def test_the_picture_is_written(run, tmp_path):
         ([*USE, "--plot", "x.gif"], "plots end in .png, .svg or .pdf"),
     ],
 )
-def test_what_cannot_be_advised_is_refused(run, monkeypatch, arguments, sentence):
+def test_an_invalid_use_is_refused(run, monkeypatch, arguments, sentence):
     """One sentence, exit 2; without a terminal there is no prompt."""
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     ran = run("advise", *arguments)

@@ -52,7 +52,7 @@ def test_a_large_delta_is_a_warning(ask):
     assert "note: delta = 0.0002 is large" in ran.err
 
 
-def test_json_has_the_promised_shape(ask):
+def test_json_has_the_documented_shape(ask):
     """Every documented field, and no others; counts are integers, rank only for a top k."""
     body = json.loads(ask("top", "-k", 3, "--epsilon", 5, "--format", "json").out)
     assert set(body) == {
@@ -125,7 +125,7 @@ def test_the_default_data_version_changes_with_the_file(reads, tmp_path, run, ke
     assert json.loads(run(*arguments).out)["items"] != before
 
 
-def test_a_key_that_others_can_read_is_noted(ask, key):
+def test_a_key_file_readable_by_others_is_noted(ask, key):
     """The noise is as secret as its key."""
     key.chmod(0o644)
     assert "chmod 600" in ask("top", "--key", key).err

@@ -109,7 +109,7 @@ def test_units_take_the_place_of_rho_and_delta():
     ]
 
 
-def test_an_account_for_all_time_resets_never():
+def test_an_account_without_a_period_shows_no_reset():
     """No line shows a reset."""
     forever = {"kind": "forever", "days": None, "unit": None, "zone": None}
     text = budget_as_text(BudgetReport.model_validate(REPORT | {"period": forever, "resets_at": None, "parents": []}))
@@ -129,7 +129,7 @@ def test_an_account_for_all_time_resets_never():
         (0, 0, 0, 30 * "#"),
     ],
 )
-def test_a_bar_with_room_has_room(charged, held, limit, drawn):
+def test_a_bar_never_shows_more_room_than_there_is(charged, held, limit, drawn):
     """Rounding never shows more room than there is, and the width is constant."""
     assert bar(charged, held, limit) == f"[{drawn}]"
 

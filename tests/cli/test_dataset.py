@@ -132,7 +132,7 @@ def test_a_plan_of_sums_shows_their_error_in_their_own_unit(run, catalog):
     assert planned(run, catalog, "--sql", TOP)["sum_std_error"] is None
 
 
-def test_a_plan_refuses_what_the_command_would(run, catalog):
+def test_a_plan_refuses_invalid_datasets_and_columns(run, catalog):
     """Another dataset, a column that may not be grouped."""
     for statement, said in (
         (TOP.replace("reads", "books"), "queries 'books', not 'reads'"),

@@ -17,7 +17,7 @@ def keys_in(text: str) -> dict[str, str]:
     return dict(re.findall(r"^  (admin|officer|analyst) +(dsc_\S+) ", text, re.MULTILINE))
 
 
-def test_what_init_prints_can_be_typed(run, tmp_path, monkeypatch):
+def test_the_commands_that_init_prints_work(run, tmp_path, monkeypatch):
     """A new folder, three commands, a private answer: by our client and by curl."""
     monkeypatch.chdir(tmp_path)
     ran = run("init")
@@ -42,14 +42,14 @@ def test_what_init_prints_can_be_typed(run, tmp_path, monkeypatch):
         assert response.headers["discreet-replayed"] == "?1"
 
 
-def test_the_folder_is_made_and_named_in_what_to_type(run, tmp_path):
+def test_the_folder_is_created_and_named_in_the_printed_commands(run, tmp_path):
     """The commands have the given path."""
     ran = run("init", tmp_path / "a" / "b")
     assert f"discreet serve {tmp_path / 'a' / 'b' / 'discreet.toml'}" in ran.out
     assert QUESTION in ran.out
 
 
-def test_files_that_are_there_are_not_replaced(run, tmp_path):
+def test_existing_files_are_not_replaced(run, tmp_path):
     """Exit code 2 and one sentence; --force moves them aside."""
     run("init", tmp_path)
     ran = run("init", tmp_path)
@@ -60,7 +60,7 @@ def test_files_that_are_there_are_not_replaced(run, tmp_path):
     assert keys_in(again.out)
 
 
-def test_a_catalog_of_ones_own_is_served(run, tmp_path):
+def test_the_users_own_catalog_is_served(run, tmp_path):
     """No query about the made-up data is suggested."""
     (tmp_path / "own.toml").write_text(
         '[datasets.a]\nsource = "a.parquet"\nuser = "u"\ncolumns.x = { type = "text", group = true }\n'

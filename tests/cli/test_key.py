@@ -23,7 +23,7 @@ def test_a_new_key_has_32_random_bytes_that_only_its_owner_can_read(run, tmp_pat
     assert (tmp_path / "a.key").read_bytes() != (tmp_path / "b.key").read_bytes()
 
 
-def test_a_key_that_is_there_is_never_lost(run, tmp_path):
+def test_an_existing_key_is_never_lost(run, tmp_path):
     """Without --force it is kept; with it, renamed: a lost key ends consistent noise."""
     path = tmp_path / "noise.key"
     run("key", "new", path)
@@ -54,7 +54,7 @@ def test_a_key_that_cannot_be_written_is_reported(run, tmp_path):
     assert "cannot be written" in ran.err
 
 
-def test_access_to_the_store_is_enough_to_make_a_key_for_an_administrator(run, tmp_path):
+def test_access_to_the_store_suffices_to_create_an_administrators_key(run, tmp_path):
     """It replaces the last key if that is lost; the reason is in the ledger, and a checkpoint is written."""
     run("init", tmp_path)
     ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", "the last one left")
@@ -87,7 +87,7 @@ def test_a_running_service_accepts_the_key_at_its_next_maintenance(run, tmp_path
 
 
 @pytest.mark.parametrize("reason", [" ", "x" * 2_001])
-def test_a_reason_is_one(run, tmp_path, reason):
+def test_a_reason_is_required(run, tmp_path, reason):
     """The reason is kept in the ledger."""
     run("init", tmp_path)
     ran = run("key", "admin", "--config", tmp_path / "discreet.toml", "--reason", reason)

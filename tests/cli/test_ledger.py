@@ -38,14 +38,14 @@ def served(folder):
         yield parts
 
 
-def spoil(statement, *values):
+def tamper(statement, *values):
     """Edit the database directly."""
     db = apsw.Connection("budget.db")
     db.execute(statement, values)
     db.close()
 
 
-def test_a_sound_ledger_is_called_sound(run, folder):
+def test_a_valid_ledger_verifies(run, folder):
     """The output has the number of lines, and whether the end was checked."""
     ran = run("ledger", "verify")
     assert (ran.code, ran.out) == (0, "sound: 7 lines, 3 accounts; its end is that of the last checkpoint\n")
@@ -57,7 +57,7 @@ def test_a_sound_ledger_is_called_sound(run, folder):
     assert run("ledger", "verify", "--config", folder / "discreet.toml").out == ran.out
 
 
-def test_it_is_checked_beside_the_service_that_has_it(run, served):
+def test_a_ledger_is_verified_while_its_service_runs(run, served):
     """An audit does not stop the service, which keeps writing."""
     assert run("ledger", "verify").out.startswith("sound: 8 lines")
     served.manager.store.charge("ann@example", Cost.at_most(1e-3, 0), AdminAction("key:1", "again"))
@@ -77,16 +77,16 @@ def test_it_is_checked_beside_the_service_that_has_it(run, served):
         "UPDATE budget_records SET text = replace(text, 'analyst', 'officer')",
     ],
 )
-def test_what_was_changed_behind_its_back_is_found(run, statement):
+def test_external_changes_are_detected(run, statement):
     """T26: exit code 3 and a sentence; for lines, accounts, keys and grants alike."""
-    spoil(statement)
+    tamper(statement)
     ran = run("ledger", "verify")
     assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
     assert "cannot be trusted" in ran.err
 
 
 @pytest.mark.usefixtures("folder")
-def test_lines_that_are_missing_at_the_end_are_found_by_the_checkpoint(run):
+def test_the_checkpoint_detects_missing_lines_at_the_end(run):
     """T25: the remaining lines are consistent, and still incomplete."""
     shutil.copy("budget.db", "backup.db")
     with open_service(load_settings("discreet.toml"), {}) as parts:
@@ -179,7 +179,7 @@ def test_a_table_has_a_row_for_each_change(run, folder):
     assert rows[-1]["hash"] == json.loads(run("ledger", "export").out.splitlines()[-1])["hash"]
 
 
-def test_no_key_is_in_what_is_shown(run, tmp_path, monkeypatch):
+def test_the_output_contains_no_key(run, tmp_path, monkeypatch):
     """T9: the ledger has digests of records, not even the hash of a key."""
     monkeypatch.chdir(tmp_path)
     keys = keys_in(run("init").out)
@@ -211,9 +211,9 @@ def test_a_file_that_cannot_be_read_is_reported(run, arguments, code, sentence):
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_store_of_another_version_is_not_guessed_at(run):
+def test_a_store_of_another_version_is_refused(run):
     """Reading never migrates the store."""
-    spoil("UPDATE budget_meta SET version = 1")
+    tamper("UPDATE budget_meta SET version = 1")
     ran = run("ledger", "verify")
     assert ran.code == 3
     assert "schema 1" in ran.err

@@ -80,7 +80,7 @@ def test_a_plan_accepts_all_arguments_of_the_command_it_plans(run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_refuses_what_the_command_would_refuse(run):
+def test_a_plan_refuses_an_invalid_query(run):
     """The query is checked as far as possible without a table."""
     assert "k must be at least 1" in run("plan", *SOURCE, "-k", 0).err
     assert "subqueries are not allowed" in run("plan", *SOURCE, "--where", "u IN (SELECT 1)").err
@@ -131,7 +131,7 @@ def test_converting_to_units_rounds_down(run):
         (["--rho", "x", "--delta", "1e-8"], "--rho must be a finite number"),
     ],
 )
-def test_what_cannot_be_converted_is_refused(run, arguments, sentence):
+def test_values_that_cannot_be_converted_are_refused(run, arguments, sentence):
     """One sentence with the allowed values, exit 2."""
     ran = run("convert", *arguments)
     assert (ran.code, ran.out) == (2, "")

@@ -79,7 +79,7 @@ def ask(run, tmp_path, monkeypatch):
         server.close()
 
 
-def test_an_answer_is_shown_as_other_commands_show_theirs(ask, answered, release):
+def test_an_answer_has_the_output_of_the_other_commands(ask, answered, release):
     """The counts on standard output; notes with the price on standard error."""
     fields = answered(Discreet_Charged="rho=0.5, delta=1e-09", Discreet_Replayed="?0")
     ran, _ = ask(fields, "query", "--sql", SQL)
@@ -88,7 +88,7 @@ def test_an_answer_is_shown_as_other_commands_show_theirs(ask, answered, release
     assert ran.err.endswith("charged rho = 0.5, delta = 1e-09\n")
 
 
-def test_a_whole_statement_is_sent_as_one(ask):
+def test_a_whole_statement_is_sent_in_one_request(ask):
     """Its rows on standard output, and the charge of each of its queries as notes."""
     query = {"sql": SQL, "dataset": "reads", "status": "released", "charged": {"rho": 0.5, "delta": 0}, "id": "ab"}
     table = pa.table({"n": [3]}).replace_schema_metadata({"discreet.queries": json.dumps([query])})
@@ -147,7 +147,7 @@ def test_only_the_given_options_are_sent(ask, answered):
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
-def test_an_answer_goes_where_it_is_wanted(ask, answered, tmp_path, form):
+def test_an_answer_is_written_in_any_format_to_any_output(ask, answered, tmp_path, form):
     """In any format, to a file; and without notes."""
     ran, _ = ask(answered(), "query", "--sql", SQL, "--output", f"out.{form}", "-q")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
@@ -288,7 +288,7 @@ def test_an_estimate_requests_the_price_only(ask):
     assert ran.err == "note: epsilon above 10 protects little\n"
 
 
-def test_an_estimate_of_what_was_paid_for_is_free(ask):
+def test_an_estimate_of_a_paid_query_shows_that_it_is_free(ask):
     """Without counts or thresholds, no expected error is shown."""
     nothing = {"std_error_least": None, "std_error_most": None, "smallest_count": None, "sum_std_error": None}
     fields = ESTIMATE | {"paid": True, "information": None, "calls": None, "expected": nothing}

@@ -58,21 +58,21 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
+def empty_directory(tmp_path, monkeypatch):
     """An empty working directory, which must stay empty."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), CASES, ids=[" ".join(arguments) for arguments, _ in CASES])
-def test_what_is_wrong_is_one_sentence(ask, elsewhere, arguments, sentence):
+def test_bad_input_is_refused_in_one_sentence(ask, empty_directory, arguments, sentence):
     """Exit 2, a sentence that names the mistake, no traceback, no record, no file."""
     ran = ask("top", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("discreet: ")
     assert sentence in ran.err
     assert ran.err.count("\n") == 1
-    assert list(elsewhere.iterdir()) == []
+    assert list(empty_directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("error", ["0", "1", "-0.1", "2", "nan", "some"])
@@ -103,10 +103,10 @@ def test_two_rounds_of_bounded_users_are_refused(ask):
         ("duckdb:x", None, "a DuckDB URL looks like duckdb:///file.db?table=name"),
     ],
 )
-def test_a_source_that_is_no_table_is_refused(run, elsewhere, name, content, sentence):
+def test_a_source_that_is_no_table_is_refused(run, empty_directory, name, content, sentence):
     """For any content, the sentence names the file and shows nothing of it."""
     if content is not None:
-        (elsewhere / name).write_bytes(content)
+        (empty_directory / name).write_bytes(content)
     ran = run("top", name, "--user", "u", "--item", "i")
     assert (ran.code, ran.out) == (2, "")
     assert sentence in ran.err
@@ -114,9 +114,9 @@ def test_a_source_that_is_no_table_is_refused(run, elsewhere, name, content, sen
 
 
 @pytest.mark.parametrize("option", ["--output", "--plot"])
-def test_an_existing_file_is_kept_unless_forced(ask, elsewhere, option):
+def test_an_existing_file_is_kept_unless_forced(ask, empty_directory, option):
     """Refused before counting; --force replaces it."""
-    target = elsewhere / ("kept.txt" if option == "--output" else "kept.svg")
+    target = empty_directory / ("kept.txt" if option == "--output" else "kept.svg")
     target.write_text("kept")
     assert f"'{target.name}' exists; --force overwrites it" in ask("top", option, target.name).err
     assert target.read_text() == "kept"
@@ -136,40 +136,40 @@ def test_epsilon_above_100_can_be_forced(ask):
     assert ask("top", "--epsilon", "101", "--force").code == 0
 
 
-def test_a_short_key_is_refused(ask, elsewhere):
+def test_a_short_key_is_refused(ask, empty_directory):
     """A secret has 32 bytes or more; the sentence does not show it."""
-    (elsewhere / "short.key").write_bytes(b"hunter2")
+    (empty_directory / "short.key").write_bytes(b"hunter2")
     ran = ask("top", "--key", "short.key", "--quiet")
     assert ran.code == 2
     assert "at least 32 bytes" in ran.err
     assert "hunter2" not in ran.err
 
 
-def test_a_csv_label_is_the_text_it_is(run, elsewhere):
+def test_a_csv_label_is_text(run, empty_directory):
     """007 and 7 are two items, although they are equal as numbers."""
     rows = [f"{reader},{label}" for reader in range(300) for label in ("007", "7")]
-    (elsewhere / "agents.csv").write_text("\n".join(["reader,agent", *rows]))
+    (empty_directory / "agents.csv").write_text("\n".join(["reader,agent", *rows]))
     ran = run("top", "agents.csv", "--user", "reader", "--item", "agent", "-k", 2, "--epsilon", 20, "--format", "csv")
     assert {line.split(",")[1] for line in ran.out.splitlines()[1:]} == {'"007"', '"7"'}
 
 
 @pytest.mark.parametrize(("where", "found"), [("agent = '007'", {'"007"'}), ("agent = 7", {'"007"', '"7"'})])
-def test_a_csv_label_is_read_as_what_it_is_compared_with(run, elsewhere, where, found):
+def test_a_csv_label_is_read_with_the_type_of_the_constant(run, empty_directory, where, found):
     """Text with text, a number with numbers; no row decides how another is parsed."""
     rows = [f"{reader},{label}" for reader in range(300) for label in ("007", "7", "M")]
-    (elsewhere / "agents.csv").write_text("\n".join(["reader,agent", *rows]))
+    (empty_directory / "agents.csv").write_text("\n".join(["reader,agent", *rows]))
     arguments = ("--user", "reader", "--item", "agent", "-k", 2, "--epsilon", 20, "--format", "csv", "--where", where)
     ran = run("top", "agents.csv", *arguments)
     assert {line.split(",")[1] for line in ran.out.splitlines()[1:]} == found
 
 
-def test_an_engine_failure_is_exit_3_without_its_words(run, elsewhere):
+def test_an_engine_failure_exits_with_3_and_hides_the_engines_message(run, empty_directory):
     """An engine's message about the data is not shown."""
     pq.write_table(
-        pa.table({"u": range(100_000), "i": [f"secret {n}" for n in range(100_000)]}), elsewhere / "cut.parquet"
+        pa.table({"u": range(100_000), "i": [f"secret {n}" for n in range(100_000)]}), empty_directory / "cut.parquet"
     )
-    whole = (elsewhere / "cut.parquet").read_bytes()
-    (elsewhere / "cut.parquet").write_bytes(whole[:2000] + bytes(len(whole) - 4000) + whole[-2000:])
+    whole = (empty_directory / "cut.parquet").read_bytes()
+    (empty_directory / "cut.parquet").write_bytes(whole[:2000] + bytes(len(whole) - 4000) + whole[-2000:])
     ran = run("top", "cut.parquet", "--user", "u", "--item", "i")
     assert (ran.code, ran.out) == (3, "")
     assert "secret" not in ran.err
@@ -177,7 +177,7 @@ def test_an_engine_failure_is_exit_3_without_its_words(run, elsewhere):
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["top"], ["top", "--nonsense"]])
-def test_a_line_that_is_no_command_is_refused(run, arguments):
+def test_usage_errors_are_refused(run, arguments):
     """Usage errors are one sentence with a reference to the help; no arguments show the help."""
     ran = run(*arguments)
     assert ran.code == 2

@@ -27,14 +27,14 @@ def started(run, tmp_path, monkeypatch):
     return started
 
 
-def test_without_arguments_the_settings_here_are_served(started):
+def test_without_arguments_the_settings_of_the_working_directory_are_used(started):
     """They are not changed."""
     ran, (_, service) = started()
     assert ran.code == 0
     assert (service.host, service.port, service.workers) == ("127.0.0.1", 8080, 1)
 
 
-def test_what_is_typed_comes_before_what_is_written(started):
+def test_arguments_override_settings(started):
     """Arguments are validated with the same messages."""
     _, (_, service) = started("discreet.toml", "--port", 0, "--host", "::1")
     assert (service.host, service.port) == ("::1", 0)

@@ -38,7 +38,7 @@ def document():
         (discreet.Select("t", ("a",), discreet.Measure("users", "u"), None, 2), {"query": SELECT}),
     ],
 )
-def test_a_question_comes_in_three_forms(question, asked):
+def test_a_query_comes_in_three_forms(question, asked):
     """SQL, JSON and Python, as in the library."""
     assert json.loads(body_of(question, {})) == asked
 
@@ -85,7 +85,7 @@ def test_an_answer_has_its_cost_of_this_time(make_client, document):
     assert sorted(answer.release.labels["a"].to_pylist()) == ["x", "y"]
 
 
-def test_an_answer_without_headers_is_one(make_client, document):
+def test_an_answer_without_headers_is_accepted(make_client, document):
     """A proxy may have removed them."""
     client, _, _ = make_client([reply(200, document)])
     answer = client.answer(SQL)
@@ -93,7 +93,7 @@ def test_an_answer_without_headers_is_one(make_client, document):
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"id":1,"columns":[],"items":[],"query":{}}', b"\xff"])
-def test_an_answer_that_is_no_release_is_not_taken_for_one(make_client, body):
+def test_a_document_that_is_no_release_is_an_error(make_client, body):
     """A document that is not a complete release is an error."""
     client, _, _ = make_client([reply(200, body)])
     with pytest.raises(ServiceError, match="is not a Discreet service, or one of another version"):
@@ -130,7 +130,7 @@ def test_history_is_read_page_by_page(make_client):
     ]
 
 
-def test_history_ends_where_it_ends(make_client):
+def test_history_may_have_fewer_entries_than_requested(make_client):
     """Fewer than requested; also if a service announces another page that is empty."""
     client, server, _ = make_client([page(range(5), None)])
     assert len(client.history()) == 5
@@ -142,7 +142,7 @@ def test_history_ends_where_it_ends(make_client):
 
 
 @pytest.mark.parametrize("name", ["a/b", "../budget", "a?b=c#d", "ä b", "%2e%2e"])
-def test_a_name_stays_one_part_of_the_path(make_client, name):
+def test_a_name_is_one_segment_of_the_path(make_client, name):
     """With any characters in the name, no other path is requested."""
     client, server, _ = make_client([b""], retries=0)
     with pytest.raises(ServiceError):
@@ -154,7 +154,7 @@ def test_a_name_stays_one_part_of_the_path(make_client, name):
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_what_would_be_another_path_is_refused(make_client, name):
+def test_names_that_would_change_the_path_are_refused(make_client, name):
     """Servers and proxies resolve dots as directories."""
     client, server, _ = make_client([b""])
     with pytest.raises(InputError, match="a dataset needs a name"):

@@ -91,7 +91,7 @@ def test_options_of_the_url_and_of_connect_go_with_each_statement(connect):
     assert json.loads(request.content) == {"sql": "SELECT 1", "epsilon": 0.5, "delta": "1e-8", "noise": "laplace"}
 
 
-def test_a_statement_that_is_sent_again_has_the_same_idempotency_key(connect):
+def test_a_retried_statement_has_the_same_idempotency_key(connect):
     """I5: a lost reply charges nothing twice; another statement has another key."""
     busy = problem("in-flight", 409)
     busy.headers["retry-after"] = "3"
@@ -126,7 +126,7 @@ def test_a_problem_is_an_exception_of_pep_249(connect, slug, status, kind):
 
 
 @pytest.mark.parametrize("reply", [httpx.Response(200, text="<html>"), httpx.Response(404, json={}), {"columns": [{}]}])
-def test_what_is_not_a_reply_of_a_service_is_an_error(connect, reply):
+def test_a_reply_of_another_server_is_an_error(connect, reply):
     """A page of a proxy is never an answer."""
     with pytest.raises(discreet_sql.Error, match=r"not a Discreet service|cannot be read"):
         connect(reply).cursor().execute("SELECT 1")
@@ -200,7 +200,7 @@ def test_a_malformed_url_is_refused_without_showing_it(url, monkeypatch):
     assert "a:k@" not in str(caught.value)
 
 
-def test_what_is_closed_and_what_was_not_executed_is_a_programming_error(connect):
+def test_closed_and_unexecuted_cursors_raise_a_programming_error(connect):
     """PEP 249: an error, never an old row."""
     connection = connect(ANSWER)
     cursor = connection.cursor()

@@ -47,7 +47,7 @@ def test_a_key_comes_from_an_argument_a_file_or_the_environment(file):
         ((None, "/", {}), "the key '/' cannot be read: is a directory"),
     ],
 )
-def test_what_is_no_key_is_refused_without_showing_it(arguments, sentence):
+def test_an_invalid_key_is_refused_without_showing_it(arguments, sentence):
     """T9: one sentence; no line end can begin another header."""
     with pytest.raises(InputError) as caught:
         find_key(*arguments)
@@ -55,7 +55,7 @@ def test_what_is_no_key_is_refused_without_showing_it(arguments, sentence):
     assert not any(text in str(caught.value) for text in ("two words", "Host", "schl", "xxx"))
 
 
-def test_a_file_that_holds_anything_else_is_refused_without_showing_it(tmp_path):
+def test_a_file_without_a_key_is_refused_without_showing_its_text(tmp_path):
     """A file without an end is refused, too."""
     path = tmp_path / "key"
     path.write_bytes(b"\xff\x00" * KEY_LONGEST)
@@ -64,7 +64,7 @@ def test_a_file_that_holds_anything_else_is_refused_without_showing_it(tmp_path)
         find_key(None, path, {})
 
 
-def test_a_key_that_others_can_read_is_warned_of(file):
+def test_a_key_file_readable_by_others_gives_a_warning(file):
     """The same as for the noise key."""
     file.chmod(0o644)
     with pytest.warns(UserWarning, match="others can read the key; chmod 600"):
@@ -96,12 +96,12 @@ def test_the_key_is_shown_nowhere(make_client):
         ("example.org", False),
     ],
 )
-def test_what_stays_on_the_machine_is_known(host, local):
+def test_only_loopback_addresses_are_local(host, local):
     """Only the loopback addresses."""
     assert is_local(host) == local
 
 
-def test_a_key_that_travels_in_clear_is_warned_of():
+def test_an_unencrypted_connection_gives_a_warning():
     """T20: for http to another machine; not for https, and not for this machine."""
     with pytest.warns(UserWarning, match="the key is sent unencrypted to example.org; use https"):
         Client("http://example.org", KEY).close()
@@ -126,7 +126,7 @@ def test_a_key_that_travels_in_clear_is_warned_of():
         7,
     ],
 )
-def test_what_is_no_url_of_a_service_is_refused(url):
+def test_an_invalid_url_is_refused(url):
     """A URL with a password is not shown."""
     with pytest.raises(InputError, match="the URL of a service looks like") as caught:
         Client(url, KEY)

@@ -80,7 +80,7 @@ def test_a_budget_refusal_names_the_account_and_what_would_fit():
     assert isinstance(error, BudgetExceeded)
 
 
-def test_a_budget_refusal_without_details_is_one():
+def test_a_budget_refusal_may_lack_its_details():
     """All details are optional, for later versions of the service."""
     error = error_of(problem("budget-short", "Short.", "r"), None)
     assert type(error) is BudgetExceeded
@@ -94,14 +94,14 @@ def test_a_suspension_has_its_end(until):
 
 
 @pytest.mark.parametrize("made", [SQLError("joins are not allowed", 49), WhereError("a number is missing", 4)])
-def test_a_fault_in_a_statement_comes_back_as_it_was(made):
+def test_an_error_in_a_statement_keeps_its_type_text_and_position(made):
     """Its type, text and position are kept."""
     error = error_of(problem("malformed", str(made), "r", position=made.position), None)
     assert (type(error), str(error), error.position) == (type(made), str(made), made.position)
 
 
 @pytest.mark.parametrize("made", [SQLError("it is too long"), WhereError("it is too long")])
-def test_a_fault_without_a_place_comes_back_without_one(made):
+def test_an_error_without_a_position_has_none(made):
     """Some faults have no single position."""
     error = error_of(problem("malformed", str(made), "r"), None)
     assert (type(error), str(error), error.position) == (type(made), str(made), None)
@@ -138,7 +138,7 @@ def test_an_unknown_problem_is_classified_by_its_status():
         ("", b"", False),
     ],
 )
-def test_what_is_a_problem_of_ours_is_known(content_type, body, found):
+def test_error_pages_of_proxies_are_no_problems(content_type, body, found):
     """An error page of a proxy is none."""
     assert (read_problem({"content-type": content_type}, body) is not None) == found
 

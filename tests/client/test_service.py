@@ -134,7 +134,7 @@ def test_a_statement_is_computed_from_answers_that_are_paid_once(service, client
         ann.sql("SELECT * FROM reads")
 
 
-def test_looking_costs_nothing(service, client_of):
+def test_datasets_budgets_and_estimates_cost_nothing(service, client_of):
     """Datasets, columns, budgets, estimates."""
     started, _ = service
     ann = client_of(started.url)
@@ -201,7 +201,7 @@ def test_the_same_request_fifty_times_at_once_is_one_answer(service):
     assert (forfeited, held) == (0, 0)
 
 
-def test_a_question_that_is_still_under_way_is_waited_for(service):
+def test_a_retry_waits_for_a_query_that_still_runs(service):
     """The connection broke, the run goes on behind the proxy: a retry with the same key waits for its answer."""
     started, keys = service
     proxy, fake, pauses = FaultyProxy(started.url, ["leave"]), FakeRuntime(), []
@@ -222,7 +222,7 @@ def test_a_question_that_is_still_under_way_is_waited_for(service):
     assert (float_above(used), forfeited, held) == (float(answer.release.charged.rho), 0, 0)
 
 
-def test_a_client_that_is_killed_stops_its_question_and_pays_once(service, client_of):
+def test_a_killed_client_stops_its_query_and_pays_once(service, client_of):
     """The engine is stopped, the run is forfeited, and the forfeit pays for a retry."""
     started, keys = service
     started.gate.open.clear()
@@ -242,7 +242,7 @@ def test_a_client_that_is_killed_stops_its_question_and_pays_once(service, clien
     assert [event["cause"] for event in started.events("forfeited")] == ["client-gone"]
 
 
-def test_a_client_that_gives_up_gets_no_answer(service):
+def test_a_client_past_its_deadline_gets_an_error_and_stops_the_engine(service):
     """The client's deadline raises one sentence and stops the engine."""
     started, keys = service
     started.gate.open.clear()
@@ -317,7 +317,7 @@ def test_an_unknown_key_is_refused(service):
         client.budget()
 
 
-def test_too_many_questions_at_once_are_waited_for(service, client_of):
+def test_too_many_concurrent_queries_are_retried_until_the_deadline(service, client_of):
     """429, with the seconds to wait; until the deadline."""
     started, keys = service
     started.gate.open.clear()

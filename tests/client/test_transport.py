@@ -42,7 +42,7 @@ def test_transport_failures_are_retried(make_client, failure):
     assert fake.slept == [0.1875, 0.375]
 
 
-def test_a_question_is_sent_again_with_the_same_key_and_body(make_client):
+def test_a_retry_has_the_same_key_and_body(make_client):
     """I4: it is answered once and charged once."""
     client, server, _ = make_client([DROP, CUT, problem(409, "in-flight"), problem(403, "forbidden")])
     with pytest.raises(InputError):
@@ -52,7 +52,7 @@ def test_a_question_is_sent_again_with_the_same_key_and_body(make_client):
     assert server.sent[0].line == "POST /v1/query HTTP/1.1"
 
 
-def test_every_question_has_a_key_of_its_own(make_client):
+def test_every_query_has_a_key_of_its_own(make_client):
     """Two calls with the same query are two queries."""
     client, server, _ = make_client([problem(403, "forbidden")])
     for _ in range(2):
@@ -86,7 +86,7 @@ def test_refused_and_paid_queries_are_not_retried(make_client, refusal):
     assert fake.slept == []
 
 
-def test_failures_are_forgiven_so_many_times(make_client):
+def test_failures_are_retried_so_many_times(make_client):
     """Then the last error is raised, without the message of the HTTP library."""
     client, server, _ = make_client([DROP], retries=2)
     with pytest.raises(ServiceError, match=r"^the connection to http://127.0.0.1:\d+ broke before a reply came$"):
@@ -94,7 +94,7 @@ def test_failures_are_forgiven_so_many_times(make_client):
     assert len(server.sent) == 3
 
 
-def test_patience_ends_at_the_deadline(make_client):
+def test_a_running_query_is_awaited_until_the_deadline(make_client):
     """A running query is awaited until the deadline; the remaining time is shown."""
     client, server, fake = make_client([problem(409, "in-flight", retry_after=10)], timeout=35, retries=0)
     with pytest.raises(Busy) as caught:
@@ -122,7 +122,7 @@ def test_the_deadline_counts_all_attempts(make_client):
     assert fake.now < 1010
 
 
-def test_an_answer_that_drips_is_given_up_at_the_deadline():
+def test_a_slow_response_is_abandoned_at_the_deadline():
     """Each part arrives in time, the whole does not: the deadline is for the whole response."""
     fake, arrived = FakeRuntime(), threading.Event()
     listening = socket.create_server(("127.0.0.1", 0))
@@ -182,7 +182,7 @@ def test_another_server_is_reported(make_client, answer, sentence):
     assert "html" not in str(caught.value)
 
 
-def test_what_is_sent_with_every_request(make_client):
+def test_every_request_has_the_key_the_client_and_the_accepted_types(make_client):
     """The key, the client and the accepted types."""
     client, server, _ = make_client([GOOD])
     client.budget()
@@ -266,7 +266,7 @@ def test_an_untrusted_certificate_is_refused_and_the_key_not_sent(secure):
     assert fake.slept == []
 
 
-def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate, monkeypatch):
+def test_a_self_signed_certificate_can_be_trusted(secure, certificate, monkeypatch):
     """By the environment variable that other programs use, too."""
     url, heard = secure
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
@@ -275,7 +275,7 @@ def test_a_certificate_of_ones_own_can_be_trusted(secure, certificate, monkeypat
     assert len(heard) == 1
 
 
-def test_the_environment_sends_a_key_in_clear_to_no_proxy(make_client, monkeypatch):
+def test_proxies_of_the_environment_are_not_used_for_plain_http(make_client, monkeypatch):
     """Plain http is for this machine; a proxy of the environment would read the key."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")

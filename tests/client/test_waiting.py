@@ -33,7 +33,7 @@ def test_final_errors_are_not_retried():
     assert pause_before_next(Attempt(None, final=True), 1, 0, 3, 0.5) is None
 
 
-def test_pauses_double_and_are_spread():
+def test_pauses_double_with_jitter():
     """Exponential backoff with half of it random; bounded."""
     pauses = [pause_before_next(Attempt(None), n, 0, 100, 0.0) for n in range(1, 12)]
     assert pauses[:4] == [0.125, 0.25, 0.5, 1.0]
@@ -42,7 +42,7 @@ def test_pauses_double_and_are_spread():
     assert pause_before_next(Attempt(None), 2, 0, 3, 1.0) == 0.5
 
 
-def test_failures_are_forgiven_so_many_times_and_patience_has_no_count():
+def test_failures_have_a_maximum_number_of_retries_and_running_queries_have_none():
     """A running query is awaited until the deadline."""
     assert pause_before_next(Attempt(None), 3, 0, 3, 0.5) is not None
     assert pause_before_next(Attempt(None), 4, 0, 3, 0.5) is None
@@ -74,6 +74,6 @@ def test_a_retry_is_never_earlier_than_retry_after(seconds, chance):
         ({}, None),
     ],
 )
-def test_retry_after_is_read_in_both_forms_and_nonsense_is_none(headers, seconds):
+def test_retry_after_is_read_in_both_forms_and_ignored_if_invalid(headers, seconds):
     """Seconds, or a date relative to the response's own date."""
     assert read_retry_after(headers) == seconds

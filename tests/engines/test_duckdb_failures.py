@@ -131,7 +131,7 @@ def test_files_that_cannot_be_read_are_refused(files, temporary, name, table, pa
     "url",
     ["duckdb:", "duckdb:file.db", "duckdb://host/x.db", "duckdb:///x.db?tabel=a", "duckdb:///", "duckdb:///x#y.db"],
 )
-def test_urls_that_are_not_understood_are_refused(url):
+def test_invalid_urls_are_refused(url):
     """A host, an unknown option, a fragment: nothing is silently left out."""
     with pytest.raises(InputError, match="duckdb:///") as error:
         DuckDBEngine(url)

@@ -160,7 +160,7 @@ def cluster():
     return FakeCluster()
 
 
-def test_every_question_switches_trimming_off(cluster):
+def test_every_query_switches_trimming_off(cluster):
     """All options that make Pinot leave something out are set in the statement itself, where nothing overrules them."""
     with cluster.opened(timeout_seconds=7) as engine:
         engine.head(REQUEST)

@@ -67,7 +67,7 @@ def test_sums_have_no_bounds_before_they_are_clipped():
     )
 
 
-def test_what_users_keep_is_ordered_by_a_digest_of_canonical_text():
+def test_the_items_a_user_keeps_are_ordered_by_a_digest_of_canonical_text():
     """The same text as in every engine, sorted by bytes."""
     written = _statement("at", "day", "open", groups_per_user=3, seed=b"\x0f").write()
     moment = "to_char(i0, 'YYYY-MM-DD HH24:MI:SS.US')"

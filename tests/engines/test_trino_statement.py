@@ -173,7 +173,7 @@ def test_rows_become_arrow_of_every_year():
         "trino://user@host/catalog/schema#table",
     ],
 )
-def test_urls_that_are_not_understood_are_refused(url):
+def test_invalid_urls_are_refused(url):
     """Nothing is guessed or left out."""
     with pytest.raises(InputError, match=r"trino://user@host|no option 'ssl'|not a URL"):
         TrinoEngine(url, table="t")

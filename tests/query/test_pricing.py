@@ -91,7 +91,7 @@ def rows(**parts):
         (rows(domain=listed(40), sensitivity=BOUNDED), "listed+sum", 4, 0),
     ],
 )
-def test_what_a_question_reserves(parts, mechanism, information, calls):
+def test_what_a_query_reserves(parts, mechanism, information, calls):
     """Algorithm 5 with its admission mended: Delta, 1, 2 k and 2 k + 1 units; a call for an unknown domain only."""
     plan = planned(**parts)
     assert plan.mechanism.name == mechanism
@@ -111,7 +111,7 @@ def test_what_a_question_reserves(parts, mechanism, information, calls):
     digits=st.integers(10, 10**8),
     information=st.integers(1, 500),
 )
-def test_a_unit_costs_the_same_in_every_question(k, size, groups, tau, counts, noise, digits, information):
+def test_a_unit_costs_the_same_in_every_query(k, size, groups, tau, counts, noise, digits, information):
     """Reported units cover what is reserved and charged, at any price of a unit, and no more."""
     if k is None and size is None and groups is None and noise == "laplace":
         noise = None  # PCR has gaussian counts only
@@ -268,7 +268,7 @@ def test_sums_cost_what_their_units_say(noise):
 # The promise of a question, and of an account.
 
 
-def test_a_questions_promise_is_by_its_units():
+def test_the_guarantee_of_a_query_follows_from_its_units():
     """The conversion may fail by delta_per; labels alone have the sum of their epsilons where that is less."""
     plan = planned(k=9)
     expected = guarantee_of(PER.cost(19, 1), 2 * PER.delta_per)
@@ -323,7 +323,7 @@ def test_the_papers_admission_overspends_by_one_and_ours_does_not():
         max_size=40,
     )
 )
-def test_no_sequence_of_questions_spends_more_than_the_account_has(questions):
+def test_no_sequence_of_queries_spends_more_than_the_account_has(questions):
     """Worst cases that fit, charged for what came back: k* and l* in units never fall below 0, and sum up exactly."""
     per = PerUnit("0.15", "1e-10", 10)
     account = PrivacyFilter(per.cost(60, 5))

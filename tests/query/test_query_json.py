@@ -47,13 +47,13 @@ def test_nothing_is_lost_in_json(select):
 
 @settings(max_examples=200)
 @given(_selects(), _selects())
-def test_different_questions_have_different_json(one, other):
+def test_different_queries_have_different_json(one, other):
     """And equal ones the same, whatever order their keys have."""
     assert (one == other) == (json.dumps(one.to_dict()) == json.dumps(other.to_dict()))
     assert from_dict(dict(reversed(one.to_dict().items()))) == one
 
 
-def test_a_question_in_json():
+def test_a_query_in_json():
     """The example of the page: the filter as text, or nested."""
     asked = {
         "dataset": "engagements",
@@ -236,7 +236,7 @@ def test_mistakes_in_json_are_refused_by_their_key(change, words):
 
 
 @pytest.mark.parametrize("asked", [None, [], "SELECT COUNT(*) FROM t", 1])
-def test_a_question_is_an_object(asked):
+def test_a_query_is_an_object(asked):
     """And nothing else that JSON has."""
     with pytest.raises(InputError, match="the query must be an object"):
         from_dict(asked)

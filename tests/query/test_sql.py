@@ -69,7 +69,7 @@ def test_the_table_of_cases_is_whole():
     assert len(set(CASES)) == len(CASES)
 
 
-def test_a_question_is_a_value():
+def test_a_query_is_a_value():
     """The example of the page, whole."""
     text = """
         SELECT article, COUNT(DISTINCT member_id) AS readers

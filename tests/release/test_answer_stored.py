@@ -176,7 +176,7 @@ def test_an_answer_is_what_was_settled_and_charges_what_it_cost(environment):
     assert environment.store.reservation(environment.budget.reservation).state is State.SETTLED
 
 
-def test_the_same_question_again_touches_no_engine_and_is_free(environment):
+def test_the_same_query_again_touches_no_engine_and_is_free(environment):
     """I7: the same bytes for the same account, which pays nothing more."""
     first, spent = environment.ask(), environment.spent("ann")
     again = environment.ask(engine=NoEngine())
@@ -418,7 +418,7 @@ def test_a_retry_after_a_lost_settlement_reply_is_free(environment, undisturbed)
     assert (again.release.result, type(again), again.charged) == (undisturbed[0].release.result, Replay, Cost())
 
 
-def test_data_that_changes_under_one_version_is_noticed(environment):
+def test_data_that_changes_within_one_version_is_detected(environment):
     """T13: the same head with other noise would show the change; it is refused and forfeited."""
     first = environment.ask()
     environment.write(1001)
@@ -472,7 +472,7 @@ def test_another_head_has_another_name(request_, seed, key):
     assert fingerprint(HEAD, request_, seed, key * 32).head_key != fingerprint(HEAD, REQUEST, b"", b"k" * 32).head_key
 
 
-def test_a_release_key_is_of_the_question_the_version_and_the_secret(environment):
+def test_a_release_key_is_of_the_query_the_version_and_the_secret(environment):
     """Each of them makes another; without the secret none can be made."""
     one, other = environment.plan(), environment.plan(4)
     keys = {

@@ -223,7 +223,7 @@ def test_table_version_and_software_change_the_context(monkeypatch):
     assert len({*seen, _context(plan)}) == len(seen) + 1
 
 
-def test_a_question_that_is_only_written_differently_keeps_its_answer():
+def test_a_query_that_is_only_written_differently_keeps_its_answer():
     """The same mechanism on the same rows: spaces, case of keywords, leading zeros are not in the context."""
     plans = [
         _asked(where=parse_where(text))
@@ -236,7 +236,7 @@ def _answer(plan, noise, table="t", counts=(1000, 900, 800, 1)):
     return answer(plan, TinyEngine(counts), None, noise.bits(plan, table), computational=True)
 
 
-def test_equal_questions_about_a_version_get_equal_bytes():
+def test_equal_queries_about_a_version_get_equal_bytes():
     """Also from another key object of the same secret; another version, table or secret gives other bytes."""
     plan = PLANS["unknown-gumbel"]
     one = _answer(plan, NoiseKey(SECRET, "2024-01")).to_json()

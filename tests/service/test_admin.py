@@ -61,13 +61,13 @@ ADMINS = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), OFFICERS, ids=lambda part: str(part)[:30])
-def test_an_officer_does_what_officers_do(admin_service, method, path, body):
+def test_every_operation_of_an_officer_succeeds(admin_service, method, path, body):
     """Every operation of an officer returns 200, 201 or 204."""
     assert act(admin_service, method, path, body).status_code in {200, 201, 204}
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ADMINS, ids=lambda part: str(part)[:30])
-def test_an_admin_does_what_admins_do(admin_service, method, path, body):
+def test_every_operation_of_an_administrator_succeeds(admin_service, method, path, body):
     """An administrator manages keys, and nothing else."""
     assert act(admin_service, method, path, body, "admin").status_code in {200, 201}
 
@@ -162,7 +162,7 @@ def test_lists_come_in_pages(admin_service):
         ("/settings", {"x": ""}),
     ],
 )
-def test_parameters_that_are_none_are_refused(admin_service, path, parameters):
+def test_unknown_parameters_are_refused(admin_service, path, parameters):
     """422, so that a misspelled parameter is not ignored."""
     assert act(admin_service, "GET", path, params=parameters).status_code == 422
 
@@ -176,7 +176,7 @@ def test_parameters_that_are_none_are_refused(admin_service, path, parameters):
     ],
     ids=lambda part: str(part)[:30],
 )
-def test_nothing_is_done_without_a_reason(admin_service, method, path, body):
+def test_an_action_without_a_reason_is_refused(admin_service, method, path, body):
     """400, and no line in the ledger."""
     before = admin_service.manager.store.heads()
     asked = {name: value for name, value in body.items() if name != "reason"}
@@ -187,7 +187,7 @@ def test_nothing_is_done_without_a_reason(admin_service, method, path, body):
 
 
 @pytest.mark.parametrize("path", ["/grants/sales/reads", "/keys/0123456789abcdef"])
-def test_nothing_is_removed_without_a_reason(admin_service, path):
+def test_a_removal_without_a_reason_is_refused(admin_service, path):
     """422, and no line in the ledger."""
     before = admin_service.manager.store.heads()
     who = "admin" if "keys" in path else "officer"
@@ -216,7 +216,7 @@ def test_the_ledger_records_actor_and_reason(admin_service):
         ("POST", "/clock", WHY),
     ],
 )
-def test_an_act_that_is_sent_again_is_done_once(admin_service, method, path, body):
+def test_a_repeated_action_is_done_once(admin_service, method, path, body):
     """I4: the same Idempotency-Key and body get the same answer and one line in the ledger; another body is 409."""
     first = act(admin_service, method, path, body, key="act-1")
     after = admin_service.manager.store.heads()
@@ -228,7 +228,7 @@ def test_an_act_that_is_sent_again_is_done_once(admin_service, method, path, bod
     assert admin_service.manager.store.heads() == after
 
 
-def test_a_key_is_shown_once_and_opens_until_it_is_revoked(admin_service):
+def test_a_key_is_shown_once_and_valid_until_it_is_revoked(admin_service):
     """T1, T9: it is shown nowhere else, not even in the list."""
     asked = {"account": "ann@sales", "roles": ["analyst"], "label": "laptop", "days": 30, **WHY}
     response = act(admin_service, "POST", "/keys", asked, "admin", key="act-1")
@@ -261,7 +261,7 @@ def test_a_key_is_replaced_by_another(admin_service):
     assert admin_service.get("/v1/budget", other.json()["key"]).status_code == 200
 
 
-def test_what_an_officer_grants_an_analyst_sees_and_no_longer_when_it_is_taken_back(admin_service):
+def test_grants_and_revocations_take_effect_at_once(admin_service):
     """Grants and revocations are effective at once."""
     seen = lambda: {dataset["name"] for dataset in admin_service.get("/v1/datasets").json()["datasets"]}  # noqa: E731
     assert "secret" not in seen()
@@ -272,7 +272,7 @@ def test_what_an_officer_grants_an_analyst_sees_and_no_longer_when_it_is_taken_b
     assert admin_service.get("/v1/datasets/secret").status_code == 404
 
 
-def test_a_limit_that_is_lowered_holds_at_once(admin_service):
+def test_a_lowered_limit_takes_effect_at_once(admin_service):
     """The next query is refused."""
     assert admin_service.ask(epsilon=1.0, delta="1e-8").status_code == 200
     act(admin_service, "PATCH", "/accounts/ann@sales", {"limit": {"epsilon": 0.001, "delta": "1e-7"}, **WHY})
@@ -306,14 +306,14 @@ def test_the_ledger_is_verified_over_http(admin_service):
         ("GET", "/nothing", None),
     ],
 )
-def test_what_there_is_not_is_not_found(admin_service, method, path, body):
+def test_missing_accounts_keys_and_grants_are_not_found(admin_service, method, path, body):
     """404, and nothing is written."""
     before = admin_service.manager.store.heads()
     assert act(admin_service, method, path, body).status_code == 404
     assert admin_service.manager.store.heads() == before
 
 
-def test_acts_are_logged_with_their_actor_and_subject(admin_service):
+def test_actions_are_logged_with_their_actor_and_subject(admin_service):
     """Events have the route; the reason is in the ledger."""
     act(admin_service, "PATCH", "/accounts/sales", {"mode": "observe", "reason": "a private reason"})
     (event,) = admin_service.events("admin_changed")
@@ -322,7 +322,7 @@ def test_acts_are_logged_with_their_actor_and_subject(admin_service):
     assert "private reason" not in admin_service.log.getvalue()
 
 
-def test_what_was_refused_is_not_logged_as_done(admin_service):
+def test_a_refused_action_is_not_logged_as_done(admin_service):
     """A failed action has no such event."""
     act(admin_service, "PATCH", "/accounts/eve", {"mode": "observe", **WHY})
     act(admin_service, "PATCH", "/accounts/sales", {"mode": "observe", **WHY}, "admin")
@@ -345,7 +345,7 @@ def test_records_are_read_by_no_other_role(admin_service):
         assert not any(digest in admin_service.get(path).text for digest in hashes)
 
 
-def test_the_openapi_document_describes_the_administration(admin_service):
+def test_the_openapi_document_describes_the_administrative_routes(admin_service):
     """The document has every route with the schemas of its request and response."""
     schema = admin_service.get("/openapi.json").json()
     for route in declared(AdminAPI):

@@ -218,7 +218,7 @@ def test_a_period_is_returned_as_it_was_sent(administration, manager, written, p
         {"kind": "forever", "days": 3},
     ],
 )
-def test_a_period_that_is_none_is_malformed(period):
+def test_an_invalid_period_is_malformed(period):
     """An invalid period is not replaced by a default."""
     with pytest.raises(Malformed):
         new(period=period)
@@ -237,7 +237,7 @@ def test_a_time_zone_that_does_not_exist_is_refused(administration, manager):
     assert manager.store.accounts() == []
 
 
-def test_an_account_is_opened_once_for_each_act(administration, manager):
+def test_an_account_is_created_once_per_action_id(administration, manager):
     """I4: a repeated request gets the same answer and changes nothing; another one with its id is refused."""
     act = AdminAction("key:1", "new colleague", "request-1")
     first = administration.create(new(), act)
@@ -276,7 +276,7 @@ def test_a_change_of_nothing_is_malformed():
     ],
 )
 @pytest.mark.parametrize("reason", [None, "", 5, "x" * 2_001])
-def test_nothing_is_done_without_a_reason(read, reason):
+def test_an_action_without_a_reason_is_refused(read, reason):
     """The ledger keeps the reason and the actor."""
     asked = {"account": "a", "limit": EPSILON, "mode": "enforce", "rho": 1, "delta": 0, "columns": None}
     names = {"mode"} if reason is None else set()
@@ -306,7 +306,7 @@ def test_an_amount_is_not_negative(administration, amount):
             act("ann", pay(**amount), LAUNCH)
 
 
-def test_a_refund_has_its_ceiling(administration):
+def test_a_refund_is_at_most_a_tenth_of_the_limit(administration):
     """It is a tenth of the limit: an officer cannot erase an account's charges."""
     administration.create(new(limit=UNITS), LAUNCH)
     administration.charge("ann", pay(information=100, calls=5), LAUNCH)
@@ -315,7 +315,7 @@ def test_a_refund_has_its_ceiling(administration):
     assert administration.account("ann").units.information.spent == 100
 
 
-def test_a_payment_is_made_once_for_each_act(administration):
+def test_a_charge_is_made_once_per_action_id(administration):
     """I4: a request that is sent twice is charged once."""
     administration.create(new(limit=UNITS), LAUNCH)
     act = AdminAction("key:1", "was answered by mail", "request-1")
@@ -356,7 +356,7 @@ def test_accounts_are_listed_page_by_page(administration):
     assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_a_grant_is_kept_in_the_catalogs_own_spelling(administration):
+def test_a_grant_is_stored_in_the_spelling_of_the_catalog(administration):
     """It is found under any spelling of the officer."""
     administration.create(new(), LAUNCH)
     reply = administration.grant("ann", "READS", NewGrant(columns=["Country", "ARTICLE"], reason="r"), LAUNCH)
@@ -367,7 +367,7 @@ def test_a_grant_is_kept_in_the_catalogs_own_spelling(administration):
 @pytest.mark.parametrize(
     ("dataset", "columns"), [("clicks", None), ("reads", ["colour"]), ("reads", ["reader"]), ("reads", ["place"])]
 )
-def test_what_the_catalog_does_not_have_cannot_be_granted(administration, dataset, columns):
+def test_unknown_datasets_and_columns_cannot_be_granted(administration, dataset, columns):
     """This includes the user column, which cannot be queried."""
     administration.create(new(), LAUNCH)
     with pytest.raises(InputError):
@@ -375,7 +375,7 @@ def test_what_the_catalog_does_not_have_cannot_be_granted(administration, datase
     assert administration.grants(None, None, 10).grants == []
 
 
-def test_a_grant_takes_the_place_of_the_one_before(administration):
+def test_a_grant_replaces_the_previous_one(administration):
     """Columns are replaced, not added."""
     administration.create(new(), LAUNCH)
     administration.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
@@ -383,7 +383,7 @@ def test_a_grant_takes_the_place_of_the_one_before(administration):
     assert [grant.columns for grant in administration.grants(None, None, 10).grants] == [[]]
 
 
-def test_a_grant_that_was_taken_back_is_gone(administration):
+def test_a_revoked_grant_is_gone(administration):
     """It cannot be revoked twice; a grant of a dataset that the catalog no longer has can be revoked."""
     administration.create(new(), LAUNCH)
     administration.grant("ann", "reads", NewGrant(columns=None, reason="r"), LAUNCH)
@@ -410,7 +410,7 @@ def test_grants_are_listed_page_by_page_and_account_by_account(administration):
     assert [grant.account for grant in administration.grants("ben", None, 10).grants] == ["ben", "ben"]
 
 
-def test_every_act_is_in_the_ledger_with_its_actor_and_reason(administration, manager):
+def test_every_action_is_in_the_ledger_with_its_actor_and_reason(administration, manager):
     """T26: the ledger has the operation, its actor and its reason."""
     act = [AdminAction(f"key:{n}", f"reason {n}") for n in range(9)]
     administration.create(new(limit=UNITS, reason="reason 1"), act[1])
@@ -447,7 +447,7 @@ def test_the_ledger_is_paginated_and_its_hashes_can_be_verified(administration):
     assert administration.ledger(7, 0, 10).lines == []
 
 
-def test_a_sound_ledger_is_called_sound(administration):
+def test_a_valid_ledger_verifies(administration):
     """The result has the number of lines."""
     administration.create(new(), LAUNCH)
     verdict = administration.verify()

@@ -29,7 +29,7 @@ def test_a_budget_adds_up(service):
     assert body["units"] is None
 
 
-def test_parents_show_only_their_limit_and_what_is_left(service):
+def test_parents_show_only_their_limit_and_remaining_budget(service):
     """T18: the spenders are not shown."""
     service.ask(who="bob")
     body = service.get("/v1/budget").json()
@@ -75,7 +75,7 @@ def test_units_are_rounded_against_the_account(service):
     assert units["calls"] == {"limit": 30, "spent": 1, "left": 29}
 
 
-def test_an_account_that_observes_promises_nothing(service):
+def test_an_observed_account_has_no_guarantee(service):
     """The response states that there is no guarantee."""
     service.manager.store.create(Account.of_epsilon("w", 1.0, DELTA), ACT)
     set_mode(service.manager.store, "w", "observe", ACT)

@@ -84,7 +84,7 @@ def _shell(page):
     return "".join(blocks).replace("\\\n", "")
 
 
-def test_an_analyst_can_query_all_month_and_takes_a_small_share_of_what_is_shared(project):
+def test_the_default_prices_allow_twenty_queries_and_a_tenth_of_the_shared_delta(project):
     """With the default prices twenty different queries fit; one analyst can spend a tenth of the shared delta."""
     service, keys, send = project
     for k in range(1, 21):
@@ -95,7 +95,7 @@ def test_an_analyst_can_query_all_month_and_takes_a_small_share_of_what_is_share
         assert accounts["ann@example"].limit.rho < accounts[above].limit.rho / 3
 
 
-def test_no_query_can_take_much_of_the_shared_delta(project):
+def test_a_query_with_the_delta_of_all_analysts_is_refused(project):
     """`delta_most`: one query with the delta of all analysts is refused before anything is reserved."""
     service, keys, send = project
     refused = ask(send, keys["analyst"], epsilon=1.0, delta="1e-6")

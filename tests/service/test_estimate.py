@@ -10,7 +10,7 @@ from discreet.values import Cost, float_above
 from .deployment import ACT, TOP
 
 
-def test_an_estimate_touches_nothing(service):
+def test_an_estimate_reads_no_data_and_reserves_nothing(service):
     """No head is read, nothing is reserved, no line is written."""
     heads = service.store.heads()
     service.no_engine()
@@ -79,13 +79,13 @@ def test_errors_of_sums_are_in_the_column_s_own_units(service):
     assert body["expected"]["std_error_most"] is None
 
 
-def test_a_delta_that_is_too_large_is_refused_and_nothing_else_is_noted(service):
+def test_a_delta_that_is_too_large_is_refused_and_smaller_ones_have_no_note(service):
     """It is not far below one over the number of users, and would use much of shared accounts."""
     assert service.estimate(delta="0.001").status_code == 422
     assert service.estimate().json()["notes"] == []
 
 
-def test_an_estimate_refuses_what_a_query_refuses(service):
+def test_an_estimate_returns_the_problems_of_the_query(service):
     """It returns the same problems, and reserves nothing."""
     assert service.estimate(TOP.replace("article", "hidden")).status_code == 404
     assert service.estimate("SELECT").status_code == 400

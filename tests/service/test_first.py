@@ -68,7 +68,7 @@ def listed(folder) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
-def test_all_files_are_there_and_nothing_else(make, folder):
+def test_all_files_are_created_and_nothing_else(make, folder):
     """No partial file and no temporary folder remains."""
     template = make()
     assert template.settings == folder / "discreet.toml"
@@ -104,7 +104,7 @@ def test_the_settings_are_read_without_a_mistake_and_explain_the_rest(make, fold
     assert settings.traces.endpoint
 
 
-def test_the_first_keys_open_what_they_should(make, folder):
+def test_the_first_keys_have_one_role_each(make, folder):
     """Each has one role; only the analyst's has an account; the administrator's never expires."""
     template = make()
     with opened(folder) as parts:
@@ -116,7 +116,7 @@ def test_the_first_keys_open_what_they_should(make, folder):
         assert len(ends) == 1
 
 
-def test_the_keys_are_kept_nowhere(make, folder):
+def test_the_keys_are_stored_nowhere(make, folder):
     """T9: not in the store, the ledger, the settings or the checkpoints."""
     template = make()
     held = b"".join(path.read_bytes() for path in folder.iterdir())
@@ -149,7 +149,7 @@ def test_checkpoints_cover_the_store_from_its_first_line(make, folder):
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_a_file_that_is_there_is_never_replaced(make, folder, name):
+def test_an_existing_file_is_never_replaced(make, folder, name):
     """Nothing is written to the folder."""
     folder.mkdir()
     (folder / name).write_text("mine")
@@ -159,7 +159,7 @@ def test_a_file_that_is_there_is_never_replaced(make, folder, name):
     assert (folder / name).read_text() == "mine"
 
 
-def test_force_puts_what_is_there_aside(make, folder):
+def test_force_moves_existing_files_aside(make, folder):
     """Nothing is lost, noise key and store included; the old log of the store is moved with it."""
     make()
     before = {name: (folder / name).read_bytes() for name in FILES}
@@ -174,7 +174,7 @@ def test_force_puts_what_is_there_aside(make, folder):
         assert parts.manager.verify().lines
 
 
-def test_a_store_that_is_being_served_is_not_put_aside(make, folder):
+def test_a_store_in_use_is_not_moved_aside(make, folder):
     """Its service would keep writing to a file without a name."""
     make()
     with opened(folder), pytest.raises(StoreUnavailable, match="one process at a time"):
@@ -184,7 +184,7 @@ def test_a_store_that_is_being_served_is_not_put_aside(make, folder):
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("step", range(1, 8))
-def test_whatever_fails_nothing_is_left_behind(make, folder, monkeypatch, step, force):
+def test_a_failure_at_any_moved_file_changes_nothing(make, folder, monkeypatch, step, force):
     """After a failure at any moved file, everything is as before, including files put aside."""
     if force:
         make()
@@ -204,7 +204,7 @@ def test_whatever_fails_nothing_is_left_behind(make, folder, monkeypatch, step, 
     assert folder.exists() == force
 
 
-def test_a_failure_while_files_are_made_leaves_nothing_behind(make, folder, monkeypatch):
+def test_a_failure_while_files_are_created_leaves_nothing(make, folder, monkeypatch):
     """The folder is removed, too."""
 
     def fail(*_):
@@ -237,7 +237,7 @@ def test_a_folder_that_cannot_be_written_is_reported(make, tmp_path):
         make()
 
 
-def test_a_catalog_of_ones_own_is_served_without_the_example(make, folder, tmp_path):
+def test_the_users_own_catalog_replaces_the_example(make, folder, tmp_path):
     """Its datasets are granted to the example organisation; the retention is the period of its accounts."""
     own = tmp_path / "own.toml"
     own.write_text(
@@ -254,7 +254,7 @@ def test_a_catalog_of_ones_own_is_served_without_the_example(make, folder, tmp_p
         assert parts.manager.store.account("ann@example").period == Sliding(90)
 
 
-def test_a_catalog_that_cannot_be_used_starts_nothing(make, folder, tmp_path):
+def test_an_invalid_catalog_is_refused_and_no_file_is_written(make, folder, tmp_path):
     """Its mistakes are reported, and no file is written."""
     (tmp_path / "own.toml").write_text("datasets = 5")
     with pytest.raises(CatalogError):

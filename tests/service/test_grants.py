@@ -52,7 +52,7 @@ def test_without_a_grant_nothing_exists(grants):
     assert seen(grants.catalog_for("cem")) == {}
 
 
-def test_a_grant_shows_its_dataset_and_columns_and_nothing_else(grants, grant):
+def test_a_grant_shows_only_its_dataset_and_columns(grants, grant):
     """Other columns are not in the catalog that queries are checked against."""
     grant("cem", "reads", frozenset({"article"}))
     catalog = grants.catalog_for("cem")
@@ -67,7 +67,7 @@ def test_a_grant_of_a_whole_dataset_shows_all_columns(grants, grant):
     assert grants.catalog_for("cem").datasets["visits"] is CATALOG.datasets["visits"]
 
 
-def test_what_a_parent_was_granted_its_children_have(grants, grant):
+def test_children_inherit_the_grants_of_their_parents(grants, grant):
     """In addition to their own; no other account has it."""
     grant("sales", "reads", frozenset({"article"}))
     grant("ann@sales", "reads", frozenset({"country"}))
@@ -77,21 +77,21 @@ def test_what_a_parent_was_granted_its_children_have(grants, grant):
     assert seen(grants.catalog_for("cem")) == {}
 
 
-def test_what_a_child_was_granted_its_parent_does_not_have(grants, grant):
+def test_parents_do_not_inherit_the_grants_of_their_children(grants, grant):
     """Grants are inherited by children only."""
     grant("ann@sales", "visits", None)
     assert seen(grants.catalog_for("sales")) == {}
 
 
 @pytest.mark.parametrize("order", [("sales", "ann@sales"), ("ann@sales", "sales")])
-def test_all_columns_and_some_are_all(grants, grant, order):
+def test_a_grant_of_all_columns_covers_one_of_some(grants, grant, order):
     """A grant of all columns covers one of some columns, in any order."""
     for account in order:
         grant(account, "reads", None if account == "sales" else frozenset({"country"}))
     assert seen(grants.catalog_for("ann@sales")) == {"reads": ["article", "country"]}
 
 
-def test_columns_and_datasets_that_are_gone_from_the_catalog_are_not_seen(grants, grant):
+def test_grants_of_removed_columns_and_datasets_have_no_effect(grants, grant):
     """A grant does not guarantee that the object exists."""
     grant("cem", "reads", frozenset({"article", "colour"}))
     grant("cem", "clicks", None)

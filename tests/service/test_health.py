@@ -13,7 +13,7 @@ CHECKPOINTS = '[checkpoints]\nfile = "checkpoints.log"\nsigning_key_file = "chec
 
 
 @pytest.fixture
-def tended(services):
+def service_with_checkpoints(services):
     """A service with checkpoints whose maintenance runs only when a test calls it."""
     return services(rest=CHECKPOINTS)
 
@@ -28,97 +28,99 @@ def checks(service) -> tuple[int, str, dict[str, str]]:
 GOOD = {"catalog": "ok", "store": "ok", "maintenance": "ok", "checkpoints": "ok", "clock": "ok", "shares": "none"}
 
 
-def test_the_process_lives_whatever_is_wrong(tended):
+def test_the_process_is_live_even_if_the_store_is_unavailable(service_with_checkpoints):
     """An unavailable store is no reason to restart the process."""
-    tended.store.close()
-    response = tended.get("/healthz", None)
+    service_with_checkpoints.store.close()
+    response = service_with_checkpoints.get("/healthz", None)
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
-def test_it_is_not_ready_before_the_first_upkeep(tended):
+def test_it_is_not_ready_before_the_first_maintenance(service_with_checkpoints):
     """There is no checkpoint yet."""
-    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
-    tended.maintenance.once()
-    assert checks(tended) == (200, "ready", GOOD)
+    assert checks(service_with_checkpoints) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
+    service_with_checkpoints.maintenance.once()
+    assert checks(service_with_checkpoints) == (200, "ready", GOOD)
 
 
-def test_it_is_not_ready_when_the_upkeep_did_not_succeed_for_long(tended):
+def test_it_is_not_ready_after_four_failed_rounds_of_maintenance(service_with_checkpoints):
     """Three rounds may fail."""
-    tended.maintenance.once()
-    tended.monotonic.now += 35
-    assert checks(tended)[0] == 200
-    tended.monotonic.now += 0.1
-    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
-    tended.maintenance.once()
-    assert checks(tended)[0] == 200
+    service_with_checkpoints.maintenance.once()
+    service_with_checkpoints.monotonic.now += 35
+    assert checks(service_with_checkpoints)[0] == 200
+    service_with_checkpoints.monotonic.now += 0.1
+    assert checks(service_with_checkpoints) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
+    service_with_checkpoints.maintenance.once()
+    assert checks(service_with_checkpoints)[0] == 200
 
 
-def test_checkpoints_that_cannot_be_written_are_reported(tended):
+def test_checkpoints_that_cannot_be_written_are_reported(service_with_checkpoints):
     """I12: the store goes on, but its end has no new checkpoint."""
-    tended.maintenance.once()
-    (tended.folder / "checkpoints.log").unlink()
-    (tended.folder / "checkpoints.log").mkdir()
-    tended.monotonic.now += 36
-    tended.maintenance.once()
-    assert checks(tended) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
-    (event,) = tended.events("failed")
+    service_with_checkpoints.maintenance.once()
+    (service_with_checkpoints.folder / "checkpoints.log").unlink()
+    (service_with_checkpoints.folder / "checkpoints.log").mkdir()
+    service_with_checkpoints.monotonic.now += 36
+    service_with_checkpoints.maintenance.once()
+    assert checks(service_with_checkpoints) == (503, "unready", GOOD | {"maintenance": "stale", "checkpoints": "stale"})
+    (event,) = service_with_checkpoints.events("failed")
     assert event["where"] == "maintenance"
     assert event["error"].startswith("StoreUnavailable")
 
 
-def test_an_unavailable_store_is_reported(tended):
+def test_an_unavailable_store_is_reported(service_with_checkpoints):
     """503, without the message of the database."""
-    tended.maintenance.once()
-    tended.store.close()
-    status, _, body = checks(tended)
+    service_with_checkpoints.maintenance.once()
+    service_with_checkpoints.store.close()
+    status, _, body = checks(service_with_checkpoints)
     assert (status, body["store"]) == (503, "unavailable")
 
 
-def test_without_checkpoints_there_is_nothing_to_be_fresh(tended):
+def test_it_is_ready_without_checkpoints(service_with_checkpoints):
     """It is ready nevertheless: checkpoints are optional."""
-    tended.maintenance.once()
-    tended.maintenance.has_checkpoints = False
-    assert checks(tended) == (200, "ready", GOOD | {"checkpoints": "none"})
+    service_with_checkpoints.maintenance.once()
+    service_with_checkpoints.maintenance.has_checkpoints = False
+    assert checks(service_with_checkpoints) == (200, "ready", GOOD | {"checkpoints": "none"})
 
 
-def test_a_clock_that_ran_ahead_is_reported_until_an_officer_confirms_it(tended):
+def test_a_clock_that_ran_ahead_is_reported_until_an_officer_confirms_it(service_with_checkpoints):
     """I6: time stands still in the store, so that no period begins."""
-    tended.maintenance.once()
-    tended.clock.pass_(days=3)
-    tended.maintenance.once()
-    assert checks(tended) == (503, "unready", GOOD | {"clock": "apart"})
-    tended.keys["officer"] = tended.make_key(None, ("officer",))
-    confirmed = tended.send("POST", "/v1/admin/clock", "officer", json={"reason": "the machine was off"})
+    service_with_checkpoints.maintenance.once()
+    service_with_checkpoints.clock.pass_(days=3)
+    service_with_checkpoints.maintenance.once()
+    assert checks(service_with_checkpoints) == (503, "unready", GOOD | {"clock": "apart"})
+    service_with_checkpoints.keys["officer"] = service_with_checkpoints.make_key(None, ("officer",))
+    confirmed = service_with_checkpoints.send(
+        "POST", "/v1/admin/clock", "officer", json={"reason": "the machine was off"}
+    )
     assert confirmed.status_code == 204
-    tended.maintenance.once()
-    assert checks(tended) == (200, "ready", GOOD)
+    service_with_checkpoints.maintenance.once()
+    assert checks(service_with_checkpoints) == (200, "ready", GOOD)
 
 
-def test_health_needs_no_key_and_reveals_nothing(tended):
+def test_health_needs_no_key_and_reveals_nothing(service_with_checkpoints):
     """Responses contain names of checks and fixed texts only."""
-    tended.maintenance.once()
-    text = tended.get("/readyz", None).text + tended.get("/healthz", None).text
-    assert not any(word in text for word in ("sales", "reads", str(tended.folder), "sqlite", "key:"))
+    service_with_checkpoints.maintenance.once()
+    text = service_with_checkpoints.get("/readyz", None).text + service_with_checkpoints.get("/healthz", None).text
+    assert not any(word in text for word in ("sales", "reads", str(service_with_checkpoints.folder), "sqlite", "key:"))
 
 
-def test_dead_reservations_are_ended_and_logged(tended):
+def test_dead_reservations_are_ended_and_logged(service_with_checkpoints):
     """They belong to processes that died; the event has their number."""
-    worst = tended.manager.store.account("ann@sales").limit
-    tended.manager.reserve("ann@sales", b"r" * 32, worst)
-    tended.clock.pass_(minutes=2)
-    tended.maintenance.once()
-    tended.maintenance.once()
-    assert [event["ended"] for event in tended.events("leases_expired")] == [1]
+    worst = service_with_checkpoints.manager.store.account("ann@sales").limit
+    service_with_checkpoints.manager.reserve("ann@sales", b"r" * 32, worst)
+    service_with_checkpoints.clock.pass_(minutes=2)
+    service_with_checkpoints.maintenance.once()
+    service_with_checkpoints.maintenance.once()
+    assert [event["ended"] for event in service_with_checkpoints.events("leases_expired")] == [1]
 
 
-def test_the_metrics_know_how_long_the_ledger_is(tended):
+def test_the_metrics_have_the_length_of_the_ledger(service_with_checkpoints):
     """They also have the time of the last successful maintenance."""
-    tended.maintenance.once()
-    lines = tended.store.heads()[0].seq
-    assert f"discreet_ledger_lines {lines}.0" in tended.metrics.text().decode()
+    service_with_checkpoints.maintenance.once()
+    lines = service_with_checkpoints.store.heads()[0].seq
+    assert f"discreet_ledger_lines {lines}.0" in service_with_checkpoints.metrics.text().decode()
 
 
-def test_what_fails_is_tried_again(tended, monkeypatch):
+def test_failed_maintenance_is_repeated(service_with_checkpoints, monkeypatch):
     """No exception ends the maintenance thread."""
     failing = [StoreUnavailable("the disk is full"), ValueError("a bug"), None]
 
@@ -128,15 +130,15 @@ def test_what_fails_is_tried_again(tended, monkeypatch):
             raise error
         return 0
 
-    monkeypatch.setattr(tended.manager, "maintain", tend)
+    monkeypatch.setattr(service_with_checkpoints.manager, "maintain", tend)
     for _ in range(3):
-        tended.maintenance.once()
-    assert [event["error"] for event in tended.events("failed")] == ["StoreUnavailable", "ValueError"]
-    assert "disk" not in tended.log.getvalue()
-    assert tended.maintenance.age_seconds == 0
+        service_with_checkpoints.maintenance.once()
+    assert [event["error"] for event in service_with_checkpoints.events("failed")] == ["StoreUnavailable", "ValueError"]
+    assert "disk" not in service_with_checkpoints.log.getvalue()
+    assert service_with_checkpoints.maintenance.age_seconds == 0
 
 
-def test_the_maintenance_thread_repeats_until_it_is_closed(tended, monkeypatch):
+def test_the_maintenance_thread_repeats_until_it_is_closed(service_with_checkpoints, monkeypatch):
     """It ends with the context."""
     monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.001)
     enough, rounds = threading.Event(), []
@@ -146,8 +148,8 @@ def test_the_maintenance_thread_repeats_until_it_is_closed(tended, monkeypatch):
         if len(rounds) >= 3:
             enough.set()
 
-    monkeypatch.setattr(tended.maintenance, "once", once)
-    with tended.maintenance.running():
+    monkeypatch.setattr(service_with_checkpoints.maintenance, "once", once)
+    with service_with_checkpoints.maintenance.running():
         assert enough.wait(30)
     done = len(rounds)
     assert set(rounds) == {"maintenance"}
@@ -155,9 +157,9 @@ def test_the_maintenance_thread_repeats_until_it_is_closed(tended, monkeypatch):
     assert len(rounds) == done
 
 
-def test_the_last_use_of_keys_is_kept_when_the_service_stops(tended):
+def test_the_last_use_of_keys_is_kept_when_the_service_stops(service_with_checkpoints):
     """It is written at shutdown, however recent it is."""
-    tended.get("/v1/budget")
-    tended.maintenance.finish()
-    ann = tended.keys["ann"].split("_")[1]
-    assert ann in tended.manager.store.record("used", "keys")
+    service_with_checkpoints.get("/v1/budget")
+    service_with_checkpoints.maintenance.finish()
+    ann = service_with_checkpoints.keys["ann"].split("_")[1]
+    assert ann in service_with_checkpoints.manager.store.record("used", "keys")

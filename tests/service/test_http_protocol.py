@@ -81,7 +81,7 @@ def test_headers_beyond_the_bound_are_refused_before_they_are_kept(connect):
             assert problem(to_the_end(connection)) == 431
 
 
-def test_a_long_body_right_behind_the_headers_is_no_header(connect):
+def test_a_body_in_the_packet_of_the_headers_does_not_count_as_header(connect):
     """The limit counts headers only, also if one packet holds both, and for each request of a connection."""
     body = b"b" * 50_000
     with connect() as connection:
@@ -93,7 +93,7 @@ def test_a_long_body_right_behind_the_headers_is_no_header(connect):
             assert received.startswith(b"HTTP/1.1 200")
 
 
-def test_what_is_no_http_is_answered_with_a_problem(connect):
+def test_bytes_that_are_not_http_get_a_problem(connect):
     """The response is a problem like every other refusal."""
     with connect() as connection:
         connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
@@ -105,7 +105,7 @@ def test_what_is_no_http_is_answered_with_a_problem(connect):
     [b"", b"POST / HT", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhe", WHOLE + b"POST / HTTP/1.1\r\n"],
     ids=["nothing", "half the headers", "half the body", "half the second request"],
 )
-def test_half_a_request_is_not_waited_for_for_ever(sent):
+def test_an_incomplete_request_times_out(sent):
     """408, and the connection is closed."""
     with serving(Bounds(header_seconds=0.5, body_seconds=0.5)) as connect, connect() as connection:
         connection.sendall(sent)
@@ -114,7 +114,7 @@ def test_half_a_request_is_not_waited_for_for_ever(sent):
         assert b"HTTP/1.1 408" in received or sent.startswith(WHOLE)
 
 
-def test_connections_beyond_the_bound_are_refused_and_the_others_served():
+def test_connections_beyond_the_limit_are_refused_and_the_others_served():
     """503: file descriptors remain for open connections and for the store."""
     with serving(Bounds(connections=3, header_seconds=60)) as connect, contextlib.ExitStack() as stack:
         held = [stack.enter_context(connect()) for _ in range(3)]

@@ -52,7 +52,7 @@ def ring(registry, clock):
 
 
 @pytest.fixture
-def smith(manager, registry, ring, clock):
+def api_keys(manager, registry, ring, clock):
     """The key operations, with numbered random bytes."""
     numbers = itertools.count(1)
     return ApiKeys(
@@ -65,7 +65,7 @@ def key(**more) -> NewKey:
     return NewKey(**({"account": "ann", "roles": ["analyst"], "label": "laptop", "reason": "new colleague"} | more))
 
 
-def opens(ring, made) -> bool:
+def is_valid(ring, made) -> bool:
     """Return True if the key is valid."""
     try:
         return ring.authenticate(f"Bearer {made.key}").key_id == made.id
@@ -73,16 +73,16 @@ def opens(ring, made) -> bool:
         return False
 
 
-def test_a_key_that_was_made_opens(smith, ring):
+def test_a_new_key_is_valid(api_keys, ring):
     """It has its account and roles."""
-    made = smith.create(key(roles=["admin", "analyst"]), LAUNCH)
+    made = api_keys.create(key(roles=["admin", "analyst"]), LAUNCH)
     identity = ring.authenticate(f"Bearer {made.key}")
     assert (identity.account, identity.roles) == ("ann", {"analyst", "admin"})
 
 
-def test_the_store_and_the_ledger_never_hold_a_key(smith, manager):
+def test_neither_store_nor_ledger_contains_a_key(api_keys, manager):
     """T9: the store has the SHA-256 of the text, and the ledger the SHA-256 of that record."""
-    made = smith.create(key(), LAUNCH)
+    made = api_keys.create(key(), LAUNCH)
     secret = made.key.rpartition("_")[2]
     kept = [text for _, text in manager.store.records("key")] + [line.body for line in manager.store.lines()]
     assert all(secret not in text for text in kept)
@@ -90,105 +90,105 @@ def test_the_store_and_the_ledger_never_hold_a_key(smith, manager):
     assert all(hashlib.sha256(made.key.encode()).hexdigest() not in line.body for line in manager.store.lines())
 
 
-def test_a_key_ends_after_its_days(smith, ring, clock):
+def test_a_key_expires(api_keys, ring, clock):
     """After a year by default, and never only explicitly."""
-    made, lasting = smith.create(key(), LAUNCH), smith.create(key(days=None), LAUNCH)
+    made, lasting = api_keys.create(key(), LAUNCH), api_keys.create(key(days=None), LAUNCH)
     assert made.expires == (NOON + timedelta(days=365)).isoformat()
     assert lasting.expires is None
     clock.pass_(days=365)
-    assert not opens(ring, made)
-    assert opens(ring, lasting)
+    assert not is_valid(ring, made)
+    assert is_valid(ring, lasting)
 
 
-def test_a_key_needs_an_account_that_exists(smith):
+def test_a_key_needs_an_account_that_exists(api_keys):
     """A misspelled account gets no key."""
     with pytest.raises(UnknownAccount):
-        smith.create(key(account="anne"), LAUNCH)
+        api_keys.create(key(account="anne"), LAUNCH)
 
 
-def test_a_key_is_made_once_for_each_act(smith, manager):
+def test_a_key_is_created_once_per_action_id(api_keys, manager):
     """I4: a repeated request gets no second key, nor the text of the first, which is not stored."""
     act = AdminAction("key:1", "new colleague", "request-1")
-    smith.create(key(), act)
+    api_keys.create(key(), act)
     with pytest.raises(KeyReused):
-        smith.create(key(), act)
+        api_keys.create(key(), act)
     assert len(manager.store.records("key")) == 1
 
 
-def test_random_bytes_that_repeat_themselves_make_no_key(manager, registry, ring, clock):
+def test_repeated_random_bytes_create_no_key(manager, registry, ring, clock):
     """An existing key is never overwritten."""
-    smith = ApiKeys(manager.store, registry, ring, clock, bytes)
-    smith.create(key(), LAUNCH)
+    api_keys = ApiKeys(manager.store, registry, ring, clock, bytes)
+    api_keys.create(key(), LAUNCH)
     with pytest.raises(InvariantViolated):
-        smith.create(key(), LAUNCH)
+        api_keys.create(key(), LAUNCH)
 
 
-def test_a_key_opens_as_soon_as_it_is_made_and_nothing_as_soon_as_it_is_revoked(smith, ring, manager, clock):
+def test_new_and_revoked_keys_take_effect_at_once(api_keys, ring, manager, clock):
     """In other processes within a second; it cannot be revoked twice."""
     elsewhere = Authenticator(RecordCache(manager.store, clock), clock)
-    assert not opens(elsewhere, CreatedKey(id="0" * 16, key=f"dsc_{'0' * 16}_{'0' * 64}", expires=None))
-    made = smith.create(key(), LAUNCH)
-    assert (opens(ring, made), opens(elsewhere, made)) == (True, False)
+    assert not is_valid(elsewhere, CreatedKey(id="0" * 16, key=f"dsc_{'0' * 16}_{'0' * 64}", expires=None))
+    made = api_keys.create(key(), LAUNCH)
+    assert (is_valid(ring, made), is_valid(elsewhere, made)) == (True, False)
     clock.pass_(seconds=1, microseconds=1)
-    assert (opens(ring, made), opens(elsewhere, made)) == (True, True)
-    smith.revoke(made.id, LAUNCH)
-    assert (opens(ring, made), opens(elsewhere, made)) == (False, True)
+    assert (is_valid(ring, made), is_valid(elsewhere, made)) == (True, True)
+    api_keys.revoke(made.id, LAUNCH)
+    assert (is_valid(ring, made), is_valid(elsewhere, made)) == (False, True)
     clock.pass_(seconds=1, microseconds=1)
-    assert not opens(elsewhere, made)
+    assert not is_valid(elsewhere, made)
     with pytest.raises(NotFound):
-        smith.revoke(made.id, LAUNCH)
+        api_keys.revoke(made.id, LAUNCH)
 
 
-def test_both_keys_open_during_the_overlap(smith, ring, clock):
+def test_both_keys_are_valid_during_the_overlap(api_keys, ring, clock):
     """Afterwards only the new one is valid, which differs from the old one only in its expiry."""
-    made = smith.create(key(), LAUNCH)
-    other = smith.rotate(
+    made = api_keys.create(key(), LAUNCH)
+    other = api_keys.rotate(
         made.id, RotatedKey(overlap_hours=24, days=30, reason="yearly"), AdminAction("a", "yearly", "r-1")
     )
     clock.pass_(hours=24, microseconds=-1)
-    assert opens(ring, made)
-    assert opens(ring, other)
+    assert is_valid(ring, made)
+    assert is_valid(ring, other)
     clock.pass_(microseconds=1)
-    assert not opens(ring, made)
-    assert opens(ring, other)
-    page = smith.page(None, 10)
+    assert not is_valid(ring, made)
+    assert is_valid(ring, other)
+    page = api_keys.page(None, 10)
     assert {(found.account, found.label, tuple(found.roles)) for found in page.keys} == {
         ("ann", "laptop", ("analyst",))
     }
     clock.pass_(days=29)
-    assert not opens(ring, other)
+    assert not is_valid(ring, other)
 
 
-def test_an_overlap_makes_no_key_good_for_longer(smith, ring, clock):
+def test_an_overlap_extends_no_key(api_keys, ring, clock):
     """A key that would expire in a day expires in a day."""
-    made = smith.create(key(days=1), LAUNCH)
-    smith.rotate(made.id, RotatedKey(overlap_hours=720, reason="yearly"), LAUNCH)
+    made = api_keys.create(key(days=1), LAUNCH)
+    api_keys.rotate(made.id, RotatedKey(overlap_hours=720, reason="yearly"), LAUNCH)
     clock.pass_(days=1)
-    assert not opens(ring, made)
+    assert not is_valid(ring, made)
 
 
-def test_a_stolen_key_can_be_replaced_at_once(smith, ring, clock):
+def test_a_stolen_key_can_be_replaced_at_once(api_keys, ring, clock):
     """The overlap is zero then."""
-    made = smith.create(key(), LAUNCH)
-    other = smith.rotate(made.id, RotatedKey(overlap_hours=0, reason="stolen"), LAUNCH)
+    made = api_keys.create(key(), LAUNCH)
+    other = api_keys.rotate(made.id, RotatedKey(overlap_hours=0, reason="stolen"), LAUNCH)
     clock.pass_(seconds=2)
-    assert not opens(ring, made)
-    assert opens(ring, other)
+    assert not is_valid(ring, made)
+    assert is_valid(ring, other)
 
 
-def test_a_key_that_does_not_exist_cannot_be_replaced(smith):
+def test_a_key_that_does_not_exist_cannot_be_replaced(api_keys):
     """No key is created."""
     with pytest.raises(NotFound):
-        smith.rotate("0" * 16, RotatedKey(reason="yearly"), LAUNCH)
-    assert smith.page(None, 10).keys == []
+        api_keys.rotate("0" * 16, RotatedKey(reason="yearly"), LAUNCH)
+    assert api_keys.page(None, 10).keys == []
 
 
-def test_keys_are_listed_page_by_page(smith):
+def test_keys_are_listed_page_by_page(api_keys):
     """Each is listed once, by id, despite changes between pages."""
-    made = sorted(smith.create(key(), LAUNCH).id for _ in range(5))
+    made = sorted(api_keys.create(key(), LAUNCH).id for _ in range(5))
     pages, after = [], None
     while True:
-        page = smith.page(after, 2)
+        page = api_keys.page(after, 2)
         pages.append([found.id for found in page.keys])
         after = page.next
         if after is None:
@@ -196,23 +196,23 @@ def test_keys_are_listed_page_by_page(smith):
     assert pages == [made[:2], made[2:4], made[4:]]
 
 
-def test_the_list_shows_when_a_key_was_last_used(smith, ring, clock):
+def test_the_list_shows_when_a_key_was_last_used(api_keys, ring, clock):
     """From memory at once, and from the store after a restart."""
-    made = smith.create(key(), LAUNCH)
-    assert smith.page(None, 1).keys[0].last_used is None
+    made = api_keys.create(key(), LAUNCH)
+    assert api_keys.page(None, 1).keys[0].last_used is None
     clock.pass_(minutes=5)
-    opens(ring, made)
-    assert smith.page(None, 1).keys[0].last_used == (NOON + timedelta(minutes=5)).isoformat()
+    is_valid(ring, made)
+    assert api_keys.page(None, 1).keys[0].last_used == (NOON + timedelta(minutes=5)).isoformat()
 
 
-def test_last_use_is_written_once_an_hour_in_one_record(smith, ring, manager, clock):
+def test_last_use_is_written_once_an_hour_in_one_record(api_keys, ring, manager, clock):
     """One record holds all keys, and is not written if none was used."""
-    keys = [smith.create(key(), LAUNCH) for _ in range(3)]
+    keys = [api_keys.create(key(), LAUNCH) for _ in range(3)]
     before = manager.store.records_version()
     for _ in range(180):
         for made in keys:
-            opens(ring, made)
-        smith.save_last_used(at_once=False)
+            is_valid(ring, made)
+        api_keys.save_last_used(at_once=False)
         clock.pass_(minutes=1)
     assert manager.store.records_version() - before == 2
     (name, text) = manager.store.records("used")[0]
@@ -220,16 +220,16 @@ def test_last_use_is_written_once_an_hour_in_one_record(smith, ring, manager, cl
     assert json.loads(text).keys() == {made.id for made in keys}
     for _ in range(5):
         clock.pass_(hours=1)
-        smith.save_last_used(at_once=False)
+        api_keys.save_last_used(at_once=False)
     assert manager.store.records_version() - before == 3, "the last minutes, and then nothing new"
 
 
-def test_what_another_process_wrote_about_use_is_kept(smith, ring, manager):
+def test_last_uses_written_by_another_process_are_kept(api_keys, ring, manager):
     """Replicas write the same record, and keep each other's times."""
-    made, others = smith.create(key(), LAUNCH), smith.create(key(), LAUNCH)
+    made, others = api_keys.create(key(), LAUNCH), api_keys.create(key(), LAUNCH)
     text = json.dumps({others.id: 5, "gone": 6}, separators=(",", ":"))
     manager.store.put_record("used", "keys", text, LAUNCH)
-    opens(ring, made)
-    smith.save_last_used(at_once=True)
+    is_valid(ring, made)
+    api_keys.save_last_used(at_once=True)
     kept = json.loads(manager.store.record("used", "keys"))
     assert kept == {made.id: microseconds(NOON), others.id: 5}

@@ -110,7 +110,7 @@ def test_a_key_identifies_the_sender(ring, make):
         ("Bearer a.b.c", "malformed"),
     ],
 )
-def test_invalid_keys_are_refused_alike(ring, make, spoilt, reason):
+def test_invalid_keys_get_the_same_error(ring, make, spoilt, reason):
     """T1: the message does not distinguish a wrong id from a wrong secret; the log may."""
     made = make()
     parts = {"key": made.text, "id": made.id, "secret": made.text.rpartition("_")[2], "nought": "0" * 64}
@@ -142,7 +142,7 @@ def test_digests_are_compared_in_constant_time_also_for_ids_that_do_not_exist(ri
     assert compared == [(32, 32)] * 2
 
 
-def test_a_key_ends_at_its_expiry(ring, make, clock):
+def test_a_key_is_valid_until_its_expiry(ring, make, clock):
     """To the microsecond, also if the cache is fresh."""
     made = make(expires_us=microseconds(NOON) + 500_000)
     assert ring.authenticate(header(made)).key_id == made.id
@@ -155,7 +155,7 @@ def test_a_key_ends_at_its_expiry(ring, make, clock):
         assert (caught.value.reason, caught.value.key_id) == ("expired", made.id)
 
 
-def test_a_revoked_key_is_worth_nothing_after_a_second(ring, make, records, clock):
+def test_a_revoked_key_is_invalid_after_a_second(ring, make, records, clock):
     """The store is queried once a second, and the cache is not older."""
     made = make()
     ring.authenticate(header(made))
@@ -167,7 +167,7 @@ def test_a_revoked_key_is_worth_nothing_after_a_second(ring, make, records, cloc
         ring.authenticate(header(made))
 
 
-def test_a_clock_that_is_put_back_keeps_no_key_alive(ring, make, records, clock):
+def test_a_clock_set_back_keeps_no_key_valid(ring, make, records, clock):
     """Cache entries from the future are as stale as old ones."""
     made = make()
     ring.authenticate(header(made))
@@ -186,7 +186,7 @@ def test_the_store_is_read_at_most_once_a_second(ring, make, records, clock):
     assert records.reads == 1
 
 
-def test_memory_alone_answers_only_while_it_is_fresh(ring, make, records, clock):
+def test_the_cache_answers_only_while_it_is_fresh(ring, make, records, clock):
     """The event loop never blocks: None means that a thread must read the store."""
     made = make()
     assert ring.cached(header(made)) is None
@@ -199,7 +199,7 @@ def test_memory_alone_answers_only_while_it_is_fresh(ring, make, records, clock)
     assert ring.cached(header(made)) is None
 
 
-def test_the_last_use_of_a_key_is_remembered(ring, make, clock):
+def test_the_last_use_of_a_key_is_recorded(ring, make, clock):
     """Only uses of valid keys are recorded."""
     made, idle = make(), make()
     clock.pass_(milliseconds=3)
@@ -220,13 +220,13 @@ def test_the_last_use_of_a_key_is_remembered(ring, make, clock):
         ("ann", ANALYST, "a\nb", "label"),
     ],
 )
-def test_a_key_outside_the_rules_cannot_be_made(account, roles, label, sentence):
+def test_an_invalid_key_cannot_be_created(account, roles, label, sentence):
     """The message names the allowed values."""
     with pytest.raises(InputError, match=sentence):
         KeyRecord("00" * 32, account, roles, 0, None, label)
 
 
-def test_a_record_comes_back_from_its_text():
+def test_a_record_is_read_back_from_its_text():
     """The text is canonical, because the ledger has its digest."""
     record = KeyRecord("ab" * 32, None, ("officer", "admin"), 5, 6, "Größe")
     assert KeyRecord.of_text(record.text) == record
@@ -244,7 +244,7 @@ def test_no_role_includes_another():
             assert caught.value.role == other
 
 
-def test_threads_that_meet_a_change_all_see_it(ring, make, records, clock):
+def test_concurrent_threads_all_see_a_change(ring, make, records, clock):
     """One of them reads the registry, and none keeps an older record."""
     made = make()
     ring.authenticate(header(made))

@@ -16,7 +16,7 @@ from discreet.values import Cost
 from .deployment import TOP
 
 
-class Wire:
+class Connection:
     """A request on a connection with both ends in the test.
 
     Args:
@@ -81,34 +81,34 @@ class Wire:
 ASKED = json.dumps({"sql": TOP}).encode()
 
 
-def test_a_body_that_is_announced_as_too_long_is_not_read(service):
+def test_a_body_with_too_large_a_content_length_is_not_read(service):
     """413, before a byte of it is read."""
-    wire = Wire(service, [ASKED], content_length="4097")
+    wire = Connection(service, [ASKED], content_length="4097")
     status, body = service.portal.call(wire.go)
     assert (status, json.loads(body)["type"]) == (413, "/problems/too-large")
     assert wire.read == 0
     assert "4,096" in json.loads(body)["detail"]
 
 
-def test_a_body_that_turns_out_too_long_is_not_read_further(service):
+def test_a_body_is_not_read_beyond_the_limit(service):
     """Whatever length is declared, parts beyond the limit are not read."""
-    wire = Wire(service, [b" " * 1000] * 100)
+    wire = Connection(service, [b" " * 1000] * 100)
     status, body = service.portal.call(wire.go)
     assert (status, json.loads(body)["type"]) == (413, "/problems/too-large")
     assert wire.read == 5
 
 
-def test_a_body_as_long_as_may_be_is_answered(service):
+def test_a_body_of_the_largest_size_is_answered(service):
     """In one part or many, with and without a declared length."""
     long = ASKED.ljust(4096)
     for parts, headers in (([long], {"content_length": "4096"}), ([long[:10], long[10:]], {}), ([long], {})):
-        assert service.portal.call(Wire(service, parts, **headers).go)[0] == 200
-    assert service.portal.call(Wire(service, [ASKED.ljust(4097)]).go)[0] == 413
+        assert service.portal.call(Connection(service, parts, **headers).go)[0] == 200
+    assert service.portal.call(Connection(service, [ASKED.ljust(4097)]).go)[0] == 413
 
 
-def test_a_request_that_breaks_off_leaves_nothing(service):
+def test_an_incomplete_request_has_no_effect(service):
     """The connection is closed in the middle of the body."""
-    wire = Wire(service, [])
+    wire = Connection(service, [])
     wire.closed = anyio.Event()
     wire.closed.set()
     service.portal.call(wire.go)
@@ -116,7 +116,7 @@ def test_a_request_that_breaks_off_leaves_nothing(service):
     assert not service.events("failed")
 
 
-def test_who_does_not_wait_stops_the_engine_and_pays(service):
+def test_a_client_that_disconnects_stops_the_engine_and_pays(service):
     """I3: the run is forfeited, so that disconnecting is not free; a retry is paid for, and none suspends."""
     engine, started, stopped = service.warehouse.engine("reads"), threading.Event(), []
     head = engine.head
@@ -136,7 +136,7 @@ def test_who_does_not_wait_stops_the_engine_and_pays(service):
     engine.head = slow
     forfeited = set()
     for _ in range(FAILURES_MOST):
-        wire = Wire(service, [ASKED])
+        wire = Connection(service, [ASKED])
         started.clear()
         answer = service.portal.start_task_soon(wire.go)
         assert started.wait(60)
@@ -162,7 +162,7 @@ def test_a_client_that_disconnects_before_the_data_is_read_pays_nothing(service)
         return plan(dataset)
 
     service.warehouse.context = slow
-    wire = Wire(service, [ASKED])
+    wire = Connection(service, [ASKED])
     answer = service.portal.start_task_soon(wire.go)
     assert planning.wait(60)
     service.portal.call(wire.close)
@@ -174,7 +174,7 @@ def test_a_client_that_disconnects_before_the_data_is_read_pays_nothing(service)
     assert not service.events("released")
 
 
-def test_more_than_a_share_of_the_places_is_refused(services):
+def test_more_than_half_of_the_slots_are_refused_to_one_account(services):
     """T24: one account gets at most half of the slots; others get the rest; a released slot is free again."""
     service = services(service="concurrent_most = 4")
     engine, running, go_on = service.warehouse.engine("daily"), threading.Semaphore(0), threading.Event()
@@ -206,7 +206,7 @@ def test_more_than_a_share_of_the_places_is_refused(services):
     assert service.ask(daily).status_code == 200
 
 
-def test_places_are_counted():
+def test_slots_have_a_total_and_half_of_it_for_each_account():
     """In all, and half of them for each account, at least one."""
     places = ConcurrencyLimit(3)
     with places.slot("a"):
@@ -230,13 +230,13 @@ def test_a_rate_limited_key_gets_retry_after(services):
     assert [service.get("/v1/datasets").status_code for _ in range(2)] == [200, 429]
 
 
-def test_answers_from_memory_count_too(services):
+def test_cached_answers_count_against_the_rate_limit(services):
     """Replays from the cache have the same limit."""
     service = services(service="requests_per_minute = 3")
     assert [service.ask().status_code for _ in range(5)] == [200, 200, 200, 429, 429]
 
 
-def test_rates_are_remembered_for_so_many_and_no_more():
+def test_rates_are_kept_for_a_bounded_number_of_keys():
     """A forgotten key had the fullest bucket."""
     now = [0.0]
     rates = RateLimiter(2, lambda: now[0])
@@ -251,7 +251,7 @@ def test_rates_are_remembered_for_so_many_and_no_more():
     rates.take("busy")
 
 
-def test_answers_leave_on_a_grid(services):
+def test_responses_are_sent_on_a_time_grid(services):
     """Durations are not visible beyond the grid, neither in responses nor in the log."""
     service = services(service="release_grid_ms = 50")
     engine = service.warehouse.engine("reads")
@@ -276,7 +276,7 @@ def test_answers_leave_on_a_grid(services):
     assert service.events("requested")[-1]["milliseconds"] == 50
 
 
-def test_other_protocols_pass_the_reception(service):
+def test_lifespan_messages_pass_through(service):
     """Lifespan messages are no requests, and are not logged."""
     messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
     sent = []

@@ -1,4 +1,4 @@
-"""The log: its events, and that nothing else can be logged."""
+"""The log holds its events and nothing else."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ ALLOWED = {
 """All fields of events; they have public values only."""
 
 
-class Kept:
+class RecordingLog:
     """A log that keeps events in a list."""
 
     def __init__(self):
@@ -147,21 +147,21 @@ def test_there_is_an_example_of_every_kind_of_event():
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_a_name_cannot_begin_a_line_of_its_own(form):
+def test_control_characters_in_names_are_escaped(form):
     """Control characters are escaped, so that a terminal is safe, too."""
     line = written(AdminChanged("r1", "key:ab", "POST /v1/admin/keys", 'x"\n{"event": "released"}\x1b[2J\u2028'), form)
     assert line.count("\n") == 1
     assert "\x1b[2J" not in line
 
 
-def test_the_console_form_holds_the_same():
+def test_the_console_format_has_the_same_fields():
     """In columns, for people."""
     line = written(Forfeited("r1", "ann@sales", "reads", "timeout"), "console")
     assert all(part in line for part in ("04:05:06", "warning", "forfeited", "ann@sales", "reads", "timeout"))
 
 
 @dataclasses.dataclass(frozen=True)
-class Stranger:
+class NotAnEvent:
     """Not an event, but with the attributes of one."""
 
     request_id: str
@@ -169,7 +169,7 @@ class Stranger:
 
 
 @dataclasses.dataclass(frozen=True)
-class Heir(Requested):
+class ExtendedEvent(Requested):
     """An event with an additional field."""
 
     true_count: int = 7_777_777
@@ -180,13 +180,13 @@ class Heir(Requested):
     [
         "a sentence with 7777777 in it",
         {"event": "requested", "count": 7_777_777},
-        Stranger("r1", [7_777_777]),
-        Heir("r1", "GET /", 200, 1),
+        NotAnEvent("r1", [7_777_777]),
+        ExtendedEvent("r1", "GET /", 200, 1),
         AdminChanged("r1", "key:ab", "POST /", InputError("7777777")),
         Failed("POST /", "KeyError", ([7_777_777],)),
     ],
 )
-def test_what_is_no_event_is_refused_and_not_shown(event):
+def test_other_objects_than_events_are_refused_and_not_shown(event):
     """By type: no text, mapping, other dataclass, or field with more than plain values."""
     log = StructuredLog(io.StringIO(), "json", lambda: NOW)
     with pytest.raises(InvariantViolated) as caught:
@@ -194,7 +194,7 @@ def test_what_is_no_event_is_refused_and_not_shown(event):
     assert "7777777" not in str(caught.value)
 
 
-def _engine_that_tells():
+def _engine_with_data_in_its_message():
     number = 7_777_777
     raise InputError(f"the engine counted {number} rows of user-magdalena")
 
@@ -242,14 +242,14 @@ def on_grid_of_a_fault():
 
 
 def test_every_event_reaches_every_log():
-    """In the order of the calls."""
-    first, second = Kept(), Kept()
+    """Events reach every log in the order of the calls."""
+    first, second = RecordingLog(), RecordingLog()
     event = Requested("r1", "GET /", 200, 1)
     CombinedLog(first, second).event(event)
     assert first.events == second.events == [event]
 
 
-class Full(io.StringIO):
+class FullStream(io.StringIO):
     """A stream on a full disk."""
 
     def write(self, _text):
@@ -260,7 +260,7 @@ class Full(io.StringIO):
 @pytest.mark.parametrize("broken", ["full", "closed"])
 def test_a_log_that_cannot_be_written_stops_no_request(broken):
     """Essential facts are in the ledger."""
-    stream = Full() if broken == "full" else io.StringIO()
+    stream = FullStream() if broken == "full" else io.StringIO()
     log = StructuredLog(stream, "json", lambda: NOW)
     if broken == "closed":
         stream.close()
@@ -276,14 +276,14 @@ def test_durations_are_logged_on_the_grid(seconds, grid, milliseconds):
     assert on_grid(seconds, grid) == milliseconds
 
 
-def test_a_library_is_overheard_without_its_words():
+def test_log_records_of_libraries_are_logged_without_their_message():
     """T17: a web server logs exceptions with their message; only place and type are kept."""
-    kept = Kept()
+    kept = RecordingLog()
     logger = logging.getLogger("uvicorn.error")
     with capture_library_logs(kept):
         logger.info("Started with %s", 7_777_777)
         try:
-            _engine_that_tells()
+            _engine_with_data_in_its_message()
         except InputError:
             logger.exception("Exception in ASGI application: 7777777")
     (body,) = kept.events
@@ -291,19 +291,19 @@ def test_a_library_is_overheard_without_its_words():
     assert body.place.startswith("test_logs.py:")
 
 
-def test_what_python_prints_is_overheard(capfd):
+def test_uncaught_exceptions_and_warnings_are_logged(capfd):
     """Exceptions of threads and destructors, and warnings: nothing reaches standard error."""
 
-    class Clumsy:
+    class RaisesInDestructor:
         def __del__(self):
             raise InputError("7777777")
 
-    kept = Kept()
+    kept = RecordingLog()
     with capture_library_logs(kept):
-        thread = threading.Thread(target=_engine_that_tells)
+        thread = threading.Thread(target=_engine_with_data_in_its_message)
         thread.start()
         thread.join()
-        Clumsy()
+        RaisesInDestructor()
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn("7777777 rows", UserWarning, stacklevel=1)
@@ -318,7 +318,7 @@ def test_what_python_prints_is_overheard(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_afterwards_all_is_as_before():
+def test_handlers_and_hooks_are_restored():
     """Handlers, propagation and hooks are restored."""
     logger = logging.getLogger("tests.overheard")
     handler = logging.NullHandler()
@@ -326,7 +326,7 @@ def test_afterwards_all_is_as_before():
     logger.propagate = False
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning
     try:
-        with capture_library_logs(Kept()):
+        with capture_library_logs(RecordingLog()):
             assert logger.handlers == []
         assert (logger.handlers, logger.propagate) == ([handler], False)
         assert (sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning) == hooks

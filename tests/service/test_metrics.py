@@ -29,7 +29,7 @@ from discreet.service.observability.metrics import LABELS_MOST, Metrics
 from tests.budget.suite import FakeClock
 
 
-class Watch:
+class FakeMonotonic:
     """Seconds that only a test advances."""
 
     def __init__(self):
@@ -75,7 +75,7 @@ EVENTS = [
 @pytest.mark.parametrize(("event", "name", "value"), EVENTS)
 def test_an_event_is_counted(event, name, value):
     """By its number, in one series of that name; some events are not counted."""
-    metrics = Metrics(Watch())
+    metrics = Metrics(FakeMonotonic())
     before = samples(metrics)
     metrics.event(event)
     after = samples(metrics)
@@ -86,7 +86,7 @@ def test_an_event_is_counted(event, name, value):
 
 def test_no_label_holds_an_account():
     """/metrics may be public: no account, actor, dataset, release, reservation or peer is in it."""
-    metrics = Metrics(Watch())
+    metrics = Metrics(FakeMonotonic())
     for event, _, _ in EVENTS:
         metrics.event(event)
     values = {value for key in samples(metrics) for _, value in key[1:]}
@@ -96,7 +96,7 @@ def test_no_label_holds_an_account():
 
 def test_labels_are_bounded():
     """Memory is bounded for any requests: values beyond the limit are counted as other."""
-    metrics = Metrics(Watch())
+    metrics = Metrics(FakeMonotonic())
     for n in range(LABELS_MOST + 50):
         metrics.event(Requested("r", f"GET /{n}", 404, 0))
     found = samples(metrics)
@@ -107,17 +107,17 @@ def test_labels_are_bounded():
 
 
 @pytest.mark.parametrize("event", ["requested", Requested("r", KeyError("7777777"), 200, 1)])
-def test_what_is_no_event_is_not_counted(event):
+def test_other_objects_than_events_are_not_counted(event):
     """As in other logs: neither other types, nor fields that hold more than plain values."""
-    metrics = Metrics(Watch())
+    metrics = Metrics(FakeMonotonic())
     with pytest.raises(InvariantViolated):
         metrics.event(event)
     assert b"7777777" not in metrics.text()
 
 
-def test_upkeep_gets_older_until_it_succeeds():
+def test_the_age_of_maintenance_grows_until_it_succeeds():
     """By the given clock, for alerting; the length of the ledger is there, too."""
-    watch = Watch()
+    watch = FakeMonotonic()
     metrics = Metrics(watch)
     watch.now += 25
     assert samples(metrics)["discreet_maintenance_age_seconds",] == 25
@@ -128,7 +128,7 @@ def test_upkeep_gets_older_until_it_succeeds():
 
 def test_a_store_is_timed_by_method_whether_it_succeeds_or_not():
     """Results and errors are passed through."""
-    metrics = Metrics(Watch())
+    metrics = Metrics(FakeMonotonic())
     inner = SQLiteStore(None, FakeClock())
     store = metrics.timed(inner)
     assert store.id == inner.id
@@ -141,9 +141,9 @@ def test_a_store_is_timed_by_method_whether_it_succeeds_or_not():
         assert found["discreet_store_seconds_count", ("operation", operation)] == 1
 
 
-def test_two_services_in_one_process_count_apart():
+def test_two_services_in_one_process_have_separate_metrics():
     """Each has its own registry."""
-    first, second = Metrics(Watch()), Metrics(Watch())
+    first, second = Metrics(FakeMonotonic()), Metrics(FakeMonotonic())
     first.event(Failed("upkeep", "KeyError", ()))
     assert samples(first)["discreet_failures_total",] == 1
     assert samples(second)["discreet_failures_total",] == 0
@@ -152,6 +152,6 @@ def test_two_services_in_one_process_count_apart():
 def test_the_page_names_every_metric_with_its_labels():
     """Each has a row of the table."""
     page = (Path(__file__).resolve().parents[2] / "docs/service/observability.md").read_text()
-    for family in Metrics(Watch()).registry.collect():
+    for family in Metrics(FakeMonotonic()).registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"`{name}`" in page or f"`{name}{{" in page, name

@@ -41,7 +41,7 @@ WHO = st.sampled_from(["ann", "bob"])
 
 
 @dataclass
-class Book:
+class ReferenceAccount:
     """Spending of one account, by the day or week.
 
     Args:
@@ -88,33 +88,35 @@ class Reference:
     """The reference model: all accounts and the answers."""
 
     def __init__(self, limits):
-        self.books = {ANN: Book(limits[ANN], 2), BOB: Book(limits[BOB], 2), SALES: Book(limits[SALES], None)}
+        self.accounts = {
+            name: ReferenceAccount(limits[name], days) for name, days in ((ANN, 2), (BOB, 2), (SALES, None))
+        }
         self.stored = set()
 
     def ask(self, who, question, price, now_us, *, fails):
         """Return the kind of problem of a query, or None if it is answered; and the account that is short."""
-        path = [self.books[name] for name in PATHS[who]]
+        path = [self.accounts[name] for name in PATHS[who]]
         if question in path[0].paid:
             return None, None
         if path[0].suspended(now_us):
             return "suspended", PATHS[who][0]
-        funds = [next((f for f in book.owed(now_us)[::-1] if f[1] == question), None) for book in path]
-        for name, book, fund in zip(PATHS[who], path, funds, strict=True):
-            needed = Fraction(0) if question in book.paid else price - (fund[2] if fund else 0)
-            if needed > max(book.left(now_us), 0):
+        funds = [next((f for f in account.owed(now_us)[::-1] if f[1] == question), None) for account in path]
+        for name, account, fund in zip(PATHS[who], path, funds, strict=True):
+            needed = Fraction(0) if question in account.paid else price - (fund[2] if fund else 0)
+            if needed > max(account.left(now_us), 0):
                 return "budget-short", name
         fails = fails and question not in self.stored
-        for book, fund in zip(path, funds, strict=True):
-            if question in book.paid:
+        for account, fund in zip(path, funds, strict=True):
+            if question in account.paid:
                 continue
             if fund:
-                book.forfeits.remove(fund)
-            bucket = book.bucket(now_us)
+                account.forfeits.remove(fund)
+            bucket = account.bucket(now_us)
             if fails:
-                book.forfeits.append((bucket, question, price))
+                account.forfeits.append((bucket, question, price))
             else:
-                book.used[bucket] = book.used.get(bucket, Fraction(0)) + price
-                book.paid.add(question)
+                account.used[bucket] = account.used.get(bucket, Fraction(0)) + price
+                account.paid.add(question)
         if fails:
             path[0].failures = [*path[0].failures, now_us][-5:]
             return "engine-failed", None
@@ -123,14 +125,14 @@ class Reference:
 
     def refund(self, name, amount, now_us):
         """Refund from the oldest charges, and return True if the amount is allowed."""
-        book = self.books[name]
-        used, refunded = book.sum_of(book.used, now_us), book.sum_of(book.refunds, now_us)
-        if amount > used or refunded + amount > book.limit / 10:
+        account = self.accounts[name]
+        used, refunded = account.sum_of(account.used, now_us), account.sum_of(account.refunds, now_us)
+        if amount > used or refunded + amount > account.limit / 10:
             return False
-        book.refunds[book.bucket(now_us)] = book.refunds.get(book.bucket(now_us), Fraction(0)) + amount
-        for bucket in sorted(bucket for bucket in book.used if book.counts(bucket, now_us)):
-            part = min(amount, book.used[bucket])
-            book.used[bucket] -= part
+        account.refunds[account.bucket(now_us)] = account.refunds.get(account.bucket(now_us), Fraction(0)) + amount
+        for bucket in sorted(bucket for bucket in account.used if account.counts(bucket, now_us)):
+            part = min(amount, account.used[bucket])
+            account.used[bucket] -= part
             amount -= part
         return True
 
@@ -139,7 +141,7 @@ class Service(RuleBasedStateMachine):
     """A service on SQLite, and its reference."""
 
     @initialize()
-    def found(self):
+    def set_up(self):
         """Open accounts: ann may spend three queries in two days, bob five, both together two and a half a week."""
         self.folder = tempfile.mkdtemp()
         limits = {ANN: Fraction(3), BOB: Fraction(5), SALES: Fraction(5, 2)}
@@ -168,7 +170,7 @@ class Service(RuleBasedStateMachine):
     def _limit(self, name, rho):
         body = {"limit": {"rho": str(rho), "lost": str(DELTA / 2), "delta": str(DELTA)}}
         assert self.service.act("PATCH", f"/v1/admin/accounts/{name}", **body).status_code == 200
-        self.reference.books[name].limit = rho
+        self.reference.accounts[name].limit = rho
 
     def _send(self, who, question, key):
         number, epsilon = question
@@ -228,7 +230,7 @@ class Service(RuleBasedStateMachine):
     def alter(self, name, times):
         """Set another limit, perhaps below what is spent."""
         self._limit(name, times * self.prices[1.0])
-        if self.reference.books[name].left(self.now_us) < 0:
+        if self.reference.accounts[name].left(self.now_us) < 0:
             self.lowered.add(name)
 
     @rule(name=st.sampled_from([ANN, BOB, SALES]), percent=st.integers(1, 40))
@@ -242,7 +244,7 @@ class Service(RuleBasedStateMachine):
     def lift(self, who):
         """Lift a suspension, if there is one."""
         assert self.service.act("POST", f"/v1/admin/accounts/{PATHS[who][0]}/lift").status_code == 200
-        self.reference.books[PATHS[who][0]].failures = []
+        self.reference.accounts[PATHS[who][0]].failures = []
 
     @rule(hours=st.integers(1, 40))
     def pass_(self, hours):
@@ -251,7 +253,7 @@ class Service(RuleBasedStateMachine):
         self.service.manager.maintain()
 
     @rule(hours=st.integers(1, 100), who=WHO, question=QUESTIONS)
-    def put_back(self, hours, who, question):
+    def set_clock_back(self, hours, who, question):
         """Set the clock back: the service's time stands still."""
         now = self.deployment.clock.now
         expected, _ = self.reference.ask(who, question, self.prices[question[1]], self.now_us, fails=False)
@@ -263,7 +265,7 @@ class Service(RuleBasedStateMachine):
     @rule(days=st.integers(3, 60), who=WHO)
     def run_ahead(self, days, who):
         """Let the clock run ahead: only paid answers are returned until an officer confirms it."""
-        suspended = self.reference.books[PATHS[who][0]].suspended(self.now_us)
+        suspended = self.reference.accounts[PATHS[who][0]].suspended(self.now_us)
         self.service.manager.maintain()
         self.deployment.clock.pass_(days=days)
         assert slug(self._send(who, (99, 1.0), None)) == ("suspended" if suspended else "clock")
@@ -278,14 +280,14 @@ class Service(RuleBasedStateMachine):
         self.service = self.opened.__enter__()
 
     @invariant()
-    def same(self):
+    def balances_agree(self):
         """Compare every balance with the reference, to the last digit."""
         if not hasattr(self, "sent"):
             return
-        for name, book in self.reference.books.items():
+        for name, account in self.reference.accounts.items():
             balance = self.service.balance(name)
-            forfeited = sum((amount for _, _, amount in book.owed(self.now_us)), Fraction(0))
-            assert balance.used.rho == book.sum_of(book.used, self.now_us)
+            forfeited = sum((amount for _, _, amount in account.owed(self.now_us)), Fraction(0))
+            assert balance.used.rho == account.sum_of(account.used, self.now_us)
             assert balance.forfeited.rho == forfeited
             assert balance.held == Cost()
             assert balance.spent.within(balance.account.limit) or name in self.lowered, "I1"

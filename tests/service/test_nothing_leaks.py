@@ -50,7 +50,7 @@ class Run:
 
     Attributes:
         answers: bodies that may hold labels and noisy counts.
-        asides: all other bodies: problems, budgets, responses to officers.
+        other_bodies: all other bodies: problems, budgets, responses to officers.
         headers: of all replies.
         statuses: of all replies.
         keys: all that exist, or that were tried.
@@ -58,7 +58,7 @@ class Run:
 
     def __init__(self, started, keys):
         self.started, self.keys = started, {**keys, "stranger": STRANGER}
-        self.answers, self.asides, self.headers, self.statuses = [], [], [], []
+        self.answers, self.other_bodies, self.headers, self.statuses = [], [], [], []
         self._http = httpx.Client(base_url=started.url, timeout=60)
 
     def ask(self, method, path, who=None, **sent):
@@ -68,7 +68,7 @@ class Run:
         self.statuses.append(reply.status_code)
         self.headers += [name + b": " + value for name, value in reply.headers.raw]
         is_answer = reply.status_code == 200 and path.startswith(("/v1/query", "/v1/releases"))
-        (self.answers if is_answer else self.asides).append(reply.content)
+        (self.answers if is_answer else self.other_bodies).append(reply.content)
         return reply
 
     def query(self, sql, who="ann", **sent):
@@ -157,7 +157,7 @@ def administration(run):
     """Call the routes of officers and administrators; the new key is shown once, and is not searched for."""
     made = run.ask("POST", "/v1/admin/keys", "admin", json={"account": "bob@sales", "roles": ["analyst"], **ACT})
     assert made.status_code == 201
-    run.asides.remove(made.content)
+    run.other_bodies.remove(made.content)
     run.keys["made"] = made.json()["key"]
     assert run.ask("GET", "/v1/admin/keys", "admin").is_success
     lift = run.ask("POST", "/v1/admin/accounts/ann@sales/lift", "officer", json=ACT)
@@ -208,7 +208,7 @@ def test_the_run_covers_every_status_and_event(run):
     assert b"tides-magdalena" in b"".join(run.answers)
 
 
-def test_logs_metrics_spans_headers_and_ledger_say_nothing(run):
+def test_logs_metrics_spans_headers_and_ledger_hold_no_protected_value(run):
     """No count, user, label, secret, nor any text of an analyst."""
     spans = "\n".join(span.to_json() for span in run.spans).encode()
     said = {
@@ -222,9 +222,9 @@ def test_logs_metrics_spans_headers_and_ledger_say_nothing(run):
     assert find_leaks(said, private_patterns(run.keys.values())) == []
 
 
-def test_problems_and_whatever_else_is_no_answer_say_nothing(run):
+def test_problems_and_other_responses_hold_no_protected_value(run):
     """They may repeat the analyst's own text only."""
-    assert find_leaks({"a body": b"\n".join(run.asides)}, secret_patterns(run.keys.values())) == []
+    assert find_leaks({"a body": b"\n".join(run.other_bodies)}, secret_patterns(run.keys.values())) == []
 
 
 def test_answers_hold_no_user_and_no_secret(run):
@@ -240,7 +240,7 @@ def test_the_files_of_the_store_hold_answers_but_no_counts_and_no_secrets(run):
     assert find_leaks(run.files, secret_patterns(run.keys.values())) == []
 
 
-def test_the_process_shows_nothing_to_others(tmp_path):
+def test_arguments_environment_and_output_of_the_process_hold_no_secret(tmp_path):
     """T9: not in its arguments, which every user of the machine can read, nor its environment, nor its output."""
     make_table(tmp_path)
     keys = deployment.Deployment(tmp_path, catalog=CATALOG, granted=None, noise=NOISE, now=utc_now()).keys
@@ -283,7 +283,7 @@ def test_the_process_shows_nothing_to_others(tmp_path):
         STRANGER[21:].encode(),
     ],
 )
-def test_the_nose_smells_a_leak(leak):
+def test_the_search_finds_every_form_of_a_protected_value(leak):
     """Each form of a protected value is found, surrounded by permitted text."""
     text = b'{"time": "2026-11-20T04:05:06.789+00:00", "rho": 0.0165, "x": ' + leak + b', "status": 200}\n'
     assert find_leaks({"here": text}, secret_patterns([STRANGER])) != []
@@ -292,12 +292,12 @@ def test_the_nose_smells_a_leak(leak):
 @pytest.mark.parametrize(
     "text", [b"10317170", b"0.1031717", b"tides-magdalena", TYPED.encode(), b"dsc_00000000000ca11b_"]
 )
-def test_the_nose_smells_nothing_where_nothing_is(text):
+def test_the_search_finds_nothing_in_permitted_text(text):
     """Other numbers, ids of keys, and labels and constants where these are permitted, are not found."""
     assert find_leaks({"here": text}, secret_patterns([STRANGER])) == []
 
 
 @pytest.mark.parametrize("text", [b"tides-magdalena", TYPED.encode()])
-def test_the_nose_can_be_shy(text):
+def test_the_search_finds_labels_and_constants_where_they_are_not_permitted(text):
     """Labels and constants are found where these are not permitted."""
     assert find_leaks({"here": text}, private_patterns([STRANGER])) != []

@@ -72,7 +72,7 @@ def test_a_valid_token_identifies_the_sender(issuer, server, clock, alg):
     assert issuer.authenticate(server.token(clock, alg=alg)) == Identity("oidc:ann", "ann", frozenset({"analyst"}))
 
 
-def test_the_newer_name_of_a_signature_is_taken_too(issuer, server, clock):
+def test_the_newer_name_of_a_signature_algorithm_is_accepted(issuer, server, clock):
     """RFC 9864 calls EdDSA with that curve Ed25519."""
     assert issuer.authenticate(server.token(clock, key=KEYS["EdDSA"], alg="Ed25519")).account == "ann"
 
@@ -85,7 +85,7 @@ def text_of(part: bytes) -> str:
     return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
 
 
-def mistaken(clock, server) -> str:
+def with_public_key_as_secret(clock, server) -> str:
     """Return a token with HS256 and the public key as its secret, which the library refuses to sign."""
     head = text_of(json.dumps({"alg": "HS256", "kid": "rsa"}).encode())
     said = f"{head}.{server.token(clock).split('.')[1]}"
@@ -116,7 +116,7 @@ def unsigned(clock, server) -> str:
         lambda clock, server: server.token(clock, sub=5),
         lambda clock, server: server.token(clock, key=STRANGER),
         lambda clock, server: server.token(clock, alg="RS384", key=KEYS["RS256"]),
-        mistaken,
+        with_public_key_as_secret,
         lambda clock, server: server.token(clock, header={"kid": "ec"}),
         lambda clock, server: server.token(clock, header={"crit": ["x"], "x": 1}),
         unsigned,
@@ -159,7 +159,7 @@ def test_keys_are_fetched_once_an_hour(issuer, server, clock):
     assert len(server.asked) == 4
 
 
-def test_a_key_that_the_issuer_changed_to_is_found(issuer, server, clock):
+def test_a_new_key_of_the_issuer_is_fetched(issuer, server, clock):
     """A token with an unknown key id makes the client fetch the keys again."""
     issuer.authenticate(server.token(clock))
     fresh = RSAKey.generate_key(2048, {"kid": "rsa-2"})
@@ -203,7 +203,7 @@ def test_while_the_issuer_is_unavailable_tokens_are_503(connect, server, clock, 
     assert len(log.events) == 1, "an issuer that hangs is not waited for by every request"
 
 
-def test_tokens_that_are_known_are_good_while_the_issuer_is_away(issuer, server, clock, log):
+def test_known_tokens_are_valid_while_the_issuer_is_unavailable(issuer, server, clock, log):
     """Until the keys are an hour old; then they are fetched again when the issuer is back."""
     known = server.token(clock, exp=int(clock().timestamp()) + 10_000)
     issuer.authenticate(known)
@@ -247,7 +247,7 @@ def test_keys_of_an_issuer_over_https_are_never_fetched_over_http():
     assert not is_as_safe("http://keys.example.org/jwks", "https://login.example.org")
 
 
-def test_a_token_is_remembered_until_it_ends(issuer, server, clock):
+def test_a_token_is_cached_until_it_expires(issuer, server, clock):
     """The cache answers in the event loop; no longer than the token's expiry."""
     token = server.token(clock, exp=int(clock().timestamp()) + 100)
     assert issuer.cached(token) is None
@@ -279,7 +279,7 @@ def test_the_account_is_the_value_of_the_configured_claim(connect, server, clock
         ({"people": 1}, set()),
     ],
 )
-def test_roles_are_what_the_settings_make_of_the_claim(connect, server, clock, said, roles):
+def test_roles_are_mapped_from_the_claim_by_the_settings(connect, server, clock, said, roles):
     """Values that the settings do not map are ignored, even names of our own roles."""
     issuer = connect(
         server.url,
@@ -309,7 +309,7 @@ def test_a_subject_too_long_for_the_ledger_is_named_by_its_digest(issuer, server
     assert all(len(actor) <= 200 for actor in actors)
 
 
-def test_a_keyring_takes_keys_and_tokens(issuer, server, clock):
+def test_a_keyring_accepts_keys_and_tokens(issuer, server, clock):
     """Anything unlike an API key is parsed as a token."""
     ring = Authenticator(RecordCache(MemoryRecords(), clock), clock, issuer)
     header = f"Bearer {server.token(clock)}"

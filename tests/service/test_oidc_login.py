@@ -124,7 +124,7 @@ def test_a_session_of_the_issuer_ends_after_an_hour(service):
     assert ann.get("/ask").headers["location"] == "/login?next=%2Fask"
 
 
-def test_an_issuer_that_is_away_is_no_wrong_login(service, issuer):
+def test_an_unavailable_issuer_gives_503(service, issuer):
     """503: the login itself is not wrong."""
     issuer.status = 500
     assert Browser(service).get("/login/issuer").status_code == 503

@@ -71,7 +71,7 @@ def test_problems_of_http_itself_are_described(api):
             assert (media, content["schema"]["$ref"].rpartition("/")[2]) == (PROBLEM_TYPE, "ProtocolProblem")
 
 
-def test_it_is_openapi_3_1_without_loose_ends(api):
+def test_it_is_openapi_3_1_and_every_reference_resolves(api):
     """Every reference resolves; every operation has a unique id."""
     assert api["openapi"].startswith("3.1")
     for reference in references(api):
@@ -80,7 +80,7 @@ def test_it_is_openapi_3_1_without_loose_ends(api):
     assert len(set(names)) == len(names)
 
 
-def test_every_route_of_analysts_is_there(api):
+def test_every_route_of_analysts_is_described(api):
     """With a summary, a description, and the security scheme."""
     paths = {(path, method.upper()) for path, method, _ in operations(api)}
     for about in declared(QueryAPI):
@@ -112,7 +112,7 @@ def test_every_problem_has_an_example_of_its_shape(api):
     assert seen == set(KINDS) - {"method-not-allowed"}
 
 
-def test_the_question_s_example_is_one(api):
+def test_the_example_of_a_query_can_be_sent(api):
     """It can be sent unchanged."""
     question = api["components"]["schemas"]["QueryRequest"]
     for example in question["examples"]:
@@ -185,7 +185,7 @@ def test_the_page_names_every_route_problem_field_and_header():
         assert f"`{header}`" in page
 
 
-def test_the_questions_of_the_page_can_be_sent(service):
+def test_the_queries_of_the_page_can_be_sent(service):
     """They cost what the page shows."""
     sent = re.findall(r"--data '([^']*)'", PAGE.read_text())
     assert len(sent) == 3
@@ -210,7 +210,7 @@ def test_metrics_need_no_key_and_hold_no_names(service):
     assert "ann" not in answer.text
 
 
-def test_metrics_can_be_elsewhere(services):
+def test_metrics_can_be_moved_to_another_port(services):
     """The route does not exist then."""
     service = services(service="metrics_port = 9999")
     assert service.get("/metrics", None).status_code == 404

@@ -236,7 +236,7 @@ def test_days_are_a_line_with_points_at_their_time(ann):
     assert shown.count("<circle") == 3
 
 
-def test_answers_of_others_do_not_exist(service, ann):
+def test_answers_of_other_accounts_are_not_found(service, ann):
     """A link to an answer grants no access."""
     ann.get("/ask")
     path = ann.post("/ask", sql=TOP, epsilon="0.5").headers["location"]
@@ -274,7 +274,7 @@ def test_a_refused_query_shows_the_reason_and_stays_in_the_form(service, ann, fi
     assert service.balance().used.rho == 0
 
 
-def test_a_query_that_does_not_fit_shows_what_would(ann):
+def test_a_query_that_does_not_fit_shows_the_largest_that_fits(ann):
     """After a refusal the page offers the largest epsilon that fits."""
     spent = 0
     ann.get("/ask")

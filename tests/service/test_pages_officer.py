@@ -42,7 +42,7 @@ def test_pages_need_the_role_of_their_operation(service, path):
     assert ann.get(path).status_code == 403
 
 
-def test_an_officer_cuts_a_budget_after_a_preview_and_sees_it_refuse(service, officer):
+def test_an_officer_previews_and_applies_a_lower_limit(service, officer):
     """The preview shows what the limit would have refused and changes nothing; the applied limit is effective."""
     assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
     limit = service.balance().account.limit
@@ -100,7 +100,7 @@ def test_a_suspension_is_shown_and_lifted(service, officer):
     assert "the engine was down" in officer.get("/officer/ledger").text
 
 
-def test_an_observed_account_says_what_it_would_have_refused(service, officer):
+def test_an_observed_account_shows_what_it_would_have_refused(service, officer):
     """An officer sees the effect of enforcement before it is set."""
     service.act("PATCH", "/v1/admin/accounts/ann@sales", mode="observe", limit={"epsilon": 0.5, "delta": "1e-6"})
     assert service.ask(KNOWN, mechanism="laplace", epsilon=1).status_code == 200
@@ -130,7 +130,7 @@ def test_the_ledger_is_verified_and_exported(service, officer):
     assert len(lines) == sum(head.seq for head in service.store.heads())
 
 
-def test_an_admin_makes_a_key_that_is_shown_once_and_revokes_it(service):
+def test_an_administrator_creates_a_key_that_is_shown_once_and_revokes_it(service):
     """The new key can log in until it is revoked."""
     admin = Browser(service)
     admin.log_in(service.keys["admin"])
@@ -144,7 +144,7 @@ def test_an_admin_makes_a_key_that_is_shown_once_and_revokes_it(service):
     assert ann.get("/ask").status_code == 303
 
 
-def asked(day, name, worst, actual=None):
+def query_lines(day, name, worst, actual=None):
     """Return the lines of a query that held *worst* and cost *actual*."""
     time = day * DAY_US
     yield Entry(time, "reserve", name, "{}", [("a", 0, Tally(held=Amount(worst, 0)))])
@@ -159,7 +159,8 @@ def account_of(quanta, period):
 
 def test_a_preview_refuses_by_the_rule_that_refuses_queries():
     """Worst cases are held, actual costs stay, refused queries cost nothing, and old charges stop counting."""
-    entries = [*asked(0, "q1", 5, 3), *asked(1, "q2", 5, 4), *asked(2, "q3", 3, 3), *asked(40, "q4", 8, 8)]
+    queries = [(0, "q1", 5, 3), (1, "q2", 5, 4), (2, "q3", 3, 3), (40, "q4", 8, 8)]
+    entries = [line for query in queries for line in query_lines(*query)]
     for_ever = preview(entries, account_of(8, Forever()), 0)
     assert (for_ever.queries, for_ever.refused, for_ever.first_us) == (4, 2, 2 * DAY_US)
     sliding = preview(entries, account_of(8, Sliding(30)), 0)
@@ -169,9 +170,9 @@ def test_a_preview_refuses_by_the_rule_that_refuses_queries():
     assert preview(entries, account_of(100, Forever()), 0).refused == 0
 
 
-def test_what_was_spent_each_day_is_the_sum_of_the_ledger():
+def test_the_spending_of_each_day_is_the_sum_of_the_ledger():
     """Charges and forfeits count; holds do not."""
-    entries = [*asked(0, "q1", 5, 3), *asked(1, "q2", 5, 4), *asked(1, "q3", 2)]
+    entries = [*query_lines(0, "q1", 5, 3), *query_lines(1, "q2", 5, 4), *query_lines(1, "q3", 2)]
     assert spent_by_day(entries, 0)["a"] == {0: Amount(3), 1: Amount(4)}
     assert spent_by_day(entries, DAY_US)["a"] == {1: Amount(4)}
 

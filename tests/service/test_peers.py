@@ -42,7 +42,7 @@ def _spend(centre, name, units):
 # ---------------------------------------------------------------------------------------------------- moving
 
 
-def test_what_is_made_in_one_is_shared_with_all_within_a_round():
+def test_a_new_account_is_shared_within_a_round():
     """Equal shares, parents first, the same settings everywhere; the next round moves nothing."""
     with _made(Centres(3)) as centres:
         centres[0].peers.exchange()
@@ -75,8 +75,8 @@ def test_a_short_store_requests_and_gets_half_of_the_difference():
         assert limits(centres.stores) == [4, 12, 8]
 
 
-def test_a_refused_question_is_answered_after_the_next_round():
-    """It gets what it needs, to the last quantum available."""
+def test_a_refused_query_is_answered_after_the_next_round():
+    """A refused query gets the budget that it needs in the next round, to the last quantum available."""
     with _made(Centres()) as centres:
         centres.exchange()
         with pytest.raises(BudgetRefused) as refused:
@@ -89,7 +89,7 @@ def test_a_refused_question_is_answered_after_the_next_round():
         centres[1].manager.reserve("ann", key_of("q"), UNIT * 10)
 
 
-def test_two_that_need_what_neither_has_do_not_take_it_from_each_other():
+def test_two_short_data_centres_do_not_drain_each_other():
     """A peer that has refused a query itself gives half of the difference at most."""
     with _made(Centres()) as centres:
         centres.exchange()
@@ -134,7 +134,7 @@ def test_an_account_of_the_same_name_gets_nothing_and_loses_nothing():
             assert sorted(event["step"] for event in centre.events("share_moved")) == ["refused", "refused", "sent"]
 
 
-def test_who_got_nothing_waits_longer_each_time():
+def test_requests_that_got_nothing_are_repeated_less_often():
     """An account that is spent everywhere is not requested in every round."""
     with _made(Centres(), 2) as centres:
         centres.exchange()
@@ -171,7 +171,7 @@ def test_a_data_centre_that_is_cut_off_goes_on_with_its_share():
 
 
 @pytest.mark.parametrize("lost", range(1, 9))
-def test_whichever_answer_is_lost_it_adds_up_and_arrives_later(lost):
+def test_a_transfer_whose_response_is_lost_is_completed_later(lost):
     """I8: the peer has acted and its reply is lost; the sum is checked after every step of every data centre."""
     with _made(Centres(), 24) as centres:
         centres.wire.lose = {lost}
@@ -197,7 +197,7 @@ def test_whichever_answer_is_lost_it_adds_up_and_arrives_later(lost):
         httpx.Response(200, content=b" " * 2**20 + b'{"store": "x", "transfers": []}'),
     ],
 )
-def test_what_is_no_answer_of_a_data_centre_is_none(answer, monkeypatch):
+def test_a_response_of_another_server_counts_as_unreachable(answer, monkeypatch):
     """A reply of a proxy, a captive portal or another version counts as unreachable, and changes nothing."""
     with _made(Centres()) as centres:
         monkeypatch.setattr(centres.wire, "carry", lambda *_: answer)
@@ -242,14 +242,14 @@ def test_a_clock_that_runs_ahead_in_one_store_stops_no_other():
     with _made(Centres(3), 24) as centres:
         centres.exchange()
         centres[0].manager.store.create(account("late", 12), ACT)
-        centres[0].clock.go(days=1)  # not so far that an officer has to confirm it
+        centres[0].clock.advance(days=1)  # not so far that an officer has to confirm it
         centres.exchange()
         assert limits(centres.stores, "late") == [4, 0, 0]
         _spend(centres[2], "a", 8)
         centres.exchange()
         assert limits(centres.stores)[2] > 8
         for centre in centres.all[1:]:
-            centre.clock.go(days=1)
+            centre.clock.advance(days=1)
         centres.exchange()
         assert limits(centres.stores, "late") == [4, 4, 4]
 
@@ -268,14 +268,14 @@ def test_requests_without_the_peers_key_are_refused(header):
         assert centres[0].store.shares.unannounced("x", 9) == ["org", "ann"]
 
 
-def test_the_key_of_the_data_centres_opens_two_routes_and_an_analysts_key_neither(service, monkeypatch):
+def test_the_peer_key_is_valid_for_two_routes_and_an_analysts_key_for_neither(service, monkeypatch):
     """A peer may only transfer."""
     with Centres() as centres:
         monkeypatch.setattr("discreet.service.app.open_peers", lambda *_: centres[0].peers)
-        _check_who_may(service, centres)
+        _check_access(service, centres)
 
 
-def _check_who_may(service, centres):
+def _check_access(service, centres):
     service.settings = service.settings.model_copy(update={"datacentre": object()})
     service.reopen()
     for method, path in (("GET", "/v1/budget"), ("POST", "/v1/query"), ("GET", "/v1/admin/accounts")):
@@ -288,7 +288,7 @@ def _check_who_may(service, centres):
     assert "/v1/peer/requests" not in service.get("/openapi.json", None).json()["paths"]
 
 
-def test_what_is_no_message_is_refused():
+def test_an_invalid_message_is_refused():
     """They get a problem that repeats nothing of the message."""
     with _made(Centres()) as centres:
         app, ask = centres[0].app, {"account": "ann", "left": {"rho": "0", "delta": "0"}}
@@ -309,7 +309,7 @@ def test_what_is_no_message_is_refused():
         assert app.call("GET", "/v1/peer/requests", headers=BEARER).status_code == 405
 
 
-def test_a_message_speaks_for_its_own_store_only():
+def test_a_message_is_applied_for_its_own_store_only():
     """A transfer or a receipt in the name of a third store is ignored."""
     with _made(Centres(3)) as centres:
         centres.exchange()
@@ -325,7 +325,7 @@ def test_a_message_speaks_for_its_own_store_only():
 # ---------------------------------------------------------------------------------------------------- stores
 
 
-def test_two_data_centres_with_the_same_store_do_not_talk():
+def test_two_data_centres_with_the_same_store_exchange_nothing():
     """One is a copy of the other: both would spend the same budget."""
     with _made(Centres()) as centres:
         message = {"centre": "c1", "store": centres[0].store.id, "requests": []}
@@ -356,7 +356,7 @@ def test_a_restored_store_stops_when_a_peer_detects_it(told_by, service):
         centres[0].peers.exchange()
 
 
-def test_rounds_go_on_in_a_thread_whatever_fails(monkeypatch):
+def test_rounds_are_repeated_after_any_failure(monkeypatch):
     """They end when the exchange is closed."""
     monkeypatch.setattr(peers, "EVERY_SECONDS", 0.0)
     with _made(Centres()) as centres:
@@ -418,7 +418,7 @@ def test_settings_that_cannot_be_used_are_refused(tmp_path, old, new, message):
     assert "s3cret" not in str(caught.value)
 
 
-def test_keys_are_changed_one_data_centre_after_the_other():
+def test_peer_keys_can_be_changed_one_data_centre_at_a_time():
     """The first key is sent, all are accepted; none is shown."""
     old, both = PeerKeys(["o" * 32]), PeerKeys(["n" * 32, "o" * 32])
     both.check(old.header)

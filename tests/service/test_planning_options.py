@@ -23,7 +23,7 @@ EPSILON = Defaults.model_validate({"epsilon": 0.5, "delta": Decimal("1e-9")})
 UNITS = Defaults.model_validate({"preset": "linkedin"})
 
 
-def asked(defaults=EPSILON, k=10, **fields):
+def options_of(defaults=EPSILON, k=10, **fields):
     """Return the options of a top k."""
     return planning_options(QueryRequest(sql=TOP.format(k), **fields), k, defaults, LIMITS)
 
@@ -42,15 +42,15 @@ def asked(defaults=EPSILON, k=10, **fields):
         (EPSILON, {"epsilon_per": 0.2, "information": 7}, None, None, PerUnit("0.2", "1e-10", 7)),
     ],
 )
-def test_what_the_question_does_not_say_the_settings_do(defaults, fields, epsilon, delta, per):
+def test_the_settings_have_the_default_price(defaults, fields, epsilon, delta, per):
     """Either an epsilon and a delta, or a price of units; never a mix of both."""
-    found = asked(defaults, **fields)
+    found = options_of(defaults, **fields)
     assert (found.get("epsilon"), found.get("delta"), found.get("per")) == (epsilon, delta, per)
 
 
-def test_options_are_those_of_the_question():
+def test_options_are_those_of_the_query():
     """Missing options are left to the planner."""
-    found = asked(counts=False, mechanism="gumbel", noise="laplace", relative_error="1/3", head_limit=1_500)
+    found = options_of(counts=False, mechanism="gumbel", noise="laplace", relative_error="1/3", head_limit=1_500)
     assert found == {
         "epsilon": 0.5,
         "delta": Fraction(1, 10**9),
@@ -60,7 +60,7 @@ def test_options_are_those_of_the_question():
         "relative_error": "1/3",
         "head_limit": 1_500,
     }
-    assert asked(UNITS).keys() == {"counts", "mechanism", "noise", "head_limit", "per"}
+    assert options_of(UNITS).keys() == {"counts", "mechanism", "noise", "head_limit", "per"}
 
 
 def test_the_usual_head_limit_is_lowered_to_that_of_the_service():
@@ -68,14 +68,14 @@ def test_the_usual_head_limit_is_lowered_to_that_of_the_service():
     every = QueryRequest(sql=TOP.format(1).replace(" LIMIT 1", ""))
     assert planning_options(every, None, EPSILON, LIMITS)["head_limit"] == 2_000
     with pytest.raises(InputError, match="at most 2,000, not 2,001"):
-        asked(head_limit=2_001)
+        options_of(head_limit=2_001)
 
 
 @pytest.mark.parametrize(("fields", "said"), [({"k": 101}, "k must be at most 100"), ({"epsilon": 5.1}, "at most 5")])
 def test_the_limits_of_the_service_hold(fields, said):
     """Limits of the dataset do not extend them."""
     with pytest.raises(InputError, match=said):
-        asked(**fields)
+        options_of(**fields)
 
 
 def query_of(k=10):
@@ -116,6 +116,6 @@ def test_the_most_information_that_fits_is_reported_without_a_k():
 
 @pytest.mark.parametrize("per", [None, PRESETS["linkedin"]])
 @pytest.mark.parametrize("k", [10, None])
-def test_nothing_fits_nothing(k, per):
+def test_no_alternative_fits_an_empty_budget(k, per):
     """Without budget, no alternative is offered."""
     assert most_that_fits(make_plan(query_of(k), shared_budget=True, per=per), Cost()) is None

@@ -111,14 +111,14 @@ def test_a_statement_outside_the_grammar_is_refused_with_its_position(service, s
         (TOP.replace("DISTINCT reader", "DISTINCT article"), {}, "users are counted, as COUNT(DISTINCT reader)"),
     ],
 )
-def test_what_is_beyond_a_limit_is_out_of_range(service, question, options, said):
+def test_a_value_beyond_a_limit_is_out_of_range(service, question, options, said):
     """The sentence has the allowed range; nothing is charged."""
     assert said in refused(service.ask(question, **options), "out-of-range")["detail"]
     assert service.balance().spent == Cost()
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/nothing"), ("GET", "/no"), ("POST", "/v1/datasets/x/y")])
-def test_what_is_not_there_is_not_found(service, method, path):
+def test_unknown_paths_are_not_found(service, method, path):
     """Unknown paths are problems like others, and are logged without a route."""
     refused(service.send(method, path), "not-found")
     assert service.events("requested")[-1]["route"] == "other"
@@ -140,7 +140,7 @@ def test_a_path_of_one_method_is_not_taken_for_the_name_of_an_account(service):
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_head_requests_get_the_health_too(service, path):
+def test_health_checks_accept_head_requests(service, path):
     """Load balancers send HEAD requests."""
     service.maintenance.once()
     assert service.send("HEAD", path, None).status_code == 200
@@ -216,7 +216,7 @@ def test_a_shared_budget_that_is_short_is_named(service):
     assert service.estimate(who=rich, epsilon=reply["fits"]["epsilon"]).json()["fits"]
 
 
-def test_in_units_it_is_k_or_information_that_would_fit(service):
+def test_a_refusal_in_units_has_the_k_or_information_that_would_fit(service):
     """Of 30 units: the largest k, and without k the most units of one answer."""
     service.manager.store.create(Account.of_units("units", Units(Fraction(15, 100), Fraction(1, 10**10), 30, 5)), ACT)
     service.grant("units", "reads")
@@ -320,7 +320,7 @@ def test_five_failures_suspend_the_account(service):
     assert service.ask(who="bob").status_code == 200
 
 
-def test_data_that_changed_without_a_new_version_is_not_answered(service):
+def test_data_that_changed_without_a_new_version_is_not_released(service):
     """T13: neither fresh nor equal noise is released; earlier answers are replayed."""
     first = service.ask()
     table = pyarrow.parquet.read_table(service.folder / "reads.parquet")
@@ -345,7 +345,7 @@ def gate(service):
     return begun, go_on
 
 
-class Shared:
+class SharedStore:
     """A store that its service does not close, as if other processes used it."""
 
     def __init__(self, store):
@@ -368,7 +368,7 @@ def test_the_same_request_in_another_process_is_in_flight(service, gate, monkeyp
     first = service.portal.start_task_soon(lambda: service.sending("POST", "/v1/query", json={"sql": TOP}, headers=key))
     monkeypatch.setattr("discreet.service.api.query.JOIN_SECONDS", 0)
     assert begun.wait(60)
-    monkeypatch.setattr("discreet.service.app.open_store", lambda *_: Shared(service.store))
+    monkeypatch.setattr("discreet.service.app.open_store", lambda *_: SharedStore(service.store))
     shared = service.settings.model_copy(update={"store": Store(url="postgresql://discreet@db/budgets")})
     with open_service(shared, {}, service.log, service.runtime) as other:
         service.app = other.app
@@ -401,7 +401,7 @@ def test_the_same_request_at_once_waits_for_the_first_and_is_free(service, gate,
     assert service.balance().spent.rho == service.balance("sales").spent.rho
 
 
-def test_a_store_that_is_gone_answers_nothing(service):
+def test_an_unavailable_store_releases_nothing(service):
     """I2: no answer without a budget; the message is ours."""
     service.store.close()
     service.clock.pass_(seconds=2)
@@ -410,14 +410,14 @@ def test_a_store_that_is_gone_answers_nothing(service):
     assert int(answer.headers["retry-after"]) > 0
 
 
-def test_a_clock_that_ran_ahead_answers_nothing(service):
+def test_a_clock_that_runs_ahead_releases_nothing(service):
     """I6: no period begins until an officer confirms the time."""
     service.ask()
     service.clock.pass_(days=40)
     refused(service.ask(epsilon=0.7), "clock")
 
 
-def test_a_bug_is_logged_by_its_place_and_not_by_its_words(service):
+def test_a_bug_is_logged_by_its_place_and_not_its_message(service):
     """T16, T17: the message of an exception may hold data."""
 
     def broken(*_):

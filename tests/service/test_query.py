@@ -44,7 +44,7 @@ def test_an_answer_is_the_stored_document_with_its_cost(service):
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_the_same_question_again_is_the_same_bytes_and_free(service):
+def test_the_same_query_again_is_the_same_bytes_and_free(service):
     """I7: another spelling is the same query."""
     first, spent = service.ask(), service.balance().spent
     service.no_engine()
@@ -104,7 +104,7 @@ def test_csv_and_arrow_hold_the_values_of_the_document(service):
         (TOP.replace(" LIMIT 5", ""), {"epsilon_per": 0.5, "information": 40}, ["article", "count"]),
     ],
 )
-def test_all_kinds_of_questions_are_answered(service, question, options, columns):
+def test_all_kinds_of_queries_are_answered(service, question, options, columns):
     """Sums, averages, totals, releases without k, labels only, known domains, units."""
     answer = service.ask(question, **options)
     assert answer.status_code == 200, answer.text
@@ -143,7 +143,7 @@ def test_data_without_a_version_is_charged_once_for_one_idempotency_key(service)
     assert service.ask(loose, "bob", headers={"Idempotency-Key": "k"}).content != first.content
 
 
-def test_one_idempotency_key_is_one_question(service):
+def test_one_idempotency_key_is_one_query(service):
     """I4: another body is refused, even if it has a stored answer."""
     other = TOP.replace("LIMIT 5", "LIMIT 4")
     assert service.ask(headers={"Idempotency-Key": "k"}).status_code == 200
@@ -155,7 +155,7 @@ def test_one_idempotency_key_is_one_question(service):
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 201, "\u00a0"])
-def test_an_idempotency_key_that_is_none_is_refused(service, key):
+def test_an_invalid_idempotency_key_is_refused(service, key):
     """One to two hundred printable characters, no white space."""
     answer = service.ask(headers={"Idempotency-Key": key.encode("latin-1")})
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/out-of-range")
@@ -172,7 +172,7 @@ HIDDEN_AND_MISSING = [
 
 @pytest.mark.parametrize("statement", HIDDEN_AND_MISSING)
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
-def test_what_is_not_granted_looks_like_what_does_not_exist(service, services, statement, route):
+def test_a_dataset_that_is_not_granted_looks_like_a_missing_one(service, services, statement, route):
     """The same bytes, except for the request id, from services with and without it."""
     name = "secret" if "FROM {}" in statement else "hidden"
     text = (service.folder / "catalog.toml").read_text()
@@ -202,7 +202,7 @@ def test_a_revoked_grant_ends_replays_at_once(service):
     assert service.ask().headers["discreet-replayed"] == "?1"
 
 
-def test_a_new_version_is_a_new_question(service):
+def test_a_new_version_is_a_new_query(service):
     """After a schedule's next version, the old answer is not replayed."""
     daily = TOP.replace("reads", "daily")
     first = service.ask(daily)
@@ -237,7 +237,7 @@ def test_accounts_with_units_are_reported_in_units(service):
     assert '"calls";r=29;t=' in answer.headers["ratelimit"]
 
 
-def test_everything_that_is_logged_is_public(service):
+def test_all_logged_values_are_public(service):
     """T17: no label, no count, no key, no statement is in the log."""
     answer = service.ask(SUMS, epsilon=4)
     service.ask("SELECT nonsense")
@@ -263,7 +263,7 @@ class Spans:
         return contextlib.nullcontext()
 
 
-def test_every_step_of_a_question_has_a_span(service):
+def test_every_step_of_a_query_has_a_span(service):
     """They are in the trace of the request; a replay has fewer."""
     spans = Spans()
     service.reopen(spans)
@@ -277,7 +277,7 @@ def test_every_step_of_a_question_has_a_span(service):
     assert [step for step, _, _ in spans.seen] == ["request", "plan", "reserve"]
 
 
-def test_a_question_comes_back_in_a_form_that_can_be_sent_again(service):
+def test_a_query_comes_back_in_a_form_that_can_be_sent_again(service):
     """The document's query can be sent as it is, and is the same query."""
     sql = "SELECT country, COUNT(DISTINCT reader) FROM reads WHERE article <> 'x' AND day > '2020-01-01' GROUP BY 1"
     first = service.ask(sql, epsilon=2)

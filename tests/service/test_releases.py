@@ -12,7 +12,7 @@ def ids_of(page):
     return [release["id"] for release in page["releases"]]
 
 
-def test_what_was_paid_for_is_listed_newest_first(service):
+def test_paid_releases_are_listed_newest_first(service):
     """Each once, with its query and its price; releases of other accounts are not listed."""
     asked = []
     for k in (3, 4, 5):
@@ -60,13 +60,13 @@ def test_pages_follow_each_other(service):
         "x",
     ],
 )
-def test_parameters_that_are_not_known_are_refused(service, query):
+def test_unknown_parameters_are_refused(service, query):
     """A misspelled parameter is not ignored."""
     answer = service.get(f"/v1/releases?{query}")
     assert (answer.status_code, answer.json()["type"]) == (422, "/problems/out-of-range")
 
 
-def test_an_answer_that_was_paid_for_is_given_again(service):
+def test_a_paid_release_can_be_read_again(service):
     """The stored bytes, in every form, also with no budget left."""
     first = service.ask()
     id_ = first.headers["discreet-release"]
@@ -77,7 +77,7 @@ def test_an_answer_that_was_paid_for_is_given_again(service):
     assert service.get(f"/v1/releases/{id_}", headers={"Accept": "image/png"}).status_code == 406
 
 
-def test_a_release_of_another_account_is_the_same_as_none(service):
+def test_a_release_of_another_account_is_not_found(service):
     """The same bytes, except for the request id."""
     id_ = service.ask().headers["discreet-release"]
     answers = [

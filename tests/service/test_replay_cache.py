@@ -32,7 +32,7 @@ CATALOG = Catalog.model_validate(
 PLANNED = PlannedQuery(None, "fixed", "fixed", "1", b"name")
 
 
-def kept(cache, account="ann", body=b"{}", answer=b"answer", catalog=CATALOG, planned=PLANNED):
+def cache_answer(cache, account="ann", body=b"{}", answer=b"answer", catalog=CATALOG, planned=PLANNED):
     """Cache an answer."""
     cache.keep(account, body, catalog, planned, "json", answer)
 
@@ -48,7 +48,7 @@ def served(service):
     return [event.get("release") is not None for event in service.events("requested")]
 
 
-def test_an_answer_from_memory_is_the_answer_of_the_store(service):
+def test_a_cached_answer_equals_the_answer_of_the_store(service):
     """Bytes and headers are equal; neither the engine nor the store is used, except for the balance."""
     service.ask()
     before = service.ask(TOP + " ")
@@ -79,7 +79,7 @@ def _act():
 
 
 @pytest.mark.parametrize("change", ["body", "accept", "account", "grants", "revoked key"])
-def test_whatever_the_answer_depends_on_is_looked_at(service, change):
+def test_a_cached_answer_is_used_for_equal_requests_only(service, change):
     """With another of these values, another answer or none is returned from the cache."""
     service.ask()
     assert served(service) == [False]
@@ -101,7 +101,7 @@ def test_whatever_the_answer_depends_on_is_looked_at(service, change):
     assert served(service) == [False, False]
 
 
-def test_each_account_has_its_own_memory(service):
+def test_each_account_has_its_own_cached_answers(service):
     """The answer of one account is neither lost nor given to another with an equal request."""
     for who in ("ann", "bob", "ann", "bob"):
         assert service.ask(who=who).status_code == 200
@@ -131,7 +131,7 @@ def test_a_malformed_idempotency_key_is_refused_where_the_answer_is_cached(servi
     assert (refused.status_code, refused.json()["type"]) == (422, "/problems/out-of-range")
 
 
-def test_a_key_that_was_refused_is_not_used_up(service):
+def test_a_refused_query_does_not_use_its_key(service):
     """A corrected query may reuse the idempotency key of the wrong one."""
     key = {"Idempotency-Key": "k"}
     assert service.ask("SELECT", headers=key).status_code == 400
@@ -143,7 +143,7 @@ def test_an_answer_of_another_version_is_dropped():
     """The version is that of the clock, and compared when the minute changes."""
     clock = Clock()
     cache = ReplayCache(clock)
-    kept(cache, planned=dataclasses.replace(PLANNED, dataset="hourly", data_version="2026-11-20T11:30+00:00"))
+    cache_answer(cache, planned=dataclasses.replace(PLANNED, dataset="hourly", data_version="2026-11-20T11:30+00:00"))
     assert cached(cache) is not None
     clock.pass_(minutes=29, seconds=59)
     assert cached(cache) is not None
@@ -153,10 +153,10 @@ def test_an_answer_of_another_version_is_dropped():
     assert cached(cache) is None, "dropped is dropped"
 
 
-def test_another_catalog_is_another_question():
+def test_another_catalog_is_another_query():
     """Catalogs are compared by identity: the object stays the same while nothing changes."""
     cache = ReplayCache(Clock())
-    kept(cache)
+    cache_answer(cache)
     assert cache.plan("ann", b"{}", CATALOG) is PLANNED
     assert cached(cache, catalog=CATALOG.model_copy()) is None
     assert cache.plan("ann", b"{}", CATALOG) is None
@@ -165,17 +165,17 @@ def test_another_catalog_is_another_question():
 def test_a_new_plan_of_a_request_drops_its_old_answers():
     """An answer in another form belongs to the plan that it was made by."""
     cache = ReplayCache(Clock())
-    kept(cache)
+    cache_answer(cache)
     cache.keep("ann", b"{}", CATALOG, dataclasses.replace(PLANNED, release_key=b"another"), "csv", b"a,b")
     assert cached(cache) is None
     assert cached(cache, form="csv") == b"a,b"
 
 
 @pytest.mark.parametrize("dataset", ["asked", "none"])
-def test_versions_that_an_engine_reports_are_not_kept(dataset):
+def test_answers_with_versions_reported_by_an_engine_are_not_cached(dataset):
     """Without the engine it is unknown whether they are still current."""
     cache = ReplayCache(Clock())
-    kept(cache, planned=dataclasses.replace(PLANNED, dataset=dataset))
+    cache_answer(cache, planned=dataclasses.replace(PLANNED, dataset=dataset))
     assert cached(cache) is None
     assert known_version(CATALOG.datasets[dataset], NOON) is None
 
@@ -185,9 +185,9 @@ def test_the_cache_is_bounded_in_bytes_and_drops_the_least_recently_used():
     cache = ReplayCache(Clock(), bytes_most=16_000)
     bodies = [bytes([n]) for n in range(5)]
     for body in bodies[:3]:
-        kept(cache, body=body, answer=b"x" * 1000)
+        cache_answer(cache, body=body, answer=b"x" * 1000)
     assert cached(cache, body=bodies[0]) is not None
-    kept(cache, body=bodies[3], answer=b"x" * 1000)
+    cache_answer(cache, body=bodies[3], answer=b"x" * 1000)
     assert [cached(cache, body=body) is not None for body in bodies[:4]] == [True, False, True, True]
-    kept(cache, body=b"x" * 1000)
+    cache_answer(cache, body=b"x" * 1000)
     assert all(cached(cache, body=body) is None for body in bodies)

@@ -41,14 +41,14 @@ def test_the_form_with_the_largest_weight_is_given(accept, form):
 @pytest.mark.parametrize(
     "accept", ["image/png", "application/json;q=0", "text/html, text/plain", "x", "*/*;q=0", "*/*;q=x"]
 )
-def test_a_form_that_there_is_not_is_refused(accept):
+def test_an_unknown_form_is_refused(accept):
     """The message lists the available forms."""
     with pytest.raises(NotAcceptable, match="application/json or text/csv or application/vnd"):
         negotiate(accept)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=60))
-def test_whatever_is_sent_is_a_form_or_a_refusal(accept):
+def test_any_accept_header_selects_a_form_or_is_refused(accept):
     """Any header selects a form or is refused."""
     with contextlib.suppress(NotAcceptable):
         assert negotiate(accept) in MEDIA_TYPES
@@ -71,7 +71,7 @@ def test_a_refused_form_costs_nothing(service):
     ],
 )
 @pytest.mark.parametrize("route", ["/v1/query", "/v1/estimate"])
-def test_a_body_that_is_not_json_by_its_word_is_not_read(service, route, headers):
+def test_a_body_with_another_content_type_than_json_is_not_read(service, route, headers):
     """415, for any content."""
     answer = service.send("POST", route, content=b'{"sql": "x"}', headers=headers)
     assert (answer.status_code, answer.json()["type"]) == (415, "/problems/unsupported-media-type")

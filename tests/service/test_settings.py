@@ -127,7 +127,7 @@ def test_a_postgresql_store_has_no_file_and_gets_its_password_from_the_environme
 @pytest.mark.parametrize(
     ("mode", "fine"), [(0o600, True), (0o400, True), (0o640, True), (0o604, False), (0o602, False)]
 )
-def test_a_secret_that_others_can_reach_is_refused(tmp_path, mode, fine):
+def test_a_secret_file_accessible_to_others_is_refused(tmp_path, mode, fine):
     """T9: a key file that other users can read or write is refused."""
     path = tmp_path / "noise.key"
     path.write_bytes(bytes(range(32)))

@@ -221,7 +221,7 @@ def test_a_statement_that_was_paid_for_is_repeated_under_its_key_when_the_budget
     assert {query["status"] for query in again.json()["queries"]} == {"replayed"}
 
 
-def test_queries_that_differ_in_a_limit_above_k_most_are_one(service):
+def test_queries_with_limits_above_k_most_are_one_query(service):
     """They are charged once, also for data without a version, which has no replays."""
     each = "SELECT article, COUNT(DISTINCT reader) AS n FROM loose GROUP BY article"
     both = f"SELECT a.n - b.n FROM ({each}) a JOIN ({each} ORDER BY n DESC LIMIT 101) b USING (article)"
@@ -297,7 +297,7 @@ def test_a_rehearsed_statement_is_computed_from_made_up_rows(service):
     assert service.balance().spent == Cost()
 
 
-def test_an_estimate_and_the_budget_say_how_many_queries_are_left(service):
+def test_an_estimate_and_the_budget_have_the_number_of_queries_left(service):
     """As many as all worst cases allow, for every account on the path."""
     estimate = service.estimate().json()
     left, worst = estimate["accounts"][0]["left"], estimate["worst_cost"]

@@ -286,7 +286,7 @@ def test_a_service_without_api_keys_or_an_issuer_does_not_start(folder, refused)
         assert parts.manager.store.records("key") == []
 
 
-def test_the_schema_for_editors_is_printed_without_any_settings(tmp_path, capsys, monkeypatch):
+def test_the_schema_is_printed_without_settings(tmp_path, capsys, monkeypatch):
     """The JSON Schema of the settings goes to standard output."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as caught:

@@ -153,7 +153,7 @@ def rephrased(chance):
     )
 
 
-def test_rephrasing_buys_no_second_answer(service):
+def test_a_rephrased_query_has_the_same_release(service):
     """T11: two hundred phrasings are one release, one charge, and the same bytes; nothing averages out."""
     ways = [rephrased(Random(seed)) for seed in range(200)]  # noqa: S311 - the same every time
     first = service.ask(ways[0])
@@ -183,7 +183,7 @@ def test_rephrasing_buys_no_second_answer(service):
     ],
     ids=str,
 )
-def test_equal_noise_is_never_put_on_another_question(service, other):
+def test_another_query_has_another_noise(service, other):
     """T12: every difference changes the key and the noise of a release, and is charged."""
     first = service.ask(TOP)
     reply = service.send("POST", "/v1/query", json=other)
@@ -202,7 +202,7 @@ def test_equal_noise_is_never_put_on_another_question(service, other):
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_wrong_key_is_answered_in_one_way(service, deployment):
+def test_all_wrong_keys_get_the_same_response(service, deployment):
     """T1: the response is the same for unknown, revoked and malformed keys, on every route."""
     key = deployment.keys["ann"]
     id_, secret = key[4:20], key[21:]
@@ -231,7 +231,7 @@ def test_a_wrong_key_is_answered_in_one_way(service, deployment):
     assert next(iter(said))[0] == 401
 
 
-def test_a_key_that_was_revoked_is_like_one_that_never_was(tmp_path):
+def test_a_revoked_key_looks_like_an_unknown_one(tmp_path):
     """T1: within a second of a revocation by another process."""
     deployment = Deployment(tmp_path / "deployment")
     with deployment.open() as service:
@@ -323,7 +323,7 @@ TRICKS = (
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("begin", ["/v1/datasets/", "/v1/releases/", "/v1/admin/accounts/", "/v1/admin/keys/"])
 @pytest.mark.parametrize("name", TRICKS)
-def test_a_name_in_a_path_is_a_name_and_nothing_more(service, begin, name):
+def test_a_name_in_a_path_is_only_a_name(service, begin, name):
     """No file, other route or redirect: the name is not found, or the path is invalid."""
     who = "officer" if "accounts" in begin else "admin" if "keys" in begin else "ann"
     reply = service.send("DELETE" if "keys" in begin else "GET", begin + name, who)
@@ -386,7 +386,7 @@ def test_headers_about_the_client_change_nothing(service):
 # ---------------------------------------------------------------------------------------------------------- on the wire
 
 
-def _talk(url, sent):
+def _response_to(url, sent):
     """Return the response to raw bytes, until the connection is closed or the response is complete."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
@@ -400,7 +400,7 @@ def _talk(url, sent):
     return heard
 
 
-def test_bytes_that_are_not_http_get_no_answer_and_stop_no_request(tmp_path):
+def test_bytes_that_are_not_http_stop_no_request(tmp_path):
     """T5: smuggled lengths, missing bodies, a hundred incomplete requests: the next request is answered."""
     deployment = Deployment(tmp_path / "deployment")
     with serving(deployment) as service:
@@ -409,9 +409,9 @@ def test_bytes_that_are_not_http_get_no_answer_and_stop_no_request(tmp_path):
         body = json.dumps({"sql": TOP}).encode()
         chunk = b"%x\r\n%s\r\n" % (1_000, b" " * 1_000)
         chunked = begin + b"Transfer-Encoding: chunked\r\n\r\n"
-        fine = _talk(service.url, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+        fine = _response_to(service.url, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
         assert fine.startswith(b"HTTP/1.1 200")
-        assert _talk(service.url, chunked + chunk * 5).startswith(b"HTTP/1.1 413"), "it does not wait for the end"
+        assert _response_to(service.url, chunked + chunk * 5).startswith(b"HTTP/1.1 413"), "waited for the end"
         both = begin + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         twice = begin + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n123456"
         for smuggled in (
@@ -420,7 +420,7 @@ def test_bytes_that_are_not_http_get_no_answer_and_stop_no_request(tmp_path):
             begin + b"Content-Length: -1\r\n\r\n",
             begin + b"Folded:\r\n\tvalue\r\n\x00: x\r\n\r\n",
         ):
-            assert _talk(service.url, smuggled).startswith(b"HTTP/1.1 400")
+            assert _response_to(service.url, smuggled).startswith(b"HTTP/1.1 400")
         parts = urlsplit(service.url)
         slow = [socket.create_connection((parts.hostname, parts.port)) for _ in range(100)]
         for number, connection in enumerate(slow):

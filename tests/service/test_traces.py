@@ -24,7 +24,7 @@ def exported():
     tracer.close()
 
 
-def test_spans_nest_and_say_their_facts(exported):
+def test_spans_are_nested_and_have_their_attributes(exported):
     """One trace for a request, with its steps as children."""
     tracer, spans = exported
     with (
@@ -39,7 +39,7 @@ def test_spans_nest_and_say_their_facts(exported):
     assert dict(request.attributes) == {"discreet.request_id": "r1"}
 
 
-def test_a_failure_is_noted_by_its_type_only(exported):
+def test_a_failed_span_has_only_the_type_of_the_error(exported):
     """T17: no event with its message, no stack."""
     tracer, spans = exported
     with pytest.raises(EngineError), tracer.span("engine", "r1"):
@@ -51,7 +51,7 @@ def test_a_failure_is_noted_by_its_type_only(exported):
 
 
 @pytest.mark.parametrize("parent", [None, PARENT, "", "7777777", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\0" * 55])
-def test_a_request_joins_the_trace_of_its_sender_if_that_is_one(exported, parent):
+def test_a_request_continues_the_trace_of_a_valid_header(exported, parent):
     """By ids in the form of the standard; anything else begins a new trace."""
     tracer, spans = exported
     with tracer.span("request", "r1", parent=parent):
@@ -63,7 +63,7 @@ def test_a_request_joins_the_trace_of_its_sender_if_that_is_one(exported, parent
     assert span.context.trace_state == {}
 
 
-def test_a_span_holds_nothing_about_the_process(exported):
+def test_a_span_has_no_attributes_of_the_process(exported):
     """Neither arguments nor environment: the resource is not detected from the process."""
     tracer, spans = exported
     with tracer.span("plan", "r1"):

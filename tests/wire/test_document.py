@@ -208,7 +208,7 @@ def test_a_filter_in_its_one_form_can_be_sent_again():
         ({"summed": Summed("m", Fraction(0), Fraction(1)), "average": True}, {"kind": "average", "column": "m"}),
     ],
 )
-def test_the_question_names_what_was_measured(parts, kind):
+def test_the_query_names_what_was_measured(parts, kind):
     """From the plan alone, so that equal queries get equal documents."""
     assert question_of(dataclasses.replace(made().query, **parts), "reads")["measure"] == kind
 

@@ -88,7 +88,7 @@ class OfficerTests(ShareSuite):
                 home.alter(home.path("ann")[0].limited(UNIT * 7 - Cost(RHO_QUANTUM), TOTAL), ACT)
             assert home.balance("ann").remaining == Cost()
 
-    def test_an_officer_who_read_a_share_before_it_moved_makes_no_budget(self) -> None:
+    def test_a_change_based_on_an_outdated_share_is_refused(self) -> None:
         """I8: a change based on an outdated share, a share set by hand and a change in the wrong store are refused."""
         with self.centres() as (stores, _):
             first, second = stores

@@ -23,22 +23,22 @@ class PeriodTests(ShareSuite):
         with self.centres(period=Calendar("day")) as (stores, clocks):
             announce(*stores)
             first, second = stores
-            clocks[1].go(seconds=-3600)
-            clocks[0].go(days=0.5)
-            clocks[1].go(days=0.5)
+            clocks[1].advance(seconds=-3600)
+            clocks[0].advance(days=0.5)
+            clocks[1].advance(days=0.5)
             spend(first, claim("a", worst=UNIT * 6), UNIT * 6)  # midnight: all of today's
             spend(second, claim("b", worst=UNIT * 6), UNIT * 6)  # an hour before: all of yesterday's
             transfer = first.shares.grant(second.id, ShareRequest("ann", NOTHING), NOTHING)
             assert transfer is None
-            clocks[0].go(days=1)
-            clocks[1].go(days=1)
+            clocks[0].advance(days=1)
+            clocks[1].advance(days=1)
             transfer = first.shares.grant(second.id, ShareRequest("ann", NOTHING), NOTHING)
             assert transfer is not None
             assert transfer.amount == Amount(ONE.rho * 3, ONE.delta * 3)
             assert second.shares.receive(transfer) is None
-            clocks[1].go(seconds=3599)
+            clocks[1].advance(seconds=3599)
             assert second.shares.receive(transfer) is None
-            clocks[1].go(seconds=1)
+            clocks[1].advance(seconds=1)
             assert second.shares.receive(transfer) is not None
             assert second.balance("ann").remaining == UNIT * 9
 
@@ -48,7 +48,7 @@ class PeriodTests(ShareSuite):
             announce(*stores)
             first, second = stores
             for clock in clocks:
-                clock.go(days=40)
+                clock.advance(days=40)
             with pytest.raises(ClockError):
                 first.shares.grant(second.id, ShareRequest("ann", NOTHING), NOTHING)
             first.confirm_clock(ACT)
@@ -58,7 +58,7 @@ class PeriodTests(ShareSuite):
             second.confirm_clock(ACT)
             assert second.shares.receive(transfer) is not None
 
-    def test_what_is_as_old_as_the_window_is_free_to_be_given(self) -> None:
+    def test_charges_older_than_the_window_can_be_granted_again(self) -> None:
         """In a sliding window, each data centre frees its own old charges."""
         with self.centres(period=Sliding(2)) as (stores, clocks):
             announce(*stores)
@@ -67,8 +67,8 @@ class PeriodTests(ShareSuite):
             need = Amount(ONE.rho * 6, ONE.delta * 6)
             for days in (0, 1, 1):
                 for clock in clocks:
-                    clock.go(days=days)
+                    clock.advance(days=days)
                 assert first.shares.grant(second.id, ShareRequest("ann", NOTHING, need), NOTHING) is None
             for clock in clocks:
-                clock.go(days=1)
+                clock.advance(days=1)
             assert first.shares.grant(second.id, ShareRequest("ann", NOTHING, need), NOTHING) is not None

@@ -52,7 +52,7 @@ class _Walk:
             for transfer in one.shares.pending(other.id, PLENTY):
                 self.post(one, other, transfer)
         elif doing == "w":
-            self.chance.choice(self.clocks).go(days=self.chance.random() / 2)
+            self.chance.choice(self.clocks).advance(days=self.chance.random() / 2)
         elif doing == "t":
             ann = self.stores[0].path("ann")[0]
             self.stores[0].alter(ann.limited(ann.whole + UNIT, TOTAL), ACT)
@@ -82,7 +82,7 @@ class RandomSteps(ShareSuite):
     """I1, I8: in any order, and with concurrent threads."""
 
     @pytest.mark.parametrize("period", [Forever(), Sliding(2), Calendar("day")])
-    def test_whatever_happens_in_whatever_order_it_adds_up(self, period: Period) -> None:
+    def test_shares_add_up_after_any_sequence_of_steps(self, period: Period) -> None:
         """I8: queries, gifts, lost, duplicate or late messages, and officers; checked after every step."""
         with self.centres(3, period) as (stores, clocks):
             announce(*stores)
@@ -94,7 +94,7 @@ class RandomSteps(ShareSuite):
                     for each in store.shares.holdings():
                         assert each.spent.within(each.limit)
 
-    def test_gifts_and_questions_that_race_take_nothing_twice(self) -> None:
+    def test_concurrent_grants_and_queries_spend_nothing_twice(self) -> None:
         """I1, I8: concurrent threads spend in both data centres while shares move."""
         with self.centres() as (stores, _):
             announce(*stores)

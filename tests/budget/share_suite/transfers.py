@@ -25,7 +25,7 @@ from tests.budget.suite.base import ACT, TOTAL, UNIT, account, claim, spend, uni
 class TransferTests(ShareSuite):
     """I8: what one data centre gives, another receives once."""
 
-    def test_the_others_get_equal_parts_of_what_was_made_in_one(self) -> None:
+    def test_a_new_account_is_shared_in_equal_parts(self) -> None:
         """Shares have the same settings and parents, and the name of the home in each store."""
         with self.centres(3, Sliding(30)) as (stores, _):
             home = stores[0]
@@ -41,7 +41,7 @@ class TransferTests(ShareSuite):
             assert home.shares.pending(stores[1].id, PLENTY) == []
             assert stores[1].shares.unannounced(stores[2].id, PLENTY) == []
 
-    def test_a_share_is_in_no_data_centre_while_it_is_on_its_way(self) -> None:
+    def test_a_share_in_transit_is_held_by_no_data_centre(self) -> None:
         """I8: neither the donor nor the recipient holds it; the sum is right after every step."""
         with self.centres() as (stores, _):
             announce(*stores)
@@ -57,7 +57,7 @@ class TransferTests(ShareSuite):
             first.shares.acknowledge(receipt)
             assert limits(stores) == [3, 9]
 
-    def test_what_comes_twice_late_or_out_of_order_changes_nothing(self) -> None:
+    def test_duplicate_late_and_reordered_transfers_change_nothing(self) -> None:
         """I8: numbers identify seen transfers; the receipt of a transfer is the same each time."""
         with self.centres() as (stores, _):
             announce(*stores)
@@ -99,7 +99,7 @@ class TransferTests(ShareSuite):
             assert first.shares.pending(second.id, PLENTY) == []
             assert limits(stores) == [3, 9]
 
-    def test_what_is_held_or_spent_is_not_given(self) -> None:
+    def test_held_and_spent_amounts_are_not_granted(self) -> None:
         """I1, I8: a donor keeps what its own queries hold or have spent."""
         with self.centres() as (stores, _):
             announce(*stores)

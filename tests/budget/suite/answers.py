@@ -29,7 +29,7 @@ class Answers(Suite):
             assert store.entitled("ann", key_of("q"))
             assert not store.entitled("bob", key_of("q"))
 
-    def test_another_analyst_pays_for_the_same_bytes_and_shared_accounts_do_not(self) -> None:
+    def test_another_analyst_pays_for_the_same_bytes_and_shared_accounts_pay_once(self) -> None:
         """I7: the account pays its cost in full; organisation and dataset have paid already."""
         with self.accounts() as (store, _):
             spend(store, claim("a", release="q"), UNIT * 2, b"bytes")
@@ -48,7 +48,7 @@ class Answers(Suite):
             assert answers[0] == answers[1]
             assert isinstance(answers[0], Refusal)
 
-    def test_of_two_first_requests_the_faster_one_is_answered_to_both(self) -> None:
+    def test_two_concurrent_first_requests_get_the_answer_settled_first(self) -> None:
         """I7: first writer wins; each analyst pays once, the shared accounts once together."""
         with self.accounts() as (store, _):
             for name, who in (("a", "ann"), ("b", "bob")):
@@ -117,7 +117,7 @@ class Answers(Suite):
             assert isinstance(store.reserve(claim("c", **keyed)), Reservation)
             assert units(store, "ann") == (0, 3, 0)
 
-    def test_a_key_whose_words_mean_another_question_now_gives_the_answer_that_it_gave(self) -> None:
+    def test_a_retry_with_its_key_gets_its_answer_though_the_data_version_changed(self) -> None:
         """I4: a retry gets its answer although the data has a new version; without the key it is a new query."""
         with self.accounts() as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d"}
@@ -128,7 +128,7 @@ class Answers(Suite):
             assert (again.charged, units(store, "ann")) == (Cost(), (1, 0, 0))
             assert isinstance(store.reserve(claim("c", release="today")), Reservation)
 
-    def test_a_key_whose_run_failed_is_for_the_question_that_is_meant_now(self) -> None:
+    def test_a_key_whose_run_failed_runs_the_query_of_the_current_version(self) -> None:
         """There was no answer to replay, so the key runs the query of the current data version."""
         with self.accounts() as (store, _):
             keyed: dict[str, Any] = {"key": "k", "digest": b"d"}

@@ -33,7 +33,7 @@ TOTAL = Fraction(1, 100)
 
 
 class FakeClock:
-    """A clock that only `go` moves."""
+    """A clock that only `advance` moves."""
 
     def __init__(self, now_us: int = NOON_US) -> None:
         self.now_us = now_us
@@ -42,7 +42,7 @@ class FakeClock:
         """Return the time in microseconds since 1970 UTC."""
         return self.now_us
 
-    def go(self, days: float = 0, seconds: float = 0) -> None:
+    def advance(self, days: float = 0, seconds: float = 0) -> None:
         """Move the time forward, or back if negative."""
         self.now_us += round(days * DAY_US) + round(seconds * SECOND_US)
 

@@ -33,7 +33,7 @@ class Claims(Suite):
             assert [units(store, n) for n in ("ann", "org", "data", "bob")] == [(1, 0, 0)] * 3 + [(0, 0, 0)]
 
     @pytest.mark.parametrize("short", ["ann", "org", "data"])
-    def test_a_refusal_names_who_falls_short_and_holds_nothing_anywhere(self, short: str) -> None:
+    def test_a_refusal_names_the_short_account_and_holds_nothing(self, short: str) -> None:
         """I1: a claim is admitted on the whole path or holds nothing."""
         with self.accounts() as (store, _):
             store.alter(dataclasses.replace(store.path(short)[0], limit=UNIT * 2), ACT)
@@ -73,7 +73,7 @@ class Claims(Suite):
             assert units(store, "ann") == (0, 3, 0)
             assert store.release(key_of("a")) is None
 
-    def test_only_what_the_table_allows_happens(self) -> None:
+    def test_other_transitions_than_those_of_the_table_are_refused(self) -> None:
         """HELD cannot be settled or forfeited, RUNNING cannot be voided; the caller of an ended one gets an error."""
         with self.accounts() as (store, _):
             store.reserve(claim("a"))
@@ -93,7 +93,7 @@ class Claims(Suite):
                 store.start("never-reserved")
             assert units(store, "ann") == (1, 0, 0)
 
-    def test_what_is_repeated_changes_nothing(self) -> None:
+    def test_repeated_events_change_nothing(self) -> None:
         """A retry after a lost reply is idempotent: claims and events are identified by name and state."""
         with self.accounts() as (store, _):
             for _ in range(3):
@@ -172,21 +172,21 @@ class Claims(Suite):
             store.reserve(claim("a", lease_ms=1_000))
             store.reserve(claim("b", lease_ms=1_000))
             store.start("b")
-            clock.go(seconds=0.999)
+            clock.advance(seconds=0.999)
             assert store.expire() == 0
-            clock.go(seconds=0.001)
+            clock.advance(seconds=0.001)
             with pytest.raises(LeaseLost):
                 store.start("a")
             assert store.expire() == 2
             assert units(store, "ann") == (0, 0, 3)
             assert [store.reservation(n).state for n in "ab"] == [State.VOID, State.FORFEIT]  # type: ignore[union-attr]
 
-    def test_a_zombie_gets_no_row_and_its_answer_is_dropped(self) -> None:
+    def test_a_worker_that_resumes_after_its_lease_settles_nothing(self) -> None:
         """I3: a worker that resumes after its lease ended settles nothing, even if a retry is running."""
         with self.accounts() as (store, clock):
             store.reserve(claim("a", release="q", lease_ms=1))
             store.start("a")
-            clock.go(seconds=1)
+            clock.advance(seconds=1)
             store.expire()
             store.reserve(claim("b", release="q"))
             store.start("b")

@@ -57,7 +57,7 @@ class Concurrency(Suite):
                 assert (again.release.result, again.charged) == (b"once", Cost())
             assert units(store, "ann") == (1, 0, 0)
 
-    def test_an_act_that_many_send_at_once_is_done_once(self) -> None:
+    def test_an_action_sent_many_times_at_once_is_done_once(self) -> None:
         """I4: concurrent retries of one administrative action leave one line and one charge."""
         with self.accounts() as (store, _):
             barrier = threading.Barrier(8)

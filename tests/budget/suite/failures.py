@@ -37,7 +37,7 @@ class Failures(Suite):
             first_us = clock()
             for n in range(4):
                 _fail(store, f"f{n}")
-                clock.go(seconds=60)
+                clock.advance(seconds=60)
             assert store.balance("ann").suspended_until_us is None
             assert isinstance(store.reserve(claim("fine", worst=UNIT)), Reservation)
             _fail(store, "f4")
@@ -55,7 +55,7 @@ class Failures(Suite):
         with self.accounts(limit=50) as (store, clock):
             for n in range(5):
                 _fail(store, f"f{n}")
-                clock.go(seconds=60)
+                clock.advance(seconds=60)
             clock.now_us += DAY_US - 5 * 60_000_000 - 1
             assert isinstance(store.reserve(claim("early")), Suspension)
             clock.now_us += 1
@@ -69,7 +69,7 @@ class Failures(Suite):
         with self.accounts(limit=50) as (store, clock):
             for n in range(8):
                 _fail(store, f"f{n}")
-                clock.go(days=7 / 24)
+                clock.advance(days=7 / 24)
             assert isinstance(store.reserve(claim("fine")), Reservation)
 
     def test_an_officer_lifts_a_suspension(self) -> None:
@@ -100,7 +100,7 @@ class Failures(Suite):
                 store.lose(f"l{n}")  # its answer was lost
                 store.reserve(claim(f"r{n}", release="dead", worst=UNIT, lease_ms=1))
                 store.start(f"r{n}")
-                clock.go(seconds=1)
+                clock.advance(seconds=1)
                 assert store.expire() == 2
             assert units(store, "ann") == (0, 0, 2)  # each retry was paid for by the run before
             for n in range(5):
@@ -124,7 +124,7 @@ class Failures(Suite):
             assert store.reserve(claim("d", release="his")) == store.reserve(claim("e", release="nobodys"))
             assert store.settle("runs", UNIT, b"x").charged == UNIT
 
-    def test_who_only_observes_is_never_suspended(self) -> None:
+    def test_observed_accounts_are_never_suspended(self) -> None:
         """Observed accounts refuse nothing; in enforcing mode, earlier failures count."""
         with self.accounts(limit=50) as (store, _):
             store.alter(dataclasses.replace(store.path("ann")[0], mode="observe"), ACT)
@@ -137,7 +137,7 @@ class Failures(Suite):
 
     # ---------------------------------------------------------------------------------------------- fingerprints
 
-    def test_data_that_changes_under_one_version_is_noticed(self) -> None:
+    def test_data_that_changes_within_one_version_is_detected(self) -> None:
         """The same head had another fingerprint before: nothing is settled, and the failure is charged."""
         with self.accounts() as (store, _):
             for name in ("a", "b", "c"):
@@ -156,7 +156,7 @@ class Failures(Suite):
             store.forfeit("c")
             assert units(store, "ann") == (2, 0, 3)
 
-    def test_another_head_may_give_something_else(self) -> None:
+    def test_fingerprints_of_different_heads_are_not_compared(self) -> None:
         """Another query or data version, or a missing fingerprint, is not compared."""
         with self.accounts() as (store, _):
             for n, fingerprint in enumerate((Fingerprint(_HEAD, _SAME), Fingerprint(_SAME, _OTHER), None)):
@@ -165,7 +165,7 @@ class Failures(Suite):
                 store.settle(f"a{n}", UNIT, b"x", fingerprint)
             assert units(store, "ann") == (3, 0, 0)
 
-    def test_only_what_was_settled_is_compared_with(self) -> None:
+    def test_only_settled_fingerprints_are_compared(self) -> None:
         """A refused settlement stores no fingerprint; a repeated one is not compared."""
         with self.accounts() as (store, _):
             store.reserve(claim("a"))
@@ -179,7 +179,7 @@ class Failures(Suite):
             with pytest.raises(LeaseLost):
                 store.settle("never", UNIT, b"x", Fingerprint(_HEAD, _SAME))
 
-    def test_who_is_slower_is_compared_too(self) -> None:
+    def test_the_fingerprint_of_the_slower_answer_is_compared_too(self) -> None:
         """The slower answer is dropped anyway, but its data is not that of the stored answer."""
         with self.accounts() as (store, _):
             for name, who in (("a", "ann"), ("b", "bob")):

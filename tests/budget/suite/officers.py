@@ -65,7 +65,7 @@ class Officers(Suite):
         with self.accounts(before, limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             for _ in range(4):
-                clock.go(days=1)
+                clock.advance(days=1)
                 store.refresh()
             short = isinstance(after, Sliding) and after.days == 2
             if before != Forever():
@@ -74,7 +74,7 @@ class Officers(Suite):
                 store.alter(dataclasses.replace(store.path(name)[0], period=after), ACT)
             assert isinstance(store.reserve(claim("b", worst=UNIT)), Refusal)
             for _ in range(4 if short else 0):
-                clock.go(days=1)
+                clock.advance(days=1)
                 store.refresh()
             assert isinstance(store.reserve(claim("c", worst=UNIT)), Reservation if short else Refusal)
 
@@ -96,12 +96,12 @@ class Officers(Suite):
         """It is taken from the oldest bucket, so that newer charges count to the end of their time."""
         with self.accounts(Sliding(3), limit=10) as (store, clock):
             spend(store, claim("a"), UNIT)
-            clock.go(days=1)
+            clock.advance(days=1)
             spend(store, claim("b"), UNIT)
             store.refund("ann", UNIT, ACT)
             for _ in range(4):
                 assert units(store, "ann") == (1, 0, 0)
-                clock.go(days=1)
+                clock.advance(days=1)
                 store.heartbeat()
             assert units(store, "ann") == (0, 0, 0)
 
@@ -126,7 +126,7 @@ class Officers(Suite):
 
     # ---------------------------------------------------------------------------------------------- the ledger
 
-    def test_every_change_is_a_line_and_the_lines_add_up(self) -> None:
+    def test_every_change_is_a_line_and_the_lines_give_the_balances(self) -> None:
         """I5: the ledger alone gives every balance, and can be read from any line."""
         with self.accounts() as (store, _):
             spend(store, claim("a"))
@@ -148,7 +148,7 @@ class Officers(Suite):
                 tail = list(store.lines(head.chain, 1, 2))
                 assert tail == whole[1:3]
 
-    def test_what_is_refused_with_an_error_leaves_no_line(self) -> None:
+    def test_an_operation_that_raises_leaves_no_line(self) -> None:
         """An operation that raises has changed nothing."""
         with self.accounts() as (store, _):
             store.reserve(claim("a", key="k", digest=b"d"))

@@ -20,9 +20,9 @@ class Periods(Suite):
         with self.accounts(Sliding(30), limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             for n in range(30):
-                clock.go(days=1)
+                clock.advance(days=1)
                 assert isinstance(store.reserve(claim(f"b{n}", worst=UNIT)), Refusal)
-            clock.go(days=0.5)
+            clock.advance(days=0.5)
             assert store.balance("ann").remaining == UNIT * 3
             assert isinstance(store.reserve(claim("c")), Reservation)
 
@@ -33,13 +33,13 @@ class Periods(Suite):
             store.confirm_clock(ACT)
             spend(store, claim("a"), UNIT * 3)
             assert isinstance(store.reserve(claim("b", worst=UNIT)), Refusal)
-            clock.go(seconds=1)
+            clock.advance(seconds=1)
             spend(store, claim("c"), UNIT * 3)
             assert isinstance(store.reserve(claim("d", worst=UNIT)), Refusal)
-            clock.go(days=30, seconds=-1)
+            clock.advance(days=30, seconds=-1)
             store.confirm_clock(ACT)
             assert isinstance(store.reserve(claim("e", worst=UNIT)), Refusal)
-            clock.go(seconds=1)
+            clock.advance(seconds=1)
             spend(store, claim("f"), UNIT * 3)
             assert units(store, "ann") == (3, 0, 0)
 
@@ -48,7 +48,7 @@ class Periods(Suite):
         with self.accounts(Calendar("day"), limit=3) as (store, clock):
             store.reserve(claim("a", lease_ms=86_400_000))
             store.start("a")
-            clock.go(days=0.6)
+            clock.advance(days=0.6)
             assert store.refresh() == 4
             assert units(store, "ann") == (0, 0, 0)
             store.settle("a", UNIT * 3, b"x")
@@ -60,44 +60,44 @@ class Periods(Suite):
         with self.accounts(Sliding(7), limit=3) as (store, clock):
             store.reserve(claim("a", lease_ms=86_400_000))
             store.start("a")
-            clock.go(days=0.9)
+            clock.advance(days=0.9)
             store.refresh()
             store.settle("a", UNIT * 2, b"x")
             assert units(store, "ann") == (2, 0, 0)
-            clock.go(days=6.5)
+            clock.advance(days=6.5)
             store.confirm_clock(ACT)
             assert isinstance(store.reserve(claim("b", worst=UNIT * 2)), Refusal)
 
-    def test_a_forfeit_that_counts_no_more_pays_for_nothing(self) -> None:
+    def test_an_expired_forfeit_pays_for_nothing(self) -> None:
         """After its period, the retry is charged in full in the new one."""
         with self.accounts(Calendar("day"), limit=4) as (store, clock):
             store.reserve(claim("a", release="q"))
             store.start("a")
             store.forfeit("a")
-            clock.go(days=1)
+            clock.advance(days=1)
             spend(store, claim("z", worst=UNIT * 2), UNIT * 2)
             assert isinstance(store.reserve(claim("b", release="q")), Refusal)
 
-    def test_time_that_goes_back_makes_no_budget(self) -> None:
+    def test_a_clock_that_goes_back_creates_no_budget(self) -> None:
         """I6: the time is at least the latest seen; a past period does not open again."""
         with self.accounts(Calendar("day"), limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
-            clock.go(days=1)
+            clock.advance(days=1)
             spend(store, claim("b"), UNIT * 3)
             store.refresh()
             for days in (-1, -40):
-                clock.go(days=days)
+                clock.advance(days=days)
                 assert isinstance(store.reserve(claim(f"c{days}", worst=UNIT)), Refusal)
                 assert store.refresh() == 0
-            clock.go(days=41)
+            clock.advance(days=41)
             assert isinstance(store.reserve(claim("d", worst=UNIT)), Refusal)
 
-    def test_a_clock_that_runs_ahead_makes_no_budget_until_an_officer_confirms_it(self) -> None:
+    def test_a_clock_that_runs_ahead_creates_no_budget_until_an_officer_confirms_it(self) -> None:
         """I6: beyond two days nothing is refreshed and no lease ends, but replays are still answered."""
         with self.accounts(Sliding(30), limit=3) as (store, clock):
             spend(store, claim("a", release="q"), UNIT * 2)
             store.reserve(claim("r", worst=UNIT))
-            clock.go(days=40)
+            clock.advance(days=40)
             for ask in (lambda: store.reserve(claim("b")), store.refresh):
                 with pytest.raises(ClockError):
                     ask()
@@ -116,6 +116,6 @@ class Periods(Suite):
         with self.accounts(Sliding(30), limit=3) as (store, clock):
             spend(store, claim("a"), UNIT * 3)
             for _ in range(40):
-                clock.go(days=1)
+                clock.advance(days=1)
                 store.heartbeat()
             assert isinstance(store.reserve(claim("b")), Reservation)

@@ -28,7 +28,7 @@ class Pruning(Suite):
             store.reserve(claim("long", release="three", lease_ms=86_400_000))
             store.start("long")
             for days in (3, 40):
-                clock.go(days=days)
+                clock.advance(days=days)
                 store.confirm_clock(ACT)
                 store.refresh()
                 before = {line for head in store.heads() for line in store.lines(head.chain)}
@@ -62,7 +62,7 @@ class Pruning(Suite):
             store.reserve(claim("f", release="two"))
             store.start("f")
             store.forfeit("f")
-            clock.go(days=2)
+            clock.advance(days=2)
             assert BudgetManager(store, str).prune(clock() - 86_400_000_000, ACT, list) > 0
             assert units(store, "ann") == (0, 0, 3)
             assert spend(store, claim("g", release="two")) == UNIT
@@ -73,7 +73,7 @@ class Pruning(Suite):
         with self.accounts() as (store, clock):
             spend(store, claim("a", release="q"))
             store.reserve(claim("b", release="q", key="old", digest=b"1"))
-            clock.go(days=2)
+            clock.advance(days=2)
             store.reserve(claim("c", release="q", key="young", digest=b"1"))
             BudgetManager(store, str).prune(clock() - 86_400_000_000, ACT, list)
             assert store.reservation("a") is None
@@ -81,7 +81,7 @@ class Pruning(Suite):
             with pytest.raises(InputError):
                 store.reserve(claim("e", release="q", key="young", digest=b"2"))
 
-    def test_young_lines_stay(self) -> None:
+    def test_lines_of_the_last_day_are_not_pruned(self) -> None:
         """Nothing of the last day is removed, and a cut that is not the next one is refused."""
         with self.accounts() as (store, clock):
             archived, heads = [], store.heads()
@@ -89,7 +89,7 @@ class Pruning(Suite):
                 BudgetManager(store, str).prune(clock(), ACT, archived.extend)
             assert not archived
             assert store.heads() == heads
-            clock.go(days=2)
+            clock.advance(days=2)
             store.note(ACT, {})
             first, second = (store.cut(clock() - 86_400_000_000, store.heads(), list) for _ in "ab")
             store.prune(first, ACT)

@@ -49,7 +49,7 @@ class Records(Suite):
             store.put_record("key", "a", "5", ACT)
             assert store.record("key", "a") == "5"
 
-    def test_a_record_comes_back_as_it_was_put(self) -> None:
+    def test_a_record_is_read_back_unchanged(self) -> None:
         """Names with any printable characters and tabs, and texts of any length, in the order of code points."""
         with self.accounts() as (store, _):
             names = ["Z", "a", "a\tb c", "aa", "\u00e9", "\U0001f511", "x" * 2_000]
@@ -86,14 +86,14 @@ class Records(Suite):
             ("a", "a", "x" * 1_000_001),
         ],
     )
-    def test_what_no_store_can_keep_is_refused(self, kind: str, name: str, text: str) -> None:
+    def test_invalid_records_are_refused(self, kind: str, name: str, text: str) -> None:
         """Invalid records are refused before anything is written."""
         with self.accounts() as (store, _):
             with pytest.raises(InputError):
                 store.put_record(kind, name, text, ACT)
             assert store.records_version() == 0
 
-    def test_a_note_cannot_pass_for_a_record_or_an_act(self) -> None:
+    def test_a_note_cannot_be_mistaken_for_a_record_or_an_action(self) -> None:
         """The values of a note are text, whatever their keys; a value of another type is refused."""
         with self.accounts() as (store, _):
             store.note(ACT, {"record": '{"kind":"key"}', "act": "a1"})
@@ -104,7 +104,7 @@ class Records(Suite):
 
     # ---------------------------------------------------------------------------------------------- acts
 
-    def test_an_act_with_an_id_is_done_once(self) -> None:
+    def test_an_action_with_an_id_is_done_once(self) -> None:
         """I4: a repeated request changes nothing and adds no line."""
         with self.accounts(limit=20) as (store, _):
             spend(store, claim("a"), UNIT * 3)
@@ -131,7 +131,7 @@ class Records(Suite):
             acts[-1](AdminAction("officer", "once", "a7"))  # after any delay: later changes stay
             assert store.record("key", "a") == "2"
 
-    def test_the_id_of_an_act_is_not_for_another_one(self) -> None:
+    def test_the_id_of_an_action_is_refused_for_another_action(self) -> None:
         """Another verb, amount, account or reason under the same id is refused, and nothing changes."""
         with self.accounts() as (store, _):
             act = AdminAction("officer", "once", "a1")
@@ -152,7 +152,7 @@ class Records(Suite):
             assert store.heads() == before
             assert (units(store, "ann"), units(store, "bob")) == ((1, 0, 0), (0, 0, 0))
 
-    def test_an_act_that_was_refused_has_not_used_its_id(self) -> None:
+    def test_a_refused_action_does_not_use_its_id(self) -> None:
         """An action that raises has changed nothing, so its id can be used again."""
         with self.accounts() as (store, _):
             act = AdminAction("officer", "give back", "a1")
@@ -165,13 +165,13 @@ class Records(Suite):
 
     # ---------------------------------------------------------------------------------------------- histories
 
-    def test_a_history_has_what_was_paid_for_newest_first(self) -> None:
+    def test_a_history_lists_paid_releases_newest_first(self) -> None:
         """Each account has its own, with the exact bytes; replays with a cost are listed, free ones are not."""
         with self.accounts(limit=20) as (store, clock):
             for n in range(3):
-                clock.go(seconds=1)
+                clock.advance(seconds=1)
                 spend(store, claim(f"a{n}", release=f"q{n}"), UNIT * n, b"%d" % n)
-            clock.go(seconds=1)
+            clock.advance(seconds=1)
             spend(store, claim("b", "bob", "q1"))
             spend(store, claim("again", release="q0"))
             assert isinstance(store.reserve(claim("open")), Reservation)

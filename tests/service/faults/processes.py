@@ -142,7 +142,7 @@ def reached(folder):
     return (folder / "points").read_text().splitlines()
 
 
-class _Dies:
+class _Points:
     """The tracer and the step hook of a process; executes its orders."""
 
     def __init__(self, orders, folder, pipe):
@@ -212,16 +212,16 @@ def _run(folder, environment, now, pipe, orders):
 
     place = Path(folder)
     os.dup2(os.open(place / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), sys.stdout.fileno())
-    dies = _Dies(orders, place, pipe)
+    points = _Points(orders, place, pipe)
     open_service = app.open_service
     began = datetime.fromisoformat(now) + timedelta(seconds=orders.later)
 
     @contextlib.contextmanager
     def opened(settings, variables):
-        with open_service(settings, variables, sys.stdout, Runtime(lambda: began), dies) as service:
-            yield dataclasses.replace(service, app=dies.replying(service.app))
+        with open_service(settings, variables, sys.stdout, Runtime(lambda: began), points) as service:
+            yield dataclasses.replace(service, app=points.replying(service.app))
 
-    app.open_store = functools.partial(_store, dies.step)
+    app.open_store = functools.partial(_store, points.step)
     app._LEASE_SPARE_MS = orders.lease_spare_ms
     server.open_service = opened
     server.serve(load_settings(place / "discreet.toml"), environment, pipe.send)

@@ -50,7 +50,7 @@ def test_the_same_request_fifty_times_at_once_is_run_once(deployment, question):
         assert len(service.manager.store.history("ann@sales")) == 1
 
 
-def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(deployment):
+def test_a_key_with_another_body_is_refused_and_costs_nothing(deployment):
     """I4: also if the other body is the same query, and while the first request runs."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -77,7 +77,7 @@ def test_a_key_that_comes_with_another_body_is_refused_and_costs_nothing(deploym
         assert service.ask(key="once").content == first.result().content
 
 
-def test_a_key_is_its_senders_own(deployment):
+def test_an_idempotency_key_belongs_to_one_account(deployment):
     """I4: bob's request with ann's idempotency key is a separate request."""
     with deployment.open() as service:
         ann, bob = service.ask(LOOSE, key="once"), service.ask(LOOSE, "bob", key="once")
@@ -88,7 +88,7 @@ def test_a_key_is_its_senders_own(deployment):
 
 
 @pytest.mark.parametrize("question", [TOP, LOOSE], ids=["versioned", "without a version"])
-def test_what_was_answered_is_replayed_by_the_next_service(deployment, question):
+def test_answers_are_replayed_after_a_restart(deployment, question):
     """I4, I7: after a restart the replay has the same bytes and is free; another body is still refused."""
     with deployment.open() as service:
         first = service.ask(question, key="once")
@@ -104,7 +104,7 @@ def test_what_was_answered_is_replayed_by_the_next_service(deployment, question)
         assert service.balance().used == service.balance().spent == used
 
 
-def test_a_request_that_was_refused_can_be_sent_again_with_its_key(deployment):
+def test_a_refused_request_can_be_sent_again_with_its_key(deployment):
     """I4: a refusal does not use the idempotency key."""
     with deployment.open() as service:
         limit = service.manager.store.account("ann@sales").limit
@@ -161,7 +161,7 @@ def test_two_concurrent_first_queries_get_the_same_bytes_and_their_parent_pays_o
         assert service.balance("sales").used == service.balance("ann@sales").used
 
 
-def test_what_a_shared_account_has_paid_for_takes_nothing_more_of_it(deployment):
+def test_a_release_that_a_shared_account_has_paid_for_costs_it_nothing_more(deployment):
     """I7: bob pays for ann's answer himself, though their shared budget is spent; another query is refused."""
     with deployment.open() as service:
         first = service.ask()

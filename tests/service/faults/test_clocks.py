@@ -35,7 +35,7 @@ def with_limit(deployment, times, period):
     return price
 
 
-def test_a_clock_that_is_put_back_frees_nothing(deployment):
+def test_a_clock_set_back_frees_no_budget(deployment):
     """Neither an hour nor forty days, neither while the service runs nor before it starts."""
     price = with_limit(deployment, 1, Sliding(30))
     with deployment.open() as service:
@@ -50,7 +50,7 @@ def test_a_clock_that_is_put_back_frees_nothing(deployment):
         assert slug(ask(service, 2)) == "budget-short"
 
 
-def test_an_hour_more_or_less_is_no_new_period(deployment):
+def test_an_hour_ahead_begins_no_new_period(deployment):
     """The clock runs an hour ahead and is corrected: every charge still counts, and the service goes on."""
     with_limit(deployment, 2, Sliding(30))
     with deployment.open() as service:
@@ -91,7 +91,7 @@ def test_a_clock_that_runs_ahead_begins_no_period_until_an_officer_confirms_it(d
         assert len(confirmed) == 1
 
 
-def test_time_that_passes_is_no_clock_that_runs_ahead(deployment):
+def test_charges_expire_with_the_regular_passage_of_time(deployment):
     """With daily maintenance, a charge stops counting after 31 days, and not a day before."""
     with_limit(deployment, 1, Sliding(30))
     with deployment.open() as service:
@@ -137,7 +137,7 @@ def test_a_charge_belongs_to_the_period_of_its_reservation(deployment, period):
 
 
 def test_midnight_under_load_opens_each_bucket_once(deployment):
-    """I1: of twelve queries at the change of day two fit in each day, and each account's bucket opens in one line."""
+    """I1: of twelve queries at the change of day two fit into each day, and each account's bucket opens in one line."""
     deployment.clock.now = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)
     price = with_limit(deployment, 2, Calendar("day"))
     with deployment.open() as service, ThreadPoolExecutor(12) as pool:
@@ -170,7 +170,7 @@ def test_midnight_under_load_opens_each_bucket_once(deployment):
     [(datetime(2026, 10, 24, 22, tzinfo=UTC), 25), (datetime(2027, 3, 27, 23, tzinfo=UTC), 23)],
     ids=["clocks go back", "clocks go forward"],
 )
-def test_a_day_of_a_zone_is_as_long_as_it_is(tmp_path, midnight, hours):
+def test_days_of_23_and_25_hours_have_one_limit(tmp_path, midnight, hours):
     """F8: one limit from midnight to midnight in Berlin, for days of 25 hours or 23."""
     deployment = Deployment(tmp_path / "deployment", now=midnight)
     with_limit(deployment, 1, Calendar("day", "Europe/Berlin"))
@@ -193,7 +193,7 @@ DAILY = CATALOG.replace(
 LAST_SECOND = datetime(2026, 11, 21, 3, 59, 59, tzinfo=UTC)
 
 
-def test_a_data_version_on_a_schedule_keeps_its_answers_apart(tmp_path):
+def test_answers_of_two_scheduled_data_versions_are_separate(tmp_path):
     """I7: the same query is free until the next data version, and is then a new query."""
     deployment = Deployment(tmp_path / "deployment", catalog=DAILY)
     with deployment.open() as service:
@@ -209,7 +209,7 @@ def test_a_data_version_on_a_schedule_keeps_its_answers_apart(tmp_path):
         assert service.engines.asked == 2
 
 
-def test_a_retry_that_comes_after_the_next_version_of_the_data_is_the_same_request(tmp_path):
+def test_a_retry_after_the_next_data_version_is_the_same_request(tmp_path):
     """I4: one idempotency key, one charge, one answer; the first reply was lost a second before four o'clock."""
     deployment = Deployment(tmp_path / "deployment", catalog=DAILY)
     with deployment.open() as service:

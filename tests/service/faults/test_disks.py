@@ -62,7 +62,7 @@ def disk(monkeypatch):
     made.unregister()
 
 
-def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(disk, deployment):
+def test_a_full_disk_changes_nothing_and_the_store_recovers_when_there_is_room(disk, deployment):
     """F11: an answer that cannot be written is not sent; the retry is charged once, by the same service."""
     with deployment.open() as service:
         disk.full = True
@@ -75,7 +75,7 @@ def test_a_full_disk_answers_nothing_and_is_forgotten_when_there_is_room(disk, d
         assert service.balance().used == service.balance("sales").used == service.balance().spent
 
 
-def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, deployment, monkeypatch):
+def test_a_disk_that_is_full_at_settlement_releases_nothing(disk, deployment, monkeypatch):
     """I2, F11: data was read, so the run is forfeited when its lease is over, and pays for the retry."""
 
     def fill(count, _):
@@ -97,7 +97,7 @@ def test_a_disk_that_is_full_when_an_answer_is_settled_lets_nothing_out(disk, de
         assert service.balance().used == service.balance().spent
 
 
-def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(disk, deployment):
+def test_a_failed_disk_stops_answers_until_the_service_is_restarted(disk, deployment):
     """F11: after a failed flush the state of the disk is unknown; a retry is charged once."""
 
     def fail(count, _):
@@ -120,7 +120,7 @@ def test_a_disk_that_fails_answers_nothing_until_the_service_is_started_again(di
         assert service.balance().used == service.balance().spent
 
 
-def test_a_second_service_on_one_file_is_refused_and_the_first_goes_on(deployment):
+def test_a_second_service_on_one_file_is_refused(deployment):
     """The second process exits before it listens."""
     with serving(deployment) as service:
         second = Process(deployment)
@@ -140,7 +140,7 @@ def _with_checkpoints(tmp_path):
     return deployment
 
 
-def test_a_service_whose_store_is_put_back_does_not_start(tmp_path):
+def test_a_service_with_a_restored_store_does_not_start(tmp_path):
     """F12, T25: yesterday's copy is consistent; only the checkpoint shows that budget was spent since."""
     deployment = _with_checkpoints(tmp_path)
     backup = shutil.copytree(deployment.folder, tmp_path / "backup")
@@ -167,7 +167,7 @@ def test_a_store_whose_log_was_removed_after_a_crash_does_not_serve(tmp_path):
         pass
 
 
-def test_another_store_cannot_take_the_place_of_the_one_with_checkpoints(tmp_path):
+def test_another_store_cannot_replace_the_one_with_checkpoints(tmp_path):
     """F12: an empty store would have the full budget left."""
     deployment = _with_checkpoints(tmp_path)
     other = Deployment(tmp_path / "other", rest=CHECKPOINTS)
@@ -176,7 +176,7 @@ def test_another_store_cannot_take_the_place_of_the_one_with_checkpoints(tmp_pat
         pass
 
 
-def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_path):
+def test_a_store_restored_under_a_running_service_is_not_served_from(tmp_path):
     """F12: maintenance detects that lines of the checkpoint are missing; checkpoints and ledger are not changed."""
     deployment = _with_checkpoints(tmp_path)
 
@@ -201,7 +201,7 @@ def test_a_store_that_is_put_back_under_a_service_is_served_from_no_more(tmp_pat
         assert service.ask().content == paid, "what is in memory was paid for"
 
 
-def test_data_that_changes_within_its_version_is_not_answered(deployment):
+def test_data_that_changes_within_its_version_is_not_released(deployment):
     """T13: equal noise on other data would show the difference, and fresh noise would average out."""
     narrow, wide = TOP, TOP.replace("LIMIT 5", "LIMIT 4")  # the same head is read for both
     with deployment.open() as service:

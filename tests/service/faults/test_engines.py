@@ -46,7 +46,7 @@ def late(_, __):
     raise EngineTimeout("the engine did not answer within 1 seconds")
 
 
-def test_an_engine_that_does_not_answer_in_time_is_stopped_and_paid_for(deployment):
+def test_an_engine_that_times_out_is_stopped_and_charged(deployment):
     """I3: 504; its worst case stays charged, and pays for a retry; nothing is refunded."""
     with deployment.open() as service:
         question = TOP.replace("reads", "slow")
@@ -59,7 +59,7 @@ def test_an_engine_that_does_not_answer_in_time_is_stopped_and_paid_for(deployme
         assert [event["cause"] for event in service.events("forfeited")] == ["timeout"] * 2
 
 
-def test_what_a_run_forfeited_pays_for_asking_the_same_again_and_for_nothing_else(deployment):
+def test_a_forfeit_pays_for_the_same_query_again_and_for_nothing_else(deployment):
     """I3: the retry is charged the actual cost; another query is charged separately."""
     with deployment.open() as service:
         service.engines.head = late
@@ -75,7 +75,7 @@ def test_what_a_run_forfeited_pays_for_asking_the_same_again_and_for_nothing_els
         assert service.balance("sales").spent == service.balance().spent
 
 
-def test_five_runs_that_failed_in_a_day_suspend_until_time_passes_or_an_officer_lifts_it(deployment):
+def test_five_failed_runs_in_a_day_suspend_until_a_day_passed_or_an_officer_lifts_it(deployment):
     """T27: an analyst who can make runs fail learns from at most five; paid answers are still replayed."""
     with deployment.open() as service:
         paid = service.ask()
@@ -101,7 +101,7 @@ def test_five_runs_that_failed_in_a_day_suspend_until_time_passes_or_an_officer_
         assert service.ask(epsilon=2.1).status_code == 200
 
 
-def test_an_engine_that_is_away_holds_nothing_and_leaves_no_line(deployment):
+def test_an_unreachable_engine_holds_nothing_and_leaves_no_line(deployment):
     """503, before anything is reserved: retries cost nothing."""
     with deployment.open() as service:
         heads = service.manager.store.heads()
@@ -161,7 +161,7 @@ def inexact_numbers(count, _):
 
 
 @pytest.mark.parametrize("wrong", [unproven, unsorted, negative, too_many, inexact_numbers], ids=lambda f: f.__name__)
-def test_an_engine_that_answers_wrongly_gets_no_noise_and_no_word_out(deployment, wrong):
+def test_a_wrong_head_is_dropped_and_charged(deployment, wrong):
     """Only a head that is proven exact is protected by its noise; any other is dropped, and charged."""
     with deployment.open() as service:
         service.engines.head = wrong

@@ -60,7 +60,7 @@ def test_an_undisturbed_query_passes_every_kill_point(undisturbed):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point, deployment, undisturbed):
+def test_a_query_killed_at_any_step_is_charged_once_and_has_one_answer(point, deployment, undisturbed):
     """I1-I4: the store agrees with its ledger after the kill; the retry gets one charge and the same bytes."""
     body, cost, _ = undisturbed
     service = Process(deployment, Orders(die=point))
@@ -90,7 +90,7 @@ def test_killed_at_any_step_a_question_is_paid_once_and_answered_the_same(point,
     assert standing(deployment) == (cost, Cost(), Cost())
 
 
-def test_what_was_under_way_when_a_service_died_is_ended_at_its_restart_and_pays_for_the_retry(deployment, undisturbed):
+def test_a_restart_ends_the_runs_of_a_killed_service_and_their_forfeits_pay_for_retries(deployment, undisturbed):
     """I3, I4: an SQLite file has one process, so the next one ends its runs; the same key is answered at once."""
     service = Process(deployment, Orders(die="before noise"))
     with pytest.raises(httpx.TransportError):
@@ -106,7 +106,7 @@ def test_what_was_under_way_when_a_service_died_is_ended_at_its_restart_and_pays
     assert standing(deployment) == (undisturbed[1], Cost(), Cost())
 
 
-class _Crowd:
+class _Clients:
     """Clients that send queries one after the other, each until it is answered, to a service that is killed."""
 
     def __init__(self, deployment, kill_after):
@@ -153,7 +153,7 @@ class _Crowd:
 
 def test_killed_under_load_every_query_is_paid_once(deployment):
     """I1, I2, I4: four clients, four queries each, three kills; each costs its actual cost once."""
-    crowd = _Crowd(deployment, {3, 7, 12})
+    crowd = _Clients(deployment, {3, 7, 12})
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(crowd.client, number, 4) for number in range(4)]:
             done.result(120)

@@ -11,7 +11,7 @@ from discreet.values import Cost
 from tests.service.deployment import TOP, slug
 
 
-def test_a_run_that_lost_its_lease_answers_nothing(deployment):
+def test_a_run_that_lost_its_lease_releases_nothing(deployment):
     """F7, I3: a run that resumes after its reservation was ended settles nothing, and no byte of its answer is sent."""
     with deployment.open() as service:
 
@@ -35,7 +35,7 @@ def test_a_run_that_lost_its_lease_answers_nothing(deployment):
         assert service.balance().forfeited == Cost()
 
 
-def test_a_run_that_lost_its_lease_to_its_own_retry_gives_way(deployment):
+def test_a_run_that_lost_its_lease_to_its_retry_is_dropped(deployment):
     """F7: the run resumes after its retry was answered: the settled answer stays the only one."""
     with deployment.open() as service:
 

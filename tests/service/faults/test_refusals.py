@@ -72,7 +72,7 @@ def test_one_user_more_changes_no_refusal(tmp_path, rho):
 
 
 @pytest.mark.parametrize("rho", [0.02, 0.11])
-def test_no_rows_at_all_change_no_refusal(tmp_path, rho):
+def test_an_empty_table_changes_no_refusal(tmp_path, rho):
     """Where all labels are known, an empty table gets noise like any other, at the same price."""
     known = [(question, options) for question, options in SEQUENCE if "article, " not in question]
     full, empty = (
@@ -84,7 +84,7 @@ def test_no_rows_at_all_change_no_refusal(tmp_path, rho):
     assert 403 in {reply.status_code for reply in full}
 
 
-def test_no_rows_at_all_are_an_answer_and_no_error(tmp_path):
+def test_an_empty_table_is_answered(tmp_path):
     """T16: no response reveals an empty table; an empty answer over unknown labels has its usual cost."""
     with Deployment(tmp_path / "deployment", table=table_of(readers=False)).open() as service:
         for question, options in SEQUENCE[:8]:
@@ -114,7 +114,7 @@ PATHS = (
 )
 
 
-def test_what_is_not_granted_is_as_if_it_did_not_exist(tmp_path):
+def test_datasets_that_are_not_granted_change_no_response(tmp_path):
     """T3: responses are the same as of a deployment whose catalog has only what is granted."""
     begin = CATALOG.index("[datasets.secret]")
     less = CATALOG[:begin].replace('columns.hidden = { type = "text", group = true, filter = true }\n', "")

@@ -17,7 +17,7 @@ _NUMBERS = itertools.count()
 _ROOT = Path(__file__).parents[2]
 
 
-def new_place(url):
+def new_schema(url):
     """Create a schema on the server of *url* and return the URL of a store in it."""
     name = f"budget{os.getpid()}_{next(_NUMBERS)}"
     with server_of.owner(url) as owner:
@@ -26,28 +26,28 @@ def new_place(url):
     return url.replace("reader:reader", rights) + f"?options=-csearch_path%3D{name}"
 
 
-def connected(place):
+def connect_to(store_url):
     """Return a separate connection to the tables of a store."""
-    connection = server_of.owner(place.partition("?")[0])
-    connection.execute(f"SET search_path = {place.partition('%3D')[2]}")
+    connection = server_of.owner(store_url.partition("?")[0])
+    connection.execute(f"SET search_path = {store_url.partition('%3D')[2]}")
     return connection
 
 
-def child(code, *words):
+def start_child(code, *words):
     """Start another process that runs *code*, with pipes to its stdin and stdout."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *words], cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
-def ends(child):
+def exit_code(child):
     """Wait until the process ends and return its exit code."""
     child.stdin.close()
     child.stdout.close()
     return child.wait(60)
 
 
-def bring(store, method):
+def prepare(store, method):
     """Run the steps that precede *method* and return a callable for that step."""
     if method != "reserve":
         store.reserve(claim("a"))
@@ -67,7 +67,7 @@ AFTER = {"reserve": (0, 3, 0), "start": (0, 3, 0), "settle": (1, 0, 0), "void": 
 """The used, held and forfeited units of every account on the path after a method."""
 
 
-def until(found):
+def wait_until(found):
     """Call *found* until the first column of its row is true."""
     while not found()[0]:
         pass

@@ -1,0 +1,83 @@
+"""TCP proxies between a client and a server, whose connections tests cut."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from urllib.parse import urlsplit
+
+from discreet.engines.opening import parse_url
+
+
+class Proxy:
+    """A TCP proxy to the server of *url* whose connections can be cut; new ones are accepted until it is closed."""
+
+    def __init__(self, url, port=0):
+        self._far = parse_url(url).port
+        self._near = socket.create_server(("127.0.0.1", port))
+        self._ends = []
+        self.url = url.replace(f":{self._far}", f":{self._near.getsockname()[1]}")
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self):
+        """Close all connections."""
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        """Close all connections and accept no more."""
+        self._near.shutdown(socket.SHUT_RDWR)
+        self._near.close()
+        self.cut()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                ends = (self._near.accept()[0], socket.create_connection(("127.0.0.1", self._far)))
+                self._ends += ends
+                for pair in (ends, ends[::-1]):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _pass(source, target):
+        with contextlib.suppress(OSError), source, target:
+            while data := source.recv(65_536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+
+
+class LostCommitProxy:
+    """A proxy that closes the connection in place of the response to the next COMMIT, which the server has made."""
+
+    def __init__(self, url):
+        parts = urlsplit(url)
+        self._server = parts.hostname, parts.port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = url.replace(f":{parts.port}", f":{self._listener.getsockname()[1]}")
+        self.armed, self.dropped = False, 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client):
+        with client, socket.create_connection(self._server) as server, contextlib.suppress(OSError):
+            while True:
+                for ready in select.select([client, server], [], [])[0]:
+                    data = ready.recv(65_536)
+                    if not data:
+                        return
+                    if ready is server and self.armed and b"COMMIT\0" in data:
+                        self.armed, self.dropped = False, self.dropped + 1
+                        return
+                    (server if ready is client else client).sendall(data)
+
+    def close(self):
+        """Accept no more connections."""
+        self._listener.close()
