@@ -295,8 +295,8 @@ def test_a_view_takes_the_place_of_a_table(run, reader):
 def test_tables_may_have_any_name(owner, run, reader, name):
     """A table name is taken literally, with or without a schema."""
     schema = run("CREATE SCHEMA T", "GRANT USAGE ON SCHEMA T TO reader")
-    for store_url, item in (("public", 1), (schema, 2)):
-        table = sql.Identifier(store_url, name)
+    for namespace, item in (("public", 1), (schema, 2)):
+        table = sql.Identifier(namespace, name)
         owner.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
         owner.execute(sql.SQL("CREATE TABLE {} AS SELECT 1 AS who, {} AS item").format(table, item))
         owner.execute(sql.SQL("GRANT SELECT ON {} TO reader").format(table))

@@ -210,9 +210,9 @@ def _run(folder, environment, now, pipe, orders):
     from discreet.service.app import Runtime
     from discreet.service.settings import load_settings
 
-    place = Path(folder)
-    os.dup2(os.open(place / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), sys.stdout.fileno())
-    points = _Points(orders, place, pipe)
+    folder = Path(folder)
+    os.dup2(os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), sys.stdout.fileno())
+    points = _Points(orders, folder, pipe)
     open_service = app.open_service
     began = datetime.fromisoformat(now) + timedelta(seconds=orders.later)
 
@@ -224,7 +224,7 @@ def _run(folder, environment, now, pipe, orders):
     app.open_store = functools.partial(_store, points.step)
     app._LEASE_SPARE_MS = orders.lease_spare_ms
     server.open_service = opened
-    server.serve(load_settings(place / "discreet.toml"), environment, pipe.send)
+    server.serve(load_settings(folder / "discreet.toml"), environment, pipe.send)
 
 
 def _store(step, store, environment, clock):
