@@ -129,7 +129,7 @@ def test_check_then_update_without_a_lock_is_detected(server, monkeypatch):
 
 def test_overlapping_account_paths_do_not_deadlock(open_store, monkeypatch):
     """Concurrent claims, administrative acts and expiry on overlapping account paths cause no deadlock."""
-    monkeypatch.setattr(postgres, "_AGAIN", (postgres.errors.UniqueViolation,))  # a deadlock is not retried, but raised
+    monkeypatch.setattr(postgres, "_RETRIED", (postgres.errors.UniqueViolation,))  # deadlocks are raised
     store, another = open_store(), open_store()
 
     def ask(n):

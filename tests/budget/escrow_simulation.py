@@ -16,7 +16,7 @@ from fractions import Fraction
 from discreet.budget import escrow
 from discreet.budget.escrow import Decision, Incoming, Outgoing, Receipt, ShareRequest, Transfer
 from discreet.budget.model import NOTHING, Account, Amount, Calendar, Forever, Share, Sliding
-from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, counts
+from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, still_counts
 from discreet.values import DELTA_QUANTUM
 
 HOUR_US = DAY_US // 24
@@ -54,7 +54,7 @@ class Centre:
         period, self.spent, self.open = self.account.period, NOTHING, NOTHING
         self.closed = [bucket for bucket in self.closed if not isinstance(period, Sliding) or bucket[1]]
         for end_us, amount in self.closed:
-            if counts(period, end_us, self.now_us):
+            if still_counts(period, end_us, self.now_us):
                 self.spent += amount
         self.end_us = bucket_end(period, self.now_us)
 

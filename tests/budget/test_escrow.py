@@ -23,7 +23,7 @@ from discreet.budget.escrow import (
 from discreet.budget.ledger import account_of, settings_text, transfer_detail
 from discreet.budget.ledger_replay import Transfers, check_holdings
 from discreet.budget.model import NOTHING, Account, Amount, Calendar, Share, Sliding
-from discreet.budget.periods import DAY_US, bucket_end, counts
+from discreet.budget.periods import DAY_US, bucket_end, still_counts
 from discreet.errors import InputError, InvariantViolated
 from tests.budget.escrow_simulation import HOUR_US, PERIODS, Simulation, simulation_of
 from tests.budget.share_suite.base import check_whole, in_flight
@@ -382,8 +382,8 @@ def test_no_window_of_the_ledgers_times_holds_more_than_the_total(rule):
     two_days, spent = Sliding(2), times(5)  # in a, at 23:00
     a_us = MIDNIGHT_US + 2 * DAY_US
     b_us = a_us - DAY_US
-    assert counts(two_days, MIDNIGHT_US, a_us - 1)
-    assert not counts(two_days, MIDNIGHT_US, a_us)
+    assert still_counts(two_days, MIDNIGHT_US, a_us - 1)
+    assert not still_counts(two_days, MIDNIGHT_US, a_us)
     spent += _all_that_b_can_spend(two_days, a_us, b_us, rule=rule)
     assert b_us - (MIDNIGHT_US - HOUR_US) < two_days.days * DAY_US  # all within 25 hours of the ledgers' times
     assert spent == (TOTAL if rule else times(15))

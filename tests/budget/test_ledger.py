@@ -167,7 +167,7 @@ def test_chains_add_up_in_any_order():
     less = Entry(1, "refund", None, "{}", [("ann", 0, Tally(used=Amount(-5, -7)))])
     first = next_line(Head.empty(0), created)
     chains = [(0, [first, next_line(head_of(first), less)]), (1, [next_line(Head.empty(1), more)])]
-    assert replay(chains).in_force("ann") == Tally()
+    assert replay(chains).counting_tally("ann") == Tally()
     with pytest.raises(LedgerBroken, match="is negative"):
         replay(chains[:1])
     with pytest.raises(LedgerBroken):

@@ -29,7 +29,16 @@ from discreet.budget.model import (
     Tally,
     Units,
 )
-from discreet.budget.periods import DAY_US, NEVER_US, SECOND_US, Clock, bucket_end, counts, doubled, stops_us
+from discreet.budget.periods import (
+    DAY_US,
+    NEVER_US,
+    SECOND_US,
+    Clock,
+    bucket_end,
+    limits_per_window,
+    still_counts,
+    stops_counting_us,
+)
 from discreet.budget.rules import REACHED, TERMINAL, TRANSITIONS, Event, requested, transition
 from discreet.errors import InputError, InvariantViolated
 from discreet.values import Cost
@@ -81,7 +90,7 @@ def test_a_bucket_ends_after_now_and_another_begins_there(period, now_us):
     assert bucket_end(period, end - 1) == end
     if end != NEVER_US:
         assert end < bucket_end(period, end)
-        assert counts(period, end, end) == isinstance(period, Sliding)
+        assert still_counts(period, end, end) == isinstance(period, Sliding)
 
 
 @given(st.integers(1, 60), TIMES, st.integers(0, 100 * DAY_US))
@@ -89,12 +98,12 @@ def test_a_charge_counts_for_as_long_as_the_window_and_a_day_at_most(days, charg
     """I6: never less than `days`, never more than `days` + 1; and it stops at the reported time."""
     period = Sliding(days)
     end = bucket_end(period, charged_us)
-    counted = counts(period, end, charged_us + later_us)
+    counted = still_counts(period, end, charged_us + later_us)
     if later_us < days * DAY_US:
         assert counted
     if later_us >= (days + 1) * DAY_US:
         assert not counted
-    assert counted == (charged_us + later_us < stops_us(period, end, charged_us))
+    assert counted == (charged_us + later_us < stops_counting_us(period, end, charged_us))
 
 
 @given(st.lists(st.integers(0, 40 * DAY_US), min_size=1, max_size=60), st.integers(1, 5))
@@ -102,7 +111,7 @@ def test_no_window_holds_more_than_the_limit(times, days):
     """I6: with as many unit charges as fit at each time, any window of `days` days holds at most the limit."""
     period, limit, charges = Sliding(days), 3, []
     for now_us in sorted(times):
-        while sum(counts(period, bucket_end(period, t), now_us) for t in charges) < limit:
+        while sum(still_counts(period, bucket_end(period, t), now_us) for t in charges) < limit:
             charges.append(now_us)
     for begin in charges:
         assert sum(begin <= t < begin + days * DAY_US for t in charges) <= limit
@@ -130,7 +139,7 @@ def test_periods_begin_by_the_calendar(period, now, end):
 
 def test_only_calendar_periods_are_doubled():
     """The paper's 34.9 becomes 54.3 for queries on the 31st and on the 1st."""
-    assert [doubled(p) for p in (Sliding(30), Forever(), Calendar("month"))] == [1, 1, 2]
+    assert [limits_per_window(p) for p in (Sliding(30), Forever(), Calendar("month"))] == [1, 1, 2]
 
 
 def test_the_time_never_goes_back_and_stops_when_the_clock_runs_ahead():
@@ -141,12 +150,12 @@ def test_the_time_never_goes_back_and_stops_when_the_clock_runs_ahead():
     ahead = Clock(9 + 101, 9, 100)
     assert ahead.ahead
     assert ahead.now_us == 9
-    assert not ahead.opening(111)
+    assert not ahead.has_passed(111)
     with pytest.raises(ClockError):
-        ahead.opening(110)
-    assert Clock(109, 9, 100).opening(109)
-    assert not Clock(108, 9, 100).opening(109)
-    assert Clock(0, 109, 100).opening(109)
+        ahead.has_passed(110)
+    assert Clock(109, 9, 100).has_passed(109)
+    assert not Clock(108, 9, 100).has_passed(109)
+    assert Clock(0, 109, 100).has_passed(109)
 
 
 AMOUNTS = st.builds(Amount, st.integers(0, 6), st.integers(0, 6))

@@ -145,13 +145,13 @@ def _forgets_on_alter(monkeypatch):
 
 def _window_a_day_short(monkeypatch):
     monkeypatch.setattr(
-        transaction, "counts", lambda period, end, now: periods.counts(period, end, now + periods.DAY_US)
+        transaction, "still_counts", lambda period, end, now: periods.still_counts(period, end, now + periods.DAY_US)
     )
 
 
 def _time_goes_back(monkeypatch):
     monkeypatch.setattr(periods.Clock, "now_us", property(lambda clock: clock.raw_us))
-    monkeypatch.setattr(periods.Clock, "opening", lambda clock, end: not end - periods.DAY_US <= clock.raw_us < end)
+    monkeypatch.setattr(periods.Clock, "has_passed", lambda clock, end: not end - periods.DAY_US <= clock.raw_us < end)
 
 
 def _charges_when_it_settles(monkeypatch):
@@ -345,12 +345,12 @@ SUBCLASSES = [
 
 
 def _suspends_for_crashes(monkeypatch):
-    end = operations._end
+    end = operations._end_reservation
 
     def counted(work, path, row, after, event):
         end(work, path, row, after, Event.FORFEIT if event is Event.LOSE else event)
 
-    monkeypatch.setattr(operations, "_end", counted)
+    monkeypatch.setattr(operations, "_end_reservation", counted)
 
 
 PATCHES = [

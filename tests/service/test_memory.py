@@ -54,7 +54,7 @@ def prepared(deployment, service):
         set_limit(service.manager.store, account, Cost(rho, DELTA / 2 * (rho > 0)), DELTA, ACT)
         limit = service.manager.store.account(account)
         service.manager.store.alter(
-            limit.limited(Cost(limit.limit.rho, DELTA * 10**5 * (rho > 0)), DELTA * 10**6 / 2), ACT
+            limit.with_limit(Cost(limit.limit.rho, DELTA * 10**5 * (rho > 0)), DELTA * 10**6 / 2), ACT
         )
     deployment.responses = _Forgets()
 

@@ -109,7 +109,7 @@ def test_settings_that_are_changed_at_home_arrive():
         set_limit(centres[0].manager.store, "ann", UNIT * 20, account("x").delta, ACT)
         centres.exchange()
         found = centres[1].manager.store.account("ann")
-        assert (found.mode, found.whole, found.limit) == ("observe", UNIT * 20, UNIT * 6)
+        assert (found.mode, found.total_limit, found.limit) == ("observe", UNIT * 20, UNIT * 6)
         assert centres[1].manager.get("ann").guarantee is None
         set_mode(centres[0].manager.store, "ann", "enforce", ACT)
         centres.exchange()

@@ -319,8 +319,8 @@ def granted(request: ShareRequest, left: Amount, total: Amount, need: Amount = N
         (request.need - request.left).most(NOTHING).least(left.most(NOTHING)) if request.need and not need else NOTHING
     )
     return Amount(
-        _part(left.rho, request.left.rho, wanted.rho, total.rho),
-        _part(left.delta, request.left.delta, wanted.delta, total.delta),
+        _granted_part(left.rho, request.left.rho, wanted.rho, total.rho),
+        _granted_part(left.delta, request.left.delta, wanted.delta, total.delta),
     )
 
 
@@ -333,7 +333,7 @@ def first_grant(left: Amount, total: Amount, centres: int) -> Amount:
     return Amount(total.rho // centres, total.delta // centres).least(left.most(NOTHING))
 
 
-def _part(left: int, other: int, wanted: int, total: int) -> int:
+def _granted_part(left: int, other: int, wanted: int, total: int) -> int:
     """Return what is sent of rho or of delta."""
     half = min((left - other) // 2, left)
     if other * SHORT >= left or half * SMALLEST_PART < total:

@@ -22,7 +22,7 @@ from discreet.budget.errors import LedgerBroken
 from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.ledger import ACCOUNT_KINDS, ACTION_KINDS, KINDS, MOVE_KINDS, PARTS, Head, account_of, canonical
 from discreet.budget.model import NOTHING, Amount, State, Tally
-from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, counts
+from discreet.budget.periods import DAY_US, NEVER_US, bucket_end, still_counts
 from discreet.budget.rules import TERMINAL, TRANSITIONS, AccountState, Event, Shortfall, admit, failed
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def apply_settings(
         if bucket != before.bucket + 1:
             raise ValueError
         closed.append((before.bucket, min(before.end_us, time_us + 1)))
-    still = [(number, end) for number, end in closed if counts(account.period, end, time_us)]
+    still = [(number, end) for number, end in closed if still_counts(account.period, end, time_us)]
     accounts[account.id] = ReplayedAccount(settings, bucket, end_us, still)
 
 
@@ -174,7 +174,7 @@ class LedgerTotals:
     transfers: Transfers = field(default_factory=Transfers)
     base: str | None = None
 
-    def in_force(self, account: str) -> Tally:
+    def counting_tally(self, account: str) -> Tally:
         """Return the sum over the buckets of an account that count."""
         total = Tally()
         for bucket in self.accounts[account].counting:
@@ -221,8 +221,8 @@ class LedgerReader:
         self.closed_buckets: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self.account_sets: dict[frozenset[str], frozenset[str]] = {}  # so that each set is kept once
         self.by_kind = {
-            "settle": self._add_answer,
-            "replay": self._add_answer,
+            "settle": self._add_release,
+            "replay": self._add_release,
             "forfeit": self._add_failure,
             **dict.fromkeys(ACTION_KINDS | ACCOUNT_KINDS | MOVE_KINDS, self._add_action),
         }
@@ -247,7 +247,7 @@ class LedgerReader:
                 raise LedgerBroken("lines are missing or were moved", chain, seq)
             try:
                 kind, name = fields[3], fields[4]
-                after = self._after(kind, name)
+                after = self._state_after(kind, name)
                 has_forfeits = False
                 for n in range(6, len(fields), 5):
                     account, bucket, part, rho, delta = fields[n : n + 5]
@@ -266,7 +266,7 @@ class LedgerReader:
         self.totals.lines += seq - head.seq
         self.heads[chain] = Head(chain, seq, last)
 
-    def _after(self, kind: str, name: str) -> State | None:
+    def _state_after(self, kind: str, name: str) -> State | None:
         """Return the state of a reservation after a line, if the line changes it."""
         if kind not in KINDS:
             raise _InvalidLine
@@ -290,7 +290,7 @@ class LedgerReader:
             states[name] = after
         return after
 
-    def _add_answer(self, fields: list[str], _: State | None) -> None:
+    def _add_release(self, fields: list[str], _: State | None) -> None:
         """Add an answer and its price."""
         detail = json.loads(fields[5])
         account, release, result = _set_of_one(detail["by"]), detail["release"], detail.get("result")
@@ -413,7 +413,7 @@ _CHUNK_LINES = 1_000
 
 def chunks_of(reader: LedgerReader) -> Iterator[str]:
     """Yield the base of the lines that *reader* has read."""
-    rows = map(json.dumps, _rows(reader))
+    rows = map(json.dumps, _base_rows(reader))
     while chunk := "\n".join(itertools.islice(rows, _CHUNK_LINES)):
         yield chunk
 
@@ -437,13 +437,13 @@ def reader_of(chunks: Iterable[str]) -> LedgerReader:
     try:
         for chunk in chunks:
             for line in chunk.split("\n"):
-                _read(reader, json.loads(line))
+                _read_base_row(reader, json.loads(line))
     except (ValueError, KeyError, TypeError):
         raise LedgerBroken("the base of removed lines cannot be read") from None
     return reader
 
 
-def _rows(reader: LedgerReader) -> Iterator[list[Any]]:  # noqa: C901 - a loop for each kind
+def _base_rows(reader: LedgerReader) -> Iterator[list[Any]]:  # noqa: C901 - a loop for each kind
     totals = reader.totals
     for _, head in sorted(reader.heads.items()):
         yield ["head", head.chain, head.seq, head.hash.hex()]
@@ -473,7 +473,7 @@ def _rows(reader: LedgerReader) -> Iterator[list[Any]]:  # noqa: C901 - a loop f
         yield ["incoming", *share, into.number, into.taken, *_pair(into.received)]
 
 
-def _read(reader: LedgerReader, row: list[Any]) -> None:  # noqa: C901, PLR0912 - a case for each kind
+def _read_base_row(reader: LedgerReader, row: list[Any]) -> None:  # noqa: C901, PLR0912 - a case for each kind
     totals = reader.totals
     match row:
         case ["head", chain, seq, digest]:
@@ -551,7 +551,7 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
     refused: set[str] = set()
     queries, lost, first = 0, 0, None
     for number, entry in enumerate(entries):
-        change, name = _change(entry, account.id), entry.reservation or f"action {number}"
+        change, name = _change_of_account(entry, account.id), entry.reservation or f"action {number}"
         if change is None or name in refused:
             continue
         if entry.kind == "reserve":
@@ -593,11 +593,11 @@ def days_until(spent: Mapping[int, Amount], limit: Amount, percent: int) -> int 
     return None
 
 
-def _change(entry: Entry, account: str) -> Amount | None:
+def _change_of_account(entry: Entry, account: str) -> Amount | None:
     """Return by how much an entry changes what counts against the limit of an account; None if it does not."""
     changes = [tally.used + tally.held + tally.forfeited for name, _, tally in entry.changes if name == account]
     return sum(changes, start=NOTHING) if changes else None
 
 
 def _counts(account: Account, end_us: int, now_us: int) -> bool:
-    return now_us < end_us or end_us == NEVER_US or counts(account.period, end_us, now_us)
+    return now_us < end_us or end_us == NEVER_US or still_counts(account.period, end_us, now_us)

@@ -23,7 +23,7 @@ from discreet.accounting.convert import Guarantee, epsilon_simple, epsilon_tight
 from discreet.budget.errors import BudgetRefused, LedgerBroken, StoreBehind, Suspended
 from discreet.budget.memory import Hold
 from discreet.budget.model import Claim, InFlight, Refusal, Replay, Settled, Suspension
-from discreet.budget.periods import doubled
+from discreet.budget.periods import limits_per_window
 from discreet.values import Cost, float_above, float_below
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def report(balance: Balance, computational: bool = False) -> Report:
         computational: True if noise is keyed, so that the guarantee rests on cryptography.
     """
     account, spent = balance.account, balance.spent
-    conversion = account.delta - account.whole.delta
+    conversion = account.delta - account.total_limit.delta
     left = epsilon_tight(float_below(balance.remaining.rho), float_above(conversion))
     resets_us = balance.resets_at_us
     return Report(
@@ -324,8 +324,8 @@ def guarantee(account: Account, spent: Cost, computational: bool = False) -> Gua
     """
     if not account.enforced:
         return None
-    cost = doubled(account.period) * (account.whole + _excess(account.limit, spent))
-    delta = account.delta - account.whole.delta + cost.delta
+    cost = limits_per_window(account.period) * (account.total_limit + _excess(account.limit, spent))
+    delta = account.delta - account.total_limit.delta + cost.delta
     return None if delta >= 1 else guarantee_of(cost, delta, computational=computational)
 
 
@@ -335,11 +335,11 @@ def published(account: Account, spent: Cost) -> SystemBound | None:
     Without its shortcut for a handful of steps, the sum of their epsilons: Gaussian noise has no epsilon of its own.
     """
     units = account.units
-    if units is None or not account.enforced or account.whole != units.limit or not spent.within(account.limit):
+    if units is None or not account.enforced or account.total_limit != units.limit or not spent.within(account.limit):
         return None
     if units.information == 0:
         return None
-    times, conversion = doubled(account.period), account.delta - account.whole.delta
+    times, conversion = limits_per_window(account.period), account.delta - account.total_limit.delta
     epsilon_per = float_above(units.epsilon_per)
     found = linkedin_system(times * units.information, times * units.calls, epsilon_per, units.delta_per, conversion)
     rho = float_above(times * units.information * units.epsilon_per**2 / 8)

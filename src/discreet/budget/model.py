@@ -234,7 +234,7 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """A new limit with every month, week (from Monday) or day of a time zone, as in the paper; see `periods.doubled`.
+    """A new limit with every month, week (from Monday) or day of a time zone, as in the paper.
 
     Args:
         unit: "month", "week" or "day".
@@ -332,7 +332,7 @@ class Account:
             raise InputError("an account cannot be its own parent")
         if self.mode not in {"observe", "enforce"}:
             raise InputError(f"a mode is observe or enforce, not {self.mode!r}")
-        if not self.whole.delta < self.delta < 1:
+        if not self.total_limit.delta < self.delta < 1:
             raise InputError("delta must be above the delta that may be lost, which leaves the rest to the conversion")
 
     @classmethod
@@ -363,11 +363,11 @@ class Account:
         return cls(id, units.limit, units.limit.delta + conversion, parent, period, units=units)
 
     @property
-    def whole(self) -> Cost:
+    def total_limit(self) -> Cost:
         """The limit of all data centres together."""
         return self.share.total if self.share else self.limit
 
-    def limited(self, limit: Cost, delta: Fraction) -> Account:
+    def with_limit(self, limit: Cost, delta: Fraction) -> Account:
         """Return the account with another limit (of all data centres, if it is split) and total delta."""
         if self.share is None:
             return dataclasses.replace(self, limit=limit, delta=delta)
@@ -581,7 +581,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
+class PaidRelease:
     """A release that an account has paid for.
 
     Args:

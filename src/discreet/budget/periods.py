@@ -6,7 +6,7 @@ open until its end; then the next one opens, never the last one again. What coun
 - Sliding(days): a bucket is a day of UTC. It counts until its youngest possible charge is `days` old, so that up to
   days + 1 buckets count and any window of `days` days, wherever it begins, holds at most the limit.
 - Calendar(unit, zone): a bucket is a month, week or day of the zone. Only the open one counts, so that a window that
-  reaches over a boundary can hold twice the limit (`doubled`).
+  reaches over a boundary can hold twice the limit (`limits_per_window`).
 - Forever: one bucket that never ends.
 """
 
@@ -64,7 +64,7 @@ class Clock:
         """
         return self.seen_us if self.ahead else max(self.raw_us, self.seen_us)
 
-    def opening(self, end_us: int) -> bool:
+    def has_passed(self, end_us: int) -> bool:
         """Return True if a bucket that ends at *end_us* is over, so that the next one opens.
 
         Raises:
@@ -94,7 +94,7 @@ def bucket_end(period: Period, now_us: int) -> int:
             assert_never(period)
 
 
-def counts(period: Period, end_us: int, now_us: int) -> bool:
+def still_counts(period: Period, end_us: int, now_us: int) -> bool:
     """Return True if charges of a closed bucket, made before *end_us*, still count at *now_us*."""
     match period:
         case Sliding(days):
@@ -107,7 +107,7 @@ def counts(period: Period, end_us: int, now_us: int) -> bool:
             assert_never(period)
 
 
-def stops_us(period: Period, end_us: int, now_us: int) -> int | None:
+def stops_counting_us(period: Period, end_us: int, now_us: int) -> int | None:
     """Return when charges of a bucket that counts stop counting; None if never.
 
     Args:
@@ -124,7 +124,7 @@ def stops_us(period: Period, end_us: int, now_us: int) -> int | None:
             assert_never(period)
 
 
-def doubled(period: Period) -> int:
+def limits_per_window(period: Period) -> int:
     """Return how many limits a window as long as the period can hold: 2 for Calendar, else 1.
 
     With 30-day data an analyst can spend a monthly limit on the 31st and the next on the 1st, on nearly the same rows;

@@ -56,7 +56,7 @@ def verify(archives: Sequence[str], **where: str | None) -> None:
     if something was changed. Lines that were removed are read from their archives, or, without archives, not at all:
     the check then starts from their sums, which the ledger holds the hash of.
     """
-    with _opened(**where) as (store, checkpointer):
+    with _open_store(**where) as (store, checkpointer):
         verified = store.verify([_archived(Path(file)) for file in archives])
         if checkpointer is not None:
             checkpointer.check(store)
@@ -79,10 +79,10 @@ def show(account: str | None, last: int, **where: str | None) -> None:
 
     Lines of all chains, by time. A change is what was charged, held or released, in rho and delta.
     """
-    with _opened(**where) as (store, _):
-        lines = [line for line in _lines(store) if account is None or _mentions(line[1], account)]
+    with _open_store(**where) as (store, _):
+        lines = [line for line in _all_lines(store) if account is None or _mentions(line[1], account)]
     for chain, line in sorted(lines, key=lambda found: found[1].time)[-last:]:
-        click.echo(_shown(chain, line))
+        click.echo(_format_line(chain, line))
 
 
 @ledger.command()
@@ -98,8 +98,8 @@ def export(form: str, output: str | None, *, force: bool, **where: str | None) -
     """
     if output is not None:
         check_writable(Path(output), force=force)
-    with _opened(**where) as (store, _):
-        parts = _as_csv(_lines(store)) if form == "csv" else _as_json(_lines(store))
+    with _open_store(**where) as (store, _):
+        parts = _as_csv(_all_lines(store)) if form == "csv" else _as_json(_all_lines(store))
         if output is None:
             for part in parts:
                 click.echo(part, nl=False)
@@ -135,14 +135,14 @@ def prune(config: str, before: datetime, archive: str, reason: str, *, force: bo
         removed = manager.prune(
             microseconds(before.replace(tzinfo=UTC)),
             AdminAction("discreet", reason),
-            lambda lines: _write_durably(Path(archive), _as_json(map(_described, lines))),
+            lambda lines: _write_durably(Path(archive), _as_json(map(_with_chain, lines))),
         )
         manager.maintain()
     click.echo(f"{removed:,} lines are in {archive}, and no longer in the store")
 
 
 @contextlib.contextmanager
-def _opened(
+def _open_store(
     config: str | None, store: str | None, password_env: str | None
 ) -> Iterator[tuple[BudgetStore | LedgerFile, Checkpointer | None]]:
     """Open the store that the options name; yields it and its checkpointer."""
@@ -161,12 +161,12 @@ def _opened(
         yield opened, checkpointer
 
 
-def _lines(store: BudgetStore | LedgerFile) -> Iterator[tuple[int, LedgerLine]]:
+def _all_lines(store: BudgetStore | LedgerFile) -> Iterator[tuple[int, LedgerLine]]:
     for head in store.heads():
-        yield from map(_described, store.lines(head.chain, 0, head.seq))
+        yield from map(_with_chain, store.lines(head.chain, 0, head.seq))
 
 
-def _described(line: Line) -> tuple[int, LedgerLine]:
+def _with_chain(line: Line) -> tuple[int, LedgerLine]:
     from discreet.service.serializers import ledger_line_of
 
     return line.chain, ledger_line_of(line)
@@ -194,7 +194,7 @@ def _mentions(line: LedgerLine, account: str) -> bool:
     return account == named or any(change.account == account for change in line.changes)
 
 
-def _shown(chain: int, line: LedgerLine) -> str:
+def _format_line(chain: int, line: LedgerLine) -> str:
     act = " ".join(str(line.detail[name]) for name in ("actor", "reason") if name in line.detail)
     changes = "; ".join(f"{c.account} {c.part} {c.rho:+.4g} {c.delta:+.4g}" for c in line.changes)
     place = f"{chain}:{line.seq}"
@@ -211,7 +211,7 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
     writer = csv.DictWriter(text, _FIELDS, lineterminator="\n")
     writer.writeheader()
     for chain, line in lines:
-        for row in _rows(chain, line):
+        for row in _csv_rows(chain, line):
             writer.writerow(row)
         yield text.getvalue()
         text.seek(0)
@@ -219,7 +219,7 @@ def _as_csv(lines: Iterable[tuple[int, LedgerLine]]) -> Iterator[str]:
     yield text.getvalue()
 
 
-def _rows(chain: int, line: LedgerLine) -> Iterator[dict[str, Any]]:
+def _csv_rows(chain: int, line: LedgerLine) -> Iterator[dict[str, Any]]:
     """Return a row for each change, at least one."""
     shared = {
         "chain": chain,

@@ -81,10 +81,10 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
     """
     price = {name: options[name] for name in _PRICE} | {"counts": False if options["no_counts"] else None}
     if not _is_query(sql):
-        _statement(sql, price, options, estimate=estimate)
+        _run_statement(sql, price, options, estimate=estimate)
         return
     if estimate:
-        _estimate(sql, price, options)
+        _print_estimate(sql, price, options)
         return
     output = Output.of(options)
     output.check(counts=not options["no_counts"])
@@ -149,7 +149,7 @@ def _is_query(sql: str) -> bool:
     return False
 
 
-def _statement(sql: str, price: dict[str, Any], options: dict[str, Any], *, estimate: bool) -> None:
+def _run_statement(sql: str, price: dict[str, Any], options: dict[str, Any], *, estimate: bool) -> None:
     """Write the rows of a statement, or what it could cost."""
     output = Output.of(options)
     output.check(counts=False)
@@ -205,7 +205,7 @@ def notes(answer: Answer) -> list[str]:
     return lines
 
 
-def _estimate(sql: str, price: dict[str, Any], options: dict[str, Any]) -> None:
+def _print_estimate(sql: str, price: dict[str, Any], options: dict[str, Any]) -> None:
     if options["form"] not in {None, "table", "json"}:
         raise InputError("an estimate is printed as table or json")
     with open_client(options) as client:

@@ -155,7 +155,7 @@ def plan(context: click.Context, /, **options: Any) -> None:
     """
     if options["form"] not in {None, "table", "json"}:
         raise InputError("a plan is printed as table or json")
-    per = _price(context, options)
+    per = _price_per_unit(context, options)
     if options["catalog"] is not None:
         made = _plan_catalog(options, per)
     elif options["sql"] is not None:
@@ -167,7 +167,7 @@ def plan(context: click.Context, /, **options: Any) -> None:
         click.echo(f"note: {note}", err=True)
 
 
-def _price(context: click.Context, options: dict[str, Any]) -> PerUnit | None:
+def _price_per_unit(context: click.Context, options: dict[str, Any]) -> PerUnit | None:
     from discreet.query.pricing import PerUnit
 
     epsilon, delta, information = (options.pop(name) for name in ("epsilon_per", "delta_per", "information"))

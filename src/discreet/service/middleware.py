@@ -85,7 +85,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        context = scope[KEY] = RequestContext(self._new_id(), self._monotonic(), _address(scope))
+        context = scope[KEY] = RequestContext(self._new_id(), self._monotonic(), _client_address(scope))
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -142,7 +142,7 @@ def problem_of_request(scope: Scope, error: Exception) -> Problem:
     return problem(answer.slug, answer.detail, context.request_id, **answer.more)
 
 
-def _address(scope: Scope) -> str | None:
+def _client_address(scope: Scope) -> str | None:
     """Return the address of the client; None for what is no IP address, such as a name that a proxy passed on."""
     try:
         return str(ipaddress.ip_address((scope.get("client") or ("",))[0]))

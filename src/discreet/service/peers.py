@@ -457,7 +457,7 @@ class ShareRequests:
                 account, need = balance.account, needs.get(name, NOTHING)
                 limit = Amount.of(account.limit)
                 left = limit - Amount.of(balance.spent)
-                if account.share is not None and is_short(left, limit, Amount.of(account.whole), need):
+                if account.share is not None and is_short(left, limit, Amount.of(account.total_limit), need):
                     yield ShareRequest(name, left, need)
 
     def _nearly_spent(self) -> Iterator[str]:

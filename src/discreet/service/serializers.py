@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from discreet.accounting.convert import Guarantee
     from discreet.budget.ledger import Line
     from discreet.budget.manager import Report
-    from discreet.budget.model import Balance, Paid
+    from discreet.budget.model import Balance, PaidRelease
     from discreet.budget.model import Period as AccountPeriod
     from discreet.budget.model import Units as AccountUnits
     from discreet.catalog.model import Column, Dataset, Label
@@ -161,7 +161,7 @@ def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | N
     )
 
 
-def history_entry(paid: Paid) -> HistoryEntry:
+def history_entry(paid: PaidRelease) -> HistoryEntry:
     """Return an entry of the history: a release without its items."""
     about = document.read(paid.release.result)
     return HistoryEntry(
@@ -445,7 +445,7 @@ def negotiate(accept: str | None) -> Form:
     """
     if accept is None or accept == "*/*" or accept == MEDIA_TYPES["json"]:
         return "json"
-    ranges = dict(_range(part) for part in accept.split(",") if part.strip())
+    ranges = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
     weighed = {form: _weight(media, ranges) for form, media in MEDIA_TYPES.items()}
     best = max(weighed, key=lambda form: weighed[form])  # the first of several
     if ranges and not weighed[best]:
@@ -463,17 +463,17 @@ def content_headers(form: Form) -> dict[str, str]:
     return {"Content-Type": _CONTENT_TYPES[form], "Vary": "Accept"}
 
 
-def _range(part: str) -> tuple[str, float]:
+def _parse_media_range(part: str) -> tuple[str, float]:
     """Return a media range and its weight from 0 to 1; a malformed weight is 0."""
     media, *parameters = (piece.strip() for piece in part.split(";"))
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "q":
-            return media.lower(), _number(value.strip())
+            return media.lower(), _parse_weight(value.strip())
     return media.lower(), 1.0
 
 
-def _number(text: str) -> float:
+def _parse_weight(text: str) -> float:
     digits = text.replace(".", "", 1)
     return min(float(text), 1.0) if digits.isascii() and digits.isdigit() and len(text) <= 5 else 0.0
 

@@ -51,7 +51,7 @@ def open_store(store: Store, environment: Mapping[str, str], clock: Callable[[],
     if store.file is not None:
         _check_exists(store.file)
         return SQLiteStore(store.file, clock_us(clock))
-    return _postgres(store, environment)
+    return _open_postgres(store, environment)
 
 
 def open_ledger(store: Store, environment: Mapping[str, str]) -> BudgetStore | LedgerFile:
@@ -64,7 +64,7 @@ def open_ledger(store: Store, environment: Mapping[str, str]) -> BudgetStore | L
     if store.file is not None:
         _check_exists(store.file)
         return LedgerFile(store.file)
-    return _postgres(store, environment)
+    return _open_postgres(store, environment)
 
 
 def _check_exists(file: Path) -> None:
@@ -72,7 +72,7 @@ def _check_exists(file: Path) -> None:
         raise InputError(f"there is no budget store {file.name!r}; discreet init creates one")
 
 
-def _postgres(store: Store, environment: Mapping[str, str]) -> BudgetStore:
+def _open_postgres(store: Store, environment: Mapping[str, str]) -> BudgetStore:
     try:
         from discreet.budget.stores.postgres import PostgresStore
     except ImportError:

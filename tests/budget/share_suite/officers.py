@@ -79,13 +79,13 @@ class OfficerTests(ShareSuite):
             home = stores[0]
             spend(home, claim("a"), UNIT)
             for total, share in ((20, 14), (7, 1)):
-                home.alter(home.path("ann")[0].limited(UNIT * total, TOTAL), ACT)
+                home.alter(home.path("ann")[0].with_limit(UNIT * total, TOTAL), ACT)
                 announce(*stores)
                 assert limits(stores) == [share, 6]
-                assert [store.path("ann")[0].whole for store in stores] == [UNIT * total] * 2
+                assert [store.path("ann")[0].total_limit for store in stores] == [UNIT * total] * 2
                 add_up(stores)
             with pytest.raises(InputError, match="what is left in this data centre"):
-                home.alter(home.path("ann")[0].limited(UNIT * 7 - Cost(RHO_QUANTUM), TOTAL), ACT)
+                home.alter(home.path("ann")[0].with_limit(UNIT * 7 - Cost(RHO_QUANTUM), TOTAL), ACT)
             assert home.balance("ann").remaining == Cost()
 
     def test_a_change_based_on_an_outdated_share_is_refused(self) -> None:
@@ -99,7 +99,7 @@ class OfficerTests(ShareSuite):
                 (first, dataclasses.replace(first.path("ann")[0], limit=UNIT * 12)),
                 (first, dataclasses.replace(first.path("ann")[0], share=None)),
                 (second, dataclasses.replace(second.path("ann")[0], mode="observe")),
-                (second, second.path("ann")[0].limited(UNIT * 99, TOTAL)),
+                (second, second.path("ann")[0].with_limit(UNIT * 99, TOTAL)),
             ]
             before = [store.heads() for store in stores]
             for store, wish in wrong:

@@ -55,7 +55,7 @@ class _Walk:
             self.chance.choice(self.clocks).advance(days=self.chance.random() / 2)
         elif doing == "t":
             ann = self.stores[0].path("ann")[0]
-            self.stores[0].alter(ann.limited(ann.whole + UNIT, TOTAL), ACT)
+            self.stores[0].alter(ann.with_limit(ann.total_limit + UNIT, TOTAL), ACT)
             announce(*self.stores)
 
     def spend(self, store: BudgetStore, name: str) -> None:

@@ -36,7 +36,7 @@ class TransferTests(ShareSuite):
                 ann = store.path("ann")[0]
                 assert ann.share == Share(UNIT * 12, home.id, 1)
                 assert (ann.delta, ann.period, ann.parent) == (TOTAL, Sliding(30), "org")
-                assert ann.whole == UNIT * 12
+                assert ann.total_limit == UNIT * 12
             assert home.shares.unannounced(stores[1].id, PLENTY) == []
             assert home.shares.pending(stores[1].id, PLENTY) == []
             assert stores[1].shares.unannounced(stores[2].id, PLENTY) == []

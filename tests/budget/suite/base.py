@@ -82,7 +82,7 @@ def units(store: BudgetStore, name: str) -> tuple[Fraction | int, ...]:
 
 def set_limit(store: BudgetStore, name: str, limit: Cost, delta: Fraction, action: AdminAction) -> None:
     """Set the limit and total delta of an account, for all data centres if it is split over them."""
-    store.alter(store.account(name).limited(limit, delta), action)
+    store.alter(store.account(name).with_limit(limit, delta), action)
 
 
 def set_mode(store: BudgetStore, name: str, mode: Mode, action: AdminAction) -> None:

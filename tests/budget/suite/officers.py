@@ -142,7 +142,7 @@ class Officers(Suite):
             verified = store.verify()
             assert (verified.heads, verified.lines) == (heads, len(lines))
             for name in ("ann", "bob", "org", "data"):
-                assert verified.in_force(name).used.cost == store.balance(name).used
+                assert verified.counting_tally(name).used.cost == store.balance(name).used
             for head in heads:
                 whole = [line for line in lines if line.chain == head.chain]
                 tail = list(store.lines(head.chain, 1, 2))

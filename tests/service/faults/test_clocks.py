@@ -31,7 +31,7 @@ def with_limit(deployment, times, period):
     with deployment.open() as service:
         price = service.opened.warehouse.plan(counted(0), shared=True, **PRICE).worst_cost
         account = dataclasses.replace(service.manager.store.account("ann@sales"), period=period)
-        service.manager.store.alter(account.limited(Cost(price.rho * times, price.delta * times), DELTA), ACT)
+        service.manager.store.alter(account.with_limit(Cost(price.rho * times, price.delta * times), DELTA), ACT)
     return price
 
 

@@ -46,7 +46,7 @@ def reserve(transaction: Transaction, claim: Claim) -> Admission:
     """Answer a claim, in the order that `BudgetStore.reserve` documents."""
     facts = transaction.begin_claim(claim)
     if facts.known is not None:
-        return _repeated(claim, facts.known, facts.release)
+        return _answer_repeated_claim(claim, facts.known, facts.release)
     if facts.key is not None and facts.key.digest != claim.digest:
         raise KeyReused
     if facts.in_flight is not None:
@@ -68,7 +68,7 @@ def reserve(transaction: Transaction, claim: Claim) -> Admission:
     return _admit(transaction, claim, facts)
 
 
-def _repeated(claim: Claim, known: ReservationRow, release: StoredRelease | None) -> Admission:
+def _answer_repeated_claim(claim: Claim, known: ReservationRow, release: StoredRelease | None) -> Admission:
     """Answer a claim that was sent before."""
     if (known.account, known.release_key, known.worst) != (claim.account, claim.release_key, Amount.of(claim.worst)):
         raise InvariantViolated("the id of a reservation is used once")
@@ -92,7 +92,7 @@ def _admit(transaction: Transaction, claim: Claim, facts: ClaimFacts) -> Admissi
     transaction.remember_key(claim)
     if facts.release is not None:
         return _charge_stored(transaction, claim, facts.release, path, holds, changes)
-    return _hold(transaction, claim, path, holds, changes)
+    return _make_reservation(transaction, claim, path, holds, changes)
 
 
 def _newest_forfeits(transaction: Transaction, path: list[AccountRow], release_key: bytes) -> dict[str, ForfeitRow]:
@@ -150,12 +150,12 @@ def _charge_stored(
         charge = rules.held(hold) + rules.settled(hold, cost, account.paid)
         transaction.change(account, hold.bucket, charge, changes)
     transaction.entitle([account.id for account in path if not account.paid], claim.release_key)
-    detail = _detail(claim.account, claim.release_key, release.result)
+    detail = _reservation_detail(claim.account, claim.release_key, release.result)
     transaction.append(path[0], "replay", claim.reservation, detail, changes)
     return Replay(release, changes[taken][2].used.cost)
 
 
-def _hold(
+def _make_reservation(
     transaction: Transaction,
     claim: Claim,
     path: list[AccountRow],
@@ -171,7 +171,9 @@ def _hold(
     transaction.add_reservation(row)
     for account, hold in zip(path, holds, strict=True):
         transaction.change(account, hold.bucket, rules.held(hold), changes)
-    transaction.append(path[0], "reserve", claim.reservation, _detail(claim.account, claim.release_key), changes)
+    transaction.append(
+        path[0], "reserve", claim.reservation, _reservation_detail(claim.account, claim.release_key), changes
+    )
     return row.reservation
 
 
@@ -218,7 +220,7 @@ def settle(
     charged = changes[0][2].used
     transaction.entitle([account.id for account in path if not account.paid], row.release_key)
     transaction.update_reservation(reservation, State.SETTLED, charged=charged)
-    detail = _detail(row.account, row.release_key, release.result)
+    detail = _reservation_detail(row.account, row.release_key, release.result)
     transaction.append(path[0], "settle", reservation, detail, changes)
     return Settled(release, cost_of(charged))
 
@@ -229,7 +231,7 @@ def end(transaction: Transaction, reservation: str, event: Event) -> None:
     row = _require(facts.row)
     after = requested(row.state, event)
     if after is not row.state:
-        _end(transaction, facts.path, row, after, event)
+        _end_reservation(transaction, facts.path, row, after, event)
 
 
 def expire(transaction: Transaction, reservation: str) -> bool:
@@ -238,7 +240,7 @@ def expire(transaction: Transaction, reservation: str) -> bool:
     row = _require(facts.row)
     if row.state in TERMINAL or row.lease_until_us > transaction.clock.now_us:
         return False  # it was ended or prolonged in between
-    _end(transaction, facts.path, row, transition(row.state, Event.EXPIRE), Event.EXPIRE)
+    _end_reservation(transaction, facts.path, row, transition(row.state, Event.EXPIRE), Event.EXPIRE)
     return True
 
 
@@ -248,11 +250,13 @@ def lose(transaction: Transaction, reservation: str) -> bool:
     row = _require(facts.row)
     if row.state in TERMINAL:
         return False
-    _end(transaction, facts.path, row, transition(row.state, Event.LOSE), Event.LOSE)
+    _end_reservation(transaction, facts.path, row, transition(row.state, Event.LOSE), Event.LOSE)
     return True
 
 
-def _end(transaction: Transaction, path: list[AccountRow], row: ReservationRow, after: State, event: Event) -> None:
+def _end_reservation(
+    transaction: Transaction, path: list[AccountRow], row: ReservationRow, after: State, event: Event
+) -> None:
     """End a reservation as VOID or FORFEIT."""
     changes: list[tuple[str, int, Tally]] = []
     for account, hold in zip(path, row.holds, strict=True):
@@ -263,7 +267,7 @@ def _end(transaction: Transaction, path: list[AccountRow], row: ReservationRow, 
     if event is Event.FORFEIT:
         path[0].failures = rules.failed(path[0].failures, transaction.clock.now_us)
     transaction.update_reservation(row.id, after)
-    transaction.append(path[0], event.value, row.id, _detail(row.account, row.release_key), changes)
+    transaction.append(path[0], event.value, row.id, _reservation_detail(row.account, row.release_key), changes)
 
 
 def _check_fingerprint(transaction: Transaction, fingerprint: Fingerprint, known: bytes | None) -> None:
@@ -286,7 +290,7 @@ def _require_release(release: StoredRelease | None) -> StoredRelease:
     return release
 
 
-def _detail(account: str, release_key: bytes, result: bytes | None = None) -> str:
+def _reservation_detail(account: str, release_key: bytes, result: bytes | None = None) -> str:
     """Return what a line says about a reservation: canonical JSON, formatted here because every question needs it."""
     end = "" if result is None else f',"result":"{hashlib.sha256(result).hexdigest()}"'
     return f'{{"by":{json.dumps(account)},"release":"{release_key.hex()}"{end}}}'

@@ -62,10 +62,10 @@ _ON_DISK = (
     "WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')"
 )
 
-_AGAIN = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
+_RETRIED = (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure)
 """Another transaction was faster, and nothing was done."""
 
-_HUNG_UP = ("08", "57P", "25P03")
+_CONNECTION_LOST = ("08", "57P", "25P03")
 """How codes of errors begin after which the server closes the connection."""
 
 _SCHEMA_LOCK = 0x64697363_72656574
@@ -135,7 +135,7 @@ class PostgresStore(BudgetStore):
     def __init__(self, url: str, step: Callable[[str], None] = no_step, guard_us: int = GUARD_US) -> None:
         super().__init__(guard_us)
         self._step = step
-        with _explained(), psycopg.connect(url, **_CONNECTION) as db:
+        with _translate_errors(), psycopg.connect(url, **_CONNECTION) as db:
             if db.info.parameter_status("server_encoding") != "UTF8":
                 raise StoreUnavailable("the database of the budget store does not keep text as UTF8")
             self._id = _prepare(db)
@@ -172,7 +172,7 @@ class PostgresStore(BudgetStore):
                 held.execute("SELECT 1")
                 return
         _close_all(self._alive)
-        with _explained():
+        with _translate_errors():
             self._alive.append(psycopg.connect(self._url, **_CONNECTION))
             self._alive[0].execute("SELECT pg_advisory_lock(%s, %s)", (_SESSION_LOCK, self._session))
 
@@ -191,7 +191,7 @@ class PostgresStore(BudgetStore):
                 db.execute("SET LOCAL statement_timeout = 0")
                 return work(PostgresConnection(db))
             finally:
-                _undo(db)
+                _roll_back(db)
 
         return self._with_connection(one_state, repeat=True)
 
@@ -236,17 +236,17 @@ class PostgresStore(BudgetStore):
         """
         for left in reversed(range(_ATTEMPTS)):
             committing = threading.Event()
-            with _explained():
+            with _translate_errors():
                 db = self._pool.getconn(_WAIT_SECONDS)
             try:
                 return work(db, committing)
             except psycopg.Error as error:
-                lost = db.closed or (error.sqlstate or "08").startswith(_HUNG_UP)
+                lost = db.closed or (error.sqlstate or "08").startswith(_CONNECTION_LOST)
                 if lost:
                     db.close()
                 else:
-                    _undo(db)
-                again = isinstance(error, _AGAIN) or (lost and (repeat or not committing.is_set()))
+                    _roll_back(db)
+                again = isinstance(error, _RETRIED) or (lost and (repeat or not committing.is_set()))
                 if not again or not left:
                     raise _unavailable(error) from None
                 if lost:
@@ -283,14 +283,14 @@ def _close_all(connections: list[psycopg.Connection[Any]]) -> None:
         connections.pop().close()
 
 
-def _undo(db: psycopg.Connection[Any]) -> None:
+def _roll_back(db: psycopg.Connection[Any]) -> None:
     """Roll back; a connection that is lost has done so."""
     with contextlib.suppress(psycopg.Error):
         db.rollback()
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Raise `StoreUnavailable` for PostgreSQL's errors."""
     try:
         yield

@@ -10,7 +10,7 @@ from discreet.budget import rules
 from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.ledger import Head, account_of
 from discreet.budget.model import AccountHold, Amount, Reservation, State, StoredRelease, Tally
-from discreet.budget.periods import stops_us
+from discreet.budget.periods import stops_counting_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -179,8 +179,8 @@ class AccountRow:
         """Return when the first charge, in *closed* or the open bucket, stops counting; None if none will."""
         for bucket in closed:
             if bucket.counting and bucket.tally.total:
-                return stops_us(self.terms.period, bucket.end_us, now_us)
-        return stops_us(self.terms.period, self.end_us, now_us) if self.tally.total else None
+                return stops_counting_us(self.terms.period, bucket.end_us, now_us)
+        return stops_counting_us(self.terms.period, self.end_us, now_us) if self.tally.total else None
 
 
 def account_row(columns: Sequence[Any]) -> AccountRow:

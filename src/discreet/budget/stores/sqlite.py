@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 JOBS_MOST = 256
 """Operations in one commit."""
 
-_CANNOT = "the budget store cannot write now, so nothing was answered and it is not known what was charged"
+_CANNOT_WRITE = "the budget store cannot write now, so nothing was answered and it is not known what was charged"
 
 
 class _Job:
@@ -121,14 +121,14 @@ class Writer:
             self._step("begin")
             self._db.execute("BEGIN IMMEDIATE")
             for job in jobs:
-                self._try(job)
+                self._run_in_savepoint(job)
             self._step("commit")
             self._db.execute("COMMIT")
             self._step("committed")
         except BaseException as error:  # noqa: BLE001 - whatever it was, no job may believe that it was done
-            self._undo(jobs, error)
+            self._roll_back(jobs, error)
 
-    def _try(self, job: _Job) -> None:
+    def _run_in_savepoint(self, job: _Job) -> None:
         """Run one job in a savepoint, which is rolled back alone if the job is refused."""
         self._db.execute("SAVEPOINT job")
         try:
@@ -140,10 +140,10 @@ class Writer:
             self._db.execute("ROLLBACK TO job")
         self._db.execute("RELEASE job")
 
-    def _undo(self, jobs: list[_Job], error: BaseException) -> None:
+    def _roll_back(self, jobs: list[_Job], error: BaseException) -> None:
         """Roll back, and report to all jobs that nothing is known to have happened."""
         for job in jobs:
-            job.error = StoreUnavailable(_CANNOT)
+            job.error = StoreUnavailable(_CANNOT_WRITE)
             job.error.__cause__ = error
         try:
             if self._db.in_transaction:
@@ -163,7 +163,7 @@ class Writer:
             except queue.Empty:
                 break
             if job is not None:
-                job.error = StoreUnavailable(_CANNOT)
+                job.error = StoreUnavailable(_CANNOT_WRITE)
                 job.done.release()
         self._jobs.put(None)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from discreet.budget.errors import ClockError, UnknownAccount
 from discreet.budget.ledger import Head, Line
-from discreet.budget.model import EMPTY, Amount, Balance, Paid, check_record
-from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, counts
+from discreet.budget.model import EMPTY, Amount, Balance, PaidRelease, check_record
+from discreet.budget.periods import GUARD_US, NEVER_US, Clock, bucket_end, still_counts
 from discreet.budget.rules import Event
 from discreet.budget.stores import operations, pruning, statements
 from discreet.budget.stores.rows import LAST, Bucket, account_row, release_row, reservation_row, tally_of, terms_of
@@ -367,7 +367,7 @@ class BudgetStore(ABC):
         """Return True if the account has paid for the release."""
         return bool(self._rows(statements.ENTITLED, (account, release_key)))
 
-    def history(self, account: str, before: int | None = None, most: int = 50) -> list[Paid]:
+    def history(self, account: str, before: int | None = None, most: int = 50) -> list[PaidRelease]:
         """Return what the account paid for, newest first.
 
         Args:
@@ -385,7 +385,9 @@ class BudgetStore(ABC):
             raise UnknownAccount(account)
         found = ((number, time_us, release_row(columns)) for number, time_us, *columns in rows)
         return [
-            Paid(number, release, release.cost, time_us) for number, time_us, release in found if release is not None
+            PaidRelease(number, release, release.cost, time_us)
+            for number, time_us, release in found
+            if release is not None
         ]
 
     # ---------------------------------------------------------------------------------------------- the ledger
@@ -457,14 +459,14 @@ def _open_bucket(row: AccountRow, closed: list[Bucket], clock: Clock) -> None:
     if row.end_us == NEVER_US:
         return
     try:
-        due = clock.opening(row.end_us)
+        due = clock.has_passed(row.end_us)
     except ClockError:
         return
     if not due:
         return
     period, now_us = row.terms.period, clock.now_us
     closed.append(Bucket(row.bucket, row.end_us, True, row.tally))
-    closed[:] = [bucket for bucket in closed if counts(period, bucket.end_us, now_us)]
+    closed[:] = [bucket for bucket in closed if still_counts(period, bucket.end_us, now_us)]
     row.bucket, row.end_us, row.tally, row.older = row.bucket + 1, bucket_end(period, now_us), EMPTY, EMPTY
     for bucket in closed:
         row.older += bucket.tally

@@ -16,7 +16,7 @@ from discreet.budget.errors import UnknownAccount
 from discreet.budget.escrow import Incoming, Outgoing
 from discreet.budget.ledger import Entry, Head, canonical, head_of, next_line
 from discreet.budget.model import EMPTY, Amount, InFlight
-from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, counts
+from discreet.budget.periods import NEVER_US, SECOND_US, Clock, bucket_end, still_counts
 from discreet.budget.stores import statements
 from discreet.budget.stores.rows import (
     AccountRow,
@@ -274,7 +274,7 @@ class Transaction:
         Raises:
             ClockError: the clock ran ahead.
         """
-        if account.end_us == NEVER_US or not self.clock.opening(account.end_us):
+        if account.end_us == NEVER_US or not self.clock.has_passed(account.end_us):
             return False
         self.open_bucket(account, account.end_us, "refresh", {})
         return True
@@ -287,7 +287,7 @@ class Transaction:
         closed.append(last)
         account.older = EMPTY
         for bucket in closed:
-            counting = counts(period, bucket.end_us, now_us)
+            counting = still_counts(period, bucket.end_us, now_us)
             if counting:
                 account.older += bucket.tally
             if counting != bucket.counting:

@@ -120,7 +120,7 @@ def _grant(transaction: Transaction, here: str, peer: str, request: ShareRequest
     outgoing = transaction.outgoing(row.id, peer)
     if outgoing.pending is None:
         transaction.advance(row)
-        amount = granted(request, row.left, Amount.of(row.terms.account.whole), need)
+        amount = granted(request, row.left, Amount.of(row.terms.account.total_limit), need)
         if not amount:
             return None
         outgoing = _send(transaction, here, row, peer, outgoing, amount)

@@ -87,7 +87,7 @@ def _check_accounts(db: Connection, ledger: LedgerTotals) -> dict[tuple[str, int
     for row in map(account_row, db.stream(statements.ALL_ACCOUNTS)):
         tallies[row.id, row.bucket] = row.tally
         accounts[row.id] = (row.settings, row.bucket, row.end_us)
-        if row.id not in ledger.accounts or ledger.in_force(row.id) != row.tally + row.older:
+        if row.id not in ledger.accounts or ledger.counting_tally(row.id) != row.tally + row.older:
             raise LedgerBroken(f"the balance of account {row.id!r} is not what its lines add up to")
         if row.failures != ledger.failures.get(row.id, ()):
             raise LedgerBroken(f"the failed runs of account {row.id!r} are not as the ledger says")

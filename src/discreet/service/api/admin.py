@@ -152,7 +152,7 @@ class AdminAPI:
         By the rule that refuses queries. Nothing is changed; accounts above and below it are left out.
         """
         account = altered(self._store.account(call.parameters["account"]), body)
-        since_us, entries = self._entries(call.parameters["days"])
+        since_us, entries = self._recent_entries(call.parameters["days"])
         found = preview(entries, account, since_us)
         first = None if found.first_us is None else iso_time(found.first_us)
         return wire.Preview(since=iso_time(since_us), queries=found.queries, refused=found.refused, first=first)
@@ -164,7 +164,7 @@ class AdminAPI:
         With the part of the analysts that used up a part of their limits, by days since their first charge (Figure 5 of
         Rogers et al. 2021).
         """
-        since_us, entries = self._entries(call.parameters["days"])
+        since_us, entries = self._recent_entries(call.parameters["days"])
         by_account = {name: spent for name, spent in spent_by_day(entries, since_us).items() if any(spent.values())}
         last = microseconds(self._clock()) // DAY_US
         days = range(last - call.parameters["days"] + 1, last + 1)
@@ -377,7 +377,7 @@ class AdminAPI:
 
     # ---------------------------------------------------------------------------------------------- shared
 
-    def _entries(self, days: int) -> tuple[int, Iterator[Entry]]:
+    def _recent_entries(self, days: int) -> tuple[int, Iterator[Entry]]:
         """Return the start of the last *days* days, or later, and entries from there on or before, ordered by time."""
         since_us = (microseconds(self._clock()) // DAY_US - days + 1) * DAY_US
         chains = []
@@ -406,7 +406,7 @@ def altered(account: Account, body: wire.AccountChanges) -> Account:
     """Return *account* with the changes of *body*."""
     if body.limit is not None:
         limit, delta, units = read_limit(body.limit)
-        account = dataclasses.replace(account.limited(limit, delta), units=units)
+        account = dataclasses.replace(account.with_limit(limit, delta), units=units)
     if body.period is not None:
         account = dataclasses.replace(account, period=read_period(body.period))
     return dataclasses.replace(account, mode=body.mode or account.mode)

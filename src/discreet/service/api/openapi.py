@@ -71,7 +71,7 @@ def openapi_document(operations: Iterable[Operation]) -> dict[str, Any]:
     answers: dict[type[BaseModel], None] = {Problem: None}
     bodies: dict[type[BaseModel], None] = {}
     for each in operations:
-        paths.setdefault(each.path.replace(":path}", "}"), {})[each.method.lower()] = _operation(each)
+        paths.setdefault(each.path.replace(":path}", "}"), {})[each.method.lower()] = _operation_object(each)
         answers |= dict.fromkeys([*([each.answer] if each.answer else []), *each.other_answers.values()])
         bodies |= {} if each.body is None else {each.body: None}
     _, answered = models_json_schema([(model, "serialization") for model in answers], ref_template=_REF)
@@ -106,9 +106,9 @@ def html_page(document: Mapping[str, Any]) -> str:
             given = [(p["name"], p["in"], p["description"]) for p in operation["parameters"]]
             if "requestBody" in operation:
                 (content,) = operation["requestBody"]["content"].values()
-                given.append((_model(content), "body", "JSON"))
+                given.append((_schema_name(content), "body", "JSON"))
             answers = [
-                (status, answer["description"], ", ".join(map(_model, answer.get("content", {}).values())))
+                (status, answer["description"], ", ".join(map(_schema_name, answer.get("content", {}).values())))
                 for status, answer in sorted(operation["responses"].items())
             ]
             parts.append(_table(("parameter", "in", "description"), given) if given else "")
@@ -123,7 +123,7 @@ def html_page(document: Mapping[str, Any]) -> str:
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
 
 
-def _model(content: Mapping[str, Any]) -> str:
+def _schema_name(content: Mapping[str, Any]) -> str:
     """Return the name of the schema of a content, or its type."""
     schema = content["schema"]
     return str(schema["$ref"]).rpartition("/")[2] if "$ref" in schema else str(schema.get("type", ""))
@@ -135,7 +135,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def _operation(each: Operation) -> dict[str, Any]:
+def _operation_object(each: Operation) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": each.name,
         "summary": each.summary,
@@ -152,9 +152,9 @@ def _operation(each: Operation) -> dict[str, Any]:
             for parameter in each.parameters
         ],
         "responses": {
-            str(each.status): _success(each),
-            **{str(status): _json(each.summary, model) for status, model in each.other_answers.items()},
-            **_problems(each.all_problems),
+            str(each.status): _success_response(each),
+            **{str(status): _json_response(each.summary, model) for status, model in each.other_answers.items()},
+            **_problem_responses(each.all_problems),
             **{
                 status: {
                     "description": title,
@@ -171,14 +171,14 @@ def _operation(each: Operation) -> dict[str, Any]:
     return made
 
 
-def _success(each: Operation) -> dict[str, Any]:
+def _success_response(each: Operation) -> dict[str, Any]:
     made: dict[str, Any] = {"description": each.summary}
     if each.headers:
         made["headers"] = {
             name: {"description": about, "schema": {"type": "string"}} for name, about in each.headers.items()
         }
     if each.answer is not None:
-        made |= _json(each.summary, each.answer)
+        made |= _json_response(each.summary, each.answer)
     if each.contents:
         made["content"] = made.get("content", {}) | {
             media: {"schema": schema} for media, schema in each.contents.items()
@@ -186,11 +186,11 @@ def _success(each: Operation) -> dict[str, Any]:
     return made
 
 
-def _json(description: str, model: type[BaseModel]) -> dict[str, Any]:
+def _json_response(description: str, model: type[BaseModel]) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": _reference(model)}}}
 
 
-def _problems(slugs: Iterable[Slug]) -> dict[str, dict[str, Any]]:
+def _problem_responses(slugs: Iterable[Slug]) -> dict[str, dict[str, Any]]:
     """Return the responses that are problems by status, each with an example of every kind."""
     by_status: dict[str, dict[str, Any]] = {}
     for slug in slugs:

@@ -170,12 +170,14 @@ class QueryAPI:
                 self._cache.keep(account, body, catalog, planned, form, content)
             return answered, content, self._manager.store.balance(account)
 
-        answered, content, balance = await self._run(request, account, work)
+        answered, content, balance = await self._run_in_slot(request, account, work)
         replayed = isinstance(answered, Replay)
         headers = _release_headers(form, answered.release.release_key, answered.charged, replayed=replayed)
         return Response(content, headers=headers | self._balance_headers(account, balance))
 
-    async def _run(self, request: Request, account: str, work: Callable[[Callable[[], bool]], Answered]) -> Answered:
+    async def _run_in_slot(
+        self, request: Request, account: str, work: Callable[[Callable[[], bool]], Answered]
+    ) -> Answered:
         """Return what *work* returns, in a slot of *account*, at a multiple of the grid.
 
         While the same query of the account is under way, wait for its answer, which is free.
@@ -301,7 +303,7 @@ class QueryAPI:
             )
             return represent_result(answered, form), answered.charged, self._manager.store.balance(account)
 
-        content, charged, balance = await self._run(request, account, work)
+        content, charged, balance = await self._run_in_slot(request, account, work)
         headers = {**content_headers(form), "Discreet-Charged": charged_header(charged)}
         return Response(content, headers=headers | self._balance_headers(account, balance))
 

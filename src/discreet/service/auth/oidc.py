@@ -48,9 +48,9 @@ LEEWAY_SECONDS = 30
 _REFUSALS = (400, 401)
 """Statuses by which an issuer refuses a code (RFC 6749, 5.2)."""
 
-_FRESH = timedelta(hours=1)
-_AGAIN = timedelta(seconds=30)
-_RESTING = timedelta(seconds=5)
+_KEEP = timedelta(hours=1)
+_REFETCH_AFTER = timedelta(seconds=30)
+_RETRY_AFTER = timedelta(seconds=5)
 _WAIT_SECONDS = 5.0
 _DOCUMENT_MOST_BYTES = 1_000_000
 _TOKEN_LONGEST = 16_384
@@ -92,7 +92,7 @@ class Issuer:
     def cached(self, token: str) -> Identity | None:
         """Return the identity of *token* from memory, without waiting; None if memory does not hold it."""
         known = self._known.get(_digest(token))
-        if known is None or not self._fresh(self._keys, _FRESH):
+        if known is None or not self._is_fresh(self._keys, _KEEP):
             return None
         return known[1] if self._clock().timestamp() < known[0] else None
 
@@ -108,7 +108,7 @@ class Issuer:
             return known
         if len(token) > _TOKEN_LONGEST:
             raise Unauthorized("token")
-        claims = self._checked(token, self._settings.audience)
+        claims = self._validated_claims(token, self._settings.audience)
         identity = _identity(claims, self._settings)
         with self._lock:
             self._known[_digest(token)] = float(claims["exp"]), identity
@@ -122,7 +122,7 @@ class Issuer:
         Raises:
             IssuerUnavailable: the issuer cannot be reached, or names no such endpoint.
         """
-        place = self._current().about.get(name)
+        place = self._current_keys().about.get(name)
         if not isinstance(place, str) or not is_as_safe(place, self._settings.issuer):
             self._fail("discovery")
         return place
@@ -139,24 +139,24 @@ class Issuer:
             Unauthorized: the issuer refuses the code, or the ID token is not for this client and login.
             IssuerUnavailable: the issuer cannot be reached.
         """
-        answer = self._document("token", self.endpoint("token_endpoint"), form, client)
+        answer = self._fetch_document("token", self.endpoint("token_endpoint"), form, client)
         token, client_id = answer.get("id_token"), self._settings.client_id
         if not isinstance(token, str) or client_id is None:
             raise Unauthorized("token")
-        claims = self._checked(token, client_id)
+        claims = self._validated_claims(token, client_id)
         several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if claims.get("nonce") != nonce or claims.get("azp", None if several else client_id) != client_id:
             raise Unauthorized("token")
         return _identity(claims, self._settings)
 
-    def _checked(self, token: str, audience: str) -> dict[str, Any]:
+    def _validated_claims(self, token: str, audience: str) -> dict[str, Any]:
         """Return the claims of a token for *audience*."""
-        keys = self._current()
+        keys = self._current_keys()
         try:
             try:
                 claims = jwt.decode(token, keys.set, registry=_Registry()).claims
             except InvalidKeyIdError:
-                claims = jwt.decode(token, self._newer(keys).set, registry=_Registry()).claims
+                claims = jwt.decode(token, self._newer_keys(keys).set, registry=_Registry()).claims
             jwt.JWTClaimsRegistry(
                 now=int(self._clock().timestamp()),
                 leeway=LEEWAY_SECONDS,
@@ -169,27 +169,29 @@ class Issuer:
             raise Unauthorized("token") from None
         return claims
 
-    def _current(self) -> _Keys:
+    def _current_keys(self) -> _Keys:
         """Return keys that are at most an hour old."""
         with self._lock:
-            return self._keys if self._fresh(self._keys, _FRESH) and self._keys else self._fetched()
+            return self._keys if self._is_fresh(self._keys, _KEEP) and self._keys else self._fetch_keys()
 
-    def _newer(self, than: _Keys) -> _Keys:
+    def _newer_keys(self, than: _Keys) -> _Keys:
         """Return other keys than those, or the same if they were fetched just now."""
         with self._lock:
             if self._keys is not than and self._keys is not None:
                 return self._keys
-            return than if self._fresh(than, _AGAIN) else self._fetched()
+            return than if self._is_fresh(than, _REFETCH_AFTER) else self._fetch_keys()
 
-    def _fresh(self, keys: _Keys | None, age: timedelta) -> bool:
+    def _is_fresh(self, keys: _Keys | None, age: timedelta) -> bool:
         return keys is not None and abs(self._clock() - keys.fetched) <= age
 
-    def _fetched(self) -> _Keys:
+    def _fetch_keys(self) -> _Keys:
         now = self._clock()
-        if self._failed is not None and abs(now - self._failed) <= _RESTING:
+        if self._failed is not None and abs(now - self._failed) <= _RETRY_AFTER:
             raise IssuerUnavailable  # so that not every request waits for an issuer that hangs
         try:
-            about = self._document("discovery", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration")
+            about = self._fetch_document(
+                "discovery", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration"
+            )
             if about.get("issuer") != self._settings.issuer:
                 self._fail("discovery")
             place = about.get("jwks_uri")
@@ -204,13 +206,13 @@ class Issuer:
         return self._keys
 
     def _key_set(self, place: str) -> KeySet:
-        document = self._document("keys", place)
+        document = self._fetch_document("keys", place)
         try:
             return KeySet.import_key_set(document)  # type: ignore[arg-type]  # whatever is wrong with it raises
         except (JoseError, ValueError, TypeError, KeyError, AttributeError):
             self._fail("keys")
 
-    def _document(
+    def _fetch_document(
         self, what: Fetched, place: str, form: Mapping[str, str] | None = None, client: tuple[str, str] | None = None
     ) -> dict[str, Any]:
         """Return a JSON object of the issuer: fetched, or in exchange for a form.

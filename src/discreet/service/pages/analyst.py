@@ -45,7 +45,7 @@ class AnalystPages:
     @page("GET", "/ask", role="analyst")
     async def show_form(self, visit: Visit) -> Response:
         """Show a query with its price, before it is sent."""
-        return await self._form(visit)
+        return await self._render_form(visit)
 
     @page("POST", "/ask", role="analyst")
     async def ask(self, visit: Visit) -> Response:
@@ -58,15 +58,15 @@ class AnalystPages:
         try:
             if not _is_query(visit.field("sql")):
                 rows = await self._api.sql(visit.call(), _body_of(visit))
-                return self._statement_answered(visit, StatementAnswer.model_validate_json(bytes(rows.body)))
+                return self._redirect_to_statement(visit, StatementAnswer.model_validate_json(bytes(rows.body)))
             answer = await self._api.query(visit.call(), _body_of(visit))
         except DiscreetError as error:
-            return await self._form(visit, error)
+            return await self._render_form(visit, error)
         name = answer.headers["discreet-release"]
         free = "?free=1" if answer.headers["discreet-replayed"] == "?1" else ""
         return self._site.redirect(visit, f"/answers/{name}{free}")
 
-    def _statement_answered(self, visit: Visit, answer: StatementAnswer) -> Response:
+    def _redirect_to_statement(self, visit: Visit, answer: StatementAnswer) -> Response:
         """Redirect to the link of a statement's answer; show it at once if it has none, or one that is too long."""
         released = [query.id for query in answer.queries if query.id]
         fields = {
@@ -80,7 +80,7 @@ class AnalystPages:
         free = all(query.status != "released" for query in answer.queries)
         return self._site.redirect(visit, f"{link}&free=1" if free else link)
 
-    async def _form(self, visit: Visit, error: Exception | None = None) -> Response:
+    async def _render_form(self, visit: Visit, error: Exception | None = None) -> Response:
         """Return the form for a query.
 
         Args:
@@ -98,11 +98,11 @@ class AnalystPages:
         detail: DatasetDetail = await run_in_thread(self._api.dataset, visit.call(name=name))
         sql = "" if visit.field("from") else visit.field("sql")
         if not sql:
-            query = _first_query(detail) if not visit.field("from") else query
-            sql = text.sql_of(query or _first_query(detail), detail.user)
+            query = _example_query(detail) if not visit.field("from") else query
+            sql = text.sql_of(query or _example_query(detail), detail.user)
         price: dict[str, Any] | None = None
         try:
-            price = await self._price(visit, sql)
+            price = await self._estimate_cost(visit, sql)
         except DiscreetError as refused:
             error = error or refused
         problem = None if error is None else self._site.problem(visit, error)
@@ -126,7 +126,7 @@ class AnalystPages:
             key=self._runtime.random(16).hex(),
         )
 
-    async def _price(self, visit: Visit, sql: str) -> dict[str, Any]:
+    async def _estimate_cost(self, visit: Visit, sql: str) -> dict[str, Any]:
         """Return what a query, or all queries of a statement, could cost, and what to expect."""
         body = _body_of(visit, sql)
         queries: list[tuple[str, Estimate | None]]
@@ -297,7 +297,7 @@ def _query_of(visit: Visit, datasets: set[str]) -> dict[str, Any] | None:
     }
 
 
-def _first_query(dataset: DatasetDetail) -> dict[str, Any]:
+def _example_query(dataset: DatasetDetail) -> dict[str, Any]:
     """Return a query to begin with: the ten items with the most users."""
     items = sorted((column for column in dataset.columns if column.group), key=lambda column: column.known_domain)
     return {

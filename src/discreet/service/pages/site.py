@@ -362,7 +362,7 @@ class Site:
                 body = await read_bytes(request, _FORM, self._gate.body_most_bytes)
                 visit.form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
             if login:
-                if _came_from_elsewhere(request, session):
+                if _is_cross_site_link(request, session):
                     return self.render(visit, "redirect.html", url=_path_of(request))
                 try:
                     if visit.session.caller is not None:
@@ -370,7 +370,7 @@ class Site:
                     else:
                         visit.caller = await self._gate.identify(request, f"Bearer {visit.session.token}")
                 except Unauthorized:
-                    return self._finish(
+                    return self._set_session_cookie(
                         visit, self.redirect(visit, f"/login?{urlencode({'next': _return_to(request)})}")
                     )
                 if role is not None:
@@ -380,11 +380,11 @@ class Site:
             ):
                 raise InvalidCsrfToken
             answer = await handler(visit) if in_loop else await run_in_thread(handler, visit)
-            return self._finish(visit, answer)
+            return self._set_session_cookie(visit, answer)
 
         return endpoint
 
-    def _finish(self, visit: Visit, response: Response) -> Response:
+    def _set_session_cookie(self, visit: Visit, response: Response) -> Response:
         """Write the session's cookie, so that it ends some time after the last page."""
         secure = visit.request.url.scheme == "https"
         response.set_cookie(
@@ -447,7 +447,7 @@ def _is_private(request: Request) -> bool:
     return request.url.scheme == "https" or request.url.hostname in _LOOPBACK
 
 
-def _came_from_elsewhere(request: Request, session: Session | None) -> bool:
+def _is_cross_site_link(request: Request, session: Session | None) -> bool:
     """Return True if a link of another site led here: the browser withholds the cookie until the page is reloaded."""
     return session is None and request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site"
 
