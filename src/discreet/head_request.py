@@ -1,4 +1,4 @@
-"""The request to an engine: a filter and the head to return. Each engine renders them in its dialect."""
+"""The request to an engine: a filter and the head to return. Each engine writes it in its own dialect."""
 
 from __future__ import annotations
 
@@ -124,11 +124,11 @@ class Summed:
 
 @dataclass(frozen=True, slots=True)
 class PrivatelyBounded(Summed):
-    """A column that is added up with an upper bound which is chosen privately from `choices`; *low* is 0."""
+    """A column to sum with an upper bound chosen privately from `choices`; *low* is 0."""
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """The declared upper bound and its halves, rounded up: `MOST_CHOICES`, or as many as there are down to 1."""
+        """The declared upper bound and its halves, rounded up: `MOST_CHOICES`, or fewer if 1 is reached."""
         found = [self.digits[1]]
         while found[-1] > 1 and len(found) < MOST_CHOICES:
             found.append(-(-found[-1] // 2))
@@ -143,7 +143,7 @@ LARGEST_BINNED = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A column computed from one of the table: the start of the period, in UTC, or of the bin that a value falls into.
+    """A column computed from one of the table: the start of a value's period, in UTC, or of its bin.
 
     Weeks begin on Monday. Bins begin at the multiples of their width.
 
@@ -200,5 +200,5 @@ class HeadRequest:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The columns of the head's labels."""
+        """The label columns of the head."""
         return self.items or (TOTAL,)

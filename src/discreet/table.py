@@ -70,7 +70,7 @@ class Table:
 
     @property
     def data_version(self) -> str | None:
-        """A public version of the files behind the table, for `NoiseKey`: their paths and modification times.
+        """A public version of the files of the table, for `NoiseKey`: their paths and modification times.
 
         None for tables that are not files; their version has to be given.
         """

@@ -103,7 +103,7 @@ class Warehouse:
         """
         unknown = catalog.datasets.keys() - self.catalog.datasets.keys()
         if unknown:
-            raise InputError(f"there is no dataset {min(unknown)!r} to be viewed")
+            raise InputError(f"there is no dataset {min(unknown)!r}")
         return _View(catalog, self._open)
 
     def query(
@@ -284,7 +284,7 @@ class Warehouse:
         return sample(self.catalog.datasets[self.catalog.find(dataset)], rows)
 
     def rehearsal(self) -> Warehouse:
-        """Return the same datasets with 10,000 made-up rows each in the place of their data, which is not read.
+        """Return the same datasets with 10,000 made-up rows each instead of their data, which is not read.
 
         Statements are answered as those about the data are, with noise, so that they can be tried before any budget is
         spent. The numbers mean nothing.
@@ -471,7 +471,7 @@ def check_complete(leaf: Leaf, plan: Plan) -> None:
 
 @contextlib.contextmanager
 def naming_query(leaf: Leaf, statement: Statement) -> Iterator[None]:
-    """Add the SQL of a query to the message of what is wrong with it, where its statement has several."""
+    """Add the SQL of a query to the messages of its errors, if its statement has several queries."""
     try:
         yield
     except DiscreetError as error:
@@ -481,7 +481,7 @@ def naming_query(leaf: Leaf, statement: Statement) -> Iterator[None]:
 
 
 class _View(Warehouse):
-    """Datasets of another `Warehouse`, which closes the engines."""
+    """A part of the datasets of another `Warehouse`, which keeps and closes the engines."""
 
     def __init__(self, catalog: Catalog, opened: EnginePool) -> None:
         self.catalog = catalog

@@ -1,4 +1,4 @@
-"""The sharpest true statement about k equal bounded-range steps that are chosen adaptively.
+"""The exact optimum for k equal bounded-range steps chosen adaptively: the smallest epsilon that holds for all of them.
 
 THEOREM. Let at most k steps be run one after the other, each, given all earlier answers, epsilon-bounded-range (BR) for
 the neighbouring tables at hand; which step comes next may depend on all earlier answers. Together they are
@@ -114,18 +114,18 @@ class _Grid:
         self.mirror_offset = -np.expm1(-mirrored)
 
     def error(self, k: int) -> float:
-        """Return the largest relative error of delta from rounding in k steps."""
+        """Return the largest relative rounding error of delta after k steps."""
         return k * self.resolution * 2.0**-48 / self.spread
 
     def values(self, k: int, floor: float) -> _Array:
-        """Return V_k at a = 0, h, 2h, ..., never below *floor* > 0; what follows is at the floor."""
+        """Return V_k at a = 0, h, 2h, ..., at least *floor* > 0; points after the last one have the value *floor*."""
         values, front = np.full(3 * self.resolution + 2, floor), 0
         for j in range(1, k + 1):
             values, front = self.step(values, front, floor * (1 + j * _RISE))
         return values[self.resolution :]
 
     def step(self, values: _Array, front: int, floor: float) -> tuple[_Array, int]:
-        """Return V_j, from V_{j-1}.
+        """Return V_j, given V_{j-1}.
 
         In x = e^a the supremum over t is the highest, at x, of all chords of W = V_{j-1} from u to u e^epsilon, u any
         point of [x e^-epsilon, x]. W is linear between grid points, so for u in cell i (right of grid point u_i) and x
@@ -180,7 +180,7 @@ class _Grid:
         return higher[: front + 3 * m + 2], front
 
     def _offsets(self, ratio: _Array) -> range:
-        """Return the d that may be best for cells of these P / Q."""
+        """Return the values of d that can be optimal for cells with these P / Q."""
         low, high = float(np.fmin.reduce(ratio)), float(np.fmax.reduce(ratio))
         if math.isnan(low):
             return range(0)
@@ -215,7 +215,7 @@ def _bands(end: int, resolution: int) -> list[tuple[int, int]]:
 
 
 def _resolution(k: int, epsilon: float, floor: float) -> int:
-    """Return as many grid points per epsilon as a few seconds allow."""
+    """Return the number of grid points per epsilon that takes a few seconds to compute."""
     reach = min(k * epsilon, epsilon_tight(k * epsilon**2 / 8, floor))
     return max(16, min(256, int(_WORK * epsilon / (k * reach))))
 

@@ -1,6 +1,6 @@
-"""Choose parameters: by attacks that should fail, or the largest that keep a promise.
+"""Choose privacy parameters: so that concrete attacks fail, or as large as a guarantee allows.
 
-`advise` follows LinkedIn's Audience Engagements API (Rogers et al. 2021), section 8.3. An epsilon of tens promises
+`advise` follows LinkedIn's Audience Engagements API (Rogers et al. 2021), section 8.3. An epsilon of tens guarantees
 little by itself; the paper sets each parameter so that one concrete attack is unlikely: epsilon_per by averaging
 answers of many days, k* by differencing two top-k results, delta and l* by the chance that an item of a single user is
 shown. Noise is taken as continuous, as in the paper; the integer noise of the mechanisms differs from it by a relative
@@ -10,9 +10,9 @@ epsilon^2. None of this replaces the guarantee, which is in `Advice.guarantee`.
 (epsilon*, delta*, k*, l*), and k* from the rest. They round down, to 28 bits. Two rules:
 
 - "published": delta = delta* / (6 l*), delta' = delta* / 2, the simple conversion. It leaves a sixth of delta* unused,
-  since Theorem 2 asks for 2 l* delta + delta' only.
+  since Theorem 2 requires 2 l* delta + delta' only.
 - "tight": lost masses add without a factor (`bounds.linkedin_system`), so delta = delta* / (2 l*), delta' = delta* / 2,
-  and the tight conversion. Its epsilon_per is 10 to 20 % larger for the same promise.
+  and the tight conversion. Its epsilon_per is 10 to 20 % larger for the same guarantee.
 
 All functions raise `InputError` for a value outside the range that they give, and name it.
 """
@@ -73,7 +73,7 @@ def averaging(epsilon_per: float, answers: int, tolerance: float = 0.5, noise: C
 
 @dataclass(frozen=True, slots=True)
 class Differencing:
-    """What a difference of two top-k results that differ by one user reveals (8.3.2).
+    """What the difference of two top-k results that differ by one user reveals (8.3.2).
 
     Args:
         chance: that one released count is within the tolerance of the truth.
@@ -95,7 +95,7 @@ def differencing(epsilon_per: float, tolerance: float = 0.5, noise: CountNoise =
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The workload of a system of private counts. All of it is public.
+    """The expected workload of a system of private counts. All of it is public.
 
     Args:
         period_days: how long the same data can be queried, and the budget's period; from 1 to `MOST_ANSWERS`.
@@ -118,7 +118,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The reason for the value of a parameter.
+    """Why a parameter has its value.
 
     Args:
         sentence: one sentence.
@@ -130,14 +130,14 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Parameters for a workload.
+    """The parameters chosen for a workload, with reasons.
 
     Args:
         epsilon_per: of each step, rounded down to two digits.
         information: k*, steps per period.
         calls: l*, calls per period.
         delta_per: of each call, rounded down to one digit.
-        guarantee: what all answers of a period promise together.
+        guarantee: the guarantee of all answers of a period together.
         reasons: one for each of the above, in this order.
     """
 
@@ -150,7 +150,7 @@ class Advice:
 
 
 def advise(use: Workload) -> Advice:
-    """Choose parameters for *use*.
+    """Choose parameters for a workload.
 
     Raises:
         InputError: a value outside its range, or a tolerance so wide that any useful noise stays within it.
@@ -187,7 +187,7 @@ def advise(use: Workload) -> Advice:
 
 
 def _largest_epsilon(use: Workload) -> float:
-    """Return the largest epsilon_per at which averaging over the period is unlikely enough."""
+    """Return the largest epsilon_per at which averaging over the period succeeds rarely enough."""
     low, high = 0.0, LARGEST_EPSILON
     for _ in range(40):
         middle = (low + high) / 2
@@ -271,15 +271,15 @@ class Settings:
     delta: Fraction
 
     def cost(self) -> Cost:
-        """Return what all of it costs in zCDP."""
+        """Return the zCDP cost of the whole budget."""
         return cost_of_units(self.information, self.calls, self.epsilon_per, self.delta_per)
 
 
 def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, rule: Rule = "tight") -> Settings:
-    """Return the largest epsilon_per and delta_per that keep a budget's promise.
+    """Return the largest epsilon_per and delta_per that keep a budget's guarantee.
 
     For a handful of steps (about eight, at usual deltas) their plain sum is the better bound; epsilon_per is then
-    epsilon / k*, and the cost in zCDP is above what the promise converts to.
+    epsilon / k*, and the cost in zCDP is above what the guarantee converts to.
 
     Args:
         epsilon: epsilon*, promised for the whole budget, above 0 and finite.
@@ -297,7 +297,7 @@ def settings_for(epsilon: float, delta: Fraction, information: int, calls: int, 
 
 
 def information_for(epsilon: float, delta: Fraction, epsilon_per: Fraction, calls: int, rule: Rule = "tight") -> int:
-    """Return the largest information budget k* that keeps a promise, for a given epsilon_per; it may be 0.
+    """Return the largest information budget k* that keeps a guarantee at a given epsilon_per; it may be 0.
 
     Args:
         epsilon_per: of each step, above 0.

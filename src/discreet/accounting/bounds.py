@@ -46,7 +46,7 @@ _LEAST_DELTA = 1e-280  # below, masses underflow: nothing is claimed but the sum
 
 
 def demand(fulfilled: bool, name: str, allowed: str, value: object) -> None:
-    """Raise unless *fulfilled*; NaN never fulfils a comparison.
+    """Raise `InputError` unless *fulfilled*; comparisons with NaN are False, so NaN is refused.
 
     Raises:
         InputError: "*name* must be *allowed*, not *value*".
@@ -156,7 +156,7 @@ def linkedin_system(
 
 
 def optimal_dp_delta(k: int, epsilon: float, total: float) -> float:
-    """Return the least delta for which k adaptive epsilon-DP steps are always (*total*, delta)-DP.
+    """Return the least delta for which any k adaptive epsilon-DP steps are (*total*, delta)-DP.
 
     Kairouz, Oh & Viswanath 2015, Theorem 3.3 (Durfee & Rogers 2019, Lemma 4.5, has its values at k - 2i epsilons): the
     worst steps are k randomised responses, whose loss is (k - 2l) epsilon where l of them lie.
@@ -176,7 +176,7 @@ def optimal_dp_delta(k: int, epsilon: float, total: float) -> float:
 
 
 def optimal_dp(k: int, epsilon: float, delta: float) -> float:
-    """Return the least epsilon for which k adaptive epsilon-DP steps are (epsilon, *delta*)-DP (`optimal_dp_delta`).
+    """Return the least epsilon for which any k adaptive epsilon-DP steps are (epsilon, *delta*)-DP.
 
     Args:
         k: from 1 to `MOST_STEPS`.
@@ -188,7 +188,7 @@ def optimal_dp(k: int, epsilon: float, delta: float) -> float:
 
 
 def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
-    """Return the least delta for which k epsilon-BR steps fixed *in advance* are always (*total*, delta)-DP.
+    """Return the least delta for which any k epsilon-BR steps fixed *in advance* are (*total*, delta)-DP.
 
     Dong, Durfee & Rogers 2020, Theorem 3: the worst steps are k equal ones, each with losses t and t - epsilon only,
     and the worst t is one of (total + (l + 1) epsilon) / (k + 1), l = 0..k-1. Steps chosen after seeing earlier answers
@@ -218,7 +218,7 @@ def nonadaptive_br_delta(k: int, epsilon: float, total: float) -> float:
 
 
 def nonadaptive_br(k: int, epsilon: float, delta: float) -> float:
-    """Return the least epsilon for which k epsilon-BR steps fixed in advance are always (epsilon, *delta*)-DP.
+    """Return the least epsilon for which any k epsilon-BR steps fixed in advance are (epsilon, *delta*)-DP.
 
     See `nonadaptive_br_delta`; ranges as in `optimal_dp`.
     """

@@ -175,7 +175,7 @@ def epsilon_per_unit(rho: Fraction, units: int | Fraction) -> Fraction:
 
 
 def floor_bits(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
-    """Return *value* > 0, rounded down to *bits* significant bits."""
+    """Round *value* > 0 down to *bits* significant bits."""
     shift = bits - (value.numerator.bit_length() - value.denominator.bit_length())
     return math.floor(value * Fraction(2) ** shift) / Fraction(2) ** shift
 
@@ -196,7 +196,7 @@ def ceil_sqrt(value: Fraction, bits: int = PRECISION_BITS) -> Fraction:
 
 
 def cost_of_units(information: int, calls: int, epsilon_per: Fraction, delta_per: Fraction) -> Cost:
-    """Return what *information* units and *calls* cost together.
+    """Return the zCDP cost of *information* units and *calls* together.
 
     Args:
         information: k, at least 0.

@@ -1,4 +1,4 @@
-"""Gaussian differential privacy: what Gaussian noise costs exactly, without the detour through zCDP.
+"""Gaussian differential privacy: the exact cost of Gaussian noise, without the loss of a conversion through zCDP.
 
 A mechanism is mu-GDP if telling two neighbours apart by its output is no easier than telling N(0, 1) from N(mu, 1).
 Gaussian noise of standard deviation sigma on values that a user moves by a vector of length s is (s / sigma)-GDP, and

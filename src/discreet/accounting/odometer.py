@@ -1,6 +1,6 @@
-"""A privacy filter, and an odometer: a bound on what was spent *so far* that holds whenever it is read.
+"""A privacy filter, and an odometer: a bound on the privacy loss *so far* that holds whenever it is read.
 
-A filter promises something about its whole limit. It is tempting to report the epsilon of the rho spent so
+A filter makes a guarantee about its whole limit. It is tempting to report the epsilon of the rho spent so
 far instead, `epsilon_tight(spent, delta)`; that is not a theorem. An analyst may stop because of an answer, at the
 most revealing moment: with delta = 1e-6 the true delta is then 1.46 times that after 400 steps, and 2.8 times after
 2,000 (tests/accounting/test_odometer.py computes it). Whitehouse, Ramdas, Rogers & Wu 2023 give odometers
@@ -42,7 +42,7 @@ class PrivacyFilter:
 
     @property
     def remaining(self) -> Cost:
-        """The limit less what was spent."""
+        """The limit minus what was spent."""
         return self.limit - self.spent
 
     def admits(self, cost: Cost) -> bool:
@@ -50,7 +50,7 @@ class PrivacyFilter:
         return (self.spent + cost).within(self.limit)
 
     def spend(self, cost: Cost) -> None:
-        """Spend *cost*, before the step that costs it is run.
+        """Spend *cost*; call it before the step that costs it runs.
 
         Raises:
             BudgetExceeded: it does not fit; nothing was spent.
@@ -101,7 +101,7 @@ class Odometer(PrivacyFilter):
         self._levels = [(rho, epsilon_tight(float_above(rho), share)) for rho in rhos]
 
     def reading(self) -> Reading:
-        """Return what holds for everything that was paid for so far, however the moment of reading was chosen."""
+        """Return the guarantee of everything paid for so far; it holds however the moment of reading was chosen."""
         spent = self.spent
         epsilon = 0.0 if spent.rho == 0 else next(epsilon for rho, epsilon in self._levels if rho >= spent.rho)
         return Reading(epsilon, float_above(spent.delta + self._delta), float_above(spent.rho))

@@ -93,7 +93,7 @@ def _domain_error(dataset: Dataset, name: str, engine: Engine) -> str | None:
 
 
 def _fits(column: Column, labels: pa.Array) -> bool:
-    """Return True if *labels* are of the column's type, or text that can be read as such, as in CSV files."""
+    """Return True if *labels* have the column's type, or are text that can be read as such, as in CSV files."""
     import pyarrow as pa
 
     is_type, type_ = {

@@ -1,4 +1,4 @@
-"""Known domains: items listed in advance, by the catalog or by the caller."""
+"""Known domains: items listed in advance, in the catalog or by the caller."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def known_domain(dataset: Dataset, items: tuple[str, ...], engine: Engine) -> pa
 
 
 def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
-    """Return all labels of a column that has a known domain, each once.
+    """Return all labels of a column that has a known domain, without repetition.
 
     Raises:
         InputError: they cannot be read, there are none or too many, or one is missing or listed twice.
@@ -81,7 +81,7 @@ def known_labels(dataset: Dataset, column: str, engine: Engine) -> pa.Array:
 
 
 def _plain(labels: pa.ChunkedArray) -> pa.Array:
-    """Return labels with dictionary and other encodings of text removed."""
+    """Return labels as plain text, without dictionary or other encodings."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(labels.type):

@@ -1,4 +1,4 @@
-"""Write a first catalog for a table from its columns and their types. It reads no row and allows nothing yet."""
+"""Draft a catalog for a table from its columns and their types. No row is read and nothing is allowed yet."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _HEAD = """\
 # Then run: discreet catalog check FILE
 """
 _DATASET = """\
-#groups_per_user = 50     # so many random groups of a user count, the others do not: less noise
-#rows_per_group = 5       # allows COUNT(*): so many rows of a user count in a group
+#groups_per_user = 50     # at most 50 random groups of a user count: less noise
+#rows_per_group = 5       # allows COUNT(*): at most 5 rows of a user count in a group
 #missing_labels = "keep"  # rows without a label are a group of their own; otherwise they are left out
 #data_version = "1"       # which state of the data it is: change it whenever the data changes
 #retention_days = 30      # after how many days rows are gone
@@ -49,7 +49,7 @@ def draft_catalog(
     table: str | None = None,
     password_env: str | None = None,
 ) -> str:
-    """Return a catalog for a table, as TOML. Settings are commented out until the data owner removes the #.
+    """Return a catalog for a table, as TOML. Settings are commented out until the data owner enables them.
 
     Args:
         source: a path or pattern of files, a DuckDB file, or the URL of an engine, as `discreet.scan` takes it.
@@ -90,7 +90,7 @@ def draft_catalog(
 
 
 def _without_table(url: str, table: str | None) -> tuple[str, str | None]:
-    """Return a URL without its option table, and the table: the one given, or the option's."""
+    """Return a URL without its option table, and the table: the one given, or the one in the URL."""
     place, _, options = url.partition("?")
     kept = [option for option in options.split("&") if option and not option.startswith("table=")]
     named = dict(parse_qsl(options)).get("table")
@@ -98,7 +98,7 @@ def _without_table(url: str, table: str | None) -> tuple[str, str | None]:
 
 
 def _stem(source: str) -> str:
-    """Return the name of a file, or of what a URL names last."""
+    """Return the name of a file without its ending, or the last part of a URL."""
     place, _, options = source.partition("?")
     return PurePath(dict(parse_qsl(options)).get("path", place)).stem
 

@@ -1,4 +1,4 @@
-"""The engines of a catalog's datasets: opened once, checked against the catalog, and tied to one data version."""
+"""The engines of a catalog's datasets: opened once, checked against the catalog, and bound to a data version."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ _PAIRS_OPTION = {"pinot": None, "trino": "scratch=", "clickhouse": "temporary=tr
 
 
 class EnginePool:
-    """The open engines of a catalog, with the domains and column scales read from them. Usable from several threads.
+    """The open engines of a catalog, with the domains and column scales read from them. It is thread-safe.
 
     Messages of errors raised here name no file, host or undeclared column, since analysts see them; their causes do.
 
@@ -171,7 +171,7 @@ class EnginePool:
         return self._engines[name]
 
     def queue(self, name: str) -> RequestQueue:
-        """Return the queue before the engine of a dataset; datasets of one engine share it."""
+        """Return the request queue of a dataset's engine; datasets of one engine share it."""
         return self._queues[name]
 
     def version(self, name: str) -> str | None:
@@ -184,7 +184,7 @@ class EnginePool:
             return current_version(self.catalog.datasets[name], self.engine(name), self._clock())
 
     def has_pairs(self, name: str) -> bool:
-        """Return whether a dataset's engine has pair queries; by its URL if the engine cannot be opened now."""
+        """Return whether a dataset's engine supports pair queries; judged by its URL if it cannot be opened now."""
         try:
             return self.engine(name).has_pairs
         except (EngineError, InputError):
@@ -194,7 +194,7 @@ class EnginePool:
             return option is not None and option in url
 
     def scale(self, name: str, column: str) -> int:
-        """Return the digits after the decimal point of a column; cached, because a busy engine answers late.
+        """Return the number of decimal places of a column; cached, so that a busy engine does not delay it.
 
         Raises:
             EngineError: the engine failed.
@@ -240,7 +240,7 @@ class EnginePool:
 
 
 def _is_written_out(dataset: Dataset, items: tuple[str, ...]) -> bool:
-    """Return True if the catalog itself lists all labels, so that no version of the data changes them."""
+    """Return True if the catalog itself lists all labels, so that they do not change with the data."""
     return all(isinstance(dataset.columns[item].domain, tuple) for item in items)
 
 
@@ -343,7 +343,7 @@ def current_version(dataset: Dataset, engine: Engine, now: datetime.datetime) ->
 
 
 def _digest(version: str | None) -> str | None:
-    """Return a short name for an engine's version, which may hold paths and be long."""
+    """Return a short name for an engine's version, which may contain paths and be long."""
     return None if version is None else hashlib.sha256(version.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
@@ -389,7 +389,7 @@ def _is_day(schedule: Schedule, date: datetime.date) -> bool:
 
 
 def queried_version(answer: pa.Table) -> str:
-    """Return the version from the result of an owner's query.
+    """Return the version from the result of the data owner's query.
 
     Raises:
         InputError: it is not one row with one column that holds text, an exact number, a date or a timestamp.

@@ -1,4 +1,4 @@
-"""Field types that several tables of TOML settings share, and the errors their validators raise."""
+"""Field types shared by several tables of TOML settings, and the errors that validators raise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INVALID_PARENT = "invalid parent"
 """The type of an error about the table around a setting: two settings that exclude each other, or none of them."""
 
 NUMBER_DIGITS = 18
-"""Digits of a number, before its point and behind it."""
+"""Digits of a number before, and after, the decimal point."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -37,7 +37,7 @@ _NAME_LONGEST = 100
 
 @dataclass(frozen=True, slots=True)
 class LoadContext:
-    """The context of validation: what validators need beside the catalog itself.
+    """The context of validation: what validators need besides the catalog itself.
 
     Args:
         resolve_path: resolves a path or URL relative to the catalog file.
@@ -150,7 +150,7 @@ class OwnerQuery(Table):
 
 
 def forms(allowed: str) -> Discriminator:
-    """Return a discriminator between the forms of a setting: text, a list, or a table by one of its keys.
+    """Return a discriminator for a setting with several forms: text, a list, or a table identified by one of its keys.
 
     Its tags are ~text, ~list, ~schedule, ~query, ~file and ~first; `validation_errors` removes them from the place of
     an error.

@@ -1,4 +1,4 @@
-"""Read catalog files: TOML to a `Catalog`, or all mistakes at once with their places; and their JSON schema."""
+"""Read catalog files: TOML to a `Catalog`, or all mistakes at once with their locations; and their JSON schema."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def resolve_path(text: str, folder: Path) -> str:
 
 
 class _Schema(GenerateJsonSchema):
-    """A schema without null, which TOML lacks, and without titles, which repeat the names of settings."""
+    """A schema generator that omits null, which TOML lacks, and titles, which repeat the names of settings."""
 
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002 - pydantic's interface
         return False
@@ -123,7 +123,7 @@ def write_key(*names: str) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the contents of a file, with decimal numbers exact.
+    """Return the contents of a TOML file, with exact decimal numbers.
 
     Raises:
         InputError: there is no such file, or it is not TOML; the message does not name the file.
@@ -194,7 +194,7 @@ class Finding:
 
 
 def placed_in_catalog(location: tuple[int | str, ...]) -> tuple[type[Table], list[str]]:
-    """Return the model of the table that a setting is in, and the setting's keys in the file.
+    """Return the model of the table that contains a setting, and the setting's keys in the file.
 
     Args:
         location: pydantic's, which marks keys and holds the tags of `forms`.

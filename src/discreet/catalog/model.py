@@ -159,7 +159,7 @@ class Clip(Table):
 
 
 class LabelRange(Table):
-    """Labels from a first to a last one: days, whole numbers, or the starts of periods or bins."""
+    """Labels from a first to a last one: days, integers, or the starts of periods or bins."""
 
     first: Any = Field(description="The first label: a date, a moment or a whole number.")
     last: Any = Field(description="The last label.")
@@ -193,7 +193,7 @@ def _each(value: object) -> Period | int:
 
 
 def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]:  # noqa: ANN401 - dates or whole numbers
-    """Yield the starts of all periods or bins, from that of *first* to that of *last*."""
+    """Yield the starts of all periods or bins, from the one of *first* to the one of *last*."""
     if isinstance(each, int):
         yield from range(first // each * each, last + 1, each)
     elif each == "hour":
@@ -220,7 +220,7 @@ def _listed(between: LabelRange, type_: ColumnType, each: Period | int | None) -
 
 
 class Column(Table):
-    """What may be queried of a column; nothing that is not declared."""
+    """What may be queried of a column; everything else is refused."""
 
     type: ColumnType = Field(description="What the column holds. A float column can only be filtered.")
     of: Text | None = Field(default=None, description="The column of the table that this one is computed from.")
@@ -323,7 +323,7 @@ def _check_column_name(column: str, info: ValidationInfo) -> str:
 
 
 class EngineSettings(Table):
-    """An engine, which several datasets may use."""
+    """The settings of an engine, which several datasets may use."""
 
     url: Url = Field(description="Its URL, such as postgresql://reader@db:5432/warehouse, without a password.")
     password_env: Variable | None = Field(
@@ -428,7 +428,7 @@ class Dataset(Table):
         return tuple(Derived(name, c.of, c.each) for name, c in columns if c.of is not None and c.each is not None)
 
     def period(self, name: str, each: Period) -> str | None:
-        """Return the column that holds the start of the period of another one: what date_trunc(each, name) is.
+        """Return the column that holds the start of the period of another column, as date_trunc(each, name) does.
 
         Args:
             name: a column of the catalog, or the column of the table that it is computed from, in any case.
@@ -446,7 +446,7 @@ class Dataset(Table):
         return None
 
     def groups_of(self, items: tuple[str, ...]) -> int | None:
-        """Return how many groups of one user are counted where *items* are grouped by; None if nothing bounds it."""
+        """Return how many groups of one user are counted when grouping by *items*; None if nothing bounds it."""
         each = [self.columns[item].groups_per_user for item in items]
         bounds = [self.groups_per_user, None if None in each or not each else math.prod(filter(None, each))]
         return min((bound for bound in bounds if bound is not None), default=None)
@@ -467,7 +467,7 @@ class Dataset(Table):
         return tuple(name for name, column in self.columns.items() if column.sum)
 
     def summed(self, column: str, scale: int = 0) -> Summed:
-        """Return the bounds that *column* is summed with.
+        """Return the column to sum, with its bounds.
 
         Args:
             scale: digits after the decimal point of the column in its table, at least 0.

@@ -1,4 +1,4 @@
-"""Make up rows of a dataset from its catalog alone, to try programs and charts before any budget is spent."""
+"""Generate made-up rows of a dataset from its catalog alone, to try programs and charts before spending any budget."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sample(dataset: Dataset, rows: int) -> pa.Table:
 
 
 def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
-    """Return the table of a dataset with made-up rows: computed columns are left out, those they come from are not.
+    """Return a dataset's table with made-up rows: without computed columns, with the columns they are computed from.
 
     Args:
         rows: at least 1.
@@ -75,7 +75,7 @@ def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
 
 
 def made_up_catalog(catalog: Catalog) -> Catalog:
-    """Return *catalog* over made-up tables: without engines, and with made-up labels in the place of queried ones."""
+    """Return *catalog* over made-up tables: without engines, and with made-up labels instead of queried ones."""
     datasets = {}
     for dataset, about in catalog.datasets.items():
         columns = {
@@ -90,7 +90,7 @@ def made_up_catalog(catalog: Catalog) -> Catalog:
 
 
 def open_made_up(catalog: Catalog, name: str, environment: Mapping[str, str]) -> Engine:  # noqa: ARG001 - no password
-    """Return an engine over made-up rows of a dataset, in the place of `discreet.catalog.engine_pool.open_dataset`."""
+    """Return an engine over made-up rows of a dataset, in place of `discreet.catalog.engine_pool.open_dataset`."""
     from discreet.engines.opening import open_engine
 
     return open_engine(made_up_table(catalog.datasets[name], SAMPLE_MOST))
@@ -107,7 +107,7 @@ def _start(value: Any, each: Period | int) -> Label:  # noqa: ANN401 - of a colu
 
 
 def _as_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
-    """Return a label of a computed column as a value of the column that it is computed from."""
+    """Return a label of a computed column as a value of the column it is computed from."""
     if kind is Kind.TIMESTAMP and not isinstance(value, datetime.datetime):
         return datetime.datetime.combine(value, datetime.time())
     if kind is Kind.DATE and isinstance(value, datetime.datetime):
@@ -116,7 +116,7 @@ def _as_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
 
 
 def _ranks(name: str, values: int, rows: int) -> NDArray[np.int64]:
-    """Return a rank from 0 for each row, small ones more often: as many from n to 2 n as from 2 n to 4 n."""
+    """Return a rank from 0 for each row, log-uniform: as many from n to 2 n as from 2 n to 4 n."""
     draws = np.random.default_rng(zlib.crc32(name.encode())).random(rows)
     return np.minimum(((values + 1.0) ** draws).astype(np.int64) - 1, values - 1)
 

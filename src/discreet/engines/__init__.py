@@ -1,1 +1,1 @@
-"""Where exact heads come from. An engine counts; it never sees noise, budgets or mechanisms."""
+"""Engines: they read exact heads and pairs from tables, and know nothing of noise, budgets or mechanisms."""

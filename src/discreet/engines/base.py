@@ -1,4 +1,4 @@
-"""The interface of engines, the base of those that speak SQL, and the queue in front of each."""
+"""The interface of engines, a base class for SQL engines, and the request queue of each engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ANY_SEED = bytes(32)
 
 
 class Reader(Protocol):
-    """What `discreet.release.answer` reads a table with: an `Engine`, or one that is tied to a version of the data."""
+    """The part of an `Engine` that `discreet.release.answer` uses; `VersionedReader` implements it too."""
 
     def check(self, request: HeadRequest) -> None:
         """Raise unless the engine can be reached and can answer *request*; sends no statement and reads no row.
@@ -86,7 +86,7 @@ class Reader(Protocol):
     def pairs(
         self, request: HeadRequest, *, progress: Callable[[float], None] | None = None
     ) -> AbstractContextManager[UserItemPairs]:
-        """Write the distinct user-item pairs of the rows that count, and make them queryable until the context ends.
+        """Write the distinct user-item pairs of the rows that count, and make them queryable until the context exits.
 
         What was written is deleted then. Inside the context, no other method may be called.
 
@@ -102,14 +102,14 @@ class Reader(Protocol):
 
 
 class Engine(Reader, Protocol):
-    """One table in some engine, which counts exactly. It is read-only, and several threads may use it at once.
+    """A table in some engine, which counts exactly. It is read-only and thread-safe.
 
     No method raises, or not, depending on a single row; `docs/threat-model.md` has the rule.
     """
 
     @property
     def name(self) -> str:
-        """The table's source without passwords. Keyed noise depends on it, unless a catalog names the dataset."""
+        """The table's source without passwords. Keyed noise depends on it unless a catalog names the dataset."""
         ...
 
     def columns(self) -> Mapping[str, Kind]:
@@ -121,7 +121,7 @@ class Engine(Reader, Protocol):
         ...
 
     def scale(self, column: str) -> int:
-        """Return the digits behind the point of a decimal column, 0 of any other.
+        """Return the number of decimal places of a decimal column, 0 for any other.
 
         Raises:
             EngineError: the engine failed.
@@ -138,7 +138,7 @@ class Engine(Reader, Protocol):
         ...
 
     def data_version(self) -> str | None:
-        """Return a public text that changes when the data does and depends on no row, or None if there is none."""
+        """Return a public text that changes whenever the data does and depends on no row, or None if there is none."""
         ...
 
     @property
@@ -147,7 +147,7 @@ class Engine(Reader, Protocol):
         ...
 
     def fetch(self, statement: str) -> pa.Table:
-        """Return all rows of a statement of the data owner's: the values of a domain, the version of the data.
+        """Return all rows of the data owner's statement: the values of a domain, or the version of the data.
 
         Raises:
             EngineError: the engine failed, or the statement is wrong.
@@ -160,7 +160,7 @@ class Engine(Reader, Protocol):
 
 
 class Connection(Protocol):
-    """What an engine runs one request at a time on; it may really connect at its first use."""
+    """A connection on which an engine runs one request at a time; it may connect at its first use."""
 
     def close(self) -> None:
         """End it; whatever a request left there is deleted."""
@@ -193,7 +193,7 @@ class PooledEngine(ABC, Generic[_Connection]):
 
     @contextmanager
     def _connection(self) -> Iterator[_Connection]:
-        """Yield a connection that nothing else uses meanwhile; after a failure it is closed."""
+        """Yield a connection that no other request uses; it is closed after a failure."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -214,7 +214,7 @@ class PooledEngine(ABC, Generic[_Connection]):
 
 
 class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
-    """An engine to which a head is one SQL statement; subclasses connect, describe the table and run the statement."""
+    """An engine that reads a head by one SQL statement; subclasses connect, describe the table and run it."""
 
     has_private_bounds: ClassVar[bool] = True
 
@@ -287,13 +287,13 @@ class SqlEngine(PooledEngine[_Connection], Generic[_Connection, _Statement]):
     def _run(
         self, connection: _Connection, statement: _Statement, progress: Callable[[float], None] | None
     ) -> pa.Table:
-        """Return what *statement* selects."""
+        """Return the rows of *statement*."""
 
     @abstractmethod
     def _open_pairs(
         self, connection: _Connection, statement: _Statement, progress: Callable[[float], None] | None
     ) -> AbstractContextManager[SqlPairs]:
-        """Write the pairs of the rows of *statement*, and delete in the end whatever was written."""
+        """Write the pairs of the rows of *statement*; delete whatever was written on exit."""
 
 
 def _check_pairs(request: HeadRequest) -> None:
@@ -311,7 +311,7 @@ def _close_all(connections: list[Any]) -> None:
 
 
 def check_private_bounds(engine: Engine, summed: Summed) -> None:
-    """Refuse a sum that an engine of another package may not know, before a row is read.
+    """Refuse a sum with a private bound, before a row is read, on engines that may not support it.
 
     Raises:
         InputError: the bound of *summed* is chosen privately, and the engine does not know such sums.
@@ -323,7 +323,7 @@ def check_private_bounds(engine: Engine, summed: Summed) -> None:
 
 
 def check_names(names: Iterable[str], source: str) -> None:
-    """Refuse columns that SQL cannot tell apart.
+    """Refuse column names that differ only in case, which SQL does not distinguish.
 
     Raises:
         InputError: two names differ in case only, or not at all.
@@ -347,7 +347,7 @@ def run(
     progress: Callable[[float], None] | None = None,
     share: Callable[[], float] = lambda: 0.0,
 ) -> _Result:
-    """Run *work* in a thread, so that Ctrl-C, a deadline or the caller can stop it, and return its result.
+    """Run *work* in a thread and return its result; Ctrl-C, a deadline or the caller can cancel it.
 
     Args:
         work: runs in a thread of its own.
@@ -385,7 +385,7 @@ _WRONG_LABEL = "the domain lists a label that is missing or not of the type of i
 
 
 def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
-    """Return the head that an engine counted for *request*, once it is proven to be one.
+    """Return the head from an engine's answer to *request*, once it is proven exact.
 
     Args:
         table: labels in columns i0, i1, ..., and the columns of `number_columns`.
@@ -400,7 +400,7 @@ def exact_head(table: pa.Table, request: HeadRequest) -> ExactHead:
     if not request.items:
         labels = pa.table({TOTAL: ["all"]})
     if len(counts) != len(labels) or len(counts) > request.limit + 1:
-        raise InexactHead("the engine answered with more rows than it was asked for")
+        raise InexactHead("the engine answered with more rows than were requested")
     if request.items:
         _check_order(table, request)
     choices = () if request.summed is None else request.summed.choices
@@ -424,7 +424,7 @@ def _check_order(table: pa.Table, request: HeadRequest) -> None:
         keys.append((name, "ascending"))
     order = pc.sort_indices(ranked, sort_keys=keys)
     if not np.array_equal(np.from_dlpack(order), np.arange(len(table))):
-        raise InexactHead("the engine answered in another order than it was asked for")
+        raise InexactHead("the engine answered in another order than was requested")
     if len(table) and table.column("n")[-1].as_py() < (1 if request.domain is None else 0):
         raise InexactHead("the engine answered with items that have no users")
     # Without threads: Arrow's would compete with those of the engine for a fraction of a millisecond of work.
@@ -475,7 +475,7 @@ def typed_domain(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table
 
 
 def _as_given(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table | None:
-    """Return a domain whose labels have their types already, or None: casting takes longer than most queries."""
+    """Return a domain whose labels have the right types already, or None: casting takes longer than most queries."""
     given = domain.select(list(types))
     if given.schema.types != list(types.values()) or any(map(pa.types.is_temporal, types.values())):
         return None
@@ -487,7 +487,7 @@ def _as_given(domain: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table | 
 
 @lru_cache(maxsize=1)
 def _database() -> duckdb.DuckDBPyConnection:
-    """Return a database in memory, where each cursor sees only what is registered on it."""
+    """Return an in-memory database whose cursors see only what is registered on them."""
     return duckdb.connect(config={"threads": 1})
 
 
@@ -519,7 +519,7 @@ _WAITING_PER_CONNECTION = 4
 
 
 class RequestQueue:
-    """Slots of one engine, given out in the order of arrival. Usable from several threads.
+    """A first-in, first-out queue for the connections of one engine. It is thread-safe.
 
     Args:
         connections: slots; four times as many requests may wait.
@@ -535,7 +535,7 @@ class RequestQueue:
 
     @contextmanager
     def slot(self, progress: Callable[[float], None] | None = None) -> Iterator[None]:
-        """Wait for a slot, and occupy it until the context ends.
+        """Wait for a slot, and hold it until the context exits.
 
         Args:
             progress: called with 0 about ten times a second; whatever it raises ends the wait.
@@ -551,7 +551,7 @@ class RequestQueue:
             self._leave(turn)
 
     def _join(self) -> threading.Event:
-        """Return an event that is set when a slot is free for the caller; it is set already if one is."""
+        """Return an event that is set once the caller has a slot; it may be set already."""
         turn = threading.Event()
         with self._lock:
             if self._free:
@@ -572,7 +572,7 @@ class RequestQueue:
                 progress(0.0)
 
     def _leave(self, turn: threading.Event) -> None:
-        """Hand the slot of *turn* to the next request; if it never had one, stop waiting for it."""
+        """Pass the slot of *turn* to the next request; if it had none yet, leave the queue."""
         with self._lock:
             if not turn.is_set():
                 self._waiting.remove(turn)

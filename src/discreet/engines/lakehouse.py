@@ -1,4 +1,4 @@
-"""Delta and Iceberg tables: one snapshot at a time, read into memory and counted by DuckDB; its id is the version."""
+"""Delta and Iceberg tables: DuckDB counts one snapshot at a time in memory; the snapshot's id is the data version."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SnapshotEngine(DuckDBEngine):
         self._has_view = view is not None
 
     def data_version(self) -> str | None:
-        """Return the id of the newest snapshot, which is what the next request reads; None for a view."""
+        """Return the id of the newest snapshot, which the next request reads; None for a view."""
         with self._loading:
             try:
                 newer = self._load(self._loaded)
@@ -93,7 +93,7 @@ class SnapshotEngine(DuckDBEngine):
     @staticmethod
     @abstractmethod
     def _failures() -> tuple[type[Exception], ...]:
-        """Return the classes of what reading may raise."""
+        """Return the exception classes that reading may raise."""
 
 
 class DeltaEngine(SnapshotEngine):
@@ -141,7 +141,7 @@ def _folder(url: Url) -> str:
 
 
 def _valid(table: Any) -> pa.Table:  # noqa: ANN401 - an Arrow table of either library
-    """Return *table* with its text checked, as plain types: what is invalid is refused whole, before any query."""
+    """Return *table* in plain types, its text validated: invalid data is refused as a whole, before any query."""
     table.validate(full=True)
     plain = {pa.string_view(): pa.string(), pa.large_string(): pa.string()}
     fields = [pa.field(field.name, plain.get(field.type, field.type)) for field in table.schema]

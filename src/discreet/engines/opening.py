@@ -1,4 +1,4 @@
-"""Sources as URLs, postgresql://reader@db:5432/warehouse?table=public.reads, and the engines that read them."""
+"""Source URLs such as postgresql://reader@db:5432/warehouse?table=public.reads, and the engines that read them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _builtin(name: str) -> Callable[..., Engine]:
 
 
 def _installed(name: str) -> Callable[..., Engine] | None:
-    """Return what another package declares as the engine for a scheme, or None.
+    """Return the engine that another package registers for a scheme, or None.
 
     Raises:
         InputError: several packages do, or it cannot be imported.
@@ -128,7 +128,7 @@ class Url:
     options: Mapping[str, str]
 
     def check_options(self, allowed: Iterable[str]) -> None:
-        """Refuse options that the engine does not know.
+        """Refuse options that the engine does not support.
 
         Raises:
             InputError: there is one.
@@ -141,7 +141,7 @@ class Url:
                 )
 
     def table(self, given: str | None, view: str | None) -> str | None:
-        """Return the name of the table *given*, or else the URL's; None if there is none.
+        """Return the table's name: *given*, or the one in the URL; None if there is none.
 
         Raises:
             InputError: there is a view, too.
@@ -152,11 +152,11 @@ class Url:
         return table
 
     def with_password(self, given: str | None) -> Url:
-        """Return the URL with the password *given*, or else with its own."""
+        """Return the URL with the password *given*, or with its own."""
         return self if given is None else replace(self, password=given)
 
     def check_tls(self, engine: str) -> None:
-        """Refuse a password that would be sent without TLS, to an engine whose URLs take https=true.
+        """Refuse a password that would be sent without TLS, for engines whose URLs take https=true.
 
         Raises:
             InputError: it would be.

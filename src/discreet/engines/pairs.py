@@ -74,7 +74,7 @@ class SqlPairs(ABC):
 
     @abstractmethod
     def _chosen(self, columns: Mapping[str, NDArray[np.int64]]) -> str:
-        """Return a relation with int64 *columns*, to stand behind FROM."""
+        """Return a relation with int64 *columns*, for use in FROM."""
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count users by how many items they have."""
@@ -162,7 +162,7 @@ class SqlPairs(ABC):
         return f"greatest(CAST({scaled} AS BIGINT) - 1, 0)"
 
     def _double(self, value: float) -> str:
-        """Return a literal that every engine reads as the float next to it, which decimals may not be."""
+        """Return a literal that every engine reads as the float nearest to it; plain decimals may not be."""
         return f"CAST('{float(value)!r}' AS {self._words.double})"
 
     def _as_double(self, name: str) -> str:
@@ -170,12 +170,12 @@ class SqlPairs(ABC):
 
 
 def arrow_array(values: NDArray[np.int64]) -> pa.Array:
-    """Return *values* as an array of Arrow's. pa.array would import pandas first, which takes a quarter of a second."""
+    """Return *values* as an Arrow array. pa.array would import pandas first, which takes a quarter of a second."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _bin(value: str, bounds: NDArray[np.int64]) -> str:
-    """Return the SQL for the first bin whose bound is not below *value*, or else the last one."""
+    """Return the SQL for the first bin whose bound is at least *value*, or else the last bin."""
     cases = " ".join(f"WHEN {value} <= {bound} THEN {place}" for place, bound in enumerate(bounds.tolist()))
     return f"CASE {cases} ELSE {len(bounds) - 1} END"
 

@@ -1,4 +1,4 @@
-"""PostgreSQL, from version 13 on: tables, partitioned tables, views."""
+"""PostgreSQL 13 and later: tables, partitioned tables and views."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
             yield pairs
 
     def _check_user(self, session: Session, user: str, column: Column) -> None:
-        """Refuse users whose texts a collation takes for equal though they differ: one of them would count as several.
+        """Refuse user columns whose collation treats different texts as equal: one user would count as several.
 
         Raises:
             InputError: the column ignores case or the like.
@@ -205,7 +205,7 @@ def _find(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
 
 
 def _fetched(cursor: Cursor, relation: str) -> pa.Table:
-    """Return all rows of what is written behind FROM.
+    """Return all rows of a relation, as it is written in FROM.
 
     Raises:
         EngineError: a column has a type that is not read, or two have one name.
@@ -233,7 +233,7 @@ class PostgresStatement(HeadStatement):
 
     @property
     def bound(self) -> list[Any]:
-        """The values of $1, $2, ...: the listed labels, column by column, and the constants."""
+        """The values of $1, $2, ...: the listed labels column by column, then the constants."""
         return [*self._listed, *self.parameters]
 
     def schema(self) -> pa.Schema:
@@ -375,7 +375,7 @@ class PostgresPairs(SqlPairs):
 
 
 class Session:
-    """A connection that is opened when it is needed, and closed after any failure on it.
+    """A connection that is opened on first use, and closed after any failure.
 
     Args:
         url: of the database; without a password, libpq looks for one elsewhere.
@@ -391,9 +391,9 @@ class Session:
         self._kept = self._writable = False
 
     def run(self, work: Callable[[Cursor], _Result], progress: Callable[[float], None] | None = None) -> _Result:
-        """Return what *work* returns, within one transaction that sees one state of the data and changes nothing.
+        """Run *work* in one read-only transaction that sees one snapshot of the data, and return its result.
 
-        Inside `transaction`, it is that one.
+        Inside `transaction`, that transaction is used.
 
         Raises:
             EngineError: the server cannot be reached, or failed, or took too long.
@@ -425,7 +425,7 @@ class Session:
 
     @contextlib.contextmanager
     def transaction(self, *, writable: bool) -> Iterator[None]:
-        """Make one transaction of all that runs inside; it is rolled back in the end.
+        """Run everything inside the context in one transaction, which is rolled back at the end.
 
         Args:
             writable: whether it can make temporary tables until it says SET TRANSACTION READ ONLY.
@@ -443,7 +443,7 @@ class Session:
             self._kept = self._writable = False
 
     def ping(self) -> None:
-        """Connect, or see that the connection was not closed by the server; sends nothing on it.
+        """Connect, or detect that the server closed the connection; sends nothing on it.
 
         Raises:
             EngineUnreachable: the server cannot be reached.
@@ -463,7 +463,7 @@ class Session:
             connection.close()
 
     def _begun(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """Return a connection with a transaction begun."""
+        """Return a connection with an open transaction."""
         if self._connection is not None:
             if self._connection.info.transaction_status == TransactionStatus.INTRANS:
                 return self._connection
@@ -491,7 +491,7 @@ class Session:
         return connection
 
     def _set(self, connection: psycopg.Connection[tuple[Any, ...]]) -> psycopg.Connection[tuple[Any, ...]]:
-        """Begin a transaction, and pin for it whatever could make an answer another one.
+        """Begin a transaction, and pin every setting that could change an answer.
 
         Settings of a transaction hold also where connections are shared behind a pool.
         """
@@ -505,7 +505,7 @@ class Session:
         return connection
 
     def _cancel(self, finished: threading.Event) -> None:
-        """Cancel on the server until *work* ends: a cancellation that comes between two statements is lost."""
+        """Cancel on the server repeatedly until *work* ends: a cancellation between two statements is lost."""
         while not finished.is_set():
             connection = self._connection
             if connection is not None:
@@ -554,7 +554,7 @@ def _address(url: Url) -> str:
 
 
 def _shut_down(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Shut down the socket to a server that cannot be told to cancel."""
+    """Shut down the socket of a connection whose server cannot be reached to cancel."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
             duplicate.shutdown(socket.SHUT_RDWR)
@@ -573,7 +573,7 @@ def table_of(cursor: Cursor, statement: str, parameters: Sequence[Any], schema: 
 
 
 def columns_of(cursor: Cursor, relation: str) -> list[tuple[str, Column]]:
-    """Return the names and types of what is written behind FROM; a domain counts as its base type."""
+    """Return the names and types of the columns of a relation in FROM; a domain counts as its base type."""
     cursor.execute(f"SELECT * FROM {relation} LIMIT 0", binary=True)
     result = cursor.pgresult
     fields = (
@@ -591,7 +591,7 @@ def columns_of(cursor: Cursor, relation: str) -> list[tuple[str, Column]]:
 
 
 def _other(name: str, enumerated: bool) -> Column:
-    """Return a column of a type that is not PostgreSQL's own."""
+    """Return a column of a type that is not built into PostgreSQL."""
     if enumerated:
         return Column(Kind.TEXT, "enum")
     return Column(Kind.TEXT, name) if name == "citext" else Column(Kind.OTHER, name)
@@ -607,7 +607,7 @@ def _column(oid: int, modifier: int, others: dict[int, Column]) -> Column:
 
 
 def _decimal(modifier: int) -> Column:
-    """Return numeric(p, s), whose s may be negative or above p, as a wider type in which it is not."""
+    """Return numeric(p, s) as a wider type with 0 <= s <= p; PostgreSQL allows s outside that range."""
     precision, scale = modifier >> 16, ((modifier & 0x7FF) ^ 0x400) - 0x400
     digits, behind = max(precision - scale, 0) + max(scale, 0), max(scale, 0)
     if digits > _DIGITS_MOST:

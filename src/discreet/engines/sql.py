@@ -1,4 +1,4 @@
-"""SQL for heads: one shape of statement for all engines, so that their heads are equal to the byte.
+"""SQL for heads: one form of statement for all engines, so that their heads are identical to the byte.
 
 **The rule**: no value of a row decides whether a statement fails, or how. Whether there is an answer, and which error,
 would tell about one user without noise. So the generated SQL is total:
@@ -46,12 +46,12 @@ _NEVER, _ALWAYS = "<>", "="  # of a column with itself: NULL stays NULL
 
 @dataclass(frozen=True, slots=True)
 class NumberType:
-    """What an exact numeric column can hold: multiples of 10^-scale from least to most.
+    """The range of an exact numeric column: multiples of 10^-scale from least to most.
 
     Args:
         least: smallest value.
         most: largest value.
-        scale: digits behind the point.
+        scale: digits after the decimal point.
     """
 
     name: str
@@ -61,13 +61,13 @@ class NumberType:
 
 
 def integer_type(name: str, bits: int, *, signed: bool = True) -> NumberType:
-    """Return the type of integers of so many bits."""
+    """Return the type of integers of *bits* bits."""
     most = Fraction(2 ** (bits - signed) - 1)
     return NumberType(name, -most - 1 if signed else Fraction(0), most)
 
 
 def decimal_type(name: str, digits: int, scale: int) -> NumberType:
-    """Return the type of decimals of so many digits, *scale* of them behind the point."""
+    """Return the type of decimals of *digits* digits, *scale* of them after the decimal point."""
     most = Fraction(10**digits - 1, 10**scale)
     return NumberType(name, -most, most, scale)
 
@@ -92,12 +92,12 @@ def quoted(name: str) -> str:
 
 
 def text_literal(text: str) -> str:
-    """Return *text* as an SQL literal, for places that take no parameters."""
+    """Return *text* as an SQL literal, where a statement takes no parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def fit(operator: str, value: Fraction, number: NumberType) -> tuple[str, str | None]:
-    """Return a comparison with a number that the column's type can hold, true for the same values of the column.
+    """Return an equivalent comparison with a number that the column's type can hold.
 
     Returns:
         the operator and the number as text; or the operator of the column with itself that is always, or never, true.
@@ -118,7 +118,7 @@ def fit(operator: str, value: Fraction, number: NumberType) -> tuple[str, str | 
 
 
 def check_sum(name: str, column: Column) -> None:
-    """Raise unless a column can be summed.
+    """Raise `InputError` unless a column can be summed.
 
     Raises:
         InputError: it holds no exact numbers, or such with too many digits.
@@ -128,12 +128,12 @@ def check_sum(name: str, column: Column) -> None:
     if number is None or digits > _SUMMED_DIGITS or digits + number.scale > _SCALED_DIGITS:
         raise InputError(
             f"column {name!r} cannot be summed: only exact numbers of at most {_SUMMED_DIGITS} digits can, and at most "
-            f"{_SCALED_DIGITS} with those behind the point counted twice"
+            f"{_SCALED_DIGITS} with those after the decimal point counted twice"
         )
 
 
 def number_columns(request: HeadRequest) -> list[str]:
-    """Return the columns that the statement for a head selects beside the labels.
+    """Return the columns that the statement for a head selects besides the labels.
 
     Returns:
         n (counts); t (sums), if a column is summed; and if its bound is chosen privately, t0, t1, ... (sums with the
@@ -146,7 +146,7 @@ def number_columns(request: HeadRequest) -> list[str]:
 
 
 class HeadStatement:
-    """The statement for a head in standard SQL; engines override the parts that they write differently.
+    """The statement for a head in standard SQL; engines override the parts where their dialect differs.
 
     From the inside out: the rows that count; from them the pairs of a user and an item, where more than distinct users
     is counted; from the pairs each item's count; of those the largest, ties by label.
@@ -214,7 +214,7 @@ class HeadStatement:
         return quoted(name)
 
     def value(self, column: str) -> str:
-        """Return the value of a column: its name, or the expression that a derived column is computed by."""
+        """Return the value of a column: its name, or the expression that computes a derived column."""
         if column not in self._derived:
             return self.quoted(column)
         each, source = self._derived[column].each, self._derived[column].column
@@ -234,7 +234,7 @@ class HeadStatement:
         return self.placeholder if type_ is None else f"CAST({self.placeholder} AS {type_})"
 
     def moment(self, column: str) -> str:
-        """Return a date or timestamp as a value that compares with those of `types`; what does not fit is NULL."""
+        """Return a date or timestamp as a value comparable with those of `types`; out of range, it is NULL."""
         return self.value(column)
 
     def label(self, column: str) -> str:
@@ -246,18 +246,18 @@ class HeadStatement:
         return f"CAST({self.value(column)} AS BIGINT)" if kind is Kind.INTEGER else self.value(column)
 
     def user(self, column: str) -> str:
-        """Return the value that tells users apart."""
+        """Return the value that identifies a user."""
         return self.moment(column) if self.columns[column].kind in _MOMENTS else self.label(column)
 
     def present(self, column: str) -> str:
-        """Return the condition that a row has a label or user; it has no NULLs where it is true."""
+        """Return the condition that a row has a label or user; where it is true, there are no NULLs."""
         kind = self.columns[column].kind
         if kind not in _MOMENTS:
             return f"{self.value(column)} IS NOT NULL"
         return self._in_years(self.moment(column), kind)
 
     def compared(self, column: str, kind: Kind | None) -> str:
-        """Return a column that is compared with constants of *kind*, or with none. NaN counts as missing."""
+        """Return a column to compare with constants of *kind*, or with none. NaN counts as missing."""
         del kind
         match self.columns[column].kind:
             case Kind.FLOAT:
@@ -287,7 +287,7 @@ class HeadStatement:
         return "listed"
 
     def as_text(self, name: str, column: str) -> str:
-        """Return the label or user *name*, selected from *column*, as the text that all engines write."""
+        """Return the label or user *name*, selected from *column*, as text in the same form in all engines."""
         del column
         return f"CAST({name} AS {self.text})"
 
@@ -300,13 +300,13 @@ class HeadStatement:
         return f"md5({text})"
 
     def same(self, left: str, right: str) -> str:
-        """Return the condition that two labels are equal or both missing, in a form that the engine can join by."""
+        """Return the condition that two labels are equal or both missing, in a form that the engine can join on."""
         return f"{left} IS NOT DISTINCT FROM {right}"
 
     # Derived columns.
 
     def _made(self, derived: Derived, columns: Mapping[str, Column]) -> Column:
-        """Return a derived column as if the engine had described it.
+        """Return the description of a derived column, like that of a column of the table.
 
         Raises:
             InputError: it cannot be computed from what its column holds.
@@ -369,7 +369,7 @@ class HeadStatement:
         return lists[0] if len(lists) == 1 else f"({' OR '.join(lists)})"
 
     def _fitted(self, column: str, operator: str, constant: Constant) -> tuple[str, str | None]:
-        """Return the operator and the constant in SQL, or None where the column is compared with itself."""
+        """Return the operator and the constant in SQL, or None to compare the column with itself."""
         number = self.columns[column].number
         if constant.kind not in {Kind.INTEGER, Kind.DECIMAL}:
             return operator, self.constant(constant.text, self.types.get(constant.kind))
@@ -441,7 +441,7 @@ class HeadStatement:
         return f"CAST({size} AS {self.text}) || ':' || {short}"
 
     def _bounded(self, pairs: str, groups: int) -> str:
-        """Keep so many items of each user, in an order that depends on the seed, the user and the item only."""
+        """Keep *groups* items of each user, in an order that depends only on the seed, the user and the item."""
         texts = [self.as_text("u", self.request.user)]
         texts += [self.as_text(name, item) for name, item in zip(self._names, self.request.items, strict=True)]
         framed = "".join(f" || coalesce({self._framed(text)}, '-')" for text in texts)

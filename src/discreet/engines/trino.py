@@ -1,4 +1,4 @@
-"""Trino: the tables of all its catalogs, over HTTP."""
+"""Trino: tables of all its catalogs, over HTTP."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _CHECK_SECONDS = 10.0
 
 
 class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
-    """An engine for a table that Trino reads.
+    """An engine for a table in Trino.
 
     Args:
         source_url: trino://user@host:8080/catalog/schema?table=name; with https=true over TLS, and with
@@ -122,7 +122,7 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
         connection.ping()
 
     def _describe(self, connection: TrinoClient) -> Mapping[str, Column]:
-        """Return the columns. Trino's names have no case: they are in lower case, and found in any."""
+        """Return the columns. Trino's names are lower case and match in any case."""
         every = f"{_with(self._view)}SELECT * FROM {self._relation}"
         try:
             shown = connection.run_types(f"{every} LIMIT 0")
@@ -164,7 +164,7 @@ class TrinoEngine(SqlEngine["TrinoClient", "TrinoStatement"]):
             pairs.drop()
 
     def _check_connectors(self, client: TrinoClient, every: str) -> None:
-        """Refuse tables behind connectors that may count inexactly, also behind views.
+        """Refuse tables behind connectors that may count inexactly, including tables behind views.
 
         Raises:
             InexactHead: there is one, or the user may not see which connectors there are.
@@ -213,13 +213,13 @@ def _parse(source_url: str) -> Url:
 
 
 def _with(view: str | None, *others: str) -> str:
-    """Return a WITH clause that names the view `shown`; as the first part, it cannot see the others."""
+    """Return a WITH clause that names the view `shown`; because it comes first, it cannot see the others."""
     parts = others if view is None else (f"shown AS ({view}\n)", *others)
     return f"WITH {', '.join(parts)} " if parts else ""
 
 
 class _AnyCase(dict[str, "Column"]):
-    """Columns by name in any case."""
+    """Columns by name, case-insensitive."""
 
     def __missing__(self, name: str) -> Column:
         if name == name.lower():
@@ -228,11 +228,11 @@ class _AnyCase(dict[str, "Column"]):
 
 
 class TrinoStatement(HeadStatement):
-    """The statement for a head in Trino's SQL, whose text has no collations: it is compared by bytes.
+    """The statement for a head in Trino's SQL, where text has no collations and is compared by bytes.
 
     Args:
         seed: which random items of a user are kept.
-        view: a SELECT of the data owner's, which the relation `shown` stands for, or None.
+        view: a SELECT of the data owner's, named `shown` in the statement, or None.
     """
 
     types: ClassVar[Mapping[Kind, str]] = {**HeadStatement.types, Kind.TIMESTAMP: "TIMESTAMP(6)"}
@@ -244,7 +244,7 @@ class TrinoStatement(HeadStatement):
         self._view = view
 
     def write(self) -> str:
-        """Return the statement, with the view and the listed items before it.
+        """Return the statement, preceded by the view and the listed items.
 
         Raises:
             InputError: it is longer than Trino takes.
@@ -289,11 +289,11 @@ class TrinoStatement(HeadStatement):
         return f"{' = '.join(texts)} AND ({left} IS NULL) = ({right} IS NULL)"
 
     def with_view(self, select: str) -> str:
-        """Return a SELECT that uses `rows`, with the view before it."""
+        """Return a SELECT that uses `rows`, preceded by the view."""
         return _with(self._view) + select
 
     def _listed_items(self) -> str:
-        """Return the listed items: a literal of JSON a column, which is planned much faster than a literal a label."""
+        """Return the listed items as one JSON literal per column, planned much faster than one literal per label."""
         types = {item: label_type(self.columns[item]) for item in self.request.items}
         listed = typed_domain(self.request.domain, types)
         arrays, labels = [], []
@@ -368,15 +368,15 @@ class TrinoPairs(SqlPairs):
 
 
 class NotFoundError(InputError):
-    """The statement names a table, schema or catalog that Trino does not have, or does not show to its user."""
+    """A table, schema or catalog that Trino does not have, or does not show to its user."""
 
 
 class ForbiddenError(EngineError):
-    """Trino's user has no right to what the statement needs."""
+    """Trino's user lacks a privilege that the statement needs."""
 
 
 class TrinoClient:
-    """A connection to Trino. Constants are literals in the statements: nothing is prepared on the server.
+    """A connection to Trino. Constants are literals in the statements; nothing is prepared on the server.
 
     Args:
         url: of the coordinator; https=true for TLS; the path is the catalog and the schema of names without theirs.
@@ -419,7 +419,7 @@ class TrinoClient:
         return arrow_table(*self._answer(statement, progress))
 
     def run_types(self, statement: str) -> list[tuple[str, str]]:
-        """Return the names and Trino's types of the columns of *statement*.
+        """Return the column names of *statement* and their types in Trino.
 
         Raises:
             NotFoundError: it names a table that is not there.
@@ -428,7 +428,7 @@ class TrinoClient:
         return self._answer(statement, None)[1]
 
     def ping(self) -> None:
-        """Ask the coordinator whether it has started; no statement is sent.
+        """Check that the coordinator has started; no statement is sent.
 
         Raises:
             EngineUnreachable: it does not answer, or has not started.
@@ -468,7 +468,7 @@ class TrinoClient:
             raise EngineError(f"what answers at {self._url} is not Trino") from None
 
     def _refused(self, name: str) -> DiscreetError:
-        """Return the error for Trino's name of it; there is a fixed list of names, so they hold no data."""
+        """Return the error for Trino's error name; names come from a fixed list, so they hold no data."""
         if name in _MISSING:
             return NotFoundError(f"{self._url} has no such table")
         if name == "PERMISSION_DENIED":
@@ -491,11 +491,11 @@ class TrinoClient:
 
 
 class _Stopped(Exception):
-    """The query was cancelled here."""
+    """The query was cancelled by this process."""
 
 
 class _Query:
-    """One running statement, which may be cancelled from another thread."""
+    """A running statement, which another thread may cancel."""
 
     def __init__(self, connection: trino.dbapi.Connection) -> None:
         self._stopped = threading.Event()
@@ -503,7 +503,7 @@ class _Query:
         self._cursor = connection.cursor(stats_callback=self._watch)
 
     def answer(self, statement: str) -> _Answer:
-        """Run the statement and return its rows, and the names and types of its columns."""
+        """Run the statement; return its rows, and the names and types of its columns."""
         try:
             self._cursor.execute(statement)
             rows = self._cursor.fetchall()
@@ -512,12 +512,12 @@ class _Query:
         return rows, [(column.name, column.type_code) for column in self._cursor.description or ()]
 
     def cancel(self) -> None:
-        """Cancel on the server; if that does not know the query yet, as soon as it does."""
+        """Cancel on the server; if the query has no id yet, as soon as it has one."""
         self._stopped.set()
         self._end()
 
     def share(self) -> float:
-        """Return the share that is done."""
+        """Return the completed share."""
         return self._share
 
     def _watch(self, stats: dict[str, Any]) -> None:

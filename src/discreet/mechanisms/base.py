@@ -31,7 +31,7 @@ LARGEST_BOUND = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Magnitude:
-    """How far a user moves a sum: a user with the item adds from *low* to *high*, any other user nothing.
+    """How far a user moves a sum: a user who has the item adds *low* to *high*, any other user nothing.
 
     Args:
         low: in units of the column's last digit, at least -2^31; enforced by the engine that reads the head.
@@ -57,13 +57,13 @@ class Magnitude:
 
     @property
     def most(self) -> int:
-        """C: the most that adding or removing one user moves a sum."""
+        """C: the most by which adding or removing one user moves a sum."""
         return max(-self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateMagnitude(Magnitude):
-    """How far a user moves a sum at most, where the upper bound is chosen privately; *low* is 0.
+    """How far a user moves a sum, with an upper bound that is chosen privately; *low* is 0.
 
     Args:
         choices: the upper bounds to choose from, ascending; the last is *high*.
@@ -79,10 +79,10 @@ class PrivateMagnitude(Magnitude):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a mechanism has to release, before its privacy parameters are known. All of it is public.
+    """What a mechanism is to release, before its privacy parameters are known. All of it is public.
 
     Args:
-        k: how many items, or None for as many as can be had.
+        k: how many items, or None for as many as possible.
         head_limit: dbar: how many items the engine may return (one more is read for the threshold); with a known
             domain, its size.
         sensitivity: how far one user can move the counts.
@@ -130,7 +130,7 @@ class Expectation:
 
 
 class Mechanism(Protocol):
-    """One mechanism with all its parameters."""
+    """A mechanism with all its parameters."""
 
     name: ClassVar[str]
     """Its name in options, records and documentation."""
@@ -169,11 +169,11 @@ class Mechanism(Protocol):
 
     @property
     def head_limit(self) -> int:
-        """The number of items of the head that it needs, without the one below the cut."""
+        """The number of items it needs from the head, not counting the one below the cut."""
         ...
 
     def worst_cost(self) -> Cost:
-        """Return what a release costs at most."""
+        """Return the most that a release can cost."""
         ...
 
     def direct_epsilon(self) -> Fraction | None:
@@ -185,7 +185,7 @@ class Mechanism(Protocol):
         ...
 
     def release(self, source: Any, bits: Bits, /) -> Outcome:  # noqa: ANN401 - one of two types, by mechanism
-        """Release what was requested; the cost of the outcome is what is charged.
+        """Release what was requested; the outcome states the cost to charge.
 
         Args:
             source: an `ExactHead`; `UserItemPairs` for the mechanisms of `PAIR_MECHANISMS`.
@@ -199,7 +199,7 @@ class Ranking(Mechanism, Protocol):
 
     @classmethod
     def units(cls, request: Request, per_value: Fraction) -> Fraction:
-        """Return what it costs at worst if a peel costs 1 and a noisy value *per_value*: 1 in zCDP, 1/2 in epsilon.
+        """Return the worst cost in units: a peel costs 1 and a noisy value *per_value* (1 in zCDP, 1/2 in epsilon).
 
         Raises:
             InputError: the mechanism does not support the request.
@@ -207,16 +207,16 @@ class Ranking(Mechanism, Protocol):
         ...
 
     def value_scale(self, moved: int) -> Fraction:
-        """Return the scale of noise with which a value that one user moves by *moved* costs as much as a count."""
+        """Return the noise scale at which a value that one user moves by *moved* costs as much as a count."""
         ...
 
     def plain_miss(self, released: int, miss: float) -> float:
-        """Return the failure probability of plain intervals with which *released* counts fail *miss* of the time."""
+        """Return the failure probability of plain intervals at which those of *released* counts fail with *miss*."""
         ...
 
 
 def noise_of(name: NoiseName, scale: Fraction) -> Noise:
-    """Return the noise of *scale*: Laplace's b or Gaussian sigma. On one count both cost tau^2 / 2 scale^2."""
+    """Return noise of *scale*: Laplace's b or Gaussian sigma. On one count both cost tau^2 / 2 scale^2."""
     return DiscreteLaplace(scale) if name == "laplace" else DiscreteGaussian(scale**2)
 
 
@@ -228,7 +228,7 @@ def count_noise(name: NoiseName, epsilon: Fraction, rows_per_group: int) -> Nois
 def noisy_outcome(
     head: ExactHead, positions: NDArray[np.int64], noise: Noise | None, bits: Bits, complete: bool, cost: Cost
 ) -> Outcome:
-    """Return the outcome of an ordered selection, with fresh noise on the counts of what was selected (if any).
+    """Return the outcome of an ordered selection, with fresh noise on the selected counts, if counts are released.
 
     The noise is independent of the selection, so plain intervals cover.
     """
@@ -249,7 +249,7 @@ def noisy_outcome(
 
 
 def shuffled(n: int, bits: Bits, label: str) -> NDArray[np.int64]:
-    """Return a uniformly random order of 0..n-1, exactly: what must not follow the head's order follows this."""
+    """Return an exactly uniform random order of 0..n-1, for whatever must not reveal the head's order."""
     return Race(np.zeros(n, dtype=np.int64), Fraction(1)).run(bits, label, n)[0] if n else np.zeros(0, np.int64)
 
 

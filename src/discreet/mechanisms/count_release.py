@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from discreet.noise import Bits
 
 CALLS_MOST = 2_000
-"""Each try for the next item may lose delta / CALLS_MOST; after so many tries the run stops. Public, fixed."""
+"""Each try for the next item may lose delta / CALLS_MOST; after CALLS_MOST tries the run stops. Public, fixed."""
 
 LADDER = 2**12
 """epsilon starts this many times below what the whole budget could buy for one peel."""
@@ -34,7 +34,7 @@ CONFIDENCE = 1.645
 
 @dataclass(frozen=True, slots=True)
 class CountRelease:
-    """Release items one by one until the budget is spent: find one with as little epsilon as finds any, then count it.
+    """Release items one by one until the budget is spent: find an item at the least epsilon, then count it.
 
     UnkGumb with k = 1 is tried with a small epsilon that doubles after every failure; the item found gets a Gaussian
     count whose sigma follows from the relative error and the threshold it passed, and is put aside (Rogers 2024,
@@ -91,7 +91,7 @@ class CountRelease:
         return None
 
     def expectation(self) -> Expectation:
-        """Return the range from the first level to the last that can pay for one item if none was found before."""
+        """Return the range from the first level to the last one that can pay for an item if none was found before."""
         first = last = epsilon = self._most_epsilon() / LADDER
         spent = Cost()
         while ((peeled := spent + self._peel(epsilon)) + self._count(epsilon)).within(self.limit):
@@ -119,7 +119,7 @@ class CountRelease:
         return self._outcome(run)
 
     def _pay(self, run: _Run, epsilon: Fraction, found: int, reached: bool) -> int:
-        """Spend budget on the items of one level in order, then on the threshold; return how many items it covers."""
+        """Spend budget on the items of one level in order, then on the threshold; return how many are paid for."""
         peel = self._peel(epsilon)
         count = self._count(epsilon)
         for paid in range(found):
@@ -138,7 +138,7 @@ class CountRelease:
         return found
 
     def _race(self, head: ExactHead, run: _Run, epsilon: Fraction) -> Race:
-        """Return UnkGumb's race among the items not yet released, whose histogram has head_limit less those items."""
+        """Return UnkGumb's race among the items not yet released; the histogram shrinks by the released ones."""
         cutoff = self.head_limit - run.released
         rest = ExactHead(np.append(head.counts[run.alive], head.counts[self.head_limit :]), cutoff)
         return UnknownGumbel(1, cutoff, epsilon, self._mass(), self.rows_per_group).race(rest, cutoff)
@@ -155,7 +155,7 @@ class CountRelease:
         return Outcome(positions, counts, stds, low, high, ordered=True, complete=False, cost=run.budget.spent)
 
     def _most_epsilon(self) -> Fraction:
-        """Return what all of the rho would buy for a single peel."""
+        """Return the epsilon of a single peel that would spend the whole rho."""
         return floor_sqrt(8 * self.limit.rho)
 
     def _mass(self) -> Fraction:
@@ -179,7 +179,7 @@ class CountRelease:
 
 @dataclass(slots=True)
 class _Run:
-    """The state of a run; noises holds one entry for each item released."""
+    """The state of a run; noises has one entry for each released item."""
 
     budget: PrivacyFilter
     alive: NDArray[np.int64]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KnownGumbel:
-    """The first k of a Gumbel race over a domain listed in advance; items without users take part.
+    """The first k items of a Gumbel race over a domain listed in advance; items without users compete too.
 
     k peels of the exponential mechanism, each epsilon-bounded range: k epsilon^2 / 8, and as much again for the counts
     (LinkedIn 2021, Algorithm 2; Durfee & Rogers 2019, section 4). Costs the same whatever is returned.
@@ -96,5 +96,5 @@ class KnownGumbel:
         return miss
 
     def race(self, head: ExactHead) -> Race:
-        """Return the race that `release` runs; the audit computes its distribution exactly."""
+        """Return the race that `release` runs; audits compute its exact distribution."""
         return Race(head.counts, self.epsilon / self.rows_per_group)

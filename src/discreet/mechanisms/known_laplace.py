@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KnownLaplace:
-    """Independent noise on every count of a domain listed in advance; all of them are returned, or the k largest.
+    """Independent noise on every count of a domain listed in advance; returns all of them, or the k largest.
 
     One user moves at most Delta counts by at most tau, so noise of scale s (Laplace b, or Gaussian sigma) costs
     Delta tau^2 / 2 s^2 (LinkedIn 2021, Algorithm 1, whose epsilon is 2 tau / s; the Gaussian has a 29 % smaller
@@ -109,6 +109,6 @@ class KnownLaplace:
 
 
 def _groups(request: Request) -> int:
-    """Return Delta: what was declared, or the whole domain, which no user can exceed."""
+    """Return Delta: the declared bound, or the size of the domain, which no user can exceed."""
     declared = request.sensitivity.groups_per_user
     return request.head_limit if declared is None else min(declared, request.head_limit)

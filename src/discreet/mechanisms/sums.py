@@ -61,7 +61,7 @@ _MOST_BELOW = 0.75
 
 @dataclass(frozen=True, slots=True)
 class RankedSums:
-    """The items that *ranking* returns, each with the noisy sum of a column, at the price of a noisy count.
+    """The items that *ranking* returns, each with the noisy sum of a column; a sum costs as much as a noisy count.
 
     Noise of scale s on a sum that one user moves by C at most costs C^2 / 2 s^2; no user moves more than *moved* of the
     returned sums. s is chosen so that one sum costs what one count of *ranking* does.
@@ -110,7 +110,7 @@ class RankedSums:
 
     @classmethod
     def _share(cls, request: Request, per_value: Fraction) -> Fraction:
-        """Return the ranking's share of what is spent."""
+        """Return the ranking's share of the cost."""
         ranking = cls.kind.units(request, per_value)
         return ranking / (ranking + _values(request) * per_value)
 
@@ -137,7 +137,7 @@ class RankedSums:
         return replace(self.ranking.expectation(), sum_std_error=self.sum_noise().std)
 
     def sum_noise(self, most: int | None = None) -> Noise:
-        """Return the noise of each sum that a user moves by *most*; by as much as is declared if it is None."""
+        """Return the noise of each sum that a user moves by *most*; the declared bound if it is None."""
         return noise_of(self.noise, self.ranking.value_scale(self.summed.most if most is None else most))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
@@ -206,7 +206,7 @@ class UnknownGumbelSums(RankedSums):
 
 @dataclass(frozen=True, slots=True)
 class ListedSums:
-    """The noisy sums of all items of a listed domain, the largest first; one total is a domain of one item.
+    """The noisy sums of all items of a listed domain, the largest first; a total is a domain of one item.
 
     Which items there are is known and all are returned, so there is nothing to find and all of the budget buys sums.
 
@@ -284,7 +284,7 @@ class ListedSums:
 
 
 def summing(kind: type[Mechanism], request: Request) -> type[Mechanism]:
-    """Return the mechanism that releases sums of what *kind* finds; *kind* itself where *request* wants no sums.
+    """Return the mechanism that also releases sums of the items *kind* finds; *kind* itself if *request* wants no sums.
 
     Raises:
         InputError: *kind* returns no ranking that sums could be added to at a price known beforehand.
@@ -315,7 +315,7 @@ def _choice(summed: Magnitude, moved: int, scale: Fraction, noise: NoiseName) ->
 def _clipped(
     head: ExactHead, positions: NDArray[np.int64], choice: BoundChoice | None, summed: Magnitude, bits: Bits
 ) -> tuple[NDArray[np.int64], Magnitude, Clipping | None]:
-    """Return the exact sums at *positions*, how far a user moves them, and what a private bound clips."""
+    """Return the exact sums at *positions*, how far a user moves them, and the clipping by a private bound."""
     exact = _sums_of(head)[positions]
     if choice is None or not len(positions):
         return exact, summed, None
@@ -324,7 +324,7 @@ def _clipped(
 
 
 def _values(request: Request) -> Fraction:
-    """Return how many noisy values one user moves at most: sums, and the choice of their bound."""
+    """Return how many noisy values one user moves at most: the sums, and the choice of their bound."""
     return _moved(request) + (CHOICE_PRICE if isinstance(request.summed, PrivateMagnitude) else Fraction(0))
 
 
@@ -367,7 +367,7 @@ class Estimates:
 
 
 def measured_sums(noisy: NDArray[np.int64], noise: Noise, summed: Magnitude) -> Measured:
-    """Return the sums with plain intervals, since their noise selected nothing.
+    """Return the sums with plain intervals, which are valid because their noise selected nothing.
 
     Intervals end at 0 where all that users add has one sign; the sums themselves stay unbiased.
 
@@ -412,7 +412,7 @@ def averages(sums: Estimates, counts: Estimates, summed: Magnitude) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class BoundChoice:
-    """The choice of a bound for sums of released items.
+    """The private choice of an upper bound for sums of released items.
 
     Args:
         summed: the bounds to choose from.
@@ -430,7 +430,7 @@ class BoundChoice:
         return Cost(self._noise(SHARE_UNIT).rho(SHARE_UNIT) + self._noise(self.summed.high).rho(self.summed.high))
 
     def make(self, head: ExactHead, positions: NDArray[np.int64], bits: Bits) -> tuple[NDArray[np.int64], Clipping]:
-        """Return the exact sums of released items with the chosen bound, and what it clips.
+        """Return the exact sums of released items, clipped by the chosen bound, and an estimate of what it clips.
 
         Args:
             positions: of the released items in the head; at least one.
@@ -451,7 +451,7 @@ class BoundChoice:
         return head.bounded[positions, chosen], _clipping(self.summed.choices[chosen], noisy, chosen, noise)
 
     def _size(self, sums: NDArray[np.int64], first: int, bits: Bits) -> float:
-        """Return about how large one of *sums* is, which are clipped to bound number *first*.
+        """Return roughly how large one of *sums* is; they are clipped to bound number *first*.
 
         Their sum divided by *moved* moves by the bound at most.
         """
@@ -465,12 +465,12 @@ class BoundChoice:
 
 
 def with_noise(exact: NDArray[np.int64], noise: Noise, bits: Bits, label: str) -> NDArray[np.int64]:
-    """Return noisy values: of the sums and of the choice of their bound, all that is released of the data."""
+    """Return noisy values; everything a mechanism of this file releases of the data passes through here."""
     return exact + noise.draw(bits, label, len(exact))
 
 
 def _denoised(shares: NDArray[np.float64], std: float) -> NDArray[np.float64]:
-    """Return noisy shares that are none below 0, up to the last that is not mere noise; the largest if all may be."""
+    """Return noisy shares without negative ones and without those after the last significant one."""
     certain = np.flatnonzero(shares > _CERTAIN * std)
     if not len(certain):
         return np.where(shares == shares.max(), 1.0, 0.0)
@@ -478,7 +478,7 @@ def _denoised(shares: NDArray[np.float64], std: float) -> NDArray[np.float64]:
 
 
 def _clipping(bound: int, shares: NDArray[np.float64], chosen: int, noise: Noise) -> Clipping:
-    """Return an estimate whose interval holds for all bounds at once, since the noise chose one of them."""
+    """Return a clipping estimate whose interval holds for all bounds at once, since the noise chose one of them."""
     width = noise.half_width(MISS / len(shares)) / SHARE_UNIT
     above, all_ = float(shares[chosen + 1 :].sum()), float(shares.sum())
     above_width, all_width = (width * math.sqrt(n) for n in (len(shares) - chosen - 1, len(shares)))

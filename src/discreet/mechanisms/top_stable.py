@@ -84,7 +84,7 @@ class TopStable:
         return self.epsilon
 
     def expectation(self) -> Expectation:
-        """Return the gap that must be exceeded; with nothing below an item, its gap is its count."""
+        """Return the gap that must be exceeded; if nothing is below an item, its gap is its count."""
         return Expectation(smallest_count=self.threshold() + self.rows_per_group)
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
@@ -104,7 +104,7 @@ class TopStable:
         return gaps
 
     def threshold_noise(self) -> DiscreteLaplace:
-        """Return the noise of the bar, drawn once."""
+        """Return the noise of the threshold, drawn once."""
         return DiscreteLaplace(self.rows_per_group / (THRESHOLD_SHARE * self.epsilon))
 
     def gap_noise(self) -> DiscreteLaplace:
@@ -112,6 +112,6 @@ class TopStable:
         return DiscreteLaplace(2 * self.rows_per_group / ((1 - THRESHOLD_SHARE) * self.epsilon))
 
     def threshold(self) -> int:
-        """Return T, the least integer that the noise of a gap less that of the bar exceeds with delta / k at most."""
+        """Return T, the least integer that (gap noise - threshold noise) exceeds with probability at most delta / k."""
         gap, bar = self.gap_noise().scale, self.threshold_noise().scale
         return smallest_margin(lambda m: laplace_difference_tail(gap, bar, m + 1), self.delta / self.k)

@@ -122,7 +122,7 @@ class UnknownGumbel:
         return miss
 
     def race(self, head: ExactHead, cutoff: int) -> Race:
-        """Return the race for a given *cutoff*. The strict rule: an item tied with the cut does not take part."""
+        """Return the race for a given *cutoff*, by the strict rule: items tied with the cut do not compete."""
         below = head.count_at(cutoff + 1)
         contenders = head.counts[:cutoff]
         contenders = contenders[: np.searchsorted(-contenders, -below, side="left")]
@@ -130,7 +130,7 @@ class UnknownGumbel:
         return Race(contenders, self.epsilon / self.rows_per_group, rival)
 
     def cutoff_race(self, head: ExactHead) -> Race:
-        """Return the race between the cut-offs k..head_limit: the lower the threshold it would set, the likelier."""
+        """Return the race between the cut-offs k..head_limit, which favours low thresholds."""
         cutoffs = np.arange(self.k, self.head_limit + 1, dtype=np.int64)
         below = np.zeros(len(cutoffs), dtype=np.int64)
         stored = head.counts[self.k :]
@@ -138,7 +138,7 @@ class UnknownGumbel:
         return Race(-below, self.epsilon / self.rows_per_group, divisors=cutoffs)
 
     def _mass(self) -> Fraction:
-        """Return delta, or less where the proof's condition delta <= e^epsilon (1 - e^(-epsilon/tau)) needs it."""
+        """Return delta, or less where the proof requires delta <= e^epsilon (1 - e^(-epsilon/tau))."""
         epsilon = float(self.epsilon)
         most = -math.exp(epsilon) * math.expm1(-epsilon / self.rows_per_group)
         return min(self.delta, Fraction(most * (1 - 1e-9)))

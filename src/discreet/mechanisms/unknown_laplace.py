@@ -64,7 +64,7 @@ class UnknownLaplace:
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:
-        """Return the instance that LinkedIn charges one step for: noise of scale 2 tau sqrt(Delta) / epsilon."""
+        """Return the instance that LinkedIn charges one step: noise of scale 2 tau sqrt(Delta) / epsilon."""
         spread = ceil_sqrt(Fraction(_groups(request)))
         return cls._make(request, 2 * request.sensitivity.rows_per_group * spread / epsilon, delta)
 
@@ -93,12 +93,12 @@ class UnknownLaplace:
         return None if self.noise == "gaussian" else self.groups_per_user * self.rows_per_group / self.scale
 
     def margin(self) -> int:
-        """Return how far the threshold stands above the largest count of an item that only one user has."""
+        """Return how far the threshold is above the largest count of an item that only one user has."""
         exposed = 2 * min(self.groups_per_user, self.head_limit)
         return noise_of(self.noise, self.scale).difference_margin(self.delta / exposed)
 
     def expectation(self) -> Expectation:
-        """Return the threshold, if the head's tail is empty."""
+        """Return the threshold for an empty tail of the head."""
         std = noise_of(self.noise, self.scale).std if self.counts else None
         return Expectation(std, std, self.rows_per_group + self.margin())
 

@@ -1,4 +1,4 @@
-"""From bits to exact distributions. Nothing is ever computed as float(count) + noise.
+"""From random bits to exact distributions. Noise is never computed as float(count) + noise.
 
 `bits` draws uniform words, `gumbel` reads them as exponential variates known to an interval and runs the race,
 `discrete` draws noise. Every decision is taken in fast floating point with a rigorous error bound, and where the

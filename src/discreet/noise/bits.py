@@ -1,4 +1,4 @@
-"""Where randomness comes from: the operating system, or a secret key.
+"""Sources of randomness: the operating system, or a secret key.
 
 Both sources have one method, `uint64(label, n)`. Bits are drawn by label, so that adding or reordering one draw changes
 no other draw, and a label used twice raises, so that no bit ever protects two things.
@@ -44,7 +44,7 @@ class Bits(Protocol):
 
 
 def encode(value: Encodable) -> bytes:
-    """Encode *value* so that no two different values share an encoding.
+    """Encode *value* injectively: different values have different encodings.
 
     One tag byte (n None, b bool, i int, q fraction, s text, y bytes, t tuple), the payload's length as 8 bytes
     big-endian, then the payload: decimal digits for numbers ("numerator/denominator" for fractions), UTF-8 for text,
@@ -74,7 +74,7 @@ def encode(value: Encodable) -> bytes:
 
 
 class _LabelledBits:
-    """A base class that refuses a label that was drawn before."""
+    """A base class that refuses to draw for a label twice."""
 
     def __init__(self) -> None:
         self._drawn: set[str] = set()
@@ -86,7 +86,7 @@ class _LabelledBits:
 
 
 class SystemBits(_LabelledBits):
-    """Bits of the operating system's generator: different at every draw."""
+    """Bits from the operating system's generator, different at every draw."""
 
     def uint64(self, label: str, n: int) -> NDArray[np.uint64]:
         self._claim(label)

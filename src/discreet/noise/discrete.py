@@ -48,7 +48,7 @@ class Noise(Protocol):
         ...
 
     def rho(self, sensitivity: int = 1) -> Fraction:
-        """Return the zCDP cost of adding this to one count that a user moves by *sensitivity* at most."""
+        """Return the zCDP cost of adding this noise to one count that a user moves by at most *sensitivity*."""
         ...
 
     def half_width(self, miss: float = 0.05) -> int:
@@ -56,7 +56,7 @@ class Noise(Protocol):
         ...
 
     def difference_margin(self, probability: Fraction) -> int:
-        """Return the smallest m found with Pr[X - Y > m] <= *probability*, for X and Y two such draws.
+        """Return the smallest m found with Pr[X - Y > m] <= *probability*, for two independent draws X and Y.
 
         It is never too small.
         """
@@ -145,7 +145,7 @@ class DiscreteGaussian:
 
 
 def check_scale(scale: Fraction, largest: int = LARGEST_SCALE) -> None:
-    """Raise an `InputError` if noise of this scale (or variance, with its *largest*) would be too wide."""
+    """Raise `InputError` if *scale* (or variance) is above *largest*, where draws would be too wide."""
     if not 0 < scale <= largest:
         raise InputError("the noise would have to be wider than 2^40 counts; epsilon is too small for an answer")
 
@@ -225,7 +225,7 @@ def laplace_difference_tail(scale: Fraction, other: Fraction, n: int) -> float:
 
 
 def smallest_margin(tail: Callable[[int], float], probability: Fraction) -> int:
-    """Return the smallest m >= 0 with tail(m) <= *probability*, for a falling *tail*."""
+    """Return the smallest m >= 0 with tail(m) <= *probability*, for a decreasing *tail*."""
     high = 1
     while tail(high) > probability:
         high *= 2

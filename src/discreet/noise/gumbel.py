@@ -52,7 +52,7 @@ _ULPS = 2.0**-49
 
 
 class Exponentials:
-    """A vector of n independent standard exponential variates, of which 64 bits are known, and more when needed.
+    """A vector of n independent standard exponential variates; 64 bits are known of each, more are drawn when needed.
 
     A variate is E = -ln W with W a uniform real in (0, 1), of which the first bits are drawn at once and the others
     never, unless they matter. Every further word of variate i has its own label, so that what one machine's floating
@@ -88,7 +88,7 @@ class Exponentials:
         return uniform
 
     def radius(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return absolute error bounds for what `values` returned; infinite where next to nothing is known.
+        """Return absolute error bounds of `values`; infinite where almost nothing is known.
 
         W lies in [r, r + step] / 2^64; what was taken for it is nearer than step to both ends: off by step / r + 2^-52
         at most, relative to W.
@@ -100,7 +100,7 @@ class Exponentials:
         return spread + _ULPS * (1 + values)
 
     def irregular(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Return where `values` may be off by more than 2^-19 of itself (one in a billion)."""
+        """Return a mask of `values` whose relative error may exceed 2^-19 (one in a billion does)."""
         return np.flatnonzero(
             (values < max(2.0**-30, 2.0 ** (21 - self._known)))
             | (self._words < np.uint64(min(2**30 << (64 - self._known), 2**64 - 1)))
@@ -152,7 +152,7 @@ _KEY_ULPS = 2.0**-48
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """One competitor that ends the race: the threshold.
+    """A competitor that ends the race: the threshold.
 
     Args:
         score: integer part of its score, in counts.
@@ -165,7 +165,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A race between items and, if there is one, a rival.
+    """A race between items and, optionally, a rival.
 
     Args:
         scores: int64 scores of shape (n,), absolute values at most 2^62.
@@ -222,13 +222,13 @@ class Race:
 
 
 def _log(value: Fraction) -> float:
-    """Return ln(*value*), also of what is too large or too small for a float, off by 2^-51 of it and of 1 at most."""
+    """Return ln(*value*), even outside the range of floats, with an error of at most 2^-51 (1 + |ln|)."""
     shift = value.numerator.bit_length() - value.denominator.bit_length()
     return math.log(value / Fraction(2) ** shift) + shift * math.log(2)
 
 
 def _first_places(race: Race, noise: Exponentials, limit: int) -> NDArray[np.int64]:
-    """Return the indices of the first *limit* competitors, in order; behind the rival the order is left undecided."""
+    """Return the indices of the first *limit* competitors, in order; after the rival the order is undecided."""
     base = race.exponents()
     contenders = _contenders(base, noise, limit)
     low, high = noise.gumbel_bounds(contenders)
@@ -257,7 +257,7 @@ def _first_places(race: Race, noise: Exponentials, limit: int) -> NDArray[np.int
 
 
 def _contenders(base: NDArray[np.float64], noise: Exponentials, limit: int) -> NDArray[np.intp]:
-    """Return all that could take one of the first *limit* places, and perhaps a few more."""
+    """Return all competitors that could be among the first *limit*, and perhaps a few more."""
     values = noise.values()
     irregular = noise.irregular(values)
     with np.errstate(divide="ignore"):
@@ -275,7 +275,7 @@ def _contenders(base: NDArray[np.float64], noise: Exponentials, limit: int) -> N
 
 
 def _exact_order(race: Race, noise: Exponentials) -> Callable[[int, int], int]:
-    """Return a comparison for sorting: which of two competitors has the greater key. It draws bits until it is sure."""
+    """Return an exact comparison of two competitors' keys for sorting; it draws bits until it can decide."""
 
     def key(i: int, depth: int) -> tuple[Fraction, Fraction] | None:
         least, most = noise.bounds(i, depth)

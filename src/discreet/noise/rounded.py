@@ -1,4 +1,4 @@
-"""Gaussian noise rounded to whole numbers: exact, vectorised, with a variance of its own for every draw.
+"""Gaussian noise rounded to integers: exact, vectorised, with a separate variance for every draw.
 
 round(N(0, sigma^2)) added to an integer is that integer plus N(0, sigma^2), rounded: post-processing of the Gaussian
 mechanism. So everything that is known of the Gaussian mechanism holds without a correction, also with a different

@@ -102,7 +102,7 @@ def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | 
         return None if form else NO_ROW
     written = _write(form, columns)
     if _count(written) > MOST_CONDITIONS:
-        raise WhereError(f"it may have {MOST_CONDITIONS:,} conditions at most; use IN in the place of many ORs")
+        raise WhereError(f"it may have {MOST_CONDITIONS:,} conditions at most; use IN instead of many ORs")
     return written
 
 

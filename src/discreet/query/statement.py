@@ -119,7 +119,7 @@ class Leaf:
     complete: bool = False
 
     def within(self, k_most: float | None) -> Leaf:
-        """Return the same, without k if it is above *k_most*: LIMIT then only cuts the answer."""
+        """Return the query without k if k is above *k_most*; LIMIT then only cuts the answer."""
         select = self.select
         if select is None or select.k is None or k_most is None or select.k <= k_most:
             return self
@@ -175,7 +175,7 @@ def split_statement(text: str, catalog: Catalog | None = None) -> Statement:
 
 
 class _Splitter(TreeReader):
-    """A rewriter of the tree of a statement, which collects its queries."""
+    """Rewrites the tree of a statement and collects its queries."""
 
     def __init__(self, text: str, catalog: Catalog | None) -> None:
         super().__init__(text, SQLError)
@@ -280,7 +280,7 @@ class _Splitter(TreeReader):
         return {**node, **parts, "having": None, "from_table": over, "group_expressions": [], "group_sets": []}
 
     def _with_periods(self, node: Node) -> Node:
-        """Return *node* with the catalog's columns in the place of `date_trunc` in GROUP BY and WHERE."""
+        """Return *node* with the catalog's columns instead of `date_trunc` in GROUP BY and WHERE."""
         table = dict(node["from_table"])
         if table["schema_name"].casefold() == "main" and not table["catalog_name"]:
             table |= {"schema_name": "", "qualified_name": {"path": [table["table_name"]]}}
@@ -377,7 +377,7 @@ class _Splitter(TreeReader):
         return list(found.values())
 
     def _selected(self, group: Node, selected: list[Node]) -> Node:
-        """Return what a number or an alias in GROUP BY stands for."""
+        """Return the expression that a number or an alias in GROUP BY refers to."""
         if group["type"] == "VALUE_CONSTANT":
             place = str(group["literal"]["text"])
             if not place.isdigit() or not 1 <= int(place[:9]) <= len(selected):
@@ -391,7 +391,7 @@ class _Splitter(TreeReader):
         return next((each for each in selected if each["alias"].casefold() == name), group)
 
     def _check_columns(self, columns: list[Node], groups: list[Node], selected: list[Node]) -> None:
-        """Raise unless all columns beside the aggregate are grouped by, or are names of the select list."""
+        """Raise unless all columns besides the aggregate are grouped by, or are names in the select list."""
         known = {group["column_names"][-1].casefold() for group in groups}
         known |= {each["alias"].casefold() for each in selected if each["alias"]}
         for column in columns:
@@ -494,7 +494,7 @@ def _truncated(node: Json) -> tuple[str, Node] | None:
 
 
 def _ranked_by_users(node: Node) -> tuple[Json, Node] | None:
-    """Return the arguments of COUNT(DISTINCT ...) and the LIMIT of sums or averages of the items with most users."""
+    """Match ORDER BY COUNT(DISTINCT ...) DESC LIMIT n beside sums or averages; return its arguments and the LIMIT."""
     match node:
         case {
             "having": None,
@@ -518,8 +518,8 @@ class _Wrapped:
     """The expressions around the aggregates of a SELECT over a dataset.
 
     Attributes:
-        aggregates: each once, without its name, by its shape.
-        columns: all other columns that are used.
+        aggregates: each once, without its name, by its key (`_shape`).
+        columns: all other columns used.
     """
 
     def __init__(self, splitter: _Splitter, ctes: frozenset[str]) -> None:
@@ -528,7 +528,7 @@ class _Wrapped:
         self.columns: list[Node] = []
 
     def rewrite(self, part: Json) -> Json:
-        """Return *part* with the columns of the answer in the place of the aggregates and their intervals."""
+        """Return *part* with columns of the answer instead of the aggregates and their intervals."""
         if isinstance(part, list):
             return [self.rewrite(each) for each in part]
         if not isinstance(part, dict):
@@ -569,7 +569,7 @@ class _Wrapped:
         return self._same(expression)
 
     def name_of(self, selected: Node) -> str:
-        """Return how a result calls the aggregate or an end of its interval where the statement gives no name."""
+        """Return the default column name of an aggregate, or of an end of its interval."""
         name = selected.get("function_name", "")
         return _NAMES.get(name, name.casefold() if name.casefold() in {*_ENDS, *QUANTILES} else "")
 
@@ -619,12 +619,12 @@ def quoted(name: str) -> str:
 
 
 def _numbered(column: str, number: int) -> str:
-    """Return the name of an answer's column where it is that of the aggregate with this number, from 1."""
+    """Return the name of a column of the answer for aggregate *number*, counted from 1."""
     return column if number == 1 else f"{column} {number}"
 
 
 def _shape(node: Node) -> str:
-    """Return what an aggregate is, without its name and its place in the text."""
+    """Return a key of an aggregate that ignores its name and its position in the text."""
     return json.dumps(_without_places({**node, "alias": ""}))
 
 

@@ -130,7 +130,7 @@ def compute_outer(outer: str, tables: Mapping[str, pa.Table]) -> Result:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Return names of columns with a number behind those that were there before: count, count_1."""
+    """Return unique column names by appending numbers to repeated ones: count, count_1."""
     found: list[str] = []
     for name in names:
         numbered = (f"{name}_{number}" for number in itertools.count(1))
@@ -278,7 +278,7 @@ _SETTINGS: Mapping[str, str] = {
     "max_temp_directory_size": "'0B'",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "enable_external_access": "false",  # the last: it fixes some of the others
+    "enable_external_access": "false",  # set last, because it locks some of the others
 }
 
 

@@ -293,7 +293,7 @@ class Release:
         """Return an Arrow table: rank (for a top k), the item columns, count, std_error, low, high.
 
         With sums or averages there is a column sum or average, to which std_error, low and high then belong; averages
-        have their count, too. An item column that has one of those names gets an underscore behind it.
+        have their count, too. An underscore is appended to an item column with one of those names.
         """
         import pyarrow as pa
 
@@ -474,7 +474,7 @@ def _in_units(values: NDArray[Any], scale: int) -> pa.Array:
 
 
 def _free_name(name: str, items: list[str]) -> str:
-    """Return *name* with underscores behind it where it would collide with one of our columns."""
+    """Return *name*, with underscores appended where it would collide with one of our columns."""
     while name in _OURS:
         name += "_"
         while name in items:

@@ -250,9 +250,9 @@ def values_divergence(
 ) -> float:
     """Return delta at *epsilon*, both directions, of all noisy values above the noisy threshold, and the threshold.
 
-    Given the threshold the values are independent, so items with the same count in both heads tell nothing and drop
-    out, and adjacent values with the same likelihood ratio are one outcome: nothing is approximated but noise farther
-    out than `radius`, which is counted as lost. Outcomes grow with the number of items that differ, exponentially.
+    Given the threshold the values are independent, so items with equal counts in both heads carry no information and
+    are left out, and adjacent values with the same likelihood ratio are one outcome. Nothing is approximated except
+    noise farther out than `radius`, which is counted as lost. Outcomes grow with the number of items that differ, exponentially.
 
     Args:
         mechanism: a KnownLaplace (whose threshold is below everything) or an UnknownLaplace, with any k.

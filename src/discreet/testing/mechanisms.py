@@ -4,7 +4,7 @@
         mechanism = MyMechanism
         request = Request(k=3, head_limit=8, counts=False)
 
-It tests the promises of `Mechanism` and `Outcome` that can be seen from outside, not that a mechanism is private: see
+It tests the properties of `Mechanism` and `Outcome` that can be seen from outside, not that a mechanism is private: see
 `discreet.testing.audit` for that.
 """
 
@@ -78,7 +78,7 @@ class _Unseen:
 
 
 class MechanismSuite:
-    """What a mechanism promises, as tests; subclass it and set the attributes.
+    """The properties of a mechanism, as tests; subclass it and set the attributes.
 
     Attributes:
         request: what it has to release; k and the head limit best between 2 and 10.
@@ -334,7 +334,7 @@ def sums_divergence(mechanism: RankedSums | ListedSums, head: ExactHead, neighbo
     """Return delta at *epsilon*, both directions, of all that *mechanism* releases, with everything its proof reveals.
 
     The noise of values had no part in finding the items, so given the labels all values are independent, and those that
-    did not move tell nothing. Averages follow from counts and sums.
+    did not move carry no information. Averages follow from counts and sums.
 
     Args:
         mechanism: sums of a whole listed domain, of what a Gumbel mechanism returns (with its counts, if it releases
