@@ -252,7 +252,8 @@ def values_divergence(
 
     Given the threshold the values are independent, so items with equal counts in both heads carry no information and
     are left out, and adjacent values with the same likelihood ratio are one outcome. Nothing is approximated except
-    noise farther out than `radius`, which is counted as lost. Outcomes grow with the number of items that differ, exponentially.
+    noise farther out than `radius`, which is counted as lost. The number of outcomes is exponential in the
+    number of items that differ.
 
     Args:
         mechanism: a KnownLaplace (whose threshold is below everything) or an UnknownLaplace, with any k.
