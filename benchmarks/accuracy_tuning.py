@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from discreet.noise import Bits
     from discreet.values import Outcome
 
+    Found = NDArray[np.int64]
+
 MOVED: Mapping[str, tuple[float, float]] = {
     "first_share": (0.15, 0.25),
     "mass_kept": (0.4, 0.6),
@@ -108,7 +110,7 @@ def search(tables: Tables) -> list[str]:
     """
     set_on = _pairs(tables, SET_ON)
     place = dict.fromkeys(GRIDS, 0) | {"uneven_second": len(GRIDS["uneven_second"]) - 1}
-    best, _ = _found(set_on, _tuning(place))
+    best = _found(set_on, _tuning(place))
     moved = True
     while moved:
         moved = False
@@ -116,15 +118,14 @@ def search(tables: Tables) -> list[str]:
             other = place | {name: place[name] + step}
             if not 0 <= other[name] < len(GRIDS[name]):
                 continue
-            counts, beyond = _found(set_on, _tuning(other))
-            if _more(counts, best) > 1 and beyond <= MOST_BEYOND:
-                place, best, moved = other, counts, True
-                print(f"{name} = {GRIDS[name][place[name]]:g}: {beyond:.1%} beyond", flush=True)
+            found = _found(set_on, _tuning(other))
+            if _more(found, best) > 1 and _beyond(found) <= MOST_BEYOND:
+                place, best, moved = other, found, True
+                print(f"{name} = {GRIDS[name][place[name]]:g}: {_beyond(found):.1%} beyond", flush=True)
     lines = []
     others = _pairs(tables, [name for name in SMALL if name not in SET_ON and tables.has(name)])
     for title, half in {"tables they are set on": set_on, "other tables": others}.items():
-        (now, now_beyond), (then, then_beyond) = _found(half, TUNING), _found(half, _tuning(place))
-        lines.append([title, f"{_more(then, now):.3f}", f"{now_beyond:.1%}", f"{then_beyond:.1%}"])
+        lines.append([title, *_compared(_found(half, TUNING), _found(half, _tuning(place)))])
     headings = ["", "counts within 10 %, relative to today's", "beyond, today's", "beyond"]
     return [str({name: GRIDS[name][n] for name, n in place.items()}), *markdown(headings, lines)]
 
@@ -133,39 +134,47 @@ def _tuning(place: Mapping[str, int]) -> Tuning:
     return replace(TUNING, **{name: GRIDS[name][n] for name, n in place.items()})  # type: ignore[arg-type]
 
 
-def _found(tables: Mapping[str, ArrayPairs], tuning: Tuning) -> tuple[list[int], float]:
-    """Return what `_measured` does of two rounds with *tuning*."""
+def _found(tables: Mapping[str, ArrayPairs], tuning: Tuning) -> Found:
+    """Release by two rounds with *tuning*, once for each table and three epsilons."""
 
     def release(pairs: ArrayPairs, epsilon: float, bits: Bits) -> Outcome:
         auto = _auto(epsilon, RELEASE)
         return replace(auto, two_round=replace(auto.two_round, tuning=tuning)).release(pairs, bits)
 
-    return _measured(tables, EPSILONS[::2], 1, release)
+    return _released(tables, EPSILONS[::2], 1, release)
 
 
-def _measured(
+def _released(
     tables: Mapping[str, ArrayPairs],
     epsilons: Sequence[float],
     trials: int,
     release: Callable[[ArrayPairs, float, Bits], Outcome],
-) -> tuple[list[int], float]:
-    """Return the counts within 10 % by table, epsilon and trial, and the mean share beyond of the large releases."""
-    counts, beyond = [], []
+) -> Found:
+    """Return the counts within 10 %, and all that were released, by table, epsilon and trial."""
+    found = []
     for (name, pairs), epsilon, trial in itertools.product(tables.items(), epsilons, range(trials)):
         outcome = release(pairs, epsilon, _bits(name, epsilon, trial))
-        counts.append(_within(outcome, pairs.counts))
-        if len(outcome.positions) >= FEW:
-            beyond.append(1 - counts[-1] / len(outcome.positions))
-    return counts, sum(beyond) / max(len(beyond), 1)
+        found.append((_within(outcome, pairs.counts), len(outcome.positions)))
+    return np.array(found)
+
+
+def _more(found: Found, base: Found) -> float:
+    """Return the geometric mean of the ratios of counts within 10 % to those of *base*; one is added to all."""
+    return math.exp(float(np.log((found[:, 0] + 1) / (base[:, 0] + 1)).mean()))
+
+
+def _beyond(found: Found) -> float:
+    """Return the mean share beyond 10 % of the releases that are not too small."""
+    large = found[found[:, 1] >= FEW]
+    return float((1 - large[:, 0] / large[:, 1]).mean())
+
+
+def _compared(today: Found, found: Found) -> list[str]:
+    return [f"{_more(found, today):.3f}", f"{_beyond(today):.1%}", f"{_beyond(found):.1%}"]
 
 
 def _bits(name: str, epsilon: float, trial: int) -> Bits:
     return trial_bits("search", {"table": name, "epsilon": epsilon}, trial)
-
-
-def _more(counts: Sequence[int], others: Sequence[int]) -> float:
-    """Return the geometric mean of the ratios of *counts* to the baseline; one is added to all."""
-    return geometric_mean([(count + 1) / (other + 1) for count, other in zip(counts, others, strict=True)])
 
 
 def head_constants(tables: Tables) -> list[str]:
@@ -174,73 +183,41 @@ def head_constants(tables: Tables) -> list[str]:
     `ERRORS` is the value of its grid with which `head` has the most counts within 10 % (geometric mean over tables,
     epsilons and trials), of those with which at most `MOST_BEYOND` of the counts released are beyond.
     `USERS_PER_NOISE` is the value with which `auto` has the most counts within 10 %, of those with which it has less
-    than 0.9 of the head's on at most `MOST_BELOW` of tables and epsilons; and without that condition.
+    than `FRACTION` of the head's on at most `MOST_BELOW` of tables and epsilons; and the value without that condition.
     """
     set_on = _pairs(tables, SET_ON)
     others = _pairs(tables, [name for name in SMALL if name not in SET_ON and tables.has(name)])
-    errors_lines, switch_lines = [], []
-    for title, half, other in (("tables they are set on", set_on, others), ("other tables", others, set_on)):
-        value = _choose_errors(half)
-        (now, now_beyond), (then, then_beyond) = _by_head(other, ERRORS), _by_head(other, value)
-        errors_lines.append([title, f"{value:g}", f"{_more(then, now):.3f}", f"{now_beyond:.1%}", f"{then_beyond:.1%}"])
-        heads = _means(_by_auto(other, math.inf)[0])
-        now, _ = _by_auto(other, USERS_PER_NOISE)
-        for name, switch in {"today's": USERS_PER_NOISE, **_choose_switches(half)}.items():
-            counts, beyond = _by_auto(other, switch)
-            below = np.sum((_means(counts) + 1) / (heads + 1) < FRACTION)
-            line = [title, name, f"{switch:.0f}", f"{_more(counts, now):.3f}", f"{beyond:.1%}"]
-            switch_lines.append([*line, f"{below} of {len(heads)}"])
-    counted = "counts on the other half"
+    lines, switch_lines = [], []
+    branches = {"tables they are set on": Branches(set_on), "other tables": Branches(others)}
+    for (title, half), other in zip(branches.items(), reversed(branches.values()), strict=True):
+        errors = _choose_errors(half.tables)
+        lines.append([title, f"{errors:g}", *_compared(_by_head(other.tables, ERRORS), _by_head(other.tables, errors))])
+        for name, switch in half.best_switches().items():
+            compared = _compared(other.switched(USERS_PER_NOISE), other.switched(switch))
+            below = (f"{other.below(value):.0%}" for value in (USERS_PER_NOISE, switch))
+            switch_lines.append([title, name, f"{switch:.0f}", *compared, *below])
+    counts = ["counts on the other half", "beyond, today's", "beyond"]
+    below_headings = ["below 0.9 of the head, today's", "below 0.9 of the head"]
     return [
-        *markdown(["chosen on", "`ERRORS`", counted, "beyond, today's", "beyond"], errors_lines),
+        *markdown(["chosen on", "`ERRORS`", *counts], lines),
         "",
-        *markdown(["chosen on", "by", "`USERS_PER_NOISE`", counted, "beyond", "below 0.9 of the head"], switch_lines),
+        *markdown(["chosen on", "by", "`USERS_PER_NOISE`", *counts, *below_headings], switch_lines),
     ]
 
 
 def _choose_errors(tables: Mapping[str, ArrayPairs]) -> float:
-    today, _ = _by_head(tables, ERRORS)
+    today = _by_head(tables, ERRORS)
     allowed = {}
     for errors in ERRORS_GRID:
-        counts, beyond = _by_head(tables, errors)
-        print(f"ERRORS = {errors:g}: {_more(counts, today):.3f} of today's counts, {beyond:.1%} beyond", flush=True)
+        found = _by_head(tables, errors)
+        more, beyond = _more(found, today), _beyond(found)
+        print(f"ERRORS = {errors:g}: {more:.3f} of today's counts, {beyond:.1%} beyond", flush=True)
         if beyond <= MOST_BEYOND:
-            allowed[errors] = _more(counts, today)
+            allowed[errors] = more
     return max(allowed, key=lambda errors: allowed[errors])
 
 
-def _choose_switches(tables: Mapping[str, ArrayPairs]) -> dict[str, float]:
-    """Return the best values of `USERS_PER_NOISE` with and without the condition on cells below the head.
-
-    All values between the users per noise of two cells are alike; the geometric mean of the two is returned.
-    """
-    heads, rounds = (_means(_by_auto(tables, switch)[0]) for switch in (math.inf, 0))
-    users_per_noise = np.array([_users_per_noise(pairs, epsilon) for pairs in tables.values() for epsilon in EPSILONS])
-    order = np.argsort(users_per_noise)
-    gains = np.log((heads + 1) / (rounds + 1))[order]
-    scores = np.cumsum(gains)[:-1]  # of the head up to and with this cell, and two rounds above it
-    below = np.cumsum(gains[::-1] > -math.log(FRACTION))[::-1][1:]
-    values = np.sqrt(users_per_noise[order][:-1] * users_per_noise[order][1:])
-    allowed = np.flatnonzero(below <= MOST_BELOW * len(gains))
-    return {
-        "counts, few cells below": float(values[allowed[scores[allowed].argmax()]]),
-        "counts alone": float(values[scores.argmax()]),
-    }
-
-
-def _users_per_noise(pairs: ArrayPairs, epsilon: float) -> float:
-    """Return what `auto` compares with `USERS_PER_NOISE`, with the noise of one trial."""
-    sizes = _auto(epsilon, RELEASE).two_round.measure_sizes(pairs, trial_bits("switch", {"epsilon": epsilon}, 0))
-    return sizes.users / sizes.scale
-
-
-def _means(counts: Sequence[int]) -> NDArray[np.float64]:
-    """Return the mean over trials of the counts by table and epsilon."""
-    means: NDArray[np.float64] = np.reshape(counts, (-1, TRIALS_OF_HEAD)).mean(axis=1)
-    return means
-
-
-def _by_head(tables: Mapping[str, ArrayPairs], errors: float) -> tuple[list[int], float]:
+def _by_head(tables: Mapping[str, ArrayPairs], errors: float) -> Found:
     def release(pairs: ArrayPairs, epsilon: float, bits: Bits) -> Outcome:
         order = np.argsort(-pairs.counts, kind="stable")[: RELEASE.head_limit + 1]
         head = ExactHead(pairs.counts[order], RELEASE.head_limit)
@@ -248,15 +225,52 @@ def _by_head(tables: Mapping[str, ArrayPairs], errors: float) -> tuple[list[int]
         return replace(outcome, positions=order[outcome.positions])
 
     with patch("discreet.mechanisms.select_verify.ERRORS", errors):
-        return _measured(tables, EPSILONS, TRIALS_OF_HEAD, release)
+        return _released(tables, EPSILONS, TRIALS_OF_HEAD, release)
 
 
-def _by_auto(tables: Mapping[str, ArrayPairs], switch: float) -> tuple[list[int], float]:
-    def release(pairs: ArrayPairs, epsilon: float, bits: Bits) -> Outcome:
-        return _auto(epsilon, RELEASE).release(pairs, bits)
+class Branches:
+    """What `auto` releases by its head and by two rounds, and how many users there are for each user of noise."""
 
-    with patch("discreet.mechanisms.auto.USERS_PER_NOISE", switch):
-        return _measured(tables, EPSILONS, TRIALS_OF_HEAD, release)
+    def __init__(self, tables: Mapping[str, ArrayPairs]) -> None:
+        self.tables = tables
+        self.heads = self._released(math.inf)
+        self.rounds = self._released(0)
+        sizes = [
+            _auto(epsilon, RELEASE).two_round.measure_sizes(pairs, _bits(name, epsilon, trial))
+            for (name, pairs), epsilon, trial in itertools.product(tables.items(), EPSILONS, range(TRIALS_OF_HEAD))
+        ]
+        self.users_per_noise = np.array([measured.users / measured.scale for measured in sizes])
+
+    def _released(self, switch: float) -> Found:
+        with patch("discreet.mechanisms.auto.USERS_PER_NOISE", switch):
+            return _released(
+                self.tables,
+                EPSILONS,
+                TRIALS_OF_HEAD,
+                lambda pairs, epsilon, bits: _auto(epsilon, RELEASE).release(pairs, bits),
+            )
+
+    def switched(self, switch: float) -> Found:
+        """Return what `auto` releases if `USERS_PER_NOISE` is *switch*."""
+        return np.where(self.users_per_noise[:, None] < switch, self.heads, self.rounds)
+
+    def below(self, switch: float) -> float:
+        """Return the share of tables and epsilons with less than `FRACTION` of the head's counts, means over trials."""
+        counts, heads = (
+            found[:, 0].reshape(-1, TRIALS_OF_HEAD).mean(axis=1) + 1 for found in (self.switched(switch), self.heads)
+        )
+        return float((counts < FRACTION * heads).mean())
+
+    def best_switches(self) -> dict[str, float]:
+        """Return the best values with and without the condition: midway between the users per noise of two releases."""
+        ends = np.sort(self.users_per_noise)
+        values = np.sqrt(ends[:-1] * ends[1:]).tolist()
+
+        def more(value: float) -> float:
+            return _more(self.switched(value), self.heads)
+
+        few = [value for value in values if self.below(value) <= MOST_BELOW]
+        return {"counts, few below the head": max(few, key=more), "counts alone": max(values, key=more)}
 
 
 def top(tables: Tables) -> list[str]:
