@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from discreet.accounting.convert import limit_for
 from discreet.errors import InputError
 from discreet.mechanisms import Request
 from discreet.mechanisms.auto import Auto
@@ -287,12 +288,13 @@ class TestAuto:
         Auto.at(Fraction(2), DELTA, REQUEST).release(pairs, bits())
         assert pairs.queries == ["users_by_size", "weighted_sums"]
 
-    def test_alone_both_branches_get_more_than_half_of_delta_each_would_buy(self):
+    @pytest.mark.parametrize("epsilon", [Fraction(1, 2), 1, 2, 4, 8])
+    def test_alone_both_branches_get_nearly_all_that_each_would_have_by_itself(self, epsilon):
         """Theorem 2 pays for the worse branch, not for the sum of both."""
-        mechanism = Auto.at(Fraction(1), DELTA, REQUEST)
-        assert mechanism.direct_epsilon() == 1
-        assert mechanism.two_round.mu > TwoRound.at(Fraction(1), DELTA / 2, REQUEST).mu
-        assert mechanism.head.limit.rho == pytest.approx(0.016773, rel=5e-3)
+        mechanism = Auto.at(Fraction(epsilon), DELTA, REQUEST)
+        assert mechanism.direct_epsilon() == epsilon
+        assert 0.9985 < mechanism.two_round.mu / TwoRound.at(Fraction(epsilon), DELTA, REQUEST).mu < 0.999
+        assert 1.01 < mechanism.head.limit.rho / limit_for(epsilon, DELTA).rho < 1.021
 
     @pytest.mark.parametrize(("epsilon", "chosen"), [(8, "unknown-gumbel"), (Fraction(1, 2), "two-round")])
     def test_top_k_uses_a_race_where_its_counts_are_far_above_the_rest(self, epsilon, chosen):

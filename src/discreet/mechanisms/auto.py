@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from discreet.values import UserItemPairs
 
 USERS_PER_NOISE = 285
-"""Two rounds need so many users for each user of noise in the first: with fewer, the head has more accurate counts."""
+"""Two rounds are chosen if there are at least so many users for each user of noise that an item gets in the first
+round: with fewer, the head mostly has more accurate counts (docs/accuracy.md)."""
 
 BRANCH_LOST = Fraction(1, 5)
 """Share of delta that the labels of a head or a race may lose."""
@@ -44,9 +45,9 @@ class Auto:
     race for k places, which is complete and more precise where the k-th count is far enough above the cut-off.
 
     Args:
-        two_round: one branch, with the histogram.
-        head: the other branch, without it.
-        race: the branch for a top k, or None without a k.
+        two_round: the branch of two rounds; its budget includes the histogram.
+        head: the branch of the head; its budget does not include the histogram.
+        race: the branch for a top k, or None without a k; its budget is that of the head.
         epsilon: of the exact (epsilon, delta) theorem, if both were chosen by it.
         delta: likewise; 0 if not.
     """
@@ -62,7 +63,7 @@ class Auto:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        """Return the instance whose branches may spend *limit* each, with the tests before them."""
+        """Return the instance whose branches may spend *limit* each, with the histogram and the gap before them."""
         two_round = _two_round(limit, request)
         return cls._of(two_round, Cost.at_most(limit.rho - _tests(two_round), limit.delta), request)
 

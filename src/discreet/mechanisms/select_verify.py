@@ -46,7 +46,7 @@ FIRST_ERROR = 0.09
 """The standard error of a first count, relative to the count that is likely to win."""
 
 ERRORS = 1.63
-"""Budget is kept until that count can be measured within the relative error, which is so many standard errors."""
+"""So much budget is kept that the relative error is this many standard errors of the likely winner's second count."""
 
 INTERVAL = 1.96
 

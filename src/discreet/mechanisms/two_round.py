@@ -45,7 +45,7 @@ GRID = 2.0 ** (np.arange(64 * SCALES) / 128)
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Public constants, set on other tables than those they are used on (docs/accuracy.md). None affects privacy.
+    """Public constants, chosen on tables that docs/accuracy.md names. None affects privacy.
 
     Args:
         first_share: of mu^2 without the histograms, for the first round.
@@ -55,14 +55,14 @@ class Tuning:
             relative error.
         noise: standard error of an item at the cut, relative to it, per relative error.
         most_noise: the largest such standard error, where the first round is precise enough for a lower cut.
-        known: standard errors of the first round that a lowered cut is at least, times the relative error.
+        known: a lowered cut is at least *known* / relative error standard errors of the first round.
         precise: items are released whose standard error, relative to them, is at most this, per relative error.
         power: noise grows with an item's size to this power.
         least_evidence: standard errors that an item's first value must be above 0 to be measured again.
         uneven_first: how much the loss differs between items in the first round, relative to their size.
         uneven_second: the same in the second round, relative to the root mean square loss.
         evidence: standard errors above 0 that a bin of a histogram needs to be used.
-        unseen: standard errors of a bin: so many users may be just above the limit and not be believed.
+        unseen: standard errors of a bin: so many users just above the limit may be hidden by its noise.
         lost: share of delta for items that only one user has.
     """
 
@@ -190,7 +190,7 @@ class TwoRound:
 
     @property
     def budget(self) -> Budget:
-        """What each step may cost a user."""
+        """Return what each step may cost a user."""
         total = math.floor(self.mu**2 * COST_UNIT)
         if total < LEAST_BUDGET:
             raise InputError("epsilon is too small for a two-round release; choose a larger one, or the head mechanism")
@@ -348,7 +348,7 @@ def believable(noisy: Floats, std: float, evidence: float) -> Floats:
 
     Users thin out by a factor of at least `THINNING` per bin beyond the last bin that holds a third of the largest one.
     That part is replaced by the best fit with this property, and what is not *evidence* standard errors above 0 by 0:
-    noise in a far bin would otherwise pass for users who own very much. All 0 if no bin stands out at all.
+    noise in a far bin would otherwise be taken for users with very many items. All 0 if no bin stands out at all.
 
     Args:
         noisy: users per bin, shape (n,).
