@@ -315,6 +315,7 @@ def test_the_account_goes_to_broker_and_controller():
     [
         ("pinot://h?table=t", {}, "looks like"),
         ("pinot://?table=t&controller=http://c", {}, "looks like"),
+        ("pinot://h%20h?table=t&controller=http://c", {}, "host"),
         ("pinot://h/path?table=t&controller=http://c", {}, "looks like"),
         ("pinot://h?controller=http://c", {}, "name a table"),
         ("pinot://h?table=t;x&controller=http://c", {}, "name a table"),
@@ -322,6 +323,8 @@ def test_the_account_goes_to_broker_and_controller():
         ("pinot://h?table=t&controller=c:9000", {}, "controller"),
         ("pinot://h?table=t&controller=ftp://c", {}, "controller"),
         ("pinot://h?table=t&controller=http://u:p@c", {}, "controller"),
+        ("pinot://h?table=t&controller=http://c%20c", {}, "controller"),
+        ("pinot://h?table=t&controller=http://c:port", {}, "controller"),
         ("pinot://h?table=t&controller=http://c&limit=5", {}, "no option"),
         ("pinot://h?table=t&controller=http://c", {"view": "SELECT 1"}, "views"),
         ("pinot://u:pw@h?table=t&controller=https://c", {}, "TLS"),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import re
-import selectors
-import socket
 import ssl
 import uuid
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlencode
 
@@ -16,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from discreet.engines.base import SqlEngine, check_names, listing, run, typed_domain
+from discreet.engines.http_connection import HttpConnection
 from discreet.engines.opening import parse_url
 from discreet.engines.pairs import SqlPairs
 from discreet.engines.sql import Column, HeadStatement, decimal_type, integer_type
@@ -86,7 +85,7 @@ _MISSING_CODES = {"60", "81"}
 _TIMEOUT_CODE = "159"
 _REFUSED_CODES = {"192", "193", "194", "497", "516"}
 _SETTING_CODES = {"115", "164", "452"}
-_CONNECT_SECONDS = 10
+_PING_SECONDS = 10.0
 _SESSION_SECONDS = 60  # between two statements; then temporary tables that could not be dropped are deleted
 
 
@@ -335,14 +334,8 @@ class ClickHouseClient:
         self._seconds = seconds
         self._query = SETTINGS | {"database": url.path, "default_format": "ArrowStream"}
         self._query |= {} if seconds is None else {"max_execution_time": f"{seconds:g}"}
-        secure = url.options.get("https") == "true"
-        self._http = (
-            http.client.HTTPSConnection(
-                url.host, url.port or 8443, timeout=_CONNECT_SECONDS, context=ssl.create_default_context()
-            )
-            if secure
-            else http.client.HTTPConnection(url.host, url.port or 8123, timeout=_CONNECT_SECONDS)
-        )
+        tls = ssl.create_default_context() if url.options.get("https") == "true" else None
+        self._http = HttpConnection(url.host, url.port or (8123 if tls is None else 8443), tls)
 
     def run(self, statement: str, progress: Callable[[float], None] | None = None) -> pa.Table:
         """Return all rows of *statement*; timestamps without their zone, which is UTC.
@@ -361,7 +354,7 @@ class ClickHouseClient:
 
     def execute(self, statement: str, progress: Callable[[float], None] | None = None) -> bytes:
         """Return what ClickHouse answers to *statement*; raises as `run` does."""
-        return run(lambda: self._answer(statement), self._cut, seconds=self._seconds, progress=progress)
+        return run(lambda: self._answer(statement), self._http.cut, seconds=self._seconds, progress=progress)
 
     def ping(self) -> None:
         """Connect, or see that the server still answers; sends no statement.
@@ -369,10 +362,8 @@ class ClickHouseClient:
         Raises:
             EngineUnreachable: it does not.
         """
-        with suppress(OSError, http.client.HTTPException):
-            self._open(_CONNECT_SECONDS)
-            self._http.request("GET", "/ping")
-            if self._http.getresponse().read().startswith(b"Ok"):
+        with suppress(ConnectionError):
+            if self._http.send("GET", "/ping", seconds=_PING_SECONDS)[1].startswith(b"Ok"):
                 return
         self._http.close()
         raise EngineUnreachable(f"no ClickHouse answers at {self._url}")
@@ -396,35 +387,15 @@ class ClickHouseClient:
         """Close the socket."""
         self._http.close()
 
-    def _cut(self) -> None:
-        """End the connection, at which the server cancels the query."""
-        with suppress(OSError):
-            if self._http.sock is not None:
-                self._http.sock.shutdown(socket.SHUT_RDWR)
-
-    def _open(self, seconds: float | None) -> None:
-        """Connect, unless the connection stands already, and set how long it waits for an answer."""
-        if self._http.sock is not None:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._http.sock, selectors.EVENT_READ)
-                if selector.select(0):  # nothing was asked: the server has closed it
-                    self._http.close()
-        if self._http.sock is None:
-            self._http.connect()
-        self._http.sock.settimeout(seconds)
-
     def _answer(self, statement: str) -> bytes:
-        try:
-            self._open(None)  # the time limit is `run`'s
-            account = {"X-ClickHouse-User": self._url.user or "default"}
-            account |= {} if self._url.password is None else {"X-ClickHouse-Key": self._url.password}
-            self._http.request("POST", f"/?{urlencode(self._query)}", statement.encode(), account)
-            answer = self._http.getresponse()
-            body, code = answer.read(), answer.getheader("X-ClickHouse-Exception-Code")
-        except (OSError, http.client.HTTPException):
-            self._http.close()
+        account = {"X-ClickHouse-User": self._url.user or "default"}
+        account |= {} if self._url.password is None else {"X-ClickHouse-Key": self._url.password}
+        try:  # without a limit of the connection: the time limit is `run`'s
+            answer, body = self._http.send("POST", f"/?{urlencode(self._query)}", statement.encode(), account)
+        except ConnectionError:
             raise EngineError(f"ClickHouse cannot be reached at {self._url}") from None
-        if answer.status != http.HTTPStatus.OK or code is not None:
+        code = answer.getheader("X-ClickHouse-Exception-Code")
+        if answer.status != HTTPStatus.OK or code is not None:
             raise self._refused(code or "")
         return body
 

@@ -28,8 +28,8 @@ ENGINES = {
     "clickhouse": ("clickhouse", "ClickHouseEngine", None),
     "delta": ("lakehouse", "DeltaEngine", "delta"),
     "iceberg": ("lakehouse", "IcebergEngine", "iceberg"),
-    "pinot": ("pinot", "PinotEngine", "pinot"),
-    "pinots": ("pinot", "PinotEngine", "pinot"),
+    "pinot": ("pinot", "PinotEngine", None),
+    "pinots": ("pinot", "PinotEngine", None),
 }
 """By the scheme of a URL: the module, its class, and the extra that brings its libraries, if it needs any."""
 

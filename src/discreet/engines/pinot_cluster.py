@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
+import re
 import ssl
 import uuid
+from base64 import b64encode
 from dataclasses import dataclass
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-
-import httpx
+from urllib.parse import urlsplit
 
 from discreet.engines.base import run
+from discreet.engines.http_connection import HttpConnection
 from discreet.errors import EngineError, EngineUnreachable, InexactHead, InputError, UnknownColumn
 from discreet.head_request import Kind
 
@@ -46,6 +48,7 @@ OPTIONS = {
 _SETTINGS_SECONDS = 30.0
 _CANCEL_SECONDS = 2.0
 _DAY_MILLISECONDS = 86_400_000
+_HOST = re.compile(r"[\w.:-]+")
 
 
 class PinotClient:
@@ -108,21 +111,23 @@ class PinotProcess:
 
     def __init__(self, url: str, account: tuple[str, str] | None, tls: ssl.SSLContext) -> None:
         self.url = url
-        # No variable of the environment decides where a statement is sent.
-        self._http = httpx.Client(auth=account, verify=tls, trust_env=False, timeout=_SETTINGS_SECONDS)
-        self._connections = 0
+        self._account, self._tls = account, tls
+        parts = urlsplit(url)
+        self._prefix = parts.path
+        self._http = HttpConnection(parts.hostname or "", parts.port, tls if parts.scheme == "https" else None)
+        self._headers = {}
+        if account is not None:
+            self._headers["Authorization"] = f"Basic {b64encode(':'.join(account).encode()).decode()}"
         self._constants: dict[str, tuple[int, Any]] = {}
-        self._stream: Any = None
-        self._cut = False
 
-    def get(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
+    def get(self, path: str, seconds: float = _SETTINGS_SECONDS) -> Any:  # noqa: ANN401 - whatever JSON has
         """Return what is answered; an empty mapping for 404.
 
         Raises:
             EngineError: the process cannot be reached, or refuses.
         """
-        self._cut = False
-        return self._json(lambda: self._http.get(self.url + path, extensions={"trace": self._watch}), {404: {}})
+        status, body = self._send("GET", path, seconds=seconds)
+        return {} if status == HTTPStatus.NOT_FOUND else self._json(status, body)
 
     def constant(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON has
         """Return what is answered as long as the process runs: read once per connection, which ends with the process.
@@ -130,22 +135,15 @@ class PinotProcess:
         Whether the connection still stands is known from the request before.
         """
         read, answer = self._constants.get(path, (0, None))
-        if read == 0 or read != self._connections:
+        if read == 0 or read != self._http.opened:
             answer = self.get(path)
-            self._constants[path] = (self._connections, answer)
+            self._constants[path] = (self._http.opened, answer)
         return answer
 
     def post(self, path: str, content: Mapping[str, str]) -> Any:  # noqa: ANN401 - whatever JSON has
         """Return what is answered, however long it takes."""
-        return self._json(
-            lambda: self._http.post(
-                self.url + path,
-                content=json.dumps(content).encode(),
-                headers={"Content-Type": "application/json"},
-                timeout=httpx.Timeout(_SETTINGS_SECONDS, read=None),
-                extensions={"trace": self._watch},
-            )
-        )
+        body = json.dumps(content).encode()
+        return self._json(*self._send("POST", path, body, {"Content-Type": "application/json"}))
 
     def ping(self) -> None:
         """Ask a broker for its health; no statement is sent.
@@ -153,60 +151,52 @@ class PinotProcess:
         Raises:
             EngineUnreachable: it cannot be reached, or is not ready.
         """
-        try:
-            status = self._http.get(f"{self.url}/health", extensions={"trace": self._watch}).status_code
-        except httpx.HTTPError:
-            status = None
-        if status != httpx.codes.OK:
+        status = None
+        with contextlib.suppress(EngineError):
+            status, _ = self._send("GET", "/health", seconds=_SETTINGS_SECONDS)
+        if status != HTTPStatus.OK:
             raise EngineUnreachable(f"Pinot cannot be reached at {self.url}, or is not ready")
 
     def cancel(self, mark: str) -> None:
         """Stop waiting for the statement with that mark, and cancel it at the broker if that is possible."""
-        self._cut_off()
-        with contextlib.suppress(httpx.HTTPError, ValueError, AttributeError, TypeError):
-            running = self._http.get(f"{self.url}/queries", timeout=_CANCEL_SECONDS).json()
-            for number, text in running.items():
+        self._http.cut()
+        with (
+            contextlib.suppress(EngineError, ValueError, AttributeError, TypeError),
+            contextlib.closing(PinotProcess(self.url, self._account, self._tls)) as other,
+        ):
+            for number, text in other.get("/queries", _CANCEL_SECONDS).items():
                 if mark in text:
-                    self._http.delete(f"{self.url}/query/{int(number)}", timeout=_CANCEL_SECONDS)
+                    other._send("DELETE", f"/query/{int(number)}", seconds=_CANCEL_SECONDS)
 
     def close(self) -> None:
         """Close the socket."""
         self._http.close()
 
-    def _json(
+    def _send(
         self,
-        send: Callable[[], httpx.Response],
-        instead: Mapping[int, Any] = MappingProxyType({}),
-    ) -> Any:  # noqa: ANN401 - whatever JSON has
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        seconds: float | None = None,
+    ) -> tuple[int, bytes]:
         try:
-            answer = send()
-        except httpx.HTTPError:
+            response, answer = self._http.send(
+                method, self._prefix + path, body, {**self._headers, **headers}, seconds=seconds
+            )
+        except ConnectionError:
             raise EngineError(f"Pinot cannot be reached at {self.url}") from None
-        if answer.status_code in instead:
-            return instead[answer.status_code]
-        if answer.status_code in {401, 403}:
+        return response.status, answer
+
+    def _json(self, status: int, body: bytes) -> Any:  # noqa: ANN401 - whatever JSON has
+        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             raise EngineError(f"Pinot at {self.url} does not accept the user and the password")
-        if answer.status_code != 200:
-            raise EngineError(f"Pinot at {self.url} failed, with HTTP status {answer.status_code}")
+        if status != HTTPStatus.OK:
+            raise EngineError(f"Pinot at {self.url} failed, with HTTP status {status}")
         try:
-            return answer.json()
+            return json.loads(body)
         except ValueError:
             raise EngineError(f"what answers at {self.url} is not Pinot") from None
-
-    def _watch(self, event: str, info: dict[str, Any]) -> None:
-        """Count the connections that httpx opens, and remember the last one."""
-        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
-            self._connections += event == "connection.connect_tcp.complete"
-            self._stream = info["return_value"]
-            if self._cut:
-                self._cut_off()
-
-    def _cut_off(self) -> None:
-        """Shut the connection down, now or when it is open."""
-        self._cut = True
-        if self._stream is not None:
-            with contextlib.suppress(OSError):
-                self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
 
 def tls_of(*urls: str) -> ssl.SSLContext:
@@ -222,10 +212,11 @@ def check_url(url: str) -> str:
         InputError: it is not valid.
     """
     try:
-        parts = httpx.URL(url)
-    except httpx.InvalidURL:
-        parts = httpx.URL("")
-    if parts.scheme not in {"http", "https"} or not parts.host or parts.userinfo or parts.query:
+        parts = urlsplit(url)
+        named = _HOST.fullmatch(parts.hostname or "") is not None and parts.port != 0
+    except ValueError:  # a port that is no number
+        named = False
+    if not named or parts.scheme not in {"http", "https"} or "@" in parts.netloc or parts.query or parts.fragment:
         raise InputError("the controller of Pinot is named by a URL such as http://host:9000")
     return url.rstrip("/")
 

@@ -1,0 +1,102 @@
+"""An HTTP connection to an engine, for one request at a time, with little work on each request."""
+
+from __future__ import annotations
+
+import http.client
+import selectors
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from discreet.errors import InputError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+_CONNECT_SECONDS = 10.0
+
+
+class HttpConnection:
+    """A connection that is opened at its first use, and again when the server has closed it between two requests.
+
+    No variable of the environment, such as a proxy, decides where a request is sent.
+
+    Args:
+        port: None for that of HTTP or HTTPS.
+        tls: how certificates are checked; None for a connection without TLS.
+
+    Attributes:
+        opened: how often it was opened.
+
+    Raises:
+        InputError: *host* has spaces or control characters.
+    """
+
+    def __init__(self, host: str, port: int | None, tls: ssl.SSLContext | None) -> None:
+        try:
+            self._http = (
+                http.client.HTTPConnection(host, port)
+                if tls is None
+                else http.client.HTTPSConnection(host, port, context=tls)
+            )
+        except http.client.InvalidURL:
+            raise InputError("the host in the URL is neither a name nor an address") from None
+        self.opened = 0
+        self._is_cut = False
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """Send a request and return the response with its body.
+
+        Args:
+            path: with the query string.
+            seconds: how long the server may send nothing, or None.
+
+        Raises:
+            ConnectionError: the server cannot be reached, or the connection ended before the response did.
+        """
+        try:
+            self._open(seconds)
+            self._http.request(method, path, body, headers or {})
+            response = self._http.getresponse()
+            return response, response.read()
+        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a host that is no name
+            self._http.close()
+            raise ConnectionError("the request has no response") from error
+        finally:
+            self._is_cut = False
+
+    def cut(self) -> None:
+        """End the request that another thread sends; if it sends none yet, its next one."""
+        self._is_cut = True
+        sock = self._http.sock
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._http.close()
+
+    def _open(self, seconds: float | None) -> None:
+        """Connect, unless the connection stands."""
+        if self._http.sock is not None:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._http.sock, selectors.EVENT_READ)
+                if selector.select(0):  # no response is due: the server has closed it
+                    self._http.close()
+        if self._http.sock is None:
+            self._http.timeout = _CONNECT_SECONDS
+            self._http.connect()
+            self.opened += 1
+        self._http.sock.settimeout(seconds)
+        if self._is_cut:
+            raise ConnectionError("the connection was cut")
