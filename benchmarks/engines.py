@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import importlib
 import itertools
+import json
 import os
 import sys
 import tempfile
@@ -15,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
-import httpx
 from servers.table import ROWS, engagements
 from servers.urls import url_of, without_password
 
@@ -25,6 +26,7 @@ from benchmarks.service import started
 from benchmarks.serving import configure
 from benchmarks.timing import in_turns, table
 from discreet.catalog.loader import load_catalog
+from discreet.engines.http_connection import HttpConnection
 from discreet.engines.opening import open_engine, parse_url
 from discreet.engines.pinot_cluster import OPTIONS
 from discreet.errors import InvariantViolated
@@ -109,11 +111,20 @@ def _served(folder: Path) -> Iterator[Callable[[], object]]:
     key = configure(folder, (folder / "catalog.toml").read_text(), "engagements")
     prices = itertools.count(1)
     with started(str(folder)) as (port, _):
-        headers = {"Authorization": f"Bearer {key}"}
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=600) as client:
-            yield lambda: client.post(
-                "/v1/query", json={"sql": SQL, "epsilon": 1 + next(prices) / 1e6, "mechanism": MECHANISM}
-            ).raise_for_status()
+        # http.client takes 0.4 ms of CPU for a request, httpx 1.3 ms, which are no part of the service.
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+
+        def ask() -> None:
+            body = {"sql": SQL, "epsilon": 1 + next(prices) / 1e6, "mechanism": MECHANISM}
+            connection.request("POST", "/v1/query", json.dumps(body), headers)
+            response = connection.getresponse()
+            response.read()
+            if response.status != http.HTTPStatus.OK:
+                raise RuntimeError(f"the service answered with {response.status}")
+
+        yield ask
+        connection.close()
 
 
 def _by_hand(url: str, warehouse: Warehouse, sql: str) -> Callable[[], object]:
@@ -130,8 +141,9 @@ def _by_hand(url: str, warehouse: Warehouse, sql: str) -> Callable[[], object]:
         return lambda: reader.fetch(head)
     place = parse_url(url)
     options = "".join(f"SET {name}={value}; " for name, value in OPTIONS.items())
-    client = httpx.Client(base_url=f"http://{place.host}:{place.port}")
-    return lambda: client.post("/query/sql", json={"sql": options + head}).raise_for_status().json()
+    connection = HttpConnection(place.host, place.port, None)
+    body, headers = json.dumps({"sql": options + head}).encode(), {"Content-Type": "application/json"}
+    return lambda: json.loads(connection.send("POST", "/query/sql", body, headers)[1])["resultTable"]
 
 
 def _preparation() -> list[str]:
