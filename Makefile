@@ -79,7 +79,7 @@ fuzz: $(READY)    ## look for rows that change an outcome, and for answers that 
 accuracy: $(READY) ## how many counts a release has beside other methods, into docs/accuracy.md
 	@$(BIN)/python -m benchmarks.accuracy
 
-papers: $(READY)  ## every table and figure of the papers again, into docs/papers
+papers: $(READY)  ## regenerate every table and figure of the papers in docs/papers
 	@$(BIN)/python -m papers
 
 parameters: $(READY)  ## the curves and numbers behind the page about choosing parameters
