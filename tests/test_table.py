@@ -350,7 +350,7 @@ def test_progress_is_passed_on():
     assert [given for _, _, given in engine.asked] == [progress]
 
 
-def test_nothing_is_left_behind(tmp_path, monkeypatch):
+def test_temporary_tables_are_dropped(tmp_path, monkeypatch):
     """Neither files nor warnings, when a table is forgotten and when the program ends without a word."""
     pyarrow.parquet.write_table(ROWS, tmp_path / "t.parquet")
     temporary = tmp_path / "temporary"

@@ -8,7 +8,7 @@ _HERE = Path(__file__).parent
 
 
 def read_cases(name: str, short: dict[str, str] | None = None) -> list[tuple[str, list[str]]]:
-    """The catalogs of a file, each with its sentences.
+    """Return the catalogs of a file, each with its sentences.
 
     Args:
         name: of the file. Lines that begin with "# " are notes, with "=> " sentences; ---- ends a catalog.

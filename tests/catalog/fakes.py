@@ -26,12 +26,12 @@ def catalog_of(folder: Path, settings: str) -> Catalog:
 
 
 def dataset(folder: Path, settings: str) -> Dataset:
-    """Return its dataset."""
+    """Return the dataset of `catalog_of`."""
     return catalog_of(folder, settings).datasets["d"]
 
 
 class FakeEngine:
-    """Has given columns and answers, and records whether it was closed."""
+    """Has given columns and responses, and records whether it was closed."""
 
     has_pairs = False
 
@@ -62,7 +62,7 @@ class FakeEngine:
             raise InputError("column 'long' cannot be summed: it is too long")
 
     def fetch(self, statement: str) -> pa.Table:
-        """Return the answer to a known statement."""
+        """Return the response to a known statement."""
         if statement not in self._answers:
             raise EngineError("the engine could not run a statement")
         return self._answers[statement]

@@ -1,4 +1,4 @@
-"""Catalogs held against real files and tables."""
+"""Comparing catalogs with real files and tables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ data_version = { query = "SELECT max(year) FROM source" }
 
 @pytest.fixture(autouse=True)
 def files(tmp_path):
-    """The same rows as Parquet, as CSV, and as a table of a DuckDB file; years to choose from."""
+    """Create the same rows as Parquet, as CSV and as a table of a DuckDB file, and a file of years."""
     pq.write_table(ROWS, tmp_path / "t.parquet")
     (tmp_path / "t.csv").write_text("u,a,year\nu1,secret,2024\nu2,secret,2025\n")
     (tmp_path / "years.csv").write_text("year\n2024\n2025\n")
@@ -57,7 +57,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def found(tmp_path):
-    """What the check finds in a catalog with such settings: a line each."""
+    """Return a function that checks a catalog with more settings and returns a line for each finding."""
 
     def run(settings, **environment):
         return [str(finding) for finding in check(catalog_of(tmp_path, settings), environment=environment)]
@@ -66,7 +66,7 @@ def found(tmp_path):
 
 
 def test_a_catalog_that_fits_has_no_mistake(found, tmp_path):
-    """A finding for the dataset, its user column, each column in order, and the query of its version."""
+    """The check of a valid catalog has a line for its dataset, user column, each column in order, and version query."""
     places = ["a", "year", "price", "mobile", "day", "at", "score"]
     expected = ["datasets.d", "datasets.d.user", *(f"datasets.d.columns.{name}" for name in places)]
     assert found(GOOD) == [*expected, "datasets.d.data_version"]
@@ -75,7 +75,7 @@ def test_a_catalog_that_fits_has_no_mistake(found, tmp_path):
 
 @pytest.mark.parametrize(("settings", "messages"), read_cases("misfits.txt"), ids=str)
 def test_a_mismatch_of_catalog_and_table_is_reported(found, tmp_path, settings, messages):
-    """One mistake, one line with its place; it shows no data."""
+    """A mismatch is one line with its place in the catalog, and shows no data."""
     lines = found(settings)
     wrong = [line for line in lines if ": " in line]
     assert len(wrong) == 1
@@ -91,7 +91,7 @@ def test_a_mismatch_of_catalog_and_table_is_reported(found, tmp_path, settings, 
     ],
 )
 def test_a_user_column_must_distinguish_users(tmp_path, user, messages):
-    """Other types do."""
+    """A user column of a type that merges users is refused; other types are accepted."""
     (tmp_path / "catalog.toml").write_text(
         f'[datasets.d]\nsource = "t.parquet"\nuser = "{user}"\ncolumns.a = {{ type = "text", group = true }}'
     )
@@ -100,7 +100,7 @@ def test_a_user_column_must_distinguish_users(tmp_path, user, messages):
 
 
 def test_the_columns_alone_can_be_compared(tmp_path):
-    """The first mismatch, the user column's before others; None if all fits, whatever else the table holds."""
+    """The first mismatch is returned, the user column's before others; None if all fit, with any additional columns."""
     dataset = catalog_of(tmp_path, 'columns.year = { type = "integer", filter = true }').datasets["d"]
     assert schema_error(dataset, {"year": Kind.INTEGER, "u": Kind.TEXT, "other": Kind.OTHER}) is None
     assert schema_error(dataset, {"year": Kind.DATE, "v": Kind.TEXT}) == (
@@ -113,21 +113,21 @@ def test_the_columns_alone_can_be_compared(tmp_path):
 
 @pytest.mark.parametrize("type_", ["text", "integer", "decimal", "boolean", "date", "timestamp", "float"])
 def test_columns_of_csv_files_are_text(found, type_):
-    """Whatever they look like: how text is read as a number or a date must be the owner's decision."""
+    """CSV columns are text whatever they look like, because the owner decides how text becomes a number or a date."""
     messages = f": column 'year' is declared {type_}, but CSV files hold text; cast it in a view, or write Parquet"
     lines = found(f'source = "t.csv"\ncolumns.year = {{ type = "{type_}", filter = true }}')
     assert lines[-1] == f"datasets.d.columns.year{'' if type_ == 'text' else messages}"
 
 
 def test_a_view_of_a_csv_file_has_types(found):
-    """What the sentence about CSV files advises works."""
+    """A view that casts the columns of a CSV file, as the message suggests, passes the check."""
     view = "SELECT u, CAST(year AS INTEGER) AS year FROM source"
     settings = f'source = "t.csv"\nview = "{view}"\ncolumns.year = {{ type = "integer", group = true }}'
     assert found(settings) == ["datasets.d", "datasets.d.user", "datasets.d.columns.year"]
 
 
 def test_all_mistakes_are_found_at_once(found):
-    """One does not hide the next."""
+    """A mistake does not hide later ones."""
     settings = """
 columns.x = { type = "text", group = true }
 columns.a = { type = "date", group = true }
@@ -138,7 +138,7 @@ data_version = { query = "SELECT 1 WHERE false" }
 
 
 def test_only_the_named_datasets_are_checked(tmp_path):
-    """Each once, whatever the case of its name; others need not even exist. An unknown name is refused."""
+    """Named datasets are checked once, in any case; others need not exist, and an unknown name is refused."""
     column = 'columns.a = { type = "text", group = true }'
     (tmp_path / "catalog.toml").write_text(
         f'[datasets.d]\nsource = "t.parquet"\nuser = "u"\n{column}\n[datasets.e]\nsource = "no"\nuser = "u"\n{column}'
@@ -155,7 +155,7 @@ def test_only_the_named_datasets_are_checked(tmp_path):
     [EngineError("the engine cannot be reached"), InexactHead("its settings make counts inexact"), InputError("no")],
 )
 def test_an_engine_that_cannot_be_opened_is_a_finding(found, monkeypatch, error):
-    """Unreachable, not exact, not installed: in the words of the engine's error."""
+    """An unreachable, inexact or missing engine is reported with its own message."""
 
     def refuse(*_, **__):
         raise error
@@ -164,8 +164,8 @@ def test_an_engine_that_cannot_be_opened_is_a_finding(found, monkeypatch, error)
     assert found("") == [f"datasets.d: {error}"]
 
 
-def test_a_private_bound_needs_an_engine_that_knows_it(found, monkeypatch):
-    """The owner reads it at the check, not the first analyst."""
+def test_a_private_bound_needs_an_engine_that_supports_it(found, monkeypatch):
+    """The owner gets this error at the check, not the first analyst at a query."""
     monkeypatch.setattr(opening, "open_engine", lambda *_, **__: FakeEngine({"u": Kind.TEXT, "a": Kind.INTEGER}))
     settings = 'columns.a = { type = "integer", sum = { low = 0, high = 8, private_bound = true } }'
     refused = "this engine cannot choose the bound of 'a' privately; declare its sum without private_bound"
@@ -174,7 +174,7 @@ def test_a_private_bound_needs_an_engine_that_knows_it(found, monkeypatch):
 
 @pytest.mark.parametrize("columns", [None, {"u": Kind.TEXT}])
 def test_engines_are_closed(found, monkeypatch, columns):
-    """Also one that fails."""
+    """Every engine is closed after the check, even one that fails."""
     engine = FakeEngine(columns)
     monkeypatch.setattr(opening, "open_engine", lambda *_, **__: engine)
     assert any(": " in line for line in found(""))
@@ -189,17 +189,17 @@ datasets.e = { source = "/t.db", table = "t", user = "u", columns.a = { type = "
 
 
 @pytest.fixture
-def asked_for(tmp_path, monkeypatch):
-    """What engines are opened with."""
+def opened_with(tmp_path, monkeypatch):
+    """Return a catalog, and the list of arguments that engines are opened with."""
     (tmp_path / "catalog.toml").write_text(ENGINE)
     asked = []
     monkeypatch.setattr(opening, "open_engine", lambda *where, **how: asked.append((where, how)) or FakeEngine())
     return load_catalog(tmp_path / "catalog.toml"), asked
 
 
-def test_an_engine_is_opened_as_it_is_declared(asked_for):
-    """With the password from the environment; files without one."""
-    catalog, asked = asked_for
+def test_an_engine_is_opened_as_it_is_declared(opened_with):
+    """An engine gets its declared options and the password from the environment; files have no password."""
+    catalog, asked = opened_with
     open_dataset(catalog, "d", {"SECRET": "hunter2"})
     open_dataset(catalog, "e", {})
     messages = {"table": None, "view": "SELECT 1", "password": "hunter2", "timeout_seconds": 7}
@@ -210,9 +210,9 @@ def test_an_engine_is_opened_as_it_is_declared(asked_for):
 
 
 @pytest.mark.parametrize("environment", [{}, {"SECRET": ""}])
-def test_a_missing_password_is_reported_before_the_engine_is_used(asked_for, environment):
-    """By the name of its variable."""
-    catalog, asked = asked_for
+def test_a_missing_password_is_reported_before_the_engine_is_used(opened_with, environment):
+    """The message names the environment variable of the password."""
+    catalog, asked = opened_with
     findings = check(catalog, ["d"], environment=environment)
     messages = "datasets.d: the environment variable 'SECRET', which should hold the password, is not set"
     assert [str(finding) for finding in findings] == [messages]

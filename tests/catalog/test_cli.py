@@ -23,7 +23,7 @@ BROKEN = GOOD + "k_most = 0\n"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Run the command in a folder with a table and a catalog."""
+    """Return a function that runs the command in a folder with a table and a catalog."""
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"u": ["secret"], "a": ["secret"]}), tmp_path / "reads.parquet")
 
@@ -35,7 +35,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_check_prints_a_line_for_everything(run):
-    """All is well: exit code 0."""
+    """A valid catalog gives exit code 0."""
     ran = run(GOOD, "check", "catalog.toml")
     assert ran.output.splitlines() == [
         "ok       datasets.reads",
@@ -45,8 +45,8 @@ def test_check_prints_a_line_for_everything(run):
     assert ran.exit_code == 0
 
 
-def test_check_reports_what_does_not_fit(run):
-    """Exit code 2; correct datasets are reported too."""
+def test_check_reports_mismatches(run):
+    """A mismatch gives exit code 2, and valid datasets are reported too."""
     ran = run(WRONG, "check", "catalog.toml", "reads")
     assert ran.output.splitlines()[-1] == (
         "mistake  datasets.reads.columns.b: there is no column 'b'; the columns are 'u', 'a'"
@@ -57,7 +57,7 @@ def test_check_reports_what_does_not_fit(run):
 
 
 def test_check_reports_errors_of_the_file(run):
-    """In the same form; no table is opened."""
+    """Errors of the file are reported in the same form, and no table is opened."""
     ran = run(BROKEN, "check", "catalog.toml")
     assert ran.output == "mistake  datasets.reads.k_most: must be at least 1\n"
     assert ran.exit_code == 2
@@ -71,7 +71,7 @@ def test_check_reports_errors_of_the_file(run):
     ],
 )
 def test_check_names_a_file_that_cannot_be_read(run, name, said):
-    """There is no place in it to name."""
+    """The message names the file, because there is no place in it to name."""
     ran = run(GOOD, "check", name)
     assert (ran.output, ran.exit_code) == (said, 2)
 
@@ -85,7 +85,7 @@ def test_check_names_a_file_that_cannot_be_read(run, name, said):
     ids=["good", "broken"],
 )
 def test_check_prints_json(run, text, found):
-    """For programs: the same findings, and the same exit code."""
+    """The JSON has the same findings as the text, and the same exit code."""
     ran = run(text, "check", "catalog.toml", "--format", "json")
     assert json.loads(ran.output) == [
         {"place": f"datasets.reads{place}", "ok": mistake is None, "mistake": mistake} for place, mistake in found
@@ -95,7 +95,7 @@ def test_check_prints_json(run, text, found):
 
 @pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (BROKEN, 2)], ids=["good", "broken"])
 def test_the_exit_code_is_that_of_the_process(run, monkeypatch, text, code):
-    """Also as a part of the whole command line."""
+    """The command has the same exit code within the whole command line."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
     assert run(text, "schema").exit_code == 0
     with pytest.raises(SystemExit) as caught:
@@ -103,18 +103,18 @@ def test_the_exit_code_is_that_of_the_process(run, monkeypatch, text, code):
     assert caught.value.code == code
 
 
-def test_a_dataset_that_is_not_there_is_an_input_error(run):
-    """The command line reports it in one line."""
+def test_an_unknown_dataset_is_an_input_error(run):
+    """The command line reports an unknown dataset in one line."""
     assert isinstance(run(GOOD, "check", "catalog.toml", "writes").exception, InputError)
 
 
 def test_schema_prints_the_schema(run):
-    """As JSON."""
+    """`catalog schema` prints the JSON Schema."""
     assert json.loads(run(GOOD, "schema").output) == schema_of(Catalog)
 
 
 def test_init_prints_a_draft(run):
-    """Which is a catalog once it allows something."""
+    """The draft is a valid catalog once it allows something."""
     text = run(GOOD, "init", "reads.parquet", "--user", "u").output
     assert text.startswith("# What analysts may query.")
     ran = run(
@@ -128,7 +128,7 @@ def test_init_prints_a_draft(run):
 
 
 def test_init_takes_the_password_from_the_environment(run, monkeypatch):
-    """By the name of its variable, which must be set."""
+    """The option names an environment variable, which must be set."""
     monkeypatch.delenv("SECRET", raising=False)
     ran = run(GOOD, "init", "postgresql://r@db/w", "--user", "u", "--table", "t", "--password-env", "SECRET")
     assert "the environment variable 'SECRET'" in str(ran.exception)

@@ -1,4 +1,4 @@
-"""Items that are listed in advance: from the catalog, a file, or a query."""
+"""Domains: items that are listed in advance by the catalog, a file or a query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.catalog.fakes import FakeEngine, dataset
 
 
 def labels(folder, type_, domain, engine=None):
-    """The labels of a column c with such a domain."""
+    """Return the labels of a column c with a given domain."""
     declared = dataset(folder, f'columns.c = {{ type = "{type_}", group = true, domain = {domain} }}')
     return known_labels(declared, "c", engine or FakeEngine())
 
@@ -32,13 +32,13 @@ def labels(folder, type_, domain, engine=None):
     ],
 )
 def test_labels_of_the_catalog_are_of_the_type_of_their_column(tmp_path, type_, written, listed, kept):
-    """In the order they are written in."""
+    """Labels in the catalog keep their order."""
     found = labels(tmp_path, type_, written)
     assert (found.to_pylist(), found.type) == (listed, kept)
 
 
 def test_labels_of_a_file_are_those_of_the_column_of_the_same_name(tmp_path):
-    """CSV files hold text, 007 is not 7; Parquet files what they hold, however they keep it."""
+    """CSV files hold text, so 007 is not 7; Parquet files have their own types, in any encoding."""
     (tmp_path / "c.csv").write_text("x,c\n1,007\n2,7\n3,\n")
     assert labels(tmp_path, "text", '{ file = "c.csv" }').to_pylist() == ["007", "7", ""]
     for kept in (pa.array(["a", "b"]).dictionary_encode(), pa.array(["a", "b"], pa.large_string())):
@@ -48,7 +48,7 @@ def test_labels_of_a_file_are_those_of_the_column_of_the_same_name(tmp_path):
 
 
 def test_labels_of_a_query_are_those_of_its_column(tmp_path):
-    """Whatever the column of the answer is called."""
+    """The name of the query's only column does not matter."""
     engine = FakeEngine(answers={"SELECT code FROM countries": pa.table({"code": pa.chunked_array([["IN"], ["DE"]])})})
     assert labels(tmp_path, "text", '{ query = "SELECT code FROM countries" }', engine).to_pylist() == ["IN", "DE"]
 
@@ -66,8 +66,8 @@ def test_labels_of_a_query_are_those_of_its_column(tmp_path):
     ],
     ids=["columns", "none", "many", "missing", "twice", "twice in chunks", "nested"],
 )
-def test_an_answer_that_is_no_domain_is_refused(tmp_path, answer, expected):
-    """One sentence, which shows no label."""
+def test_a_query_result_that_is_no_domain_is_refused(tmp_path, answer, expected):
+    """The message is one sentence and shows no label."""
     with pytest.raises(InputError) as caught:
         labels(tmp_path, "text", '{ query = "SELECT 1" }', FakeEngine(answers={"SELECT 1": answer}))
     assert expected in str(caught.value)
@@ -86,7 +86,7 @@ def test_an_answer_that_is_no_domain_is_refused(tmp_path, answer, expected):
     ids=["missing", "column", "empty", "twice"],
 )
 def test_a_file_that_is_no_domain_is_refused(tmp_path, content, expected):
-    """One sentence, which shows no label."""
+    """The message is one sentence and shows no label."""
     if content is not None:
         (tmp_path / "c.csv").write_text(content)
     with pytest.raises(InputError, match=expected) as caught:
@@ -94,14 +94,14 @@ def test_a_file_that_is_no_domain_is_refused(tmp_path, content, expected):
     assert "secret" not in str(caught.value)
 
 
-def test_an_engine_that_fails_is_not_hidden(tmp_path):
-    """What fails while labels are fetched is an engine's failure, no empty domain."""
+def test_an_engine_failure_is_not_an_empty_domain(tmp_path):
+    """An engine's error while labels are fetched is raised."""
     with pytest.raises(EngineError):
         labels(tmp_path, "text", '{ query = "SELECT 2" }')
 
 
 def several(folder, **sizes):
-    """A dataset with columns whose domains have so many labels: 0 for none."""
+    """Return a dataset whose columns have domains with so many labels; 0 means no domain."""
     columns = []
     for name, size in sizes.items():
         domain = "" if size == 0 else f", domain = {list(range(size))}"
@@ -110,7 +110,7 @@ def several(folder, **sizes):
 
 
 def test_the_domain_of_several_columns_is_every_combination(tmp_path):
-    """Each once, the last column changing first, the columns in the order they are asked for."""
+    """Combinations are listed once each, the last column varies fastest, and columns have the order of the request."""
     declared = several(tmp_path, a=2, b=3, c=2)
     found = known_domain(declared, ("b", "a"), FakeEngine())
     assert found.column_names == ["b", "a"]
@@ -121,7 +121,7 @@ def test_the_domain_of_several_columns_is_every_combination(tmp_path):
 
 
 def test_one_unknown_column_makes_the_domain_unknown(tmp_path):
-    """A domain cannot hold combinations of labels that are not listed."""
+    """A domain cannot hold combinations with labels that are not listed."""
     declared = several(tmp_path, a=2, b=0)
     assert known_domain(declared, ("a", "b"), FakeEngine()) is None
     assert known_domain(declared, ("b",), FakeEngine()) is None
@@ -130,7 +130,7 @@ def test_one_unknown_column_makes_the_domain_unknown(tmp_path):
 
 
 def test_too_many_combinations_make_the_domain_unknown(tmp_path):
-    """A million are listed, one row of labels more is not."""
+    """A million combinations are listed, and one row of labels more is not."""
     declared = several(tmp_path, a=1000, b=1000, c=1001)
     assert len(known_domain(declared, ("a", "b"), FakeEngine())) == 1_000_000
     assert known_domain(declared, ("a", "c"), FakeEngine()) is None

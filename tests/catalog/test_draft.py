@@ -1,4 +1,4 @@
-"""The first catalog for a table."""
+"""Drafts of catalogs for a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = pa.table(
 
 
 def allowed(text: str) -> str:
-    """A draft whose owner allows everything: all settings, but no explanation."""
+    """Return a draft with all its settings enabled and no comments."""
     return "\n".join(
         line[1:] if line.startswith("#") and not line.startswith("# ") else line for line in text.split("\n")
     )
@@ -31,7 +31,7 @@ def allowed(text: str) -> str:
 
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
-    """The path of a file with such a text, in the folder of the process."""
+    """Return a function that saves text in the working directory and returns the path."""
     monkeypatch.chdir(tmp_path)
 
     def save(text):
@@ -59,7 +59,7 @@ def _database(folder):
 
 @pytest.mark.parametrize("source", [_parquet, _csv, _database])
 def test_a_draft_allows_nothing(tmp_path, saved, source):
-    """As it is written, no column can be asked about, and that is the only thing wrong with it."""
+    """A draft has no queryable column, and no other mistake."""
     where, table = source(tmp_path)
     path = saved(draft_catalog(where, "u", table=table, environment={}))
     with pytest.raises(CatalogError) as caught:
@@ -71,7 +71,7 @@ def test_a_draft_allows_nothing(tmp_path, saved, source):
 
 @pytest.mark.parametrize("source", [_parquet, _csv, _database])
 def test_a_draft_fits_its_table_once_everything_is_allowed(tmp_path, saved, source):
-    """Every setting in it is right, whatever the columns are called; it holds no value of the table."""
+    """Every setting of a draft is valid for any column names, and a draft holds no value of the table."""
     where, table = source(tmp_path)
     text = draft_catalog(where, "u", table=table, environment={})
     findings = check(load_catalog(saved(allowed(text))), environment={})
@@ -81,7 +81,7 @@ def test_a_draft_fits_its_table_once_everything_is_allowed(tmp_path, saved, sour
 
 
 def test_a_draft_lists_the_permissions_of_each_column(tmp_path, saved):
-    """By its type: floating-point numbers are filtered only, other numbers may be summed, lists are left out."""
+    """Floating-point columns can only be filtered, other numbers summed, and lists are left out."""
     where, _ = _parquet(tmp_path)
     text = draft_catalog(where, "u", environment={})
     columns = load_catalog(saved(allowed(text))).datasets["data_2026_reads"].columns
@@ -95,8 +95,8 @@ def test_a_draft_lists_the_permissions_of_each_column(tmp_path, saved):
     assert '# "nested" has a type that cannot be queried; cast it in a view.' in text
 
 
-def test_a_draft_offers_no_sum_that_cannot_be_had(monkeypatch, saved):
-    """A number with too many digits may be grouped and filtered; the draft says why it may not be summed."""
+def test_a_draft_offers_no_unsupported_sum(monkeypatch, saved):
+    """A number with too many digits can be grouped and filtered; a comment says why it cannot be summed."""
     engine = FakeEngine({"u": Kind.TEXT, "short": Kind.DECIMAL, "long": Kind.DECIMAL})
     monkeypatch.setattr(opening, "open_engine", lambda *_, **__: engine)
     text = draft_catalog("t.parquet", "u", environment={})
@@ -106,7 +106,7 @@ def test_a_draft_offers_no_sum_that_cannot_be_had(monkeypatch, saved):
 
 
 def test_a_draft_for_an_engine_names_the_engine(monkeypatch, saved):
-    """Its URL, the variable of its password, and the table; the password itself is only used."""
+    """The draft has the URL, the variable of the password and the table, and never the password itself."""
     asked = []
     engine = FakeEngine({"u": Kind.TEXT, "a": Kind.TEXT})
     monkeypatch.setattr(opening, "open_engine", lambda *where, **how: asked.append((where, how)) or engine)
@@ -131,7 +131,7 @@ def test_a_draft_for_an_engine_names_the_engine(monkeypatch, saved):
     ],
 )
 def test_a_draft_takes_every_source_that_scan_takes(monkeypatch, saved, source, url, table):
-    """A URL with its table becomes an engine and a table; one that names all there is, a source."""
+    """A URL with a table becomes an engine and a table; a URL of the whole source becomes a source."""
     opened = []
     engine = FakeEngine({"u": Kind.TEXT, "a": Kind.TEXT})
     monkeypatch.setattr(opening, "open_engine", lambda given, **_: opened.append(given) or engine)
@@ -153,15 +153,15 @@ def test_a_draft_takes_every_source_that_scan_takes(monkeypatch, saved, source, 
     ],
 )
 def test_a_source_without_a_table_is_refused(saved, source, expected):
-    """Before anything is written; a password is not repeated."""
+    """Nothing is written, and the message does not repeat the password."""
     assert saved("")
     with pytest.raises(InputError, match=expected) as caught:
         draft_catalog(source, "u", environment={})
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_user_column_that_is_not_there_is_refused(tmp_path, saved):
-    """With the one that looks most like it."""
+def test_an_unknown_user_column_is_refused(tmp_path, saved):
+    """The message suggests the most similar column."""
     where, _ = _csv(tmp_path)
     assert saved("")
     with pytest.raises(UnknownColumn, match="there is no user column 'U'; did you mean 'u'"):
@@ -169,8 +169,8 @@ def test_a_user_column_that_is_not_there_is_refused(tmp_path, saved):
 
 
 @pytest.mark.parametrize("text", ["a", "a b", 'a"b', "a\\b", "a\nb\t\r", "\x00\x1f\x7f\x80", "é\U0001f41d", ""])
-def test_names_and_text_are_read_as_they_were(text):
-    """As keys and as values, each on one line."""
+def test_names_and_text_are_read_back_unchanged(text):
+    """Names as keys and as values are escaped, each on one line."""
     written = f"{write_key('t', text)} = {write_text(text)}"
     assert "\n" not in written
     assert tomllib.loads(written) == {"t": {text: text}}

@@ -1,4 +1,4 @@
-"""Every mistake in a catalog is a sentence with its place, in the words of the one who wrote it."""
+"""Every mistake in a catalog has its own sentence with its place in the file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CASES = read_cases("broken.txt", SHORT)
 
 @pytest.fixture
 def refusal(tmp_path):
-    """The error that a catalog with such a text is refused with."""
+    """Return the error of a catalog with a given text."""
 
     def load(text: str) -> CatalogError:
         path = tmp_path / "catalog.toml"
@@ -40,7 +40,7 @@ def refusal(tmp_path):
 
 @pytest.mark.parametrize(("text", "expected"), CASES, ids=[expected[0][:60] for _, expected in CASES])
 def test_a_broken_catalog_is_refused_with_these_sentences(refusal, text, expected):
-    """All mistakes at once, each with its place; the chain of exceptions holds no error of a library."""
+    """All mistakes are reported with their places, and the exception chain holds no error of a library."""
     error = refusal(text)
     assert [str(mistake) for mistake in error.mistakes] == expected
     assert str(error).splitlines()[1:] == [f"  {sentence}" for sentence in expected]
@@ -51,7 +51,7 @@ def test_a_broken_catalog_is_refused_with_these_sentences(refusal, text, expecte
 
 
 def test_there_are_broken_catalogs():
-    """Enough of them, each with a mistake, for the test above to mean something."""
+    """The test above has enough catalogs, each with a mistake."""
     assert len(CASES) > 100
     assert all(expected for _, expected in CASES)
 
@@ -79,8 +79,8 @@ VALUES = [
 
 
 @pytest.mark.parametrize("table", SETTINGS)
-def test_whatever_a_setting_is_set_to_is_refused_in_our_words(tmp_path, table):
-    """Every setting with every kind of value: the message names the place, in no words of pydantic."""
+def test_every_setting_refuses_invalid_values_in_our_own_message(tmp_path, table):
+    """For every setting and kind of value the message names the place, in no words of pydantic."""
     path = tmp_path / "catalog.toml"
     for setting, value, beside in product(SETTINGS[table].split(), VALUES, ("", *BESIDE.get(table, ()))):
         others = "\n".join(line for line in beside.splitlines() if not line.startswith(setting))
@@ -94,7 +94,7 @@ def test_whatever_a_setting_is_set_to_is_refused_in_our_words(tmp_path, table):
 
 
 def test_an_unforeseen_mistake_is_reported_without_words_of_pydantic():
-    """A later version of pydantic may tell mistakes apart that this one does not."""
+    """An error type that is unknown to this version has a general message."""
     location = ("datasets", "d", "user")
     error = ValidationError.from_exception_data(
         "Catalog", [{"type": "url_parsing", "loc": location, "ctx": {"error": "x"}}]
@@ -102,8 +102,8 @@ def test_an_unforeseen_mistake_is_reported_without_words_of_pydantic():
     assert [str(mistake) for mistake in validation_errors(error)] == ["datasets.d.user: is not what this setting takes"]
 
 
-def test_the_words_of_pydantic_are_known():
-    """The test above can fail: the sentences that pydantic has for the commonest mistakes are found."""
+def test_messages_of_pydantic_are_recognised():
+    """The test above can fail: pydantic's messages for the most common mistakes are recognised."""
     for sentence in ("Input should be a valid integer", "Field required", "Extra inputs are not permitted"):
         assert WORDS_OF_PYDANTIC.search(sentence)
 
@@ -121,7 +121,7 @@ def test_the_words_of_pydantic_are_known():
     ids=["missing", "folder", "bytes", "digits", "brackets", "exponent"],
 )
 def test_a_file_that_cannot_be_read_is_refused_with_its_name(tmp_path, content, expected):
-    """Whatever the file is, the error is one that people can mend."""
+    """The message for any unreadable file names the file and the problem."""
     path = tmp_path / "catalog.toml"
     if content == "folder":
         path.mkdir()

@@ -1,4 +1,4 @@
-"""A catalog as values: what every setting becomes."""
+"""The values of a catalog's settings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SMALL = 'datasets.d = { source = "t.csv", user = "u", columns.a = { type = "text
 
 @pytest.fixture
 def load(tmp_path):
-    """The catalog with such a text."""
+    """Return a function that loads a catalog with a given text."""
 
     def load(text):
         (tmp_path / "catalog.toml").write_text(text, "utf-8")
@@ -63,7 +63,7 @@ def load(tmp_path):
 
 
 def test_every_setting_is_read(load, tmp_path):
-    """All settings at once, each with the value that is written."""
+    """Every setting has the value that is written."""
     catalog = load(FULL)
     engine, dataset = catalog.engines["warehouse"], catalog.datasets["engagements"]
     assert engine.url == "postgresql://reader@db:5432/warehouse"
@@ -84,8 +84,8 @@ def test_every_setting_is_read(load, tmp_path):
     assert columns["campaign"].domain == LabelFile(file=str(tmp_path / "campaigns.csv"))
 
 
-def test_what_is_not_set_is_not_allowed(load):
-    """The defaults: no grouping, no filter, no sum, no COUNT(*), no bound; missing labels are left out."""
+def test_missing_settings_allow_nothing(load):
+    """By default there is no grouping, filter, sum, COUNT(*) or bound, and missing labels are left out."""
     dataset = load(SMALL.replace("group", "filter")).datasets["d"]
     column = dataset.columns["a"]
     assert (column.group, column.filter, column.sum, column.domain) == (False, True, None, None)
@@ -96,7 +96,7 @@ def test_what_is_not_set_is_not_allowed(load):
 
 
 def test_columns_are_listed_by_their_permissions(load):
-    """Names in the order of the file; kinds in the words of engines."""
+    """Columns have the order of the file and the kinds of engines."""
     dataset = load(FULL).datasets["engagements"]
     assert dataset.groupable == ("article", "price", "mobile", "day", "at", "country of residence", "campaign")
     assert dataset.filterable == ("article", "day", "at", "score")
@@ -116,7 +116,7 @@ def test_columns_are_listed_by_their_permissions(load):
     ],
 )
 def test_groups_of_a_user_are_bounded_by_the_dataset_and_by_all_of_the_columns(load, dataset, column, groups):
-    """A user with one age and at most three countries is in at most three groups of both."""
+    """A user with one age and at most three countries is in at most three groups of both columns."""
     text = f"""[datasets.d]
 source = "t"
 user = "u"
@@ -131,7 +131,7 @@ columns.article = {{ type = "text", group = true }}
 
 
 def test_a_sum_has_the_bounds_as_they_are_written(load):
-    """0.25 is a quarter, not the float next to it; whole bounds do for every scale."""
+    """A bound of 0.25 is exactly a quarter, and whole bounds are valid for every scale."""
     dataset = load(FULL).datasets["engagements"]
     assert dataset.summed("minutes") == Summed("minutes", Fraction(-5), Fraction(60), 0)
     assert dataset.summed("price", 2) == Summed("price", Fraction(0), Fraction(1, 4), 2)
@@ -140,7 +140,7 @@ def test_a_sum_has_the_bounds_as_they_are_written(load):
 
 
 def test_the_bounds_of_a_sum_may_have_18_digits(load):
-    """Before the point and behind it."""
+    """Bounds have at most 18 digits before the point and 18 after it."""
     text = FULL.replace("low = 0, high = 0.25", "low = -1e-18, high = 999999999999999999.999999999999999999")
     summed = load(text).datasets["engagements"].summed("price", 18)
     assert (summed.low, summed.high) == (Fraction(-1, 10**18), Fraction(10**36 - 1, 10**18))
@@ -157,19 +157,19 @@ def test_a_sum_whose_bounds_the_column_cannot_hold_is_refused(load):
 
 @pytest.mark.parametrize("column", ["article", "score", "member_id", "nothing"])
 def test_a_column_without_bounds_may_not_be_summed(load, column):
-    """Nor may one that is not there."""
+    """Columns without bounds and unknown columns are refused."""
     with pytest.raises(InputError, match=f"column '{column}' may not be summed"):
         load(FULL).datasets["engagements"].summed(column)
 
 
-def test_a_dataset_is_found_whatever_the_case(load):
-    """As SQL finds tables; the name of the catalog comes back."""
+def test_dataset_names_are_case_insensitive(load):
+    """Datasets are found in any case, and have the name of the catalog."""
     catalog = load(SMALL.replace("datasets.d", 'datasets."Sales.Reads"'))
     assert catalog.find("sales.READS") == "Sales.Reads"
 
 
 def test_an_unknown_dataset_is_refused(load):
-    """With the name that looks most like it, but no list of all."""
+    """The message suggests the most similar name, and does not list all of them."""
     catalog = load(SMALL.replace("datasets.d", "datasets.engagements"))
     with pytest.raises(InputError, match=r"^there is no dataset 'engagement'; did you mean 'engagements'\?$"):
         catalog.find("engagement")
@@ -177,8 +177,8 @@ def test_an_unknown_dataset_is_refused(load):
         catalog.find("payroll")
 
 
-def test_a_catalog_does_not_change(load):
-    """No setting and no table of it can be set, added or taken away."""
+def test_a_catalog_is_immutable(load):
+    """No setting and no table of a catalog can be set, added or removed."""
     catalog = load(FULL)
     dataset = catalog.datasets["engagements"]
     for part, setting in ((catalog, "datasets"), (dataset, "user"), (dataset.columns["article"], "group")):
@@ -202,21 +202,21 @@ def test_a_catalog_does_not_change(load):
         ("s3://bucket/reads.parquet", "s3://bucket/reads.parquet"),
     ],
 )
-def test_paths_begin_at_the_folder_of_the_catalog(load, tmp_path, written, placed):
-    """Wherever the process runs; URLs and absolute paths are what they are."""
+def test_paths_are_relative_to_the_folder_of_the_catalog(load, tmp_path, written, placed):
+    """The working directory does not matter, and URLs and absolute paths are unchanged."""
     expected = placed.format(folder=tmp_path)
     assert load(SMALL.replace("t.csv", written)).datasets["d"].source == expected
 
 
-def test_a_relative_catalog_is_of_the_folder_it_was_read_in(load, tmp_path, monkeypatch):
-    """Its places do not move when the process goes elsewhere later."""
+def test_a_catalog_keeps_its_folder(load, tmp_path, monkeypatch):
+    """A later change of the working directory does not change the paths of a catalog."""
     load(SMALL)
     monkeypatch.chdir(tmp_path)
     assert load_catalog("catalog.toml").datasets["d"].source == str(tmp_path / "t.csv")
 
 
 def test_brackets_in_the_folder_of_the_catalog_are_no_pattern(tmp_path):
-    """Only what the owner wrote is a pattern."""
+    """Only the path that the owner wrote is a pattern."""
     folder = tmp_path / "a[1]"
     folder.mkdir()
     (folder / "catalog.toml").write_text(SMALL.replace("t.csv", "*.parquet"))
@@ -225,13 +225,13 @@ def test_brackets_in_the_folder_of_the_catalog_are_no_pattern(tmp_path):
     assert load_catalog(folder / "catalog.toml").datasets["d"].source == f"{tmp_path}/a[1]/t.csv"
 
 
-def test_the_url_of_an_engine_has_its_place_too(load, tmp_path):
-    """A DuckDB file beside the catalog is an engine as well."""
+def test_engine_urls_are_relative_to_the_folder_of_the_catalog(load, tmp_path):
+    """The path in the URL of a DuckDB file begins at the folder of the catalog."""
     assert load('engines.w.url = "duckdb:///w.db"\n' + SMALL).engines["w"].url == f"duckdb:///{tmp_path}/w.db"
 
 
 def test_the_model_is_light():
-    """What plans a question from a catalog loads no engine and no columns."""
+    """Planning from a catalog loads no engine and no columns."""
     script = "import sys, discreet.catalog.model, json; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert {"duckdb", "pyarrow", "numpy", "click", "discreet.engines"} & set(json.loads(done.stdout)) == set()

@@ -1,4 +1,4 @@
-"""The engines of a catalog, opened once, and what is read from them before any question."""
+"""The engines of a catalog are opened once, and their metadata is cached."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REQUEST = HeadRequest("u", ("a",), 1)
 
 
 class Engine(FakeEngine):
-    """Records requests, and fails at heads if set to."""
+    """Records requests, and raises an error for heads if there is one."""
 
     def __init__(self, error=None, version="1", columns=COLUMNS):
         super().__init__(columns, {"SELECT a": pa.table({"a": ["x", "y"]})}, version)
@@ -47,7 +47,7 @@ class Engine(FakeEngine):
         return super().fetch(statement)
 
     def head(self, request, *, seed=b"", progress=None):
-        """What it was asked, in place of a head."""
+        """Return the request in place of a head."""
         if self.error is not None:
             raise self.error
         return request, seed, progress
@@ -55,7 +55,7 @@ class Engine(FakeEngine):
 
 @pytest.fixture
 def opened(tmp_path, monkeypatch):
-    """Opens a catalog with such settings, whose engine is the one given; counts how often."""
+    """Return a function that opens a catalog with a given engine, and counts how often it is opened."""
 
     def open_(settings, engine):
         def opening_of(*_, **__):
@@ -83,8 +83,8 @@ def opened(tmp_path, monkeypatch):
         ("postgresql://reader@db/warehouse", True),
     ],
 )
-def test_an_engine_that_cannot_be_opened_has_pair_queries_by_its_url(tmp_path, url, pairs):
-    """So that a plan names the mechanism that will answer."""
+def test_an_unopened_engine_has_pair_queries_by_its_url(tmp_path, url, pairs):
+    """A plan names the mechanism that will answer even if the engine cannot be opened."""
     (tmp_path / "catalog.toml").write_text(
         f'[engines.w]\nurl = "{url}"\npassword_env = "SECRET"\n'
         '[datasets.d]\nengine = "w"\ntable = "reads"\nuser = "u"\ncolumns.a = { type = "text", group = true }\n'
@@ -94,7 +94,7 @@ def test_an_engine_that_cannot_be_opened_has_pair_queries_by_its_url(tmp_path, u
 
 
 def test_concurrent_requests_open_an_engine_once(opened):
-    """Twenty threads, one connection, and all get it."""
+    """Twenty threads get one engine."""
     engine = Engine()
     datasets, made = opened("", engine)
     got, start = [], threading.Barrier(20)
@@ -115,7 +115,7 @@ def test_concurrent_requests_open_an_engine_once(opened):
 
 
 def test_an_engine_that_could_not_be_opened_is_tried_again(opened, monkeypatch):
-    """A server that was down is asked again at the next question."""
+    """An engine that could not be opened is opened again for the next query."""
     datasets, made = opened("", EngineUnreachable("no server answers at db.internal"))
     for _ in range(2):
         with pytest.raises(EngineError):
@@ -137,7 +137,7 @@ def test_an_engine_that_could_not_be_opened_is_tried_again(opened, monkeypatch):
     ],
 )
 def test_errors_for_the_owner_hold_no_names(opened, failing):
-    """No file, no host and no column leaves; the cause is there for the owner (T: nothing of the server leaks)."""
+    """Errors name no file, host or column; the cause is kept for the log."""
     datasets, _ = opened("", failing)
     with pytest.raises(EngineError) as caught:
         datasets.engine("d")
@@ -148,14 +148,14 @@ def test_errors_for_the_owner_hold_no_names(opened, failing):
 
 @pytest.mark.parametrize("ask", ["version", "domain"])
 def test_failed_statements_of_the_owner_are_reported_without_names(opened, ask):
-    """A version that is none, a domain whose statement fails."""
+    """An invalid version or a failed statement of a domain is reported without names."""
     datasets, _ = opened(LISTED.replace("SELECT a", "SELECT x") + 'data_version = { query = "SELECT a" }', Engine())
     with pytest.raises(EngineError, match="its owner should run"):
         datasets.version("d") if ask == "version" else datasets.domain("d", ("a",))
 
 
 def test_a_listed_domain_is_read_once_for_each_version(opened):
-    """Kept while the version is the same, read anew when it is not, and only the newest is kept."""
+    """A domain is cached for the newest version only."""
     engine = Engine()
     datasets, _ = opened(LISTED, engine)
     first = datasets.domain("d", ("a",))
@@ -169,7 +169,7 @@ def test_a_listed_domain_is_read_once_for_each_version(opened):
 
 
 def test_a_listed_domain_is_read_each_time_if_the_version_is_unknown(opened):
-    """It may have changed."""
+    """Without a version a cached domain could be stale."""
     engine = Engine(version=None)
     datasets, _ = opened(LISTED, engine)
     datasets.domain("d", ("a",))
@@ -177,8 +177,8 @@ def test_a_listed_domain_is_read_each_time_if_the_version_is_unknown(opened):
     assert engine.asked == ["SELECT a"] * 2
 
 
-def test_a_domain_that_the_catalog_writes_out_is_made_once(opened):
-    """It does not depend on the data, so no version is asked for."""
+def test_a_domain_written_in_the_catalog_is_built_once(opened):
+    """A domain in the catalog does not depend on the data, so no version is read."""
     settings = 'columns.a = { type = "text", group = true, domain = ["x", "y"] }\ndata_version = { query = "SELECT a" }'
     engine = Engine()
     datasets, _ = opened(settings, engine)
@@ -188,7 +188,7 @@ def test_a_domain_that_the_catalog_writes_out_is_made_once(opened):
 
 
 def test_scales_are_read_once(opened):
-    """An engine that counts answers one question at a time: planning must not wait for it."""
+    """Planning must not wait for an engine that answers one query at a time."""
     engine = Engine()
     datasets, _ = opened("", engine)
     assert [datasets.scale("d", "a"), datasets.scale("d", "a")] == [2, 2]
@@ -206,7 +206,7 @@ def test_scales_are_read_once(opened):
     ],
 )
 def test_an_engine_that_fails_names_the_dataset_only(error, sentence):
-    """The kind of the error stays; the engine's own sentence is the cause."""
+    """The error keeps its kind, and the engine's message is only its cause."""
     engine = VersionedReader(Engine(error), "d", lambda: True)
     with pytest.raises(type(error)) as caught:
         engine.head(REQUEST)
@@ -216,23 +216,23 @@ def test_an_engine_that_fails_names_the_dataset_only(error, sentence):
     assert caught.value.__cause__ is error
 
 
-def test_a_query_that_an_engine_cannot_answer_keeps_its_sentence():
-    """It speaks of the question."""
+def test_the_message_for_an_unsupported_query_is_kept():
+    """A message about the query itself is not replaced."""
     error = InputError("Pinot cannot keep missing labels")
     with pytest.raises(InputError) as caught:
         VersionedReader(Engine(error), "d", lambda: True).head(REQUEST)
     assert caught.value is error
 
 
-def test_an_engine_that_does_not_know_private_bounds_is_not_read_for_one():
-    """Another package's may return the sums alone; the check precedes the start, so nothing is charged (I3)."""
+def test_an_engine_without_private_bounds_is_refused_before_the_start():
+    """I3: the check precedes the start, so that nothing is charged for an engine that cannot read several bounds."""
     engine = VersionedReader(Engine(), "d", lambda: True)
     with pytest.raises(InputError, match="choose the bound of 'b' privately; declare its sum without private_bound"):
         engine.check(replace(REQUEST, summed=PrivatelyBounded("b", Fraction(0), Fraction(8))))
 
 
-def test_a_version_that_cannot_be_read_after_counting_is_no_unreachable_engine(opened):
-    """The rows were read by then, so it must not look like an engine that was asked nothing (I3)."""
+def test_a_version_that_fails_after_the_head_is_not_an_unreachable_engine(opened):
+    """I3: the rows were read, so the error must not look like one that costs nothing."""
     engine = Engine()
     datasets, _ = opened('data_version = { query = "SELECT gone" }', engine)
     engine.fetch = lambda _: (_ for _ in ()).throw(EngineUnreachable("db.internal is down"))
@@ -242,7 +242,7 @@ def test_a_version_that_cannot_be_read_after_counting_is_no_unreachable_engine(o
     assert not isinstance(caught.value, EngineUnreachable)
 
 
-def test_a_head_of_an_unchanged_version_is_the_engines():
-    """With all arguments."""
+def test_a_head_is_read_with_all_arguments():
+    """The engine gets all arguments, and its head is returned if the version is unchanged."""
     reader = VersionedReader(Engine(), "d", lambda: True)
     assert reader.head(REQUEST, seed=b"s", progress=print) == (REQUEST, b"s", print)

@@ -1,4 +1,4 @@
-"""The page about catalogs and the schema for editors say what there is."""
+"""The page about catalogs and the schema for editors are complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = sorted({setting for table in TABLES for setting in table.model_fields
 
 
 def examples() -> list[str]:
-    """The catalogs that the page shows."""
+    """Return the catalogs that the page shows."""
     return re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -49,7 +49,7 @@ def test_the_schema_describes_every_setting():
 
 @pytest.mark.parametrize("text", examples(), ids=[text.splitlines()[0] for text in examples()])
 def test_the_examples_of_the_page_can_be_used(tmp_path, text):
-    """Each is a catalog without a mistake."""
+    """Each example of the page is a valid catalog."""
     (tmp_path / "catalog.toml").write_text(text, "utf-8")
     assert load_catalog(tmp_path / "catalog.toml").datasets
 
@@ -62,5 +62,5 @@ def test_the_example_shows_every_setting():
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_setting_is_explained(setting):
-    """In a row of a table."""
+    """Every setting has a row of a table."""
     assert re.search(rf"^\| [^|]*`{setting}`", PAGE, re.MULTILINE)

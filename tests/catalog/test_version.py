@@ -1,4 +1,4 @@
-"""Which state of the data it is: by the clock, by a statement, by the files."""
+"""Data versions by schedule, by statement and by file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MINUTE, INSTANT = datetime.timedelta(minutes=1), datetime.timedelta(microseconds
 
 
 def schedule(text: str, zone: str) -> Schedule:
-    """The schedule of a line such as "weekly 04:00 monday"."""
+    """Return the schedule of a line such as "weekly 04:00 monday"."""
     kind, at, *day = text.split()
     return Schedule(schedule=kind, at=at, zone=zone, **({"day": day[0]} if day else {}))
 
@@ -62,7 +62,7 @@ def schedule(text: str, zone: str) -> Schedule:
     ],
 )
 def test_the_version_is_the_last_moment_of_the_schedule(line, zone, now, version):
-    """From exactly that time on, in the zone of the schedule, whatever the zone of the clock."""
+    """A version begins exactly at its scheduled time, in the zone of the schedule."""
     assert scheduled_version(schedule(line, zone), datetime.datetime.fromisoformat(now)) == version
 
 
@@ -88,7 +88,7 @@ NEAR_CHANGES = st.builds(
 
 
 def fault(version, asked: Schedule, early: datetime.datetime, late: datetime.datetime) -> str | None:
-    """What is wrong with a version in two moments, or None."""
+    """Return what is wrong with a version at two times, or None."""
     first, last = (datetime.datetime.fromisoformat(version(asked, moment)) for moment in (early, late))
     hours = LONGEST[asked.schedule]
     if not first <= early < first + datetime.timedelta(hours=hours):
@@ -108,12 +108,12 @@ def fault(version, asked: Schedule, early: datetime.datetime, late: datetime.dat
     st.tuples(MOMENTS | NEAR_CHANGES, MOMENTS | NEAR_CHANGES).map(sorted),
 )
 def test_a_version_lasts_from_its_moment_to_the_next(line, zone, moments):
-    """It never runs backwards, is constant between the moments of the schedule, and names the moment it begins at."""
+    """A version never goes back, is constant between scheduled times, and is named after the time when it begins."""
     assert fault(scheduled_version, schedule(line, zone), *moments) is None
 
 
-def test_every_minute_of_a_day_with_a_change_has_the_version_of_the_clock_on_the_wall():
-    """The moments are those at which the clock on the wall shows the time, found by looking at it every minute."""
+def test_versions_follow_local_time_on_days_with_a_clock_change():
+    """Scheduled times equal those found by looking at the local time every minute."""
     zone = zoneinfo.ZoneInfo(BERLIN)
     asked = schedule("daily 01:30", BERLIN)
     for start in ("2026-03-28T20:00+00:00", "2026-10-24T20:00+00:00"):
@@ -126,13 +126,13 @@ def test_every_minute_of_a_day_with_a_change_has_the_version_of_the_clock_on_the
 
 
 def by_date(asked: Schedule, now: datetime.datetime) -> str:
-    """Wrong: the date alone."""
+    """Return a wrong version: the date alone."""
     local = now.astimezone(zoneinfo.ZoneInfo(asked.zone))
     return local.replace(hour=4, minute=0, second=0, microsecond=0).isoformat(timespec="minutes")
 
 
 def by_the_offset_of_now(asked: Schedule, now: datetime.datetime) -> str:
-    """Wrong: the distance from UTC that the clock has now."""
+    """Return a wrong version: with the UTC offset of the current time."""
     local = now.astimezone(zoneinfo.ZoneInfo(asked.zone))
     fixed = now.astimezone(datetime.timezone(local.utcoffset()))
     moment = fixed.replace(hour=4, minute=0, second=0, microsecond=0)
@@ -140,13 +140,13 @@ def by_the_offset_of_now(asked: Schedule, now: datetime.datetime) -> str:
 
 
 def late(asked: Schedule, now: datetime.datetime) -> str:
-    """Wrong: a microsecond too late."""
+    """Return a wrong version: a microsecond late."""
     return scheduled_version(asked, now - INSTANT)
 
 
 @pytest.mark.parametrize("wrong", [by_date, by_the_offset_of_now, late])
-def test_wrong_versions_are_noticed(wrong):
-    """The check above rejects what it should."""
+def test_wrong_versions_are_detected(wrong):
+    """The check above rejects three planted defects."""
     asked = schedule("daily 04:00", BERLIN)
     moments = [datetime.datetime.fromisoformat(f"2026-03-29T0{hour}:00+00:00") for hour in range(5)]
     moments += [moment - datetime.timedelta(days=1) for moment in moments]
@@ -154,20 +154,20 @@ def test_wrong_versions_are_noticed(wrong):
     assert not any(fault(scheduled_version, asked, moment, moment + MINUTE) for moment in moments)
 
 
-def test_a_moment_without_a_zone_is_a_bug():
-    """Python would take it for the time on the clock of the machine."""
+def test_a_time_without_a_zone_is_a_bug():
+    """Python would interpret a time without a zone in the zone of the machine."""
     with pytest.raises(InvariantViolated):
         scheduled_version(schedule("daily 04:00", BERLIN), datetime.datetime(2026, 11, 20))
 
 
 @pytest.mark.parametrize("name", ["UTC", BERLIN, "Asia/Kolkata"])
 def test_time_zones_are_known_by_their_names(name):
-    """Those of the tz database."""
+    """Zones have the names of the tz database."""
     assert check_zone(name) is None
 
 
 def test_missing_time_zones_are_reported_with_a_remedy(monkeypatch):
-    """It is not the owner's mistake then."""
+    """A missing tz database is not reported as a mistake in the catalog."""
     monkeypatch.setattr(zoneinfo, "TZPATH", ())
 
     def nothing(_name):
@@ -193,7 +193,7 @@ def test_missing_time_zones_are_reported_with_a_remedy(monkeypatch):
     ],
 )
 def test_a_query_returns_the_version_as_text(value, version):
-    """One value of a type whose text is the same in all engines."""
+    """The version is one value of a type whose text is equal in all engines."""
     assert queried_version(pa.table({"v": [value]})) == version
 
 
@@ -213,7 +213,7 @@ def test_a_query_returns_the_version_as_text(value, version):
     ids=["no row", "rows", "columns", "missing", "blank", "float", "boolean", "nested", "long"],
 )
 def test_a_query_that_returns_no_version_is_refused(answer):
-    """One sentence, which shows nothing of what came back."""
+    """The message is one sentence, and shows nothing of the result."""
     with pytest.raises(InputError, match="the query for the data version must return") as caught:
         queried_version(answer)
     assert "secret" not in str(caught.value)
@@ -231,12 +231,12 @@ NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=datetime.UTC)
         ('data_version = { query = "SELECT 17" }', "17"),
     ],
 )
-def test_the_version_comes_from_where_the_catalog_says(tmp_path, setting, version):
-    """As text, by the clock, by a query; else a digest of the engine's version, which names paths."""
+def test_the_version_has_the_declared_source(tmp_path, setting, version):
+    """The version is text from a schedule or a query, or a digest of the engine's version, which names paths."""
     engine = FakeEngine(answers={"SELECT 17": pa.table({"v": [17]})}, version="/srv/reads.parquet 17")
     assert current_version(dataset(tmp_path, setting), engine, NOW) == version
 
 
 def test_the_version_may_be_unknown(tmp_path):
-    """A table of a database, and a catalog that does not say."""
+    """A table of a database has no version if the catalog declares none."""
     assert current_version(dataset(tmp_path, ""), FakeEngine(), NOW) is None

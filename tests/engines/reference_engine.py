@@ -1,4 +1,4 @@
-"""An engine in plain Python: right, and wrong in the ways that engines get it wrong."""
+"""An engine in plain Python: a correct one, and ones with typical defects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = [
 
 
 class PlainEngine:
-    """Counts with `reference_head`, and bounds what users keep by hashing."""
+    """Counts with `reference_head`, and bounds the items of users by hashing."""
 
     def __init__(self, table):
         self.table = table
@@ -83,11 +83,11 @@ class PlainEngine:
         return reference_pairs(self.table, request)
 
     def _counted(self, rows, request):
-        """The head."""
+        """Return the head."""
         return reference_head(rows, request)
 
     def _checked(self, request):
-        """The domain in the types of the labels."""
+        """Return the domain in the types of the labels."""
         try:
             columns = []
             for item in request.items:
@@ -104,7 +104,7 @@ class PlainEngine:
         return domain
 
     def _bounded(self, request, seed):
-        """The rows that count, of the items that each user keeps."""
+        """Return the rows that count, of the items that each user keeps."""
         eligible = replace(request, groups_per_user=None, limit=10**9)
         owned = {}
         rows = self.table.to_pylist()
@@ -119,31 +119,31 @@ class PlainEngine:
         return self.table.take(pa.array(sorted(kept), pa.int64()))
 
     def _most(self, request):
-        """How many items a user keeps."""
+        """Return how many items a user keeps."""
         return request.groups_per_user
 
     def _place(self, seed, user, labels, users):
-        """Where an item stands in the order of a user."""
+        """Return the position of an item in the order of a user."""
         del users
         return digest(seed, user, labels)
 
 
 class RowsAsUsers(PlainEngine):
-    """Counts rows."""
+    """Counts rows, not users."""
 
     def _counted(self, rows, request):
         return super()._counted(rows, replace(request, rows_per_group=2**31))
 
 
 class UnclippedAtTwo(PlainEngine):
-    """Looks only at whether rows were asked for, not how many."""
+    """Checks only whether rows were requested, not how many count."""
 
     def _counted(self, rows, request):
         return super()._counted(rows, replace(request, rows_per_group=min(request.rows_per_group, 2)))
 
 
 class TiesByAppearance(PlainEngine):
-    """Leaves ties in the order of the rows."""
+    """Keeps ties in the order of the rows."""
 
     def _counted(self, rows, request):
         whole = super()._counted(rows, replace(request, limit=10**9))
@@ -152,7 +152,7 @@ class TiesByAppearance(PlainEngine):
 
 
 class Utf16Ties(PlainEngine):
-    """Sorts text by UTF-16 units, as the JVM does."""
+    """Orders text by UTF-16 units, as the JVM does."""
 
     def _counted(self, rows, request):
         whole = super()._counted(rows, replace(request, limit=10**9))
@@ -162,14 +162,14 @@ class Utf16Ties(PlainEngine):
 
 
 class NothingBelowTheCut(PlainEngine):
-    """Returns no more than may be released."""
+    """Returns no more items than may be released."""
 
     def _counted(self, rows, request):
         return super()._counted(rows, request)[: request.limit]
 
 
 class UnknownUsers(PlainEngine):
-    """Takes rows without a user for one user's."""
+    """Counts rows without a user as those of one user."""
 
     def _counted(self, rows, request):
         place = rows.column_names.index(request.user)
@@ -177,7 +177,7 @@ class UnknownUsers(PlainEngine):
 
 
 class TwoValuedNot(PlainEngine):
-    """Takes what is unknown for false, so that NOT makes it true."""
+    """Treats unknown as false, so that NOT makes it true."""
 
     def _counted(self, rows, request):
         three = engines.truth
@@ -189,7 +189,7 @@ class TwoValuedNot(PlainEngine):
 
 
 class OneTooMany(PlainEngine):
-    """Keeps one item more than it should."""
+    """Keeps one item too many."""
 
     def _most(self, request):
         return request.groups_per_user + 1
@@ -203,35 +203,35 @@ class FirstItems(PlainEngine):
 
 
 class CommonOrder(PlainEngine):
-    """Keeps items in an order that all users share."""
+    """Keeps items in an order that is the same for all users."""
 
     def _place(self, seed, _, labels, users):
         return super()._place(seed, None, labels, users)
 
 
-class DeafToTheSeed(PlainEngine):
-    """Keeps the same items whatever the seed."""
+class IgnoresTheSeed(PlainEngine):
+    """Keeps the same items for every seed."""
 
     def _place(self, _, user, labels, users):
         return super()._place(b"", user, labels, users)
 
 
-class CrowdDependent(PlainEngine):
-    """Lets what a user keeps depend on how many users there are."""
+class DependsOnUserCount(PlainEngine):
+    """Lets the items that a user keeps depend on the number of users."""
 
     def _place(self, seed, user, labels, users):
         return super()._place(seed + bytes(users), user, labels, users)
 
 
 class OnlyStored(PlainEngine):
-    """Leaves out listed items without users."""
+    """Omits listed items without users."""
 
     def _counted(self, rows, request):
         return [(labels, count) for labels, count in super()._counted(rows, request) if count]
 
 
 class LossyDomain(PlainEngine):
-    """Casts listed labels to whatever the column holds."""
+    """Casts listed labels to the type of the column."""
 
     def _checked(self, request):
         types = [self.table.schema.field(item).type for item in request.items]
@@ -240,7 +240,7 @@ class LossyDomain(PlainEngine):
 
 
 class CutLabels(PlainEngine):
-    """Cuts long labels, as a VARCHAR(65535) does."""
+    """Truncates long labels, as a VARCHAR(65535) does."""
 
     def __init__(self, table):
         cut = pa.array([None if label is None else str(label)[:65_535] for label in table.column("item").to_pylist()])
@@ -248,7 +248,7 @@ class CutLabels(PlainEngine):
 
 
 class WeightsRoundedToNearest(PlainEngine):
-    """Lets the squared weights of a user's items add up to a little more than the limit."""
+    """Lets the squared weights of a user's items exceed the limit by rounding."""
 
     def _found(self, request):
         pairs = reference_pairs(self.table, request)

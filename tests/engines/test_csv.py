@@ -69,7 +69,7 @@ def _expected(records, tau=1):
 @example([("u", "a")] * 3, ("z", FORGED.replace("\n", "\r")), ("\n", csv.QUOTE_ALL))
 @example([("u", "a")] * 3, ("z", FORGED.replace("\n", "\r\n")), ("\r\n", csv.QUOTE_MINIMAL))
 def test_one_record_moves_every_count_by_at_most_tau(tmp_path_factory, records, extra, dialect):
-    """Sensitivity: whatever a record holds, with and without it every count differs by at most tau (here 2)."""
+    """Sensitivity: with and without any record, every count differs by at most tau (here 2)."""
     path = tmp_path_factory.mktemp("csv") / "t.csv"
     request = HeadRequest("user", ("item",), 1000, rows_per_group=2)
     without = _head(path, _written(records, *dialect), request)
@@ -79,7 +79,7 @@ def test_one_record_moves_every_count_by_at_most_tau(tmp_path_factory, records, 
 
 
 def _parsed(content):
-    """Records of RFC 4180, two fields each, by a state machine of its own; None if malformed."""
+    """Return the records of RFC 4180, two fields each, or None if malformed."""
     records, fields, place = [], [], 0
     while place < len(content):
         if content[place] == '"':
@@ -118,8 +118,8 @@ def _parsed(content):
 @example("a,b,c\n")
 @example("a\n")
 @example('"",\n')
-def test_a_file_is_read_as_rfc_4180_says_or_refused_when_it_is_opened(tmp_path_factory, content):
-    """No query depends on whether a record is well formed: opening fails before any, or no query does."""
+def test_a_file_is_read_by_rfc_4180_or_refused_when_it_is_opened(tmp_path_factory, content):
+    """No query depends on whether a record is well formed: a malformed file is refused when it is opened."""
     path = tmp_path_factory.mktemp("csv") / "t.csv"
     records = _parsed(content)
     if records is None or content.startswith('""\n') or content == '""':
@@ -141,7 +141,7 @@ def test_a_file_is_read_as_rfc_4180_says_or_refused_when_it_is_opened(tmp_path_f
     ids=["old Mac", "Latin-1", "unterminated", "carriage return", "header"],
 )
 def test_a_malformed_file_is_refused_whole_in_one_sentence(tmp_path, content):
-    """The message names the file and the remedy, and holds none of the text."""
+    """The message names the file and the remedy, and shows nothing of its text."""
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(InputError, match=r"t\.csv .*(RFC 4180|UTF-8)") as error:
         DuckDBEngine(tmp_path / "t.csv")
@@ -150,13 +150,13 @@ def test_a_malformed_file_is_refused_whole_in_one_sentence(tmp_path, content):
 
 
 def test_cells_may_be_huge(tmp_path):
-    """A megabyte in a field is a label like any other."""
+    """A field of a megabyte is a label like any other."""
     label = "x" * 2**20
     assert _head(tmp_path / "t.csv", _written([("1", label), ("2", label)])) == {(label,): 2}
 
 
-def test_a_file_that_changed_since_it_was_opened_is_refused_whatever_it_holds(tmp_path):
-    """Read again, a record would decide which query fails; not read, old data would get the noise of new data."""
+def test_a_file_that_changed_since_it_was_opened_is_refused(tmp_path):
+    """Read again, a record could decide which query fails; not read again, old data would get the noise of new data."""
     path = tmp_path / "t.csv"
     path.write_bytes(_written([("1", "a")]))
     engine = DuckDBEngine(path)

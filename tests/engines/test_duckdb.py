@@ -23,7 +23,7 @@ from discreet.testing.engines import EngineSuite, rows_of
 
 
 class TestDuckDB(EngineSuite):
-    """Every test of the suite, on Arrow tables."""
+    """Run the whole suite on Arrow tables."""
 
     @contextlib.contextmanager
     def opened(self, table):
@@ -52,7 +52,7 @@ class TestDuckDB(EngineSuite):
 
 @pytest.fixture
 def database(tmp_path):
-    """Runs statements in a new DuckDB file; returns its path."""
+    """Return a function that runs statements in a new DuckDB file and returns its path."""
 
     def make(*statements):
         path = tmp_path / "made.db"
@@ -64,8 +64,8 @@ def database(tmp_path):
     return make
 
 
-def test_sums_pass_two_to_the_31(database, head):
-    """A user with 2.2 billion rows of one item counts for tau = 2^31 of them, exactly, and another user adds to it."""
+def test_counts_of_rows_exceed_two_to_the_31(database, head):
+    """A user with 2.2 billion rows of one item counts for tau = 2^31 of them, and another user adds to it."""
     path = database(  # of truth values, which DuckDB counts ten times faster than numbers
         """CREATE VIEW rows AS SELECT TRUE AS "user", TRUE AS item FROM range(2_150_000_000)
            UNION ALL SELECT FALSE, TRUE FROM range(50_000_000)"""
@@ -74,8 +74,8 @@ def test_sums_pass_two_to_the_31(database, head):
 
 
 @pytest.mark.parametrize("type_", ["int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"])
-def test_whole_numbers_of_every_width_are_labels_and_filters(head, engine, type_):
-    """Also against constants that the width cannot hold."""
+def test_integers_of_every_width_are_labels_and_filters(head, engine, type_):
+    """Integers are compared exactly with constants that their type cannot hold."""
     table = pa.table({"user": [1, 2, 3], "item": pa.array([100, 9, 100], type_)})
     assert engine(table).columns()["item"] is Kind.INTEGER
     assert head(table, where=f"item > -1 AND item < {10**37}") == [((100,), 2), ((9,), 1)]
@@ -92,7 +92,7 @@ def test_whole_numbers_of_every_width_are_labels_and_filters(head, engine, type_
     ],
 )
 def test_types_that_arrow_does_not_keep_apart_become_text(database, head, type_, values, labels):
-    """Huge numbers, UUIDs and enumerations are released as text, and ties stand in the order of that text."""
+    """Huge numbers, UUIDs and enumerations are released as text, and ties have the order of that text."""
     rows = ", ".join(f"({n}, '{value}'::{type_})" for n, value in enumerate(values))
     path = database(f'CREATE TABLE t AS SELECT * FROM (VALUES {rows}) AS rows("user", item)')
     assert head(path) == [((label,), 1) for label in labels]
@@ -102,7 +102,7 @@ def test_types_that_arrow_does_not_keep_apart_become_text(database, head, type_,
 
 @pytest.mark.parametrize("type_", [pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us", "UTC")])
 def test_timestamps_of_every_unit_are_labels_and_filters(head, type_):
-    """Their unit and zone are kept."""
+    """Timestamps keep their unit and zone."""
     at = datetime.datetime(2024, 5, 6, 7, 8, 9)
     table = pa.table({"user": [1, 2], "item": pa.array([at, None], type_)})
     ((label,), count), *rest = head(table, where="item > '2024-05-05' AND item < TIMESTAMP '2024-05-08 00:00:00'")
@@ -110,13 +110,13 @@ def test_timestamps_of_every_unit_are_labels_and_filters(head, type_):
 
 
 def test_dictionary_columns_are_their_values(head):
-    """Arrow dictionaries, whatever the order of their codes."""
+    """Arrow dictionaries are read by value, for any order of their codes."""
     codes = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, None]), pa.array(["z", "a"]))
     assert head(pa.table({"user": [1, 2, 3, 4], "item": codes})) == [(("z",), 2), (("a",), 1)]
 
 
 def test_a_collation_of_the_table_merges_no_items(database, head):
-    """Which of 'a' and 'A' a merged item is called would depend on the order of the rows."""
+    """Under a case-insensitive collation the label of a merged item would depend on the order of the rows."""
     path = database(
         'CREATE TABLE t ("user" INTEGER, item VARCHAR COLLATE NOCASE)',
         "INSERT INTO t VALUES (1, 'b'), (2, 'A'), (3, 'a')",
@@ -125,8 +125,8 @@ def test_a_collation_of_the_table_merges_no_items(database, head):
 
 
 @pytest.mark.parametrize("names", [["user", "Item", "item"], ["user", "item", "item"]])
-def test_columns_that_differ_in_case_only_are_never_mistaken(engine, names):
-    """DuckDB renames one of them; what was asked for is counted or refused, never the other one."""
+def test_columns_that_differ_in_case_only_are_never_confused(engine, names):
+    """DuckDB renames one of two such columns; the requested one is counted, or the request is refused."""
     table = pa.table([[1, 2], ["no", "no"], ["yes", "yes"]], names)
     try:
         columns = engine(table).columns()
@@ -139,14 +139,14 @@ def test_columns_that_differ_in_case_only_are_never_mistaken(engine, names):
 @pytest.mark.parametrize(
     "type_", [pa.list_(pa.decimal128(5, 2)), pa.list_(pa.int32()), pa.struct([("a", pa.int32())]), pa.binary()]
 )
-def test_nested_columns_name_neither_users_nor_items(engine, type_):
-    """Their kind is OTHER, also where a list's type begins like a number's."""
+def test_nested_columns_are_neither_users_nor_items(engine, type_):
+    """Nested columns have the kind OTHER, even a list whose type begins like a number's."""
     table = pa.table({"user": [1], "item": pa.array([None], type_)})
     assert engine(table).columns()["item"] is Kind.OTHER
 
 
 def test_files_have_a_version_and_frames_have_none(engine, database):
-    """It changes when the file does, and does not depend on the contents."""
+    """The version changes with the file and not with its contents."""
     path = database('CREATE TABLE t AS SELECT 1 AS "user", 2 AS item')
     versions = []
     for _ in range(2):
@@ -158,8 +158,8 @@ def test_files_have_a_version_and_frames_have_none(engine, database):
     assert engine(pa.table({"user": [1]})).data_version() is None
 
 
-def test_progress_grows_while_it_counts(tmp_path, engine):
-    """Not stuck at nothing: DuckDB says how far it is only if it is asked to draw a bar."""
+def test_progress_grows_during_a_count(tmp_path, engine):
+    """DuckDB reports progress only if its progress bar is enabled."""
     with duckdb.connect(str(tmp_path / "t.db")) as connection:
         connection.execute(
             'CREATE TABLE t AS SELECT hash(range) % 1000003 AS "user", range % 9973 AS item FROM range(8000000)'
@@ -169,8 +169,8 @@ def test_progress_grows_while_it_counts(tmp_path, engine):
     assert len({share for share in shares if 0 < share < 1}) > 1
 
 
-def test_the_ends_of_time_are_missing(tmp_path, head):
-    """Infinite dates and moments are no labels: no other engine and no calendar could show them."""
+def test_infinite_dates_are_missing(tmp_path, head):
+    """Infinite dates and timestamps are no labels, since neither other engines nor calendars have them."""
     path = tmp_path / "times.db"
     with duckdb.connect(str(path)) as connection:
         connection.execute(
@@ -182,8 +182,8 @@ def test_the_ends_of_time_are_missing(tmp_path, head):
     assert head(path, "day", keep_missing=True) == [((None,), 2), ((datetime.date(2024, 1, 1),), 1)]
 
 
-def test_moments_with_a_zone_are_compared_in_utc(tmp_path, head, monkeypatch):
-    """Whatever the zone of the machine: two machines must not count different rows."""
+def test_timestamps_with_a_zone_are_compared_in_utc(tmp_path, head, monkeypatch):
+    """Two machines in different zones count the same rows."""
     monkeypatch.setenv("TZ", "America/New_York")
     path = tmp_path / "zones.db"
     with duckdb.connect(str(path)) as connection:
@@ -198,7 +198,7 @@ def test_moments_with_a_zone_are_compared_in_utc(tmp_path, head, monkeypatch):
     "type_", ["DECIMAL(38, 2)", "DECIMAL(20, 19)", "DECIMAL(20, 20)", "DECIMAL(19, 18)", "HUGEINT", "DOUBLE", "VARCHAR"]
 )
 def test_only_numbers_that_cannot_overflow_are_summed(tmp_path, head, type_):
-    """By their type: a value that is too large would tell of itself by an error."""
+    """Types are refused by their range, because an overflow error would reveal a value."""
     path = tmp_path / "sums.db"
     with duckdb.connect(str(path)) as connection:
         connection.execute(f"CREATE TABLE t AS SELECT 1 AS user, 'a' AS item, CAST(0 AS {type_}) AS x")
@@ -211,7 +211,7 @@ def test_only_numbers_that_cannot_overflow_are_summed(tmp_path, head, type_):
     [("DECIMAL(20, 16)", "9999.9999999999999999"), ("DECIMAL(18, 18)", "0.999999999999999999"), ("UBIGINT", 2**64 - 1)],
 )
 def test_sums_of_extreme_values_do_not_overflow(tmp_path, head, type_, extreme):
-    """Of all types that can be summed, the widest: a value that overflows would tell of itself by an error."""
+    """Extreme values of the widest summable types cause no error, which would reveal them."""
     path = tmp_path / "sums.db"
     with duckdb.connect(str(path)) as connection:
         connection.execute(
@@ -222,7 +222,7 @@ def test_sums_of_extreme_values_do_not_overflow(tmp_path, head, type_, extreme):
 
 
 def test_sums_too_large_for_the_result_saturate(head):
-    """At 2^62, the most that can be protected: no single user decides whether there is an answer."""
+    """Sums saturate at 2^62, so that no single user decides whether there is an answer."""
     table = pa.table({"user": range(5), "item": ["a"] * 5, "x": [2**63 - 1] * 5})
     for rows, total in ((1, 2**61), (2, 2**62), (5, 2**62)):
         assert head(table.slice(0, rows), summed=Summed("x", Fraction(0), Fraction(2**61))) == [(("a",), rows, total)]
@@ -235,7 +235,7 @@ EXTREMES = ["9999-12-31", "0001-01-01", "infinity", "-infinity", "290000-12-31",
 
 @pytest.mark.parametrize("type_", ["DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMPTZ"])
 def test_no_timestamp_decides_whether_there_is_an_answer(tmp_path, type_):
-    """Every extreme is answered; timestamps outside the years 1 to 9999 are missing, as in every engine."""
+    """Timestamps outside the years 1 to 9999 are missing, as in every engine, and cause no error."""
     path, no_filter = tmp_path / "times.db", '"{}" >= \'0001-01-02\' OR "{}" < \'9999-01-01\' OR "{}" IS NULL'
     casts = ", ".join(
         f"TRY_CAST(if(user = 1, '2024-02-29', '{text}') AS {type_}) AS at{n}" for n, text in enumerate(EXTREMES)

@@ -58,7 +58,7 @@ engine.close()
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    """An empty folder in which temporary files are made."""
+    """Return an empty folder for temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -118,7 +118,7 @@ def _one_sentence(error, *parts):
     ],
 )
 def test_files_that_cannot_be_read_are_refused(files, temporary, name, table, part):
-    """The sentence names the file and says what is wrong; no temporary file outlives the error."""
+    """The message names the file and the problem, and no temporary file is left."""
     with pytest.raises(InputError) as error:
         DuckDBEngine(files / name, table).columns()
     _one_sentence(error, part, "fold" if name.startswith("fold") else name)
@@ -156,7 +156,7 @@ def test_invalid_urls_are_refused(url):
     ids=lambda source: type(source).__name__,
 )
 def test_other_objects_are_refused(source):
-    """Also lazy frames, which say how to be had, and readers, which could be counted once only."""
+    """Lazy frames are refused with the remedy, and readers because they can be read only once."""
     with pytest.raises(
         InputError, match=r"lazy; collect\(\)" if isinstance(source, pl.LazyFrame) else "source"
     ) as error:
@@ -198,7 +198,7 @@ def test_a_file_removed_after_it_was_opened_is_an_engine_error(files, temporary,
 
 
 def test_a_removed_file_behind_a_view_is_found_before_data_is_queried(files, tmp_path):
-    """Each connection reads its columns first: then nothing is charged."""
+    """Each connection reads the columns first, so that nothing is charged."""
     shutil.copy(files / "good.parquet", tmp_path)
     engine = DuckDBEngine(tmp_path / "good.parquet", view="SELECT * FROM source")
     (tmp_path / "good.parquet").unlink()
@@ -209,7 +209,7 @@ def test_a_removed_file_behind_a_view_is_found_before_data_is_queried(files, tmp
 
 
 def test_messages_hold_no_data(tmp_path, engine):
-    """DuckDB's own words quote the row it failed at; ours do not, neither does what hangs on the error."""
+    """DuckDB's messages quote the failing row; ours and their causes do not."""
     with duckdb.connect(str(tmp_path / "t.db")) as connection:
         connection.execute("CREATE TABLE t AS SELECT 1 AS \"user\", 'secret label' AS item")
         connection.execute("CREATE VIEW fails AS SELECT \"user\", error('failed at ' || item)::VARCHAR AS item FROM t")
@@ -223,7 +223,7 @@ def test_messages_hold_no_data(tmp_path, engine):
 
 
 def test_a_value_of_another_kind_in_a_csv_file_is_missing_to_a_filter(tmp_path, head):
-    """Text is compared as text and numbers as numbers; what is none is neither equal nor unequal, and no error."""
+    """Text that is no number is neither equal nor unequal to a number, and is no error."""
     (tmp_path / "t.csv").write_text("user,item,x\n" + "1,5,5\n" * 30_000 + "2,secret,secret\n")
     assert head(tmp_path / "t.csv") == [(("5",), 1), (("secret",), 1)]
     for column in ("item", "x"):
@@ -235,7 +235,7 @@ def test_a_value_of_another_kind_in_a_csv_file_is_missing_to_a_filter(tmp_path, 
 
 @pytest.mark.parametrize("how", ["signal", "callback"])
 def test_an_interrupt_stops_the_count_and_leaves_nothing(tmp_path, how):
-    """Ctrl-C in a count that would take days: it ends, no thread and no file stays, the engine still answers."""
+    """Ctrl-C ends an endless count, leaves no thread and no file, and the engine remains usable."""
     (tmp_path / "temporary").mkdir()
     with duckdb.connect(str(tmp_path / "t.db")) as connection:
         connection.execute("CREATE TABLE r AS SELECT range AS n FROM range(3000)")
@@ -256,8 +256,8 @@ def test_an_interrupt_stops_the_count_and_leaves_nothing(tmp_path, how):
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_closing_deletes_what_was_spilled(temporary, engine):
-    """While it is open there is one folder, afterwards none."""
+def test_closing_deletes_spilled_files(temporary, engine):
+    """An open engine has one temporary folder, and a closed one has none."""
     opened = engine(pa.table({"user": [1], "item": ["a"]}))
     opened.head(REQUEST)
     assert len(list(temporary.iterdir())) <= 1
@@ -276,7 +276,7 @@ EXTREMES = [
 
 @pytest.mark.parametrize(("type_", "values"), EXTREMES, ids=[str(type_) for type_, _ in EXTREMES])
 def test_no_constant_makes_some_rows_fail(head, type_, values):
-    """Comparisons are exact and never fail: an error caused by one user's value would reveal it at no cost."""
+    """Comparisons never fail: an error caused by one user's value would reveal it at no cost."""
     table = pa.table({"user": [1, 2, 3], "item": ["a", "b", "c"], "x": pa.array([*values, None], type_)})
     holds = {"=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
     constants = ["0", "1.5", f"0.{'0' * 34}1", f"-0.{'0' * 34}1", "9" * 38, f"-{'9' * 37}"]
@@ -289,8 +289,8 @@ def test_no_constant_makes_some_rows_fail(head, type_, values):
 
 @pytest.mark.parametrize("extra", ["9999,a,01/13/2024", "# comment,,", '9999,"a",NaN', "abc,a,1.5"])
 @pytest.mark.parametrize("place", [0, 700])
-def test_one_row_of_a_csv_file_changes_how_no_other_is_read(tmp_path, head, extra, place):
-    """Separators, comments, types and forms of dates are not guessed from rows."""
+def test_a_row_of_a_csv_file_does_not_change_how_others_are_read(tmp_path, head, extra, place):
+    """Separators, comments, types and date formats are not guessed from rows."""
     rows = [f"{user},item{user % 2} #note,0{1 + user % 3}/02/2024" for user in range(1500)]
     heads = []
     for lines in (rows, [*rows[:place], extra, *rows[place:]]):
@@ -302,13 +302,13 @@ def test_one_row_of_a_csv_file_changes_how_no_other_is_read(tmp_path, head, extr
 
 
 def test_columns_of_python_objects_have_no_type_and_are_refused(engine):
-    """The type of a pandas column of objects follows from its values, where one user could change it."""
+    """The type of a pandas object column follows from its values, which one user could change."""
     with pytest.raises(InputError, match="has no type of its own"):
         engine(pd.DataFrame({"user": ["a", "b"], "item": pd.Series([1, "x"], dtype=object)}))
 
 
 def test_a_view_has_no_version(tmp_path, engine):
-    """What it shows may change while its file stays as it is."""
+    """The rows of a view may change while its file stays the same."""
     with duckdb.connect(str(tmp_path / "t.db")) as connection:
         connection.execute('CREATE VIEW v AS SELECT 1 AS "user", 2 AS item')
     assert engine(tmp_path / "t.db", "v").data_version() is None
@@ -316,7 +316,7 @@ def test_a_view_has_no_version(tmp_path, engine):
 
 @pytest.mark.parametrize("type_", [pa.timestamp("ms"), pa.timestamp("ms", "UTC")])
 def test_parquet_timestamps_in_milliseconds_are_checked_when_the_file_is_opened(tmp_path, type_):
-    """DuckDB fails at reading one that does not fit into microseconds, also in rows that are filtered out."""
+    """DuckDB fails at a timestamp that does not fit into microseconds, even in rows that are filtered out."""
     path = tmp_path / "t.parquet"
     rows = {"user": ["a", "b"], "item": ["x", "y"], "at": pa.array([0, 2**63 // 1000 + 1], type_)}
     pyarrow.parquet.write_table(pa.table(rows), path)
@@ -334,7 +334,7 @@ def test_parquet_timestamps_in_milliseconds_are_checked_when_the_file_is_opened(
 
 
 def test_frames_are_checked_when_they_are_opened(engine):
-    """Text that is not UTF-8 would fail those questions that read it; so would coarse timestamps with a zone."""
+    """Invalid UTF-8 and coarse timestamps with a zone would make only the queries fail that read them."""
     broken = pa.StringArray.from_buffers(1, pa.array([0, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xed\xa0\x80"))
     with pytest.raises(InputError, match="not valid"):
         engine(pa.table({"user": broken}))
@@ -346,7 +346,7 @@ def test_frames_are_checked_when_they_are_opened(engine):
 
 
 class _DoneAtOnce(Future):
-    """Work that is done just after a poll found that it was not."""
+    """A future that is done just after a poll found that it was not."""
 
     def result(self, timeout=None):
         """Time out for the first time, and be done from then on."""
@@ -356,7 +356,7 @@ class _DoneAtOnce(Future):
         return super().result(timeout)
 
 
-def test_work_that_is_done_between_two_looks_is_answered(monkeypatch):
-    """A request whose data was read is not forfeited for the moment at which it ended."""
+def test_a_query_that_ends_between_two_polls_is_answered(monkeypatch):
+    """A query whose data was read is not forfeited because of the moment at which it ended."""
     monkeypatch.setattr(ThreadPoolExecutor, "submit", lambda *_: _DoneAtOnce())
     assert run(lambda: None, lambda: None) == "an answer"

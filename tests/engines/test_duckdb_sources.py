@@ -110,7 +110,7 @@ SOURCES = [
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__[4:])
 def test_every_source_gives_the_same_head(tmp_path, head, source):
-    """Files, globs, databases, frames: NULLs are left out, 007 is not 7, filters work."""
+    """Files, globs, databases and frames give one head: NULLs are left out, 007 is not 7, and filters work."""
     given = source(tmp_path)
     assert head(given) == HEAD
     assert head(given, where="n >= 2") == FILTERED
@@ -118,7 +118,7 @@ def test_every_source_gives_the_same_head(tmp_path, head, source):
 
 
 def test_labels_of_a_csv_file_are_text_but_filters_see_their_type(tmp_path, head):
-    """Items and users that look like numbers are compared as numbers and released as they are written."""
+    """Items that look like numbers are compared as numbers and released as they are written."""
     (tmp_path / "t.csv").write_text("user,item,day\n1,7,2024-01-01\n2,10,2024-01-02\n03,9,\n")
     path = tmp_path / "t.csv"
     assert head(path, where="item < 10") == [(("7",), 1), (("9",), 1)]
@@ -127,7 +127,7 @@ def test_labels_of_a_csv_file_are_text_but_filters_see_their_type(tmp_path, head
 
 
 def test_csv_labels_are_the_text_between_the_separators(tmp_path, head):
-    """Quotes, separators and blanks are kept; nothing is made a truth value or a number."""
+    """Quotes, separators and spaces are kept, and no text becomes a boolean or a number."""
     text = 'user,item\n1,"a,b"\n2,"q""uote"\n4, a\n5,true\n6,NaN\n7,1e3\n8,1000.0\n9,\n'
     (tmp_path / "t.csv").write_text(text)
     labels = [" a", "1000.0", "1e3", "NaN", "a,b", 'q"uote', "true"]
@@ -135,13 +135,13 @@ def test_csv_labels_are_the_text_between_the_separators(tmp_path, head):
 
 
 def test_csv_columns_may_be_named_with_quotes(tmp_path, head):
-    """A column's name goes into SQL as a literal too."""
+    """Column names are escaped in SQL literals."""
     (tmp_path / "t.csv").write_text('user,"it\'e""m}"\n1,007\n')
     assert head(tmp_path / "t.csv", "it'e\"m}") == [(("007",), 1)]
 
 
 def test_a_table_of_a_schema_is_named_with_its_schema(tmp_path, head):
-    """Tables of the main schema go by their name alone, views are tables too."""
+    """Tables of the main schema have their name alone, and views are tables too."""
     with duckdb.connect(str(tmp_path / "t.db")) as connection:
         connection.execute('CREATE SCHEMA "s\'x"; CREATE TABLE "s\'x"."t""1" AS SELECT 1 AS "user", 2 AS item')
         connection.execute('CREATE VIEW v AS SELECT 1 AS "user", 3 AS item')
@@ -150,14 +150,14 @@ def test_a_table_of_a_schema_is_named_with_its_schema(tmp_path, head):
 
 
 def test_a_url_may_be_relative_and_quoted(tmp_path, head, monkeypatch):
-    """Three slashes: from here; percent signs are decoded."""
+    """A URL with three slashes is relative, and percent signs are decoded."""
     monkeypatch.chdir(tmp_path)
     _as_database(tmp_path).rename(tmp_path / "a b.db")
     assert head("duckdb:///a%20b.db") == HEAD
 
 
 def test_a_database_is_opened_for_reading_only(tmp_path, head):
-    """The file is byte for byte what it was, and nothing lies beside it."""
+    """A database file is unchanged, and no file is created beside it."""
     path = _as_database(tmp_path)
     before = path.read_bytes()
     assert head(path, groups_per_user=1, domain=pa.table({"item": ["7"]}), limit=1) == [(("7",), 1)]
@@ -167,7 +167,7 @@ def test_a_database_is_opened_for_reading_only(tmp_path, head):
 
 @pytest.mark.parametrize("writes", [pyarrow.parquet.write_table, pyarrow.csv.write_csv], ids=["parquet", "csv"])
 def test_brackets_in_a_files_name_are_no_pattern(tmp_path, head, writes):
-    """Read as a glob, a[1] matches a1; the file that was named, or that a glob found, is read."""
+    """The file a[1] is read although the pattern a[1] matches a1, also if a glob found it."""
     end = "parquet" if writes is pyarrow.parquet.write_table else "csv"
     writes(pa.table({"user": ["1"], "item": ["plain"]}), tmp_path / f"a1.{end}")
     writes(pa.table({"user": ["2"], "item": ["bracket"]}), tmp_path / f"a[1].{end}")
@@ -176,7 +176,7 @@ def test_brackets_in_a_files_name_are_no_pattern(tmp_path, head, writes):
 
 
 def test_categories_are_their_values(head):
-    """Both pandas and Polars categories, whatever the order of their codes."""
+    """Categories of pandas and Polars are read by value, for any order of their codes."""
     pandas = pd.DataFrame({"user": [1, 2, 3], "item": pd.Categorical(["z", "a", "z"], ["z", "a"])})
     polars = pl.DataFrame({"user": [1, 2, 3], "item": ["z", "a", "z"]}, schema_overrides={"item": pl.Enum(["z", "a"])})
     assert head(pandas) == head(polars) == [(("z",), 2), (("a",), 1)]
@@ -203,13 +203,13 @@ def test_objects_that_look_like_variables_are_not_read(tmp_path, head):
     ids=["spaces", "index", "mark", "semicolons", "quotes"],
 )
 def test_common_forms_of_csv_headers_are_read(tmp_path, engine, text, columns):
-    """Spaces behind commas, the nameless index that pandas writes, a byte order mark."""
+    """Headers may have spaces after commas, pandas' nameless index and a byte order mark."""
     (tmp_path / "t.csv").write_text(text, "utf-8", newline="")
     assert [name for name in engine(tmp_path / "t.csv").columns() if name in columns] == columns
 
 
 def test_folders_may_be_named_after_values(tmp_path, head):
-    """year=2024/t.parquet has a column year, as Hive, Spark and Arrow write it."""
+    """The file year=2024/t.parquet has a column year, as in Hive, Spark and Arrow."""
     for year, user in (("2023", "u1"), ("2024", "u2")):
         (tmp_path / f"year={year}").mkdir()
         pyarrow.parquet.write_table(pa.table({"user": [user], "item": ["a"]}), tmp_path / f"year={year}" / "t.parquet")

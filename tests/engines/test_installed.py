@@ -1,4 +1,4 @@
-"""An engine from another package: the page's, built as a wheel, installed into a folder, and queried everywhere."""
+"""An engine from another package: the example of the documentation, built as a wheel, installed and queried."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROJECT, _CATALOG = re.findall(r"^```toml\n(.*?)^```", _PAGE, re.MULTILINE | re
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with the installed package; it is on the path while the tests run."""
+    """Install the package into a folder that is on the path during the tests."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")
     (source / "discreet_feather.py").write_text(_ENGINE)
     (source / "pyproject.toml").write_text(_PROJECT)
@@ -42,20 +42,20 @@ def installed(tmp_path_factory):
 
 @pytest.fixture
 def url(installed, tmp_path):  # noqa: ARG001 - the package must be there
-    """A file with 900 readers of one article, and 5 of another."""
+    """Return the URL of a file with 900 readers of one article and 5 of another."""
     table = pa.table({"reader": range(905), "article": ["a"] * 900 + ["b"] * 5})
     pyarrow.feather.write_feather(table, str(tmp_path / "reads.arrow"), compression="uncompressed")
     return f"feather://{tmp_path / 'reads.arrow'}"
 
 
 def test_scan_takes_the_scheme_of_an_installed_package(url):
-    """As it takes our own."""
+    """`scan` opens a URL whose scheme another package registers."""
     release = discreet.scan(url, user="reader").release("article", epsilon=1)
     assert release.labels.column("article").to_pylist() == ["a"]
 
 
-def test_a_service_answers_from_an_engine_that_another_package_brings(url, tmp_path):
-    """The catalog names a URL, and nothing else says where the rows are."""
+def test_a_service_answers_from_an_engine_of_another_package(url, tmp_path):
+    """The catalog names only the URL of the engine."""
     catalog = _CATALOG.replace("feather:///data/reads.arrow", url)
     deployment = Deployment(tmp_path / "service", catalog=catalog, granted=None)
     with deployment.open() as service:
@@ -66,15 +66,15 @@ def test_a_service_answers_from_an_engine_that_another_package_brings(url, tmp_p
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_scheme_that_nothing_reads_is_refused_with_those_that_there_are():
-    """Ours, and those of installed packages."""
+def test_an_unknown_scheme_is_refused_with_a_list_of_schemes():
+    """The list has our schemes and those of installed packages."""
     with pytest.raises(InputError, match=r"no engine reads nothing:// sources; there are .*duckdb, feather"):
         open_engine("nothing://host/table")
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_engine_that_cannot_be_imported_or_is_there_twice_is_refused(tmp_path, monkeypatch):
-    """One sentence each, and never another engine in its place."""
+def test_an_engine_that_cannot_be_imported_or_is_registered_twice_is_refused(tmp_path, monkeypatch):
+    """Each has one sentence, and no other engine is used instead."""
     folder = tmp_path / "other-1.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Name: other\nVersion: 1\n")

@@ -1,4 +1,4 @@
-"""Listed items are held to the types of the labels as DuckDB holds them, for engines that cannot."""
+"""Listed items are checked against the types of labels as DuckDB does it, for engines that cannot."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _TYPED = {
 
 @pytest.mark.parametrize("type_", _TYPED, ids=str)
 def test_a_label_is_accepted_only_if_it_is_written_as_a_value_of_the_type(type_):
-    """A label that changes when it is cast there and back would be another item."""
+    """A label that changes when it is cast to the type and back would be another item."""
     accepted = {repr(labels): typed for labels, typed in _TYPED[type_]}
     assert len(accepted) == len(_TYPED[type_]) < len(_LABELS)
     for labels in _LABELS:
@@ -72,7 +72,7 @@ def test_a_label_is_accepted_only_if_it_is_written_as_a_value_of_the_type(type_)
 
 @pytest.mark.parametrize("type_", _TYPED, ids=str)
 def test_duckdb_types_a_domain_by_its_column(type_):
-    """The types that a column's labels have in DuckDB are those that a domain is cast to."""
+    """A domain is cast to the types that the columns' labels have in DuckDB."""
     with contextlib.closing(
         DuckDBEngine(pa.table({"who": pa.array([], pa.int64()), "item": pa.array([], type_)}))
     ) as engine:
@@ -84,22 +84,22 @@ def test_duckdb_types_a_domain_by_its_column(type_):
 
 
 def test_rows_and_columns_stay_in_their_order():
-    """Columns are those of the request, in its order, whatever they are called; rows those that were listed."""
+    """Columns have the order of the request, and rows the order in which they are listed."""
     domain = pa.table({'a"b': ["7", "-1"], "i0": ["z", "a"], "other": [0, 0]})
     typed = typed_domain(domain, {"i0": pa.string(), 'a"b': pa.int64()})
     assert typed.equals(pa.table({"i0": ["z", "a"], "i1": [7, -1]}))
 
 
 def test_an_item_is_listed_twice_only_if_all_its_labels_are():
-    """Also where they are written differently."""
+    """Duplicates are detected even if they are written differently."""
     types = {"a": pa.int64(), "b": pa.decimal128(3, 1)}
     typed_domain(pa.table({"a": [1, 1], "b": [1.0, 2.0]}), types)
     with pytest.raises(InputError, match="twice"):
         typed_domain(pa.table({"a": ["1", "1"], "b": [Decimal("1.00"), Decimal("1.00")]}), types)
 
 
-def test_moments_with_a_zone_are_in_utc():
-    """Wherever this machine is."""
+def test_timestamps_with_a_zone_are_in_utc():
+    """The zone of the machine does not matter."""
     zone = datetime.timezone(datetime.timedelta(hours=2))
     for given in (
         [datetime.datetime(2024, 2, 29, 12, tzinfo=zone)],
@@ -111,22 +111,22 @@ def test_moments_with_a_zone_are_in_utc():
 
 
 @pytest.mark.parametrize("text", ["infinity", "-infinity", "0044-03-15 (BC)", "12024-01-01"])
-def test_moments_outside_of_the_years_1_to_9999_are_refused(text):
-    """No engine's literal and no date of Python's holds them."""
+def test_timestamps_outside_of_the_years_1_to_9999_are_refused(text):
+    """Neither literals of engines nor Python's dates can represent them."""
     for type_ in (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")):
         with pytest.raises(InputError, match="domain"):
             typed_domain(pa.table({"day": [text]}), {"day": type_})
 
 
 @pytest.mark.parametrize("given", [pa.array([[1]]), pa.array([{"a": 1}]), pa.array([b"\xff"])])
-def test_labels_of_unlike_types_are_refused(given):
-    """Lists, structs, bytes."""
+def test_labels_of_unsupported_types_are_refused(given):
+    """Lists, structs and bytes are refused."""
     for type_ in (pa.int64(), pa.date32()):
         with pytest.raises(InputError, match="domain"):
             typed_domain(pa.table({"item": given}), {"item": type_})
 
 
-def test_nothing_listed_is_nothing():
-    """With its types."""
+def test_an_empty_domain_keeps_its_types():
+    """A domain without rows has the types of its columns."""
     typed = typed_domain(pa.table({"item": pa.array([], pa.string())}), {"item": pa.int64()})
     assert typed.equals(pa.table({"i0": pa.array([], pa.int64())}))

@@ -13,7 +13,7 @@ from discreet.testing.outcomes import check_outcomes
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_no_row_decides_whether_there_is_an_answer(tmp_path, source):
-    """Every type at its extremes x groups_per_user x rows_per_user_and_item x filters x sums: the same outcome."""
+    """Types x groups_per_user x rows_per_user_and_item x filters x sums have one outcome with any rows."""
     with contextlib.ExitStack() as stack:
         engines = [
             stack.enter_context(contextlib.closing(SOURCES[source](tmp_path, extremes))) for extremes in (True, False)

@@ -1,4 +1,4 @@
-"""The pair queries of DuckDB, held against numpy, and what they leave behind."""
+"""The pair queries of DuckDB compared with numpy, and their cleanup."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def table_of(pairs):
 
 
 def names_of(connection):
-    """Return what the pair queries have on a connection."""
+    """Return the names of the pair queries' tables on a connection."""
     shown = connection.execute("SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views")
     return {name for (name,) in shown.fetchall() if name.startswith("discreet")}
 
 
 def left_of(engine):
-    """Return what the pair queries left on the connections of an engine."""
+    """Return the tables that pair queries left on the connections of an engine."""
     return set().union(*map(names_of, engine._idle))
 
 
 @settings(max_examples=25, derandomize=True, deadline=None, database=None)
 @given(REQUESTS, tables())
-def test_random_tables_get_the_integers_that_numpy_gives(request, table):
-    """Whatever the filter and the columns, and whether missing labels are kept."""
+def test_random_tables_have_the_integers_of_numpy(request, table):
+    """Results equal numpy's for all filters and columns, with and without missing labels."""
     engine = DuckDBEngine(table)
     with engine.pairs(request) as pairs:
         check_pair_queries(pairs, reference_pairs(table, request))
@@ -51,7 +51,7 @@ def test_random_tables_get_the_integers_that_numpy_gives(request, table):
 
 
 def test_users_with_too_many_items_are_left_out_with_their_items(engine, monkeypatch):
-    """The bound K on n_u, of which the theorem's union over a user's own items is."""
+    """The bound K on a user's number of items is enforced: Theorem 1 takes a union over a user's own items."""
     monkeypatch.setattr("discreet.engines.pairs.LARGEST_BASKET", 3)
     table = table_of([(1, "a"), (1, "b"), (1, "c"), (1, "c"), (2, "a"), (2, "b"), (2, "c"), (2, "d"), (3, "c")])
     with engine(table).pairs(REQUEST) as pairs:
@@ -61,7 +61,7 @@ def test_users_with_too_many_items_are_left_out_with_their_items(engine, monkeyp
 
 @pytest.mark.parametrize("limit", [0.1, 1 / 3, 0.7, 1.1, 2.9, 7.3])
 def test_weights_never_exceed_the_cap(engine, limit):
-    """The squared weights of a user's items add up to (W limit)^2 at most, in integers: Theorem 1 needs it exactly."""
+    """Theorem 1: the squared weights of a user's items add up to (W limit)^2 at most, in integers."""
     table = table_of([(user, f"{user}/{n}") for user in range(1, 40) for n in range(user)])
     with engine(table).pairs(REQUEST) as pairs:
         users = [int(label.split("/")[0]) for label in pairs.labels(np.arange(780))["item"].to_pylist()]
@@ -96,13 +96,13 @@ def test_clipped_weights_never_exceed_the_bound(engine):
     ],
 )
 def test_requests_without_pair_queries_are_refused(engine, request_):
-    """By the request alone: nothing is read."""
+    """The request alone decides, and nothing is read."""
     with pytest.raises(InputError, match="pair queries"), engine(table_of([(1, "a")])).pairs(request_):
         pass
 
 
-def test_nothing_is_left_behind(engine, monkeypatch):
-    """Temporary tables are dropped after an answer, an error inside, a cancel and a time limit; the engine goes on."""
+def test_temporary_tables_are_dropped(engine, monkeypatch):
+    """Temporary tables are dropped after an answer, an error, a cancellation and a timeout; the engine goes on."""
     monkeypatch.setattr("discreet.engines.base._POLL_SECONDS", 1e-4)
     opened = engine(table_of([(n % 1000, n % 3001) for n in range(300_000)]))
 

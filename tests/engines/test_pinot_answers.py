@@ -1,4 +1,4 @@
-"""A bad answer of every kind is refused, and no head comes of it."""
+"""A bad response of any kind is refused and gives no head."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ GOOD = [(("X",), 4), (("a",), 3), (("b",), 3)]
 
 
 def table_of(rows, names=("item", "distinctcount(user)"), types=("STRING", "INT")):
-    """The part of an answer that holds rows."""
+    """Return the part of a response that holds rows."""
     schema = {"columnNames": list(names), "columnDataTypes": list(types)}
     return {"resultTable": {"dataSchema": schema, "rows": rows}, "numRowsResultSet": len(rows)}
 
 
 def head_of(cluster, request=REQUEST):
-    """The head, as plain values."""
+    """Return the head as plain values."""
     with cluster.opened() as engine:
         return rows_of(engine, request)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_good_answer_is_the_head(version):
-    """Of every generation."""
+def test_a_good_response_gives_the_head(version):
+    """Good responses of every supported version give the head."""
     assert head_of(FakeCluster(version)) == GOOD
 
 
@@ -101,8 +101,8 @@ BAD_LATER = [
     ("version", "change", "match"),
     [("0.11", *bad) for bad in BAD] + [(version, *bad) for version in ("1.4", "1.5") for bad in BAD_LATER],
 )
-def test_a_bad_answer_is_refused(version, change, match):
-    """As an inexact head, with no word of Pinot's; a sign that is missing is as bad as one that is set."""
+def test_a_bad_response_is_refused(version, change, match):
+    """The error is InexactHead without Pinot's message; a missing sign is as bad as a wrong one."""
     cluster = FakeCluster(version)
     answer = cluster.answers[0] | change
     cluster.answers = [{key: value for key, value in answer.items() if value is not GONE}]
@@ -112,37 +112,37 @@ def test_a_bad_answer_is_refused(version, change, match):
 
 
 @pytest.mark.parametrize("codes", [[240], [250], [400], [400, 427]])
-def test_pinot_running_out_of_time_is_an_engine_error(codes):
-    """Nothing is known about the data."""
+def test_a_timeout_of_pinot_is_an_engine_error(codes):
+    """A timeout says nothing about the data."""
     cluster = FakeCluster()
     cluster.answers[0]["exceptions"] = [{"errorCode": code, "message": "secret"} for code in codes]
     with pytest.raises(EngineError, match="time limit"):
         head_of(cluster)
 
 
-def nobody_asked(rows):
-    """What a broker answers by itself."""
+def broker_only(rows):
+    """Return a response of the broker that queried no server."""
     return (
         ANSWER | table_of(rows) | dict.fromkeys(("numServersQueried", "numServersResponded", "numSegmentsQueried"), 0)
     )
 
 
 def test_a_response_of_the_broker_alone_is_an_empty_head_if_all_segments_are_online():
-    """It saw that no row can count; another question shows that it was not for want of servers."""
+    """The broker saw that no row can count; a second request shows that all servers are available."""
     cluster = FakeCluster()
-    cluster.answers = [nobody_asked([]), ANSWER | table_of([[9]], ("count(*)",), ("LONG",))]
+    cluster.answers = [broker_only([]), ANSWER | table_of([[9]], ("count(*)",), ("LONG",))]
     assert head_of(cluster) == []
     assert cluster.asked[1].endswith('SELECT COUNT(*) FROM "events_OFFLINE"')
-    cluster.answers = [nobody_asked([]) | {"resultTable": None}, deepcopy(ANSWER)]
+    cluster.answers = [broker_only([]) | {"resultTable": None}, deepcopy(ANSWER)]
     with cluster.opened() as engine:
         assert engine.head(HeadRequest("user", (), 1)).counts.tolist() == [0]
 
 
 def test_a_broker_without_servers_is_not_an_empty_table():
-    """It says the same as one that sees that no row can count."""
-    for second in (nobody_asked([]), ANSWER | {"numSegmentsQueried": 1}, ANSWER | {"numGroupsLimitReached": True}):
+    """Without servers the broker's response looks like that for an unsatisfiable filter."""
+    for second in (broker_only([]), ANSWER | {"numSegmentsQueried": 1}, ANSWER | {"numGroupsLimitReached": True}):
         cluster = FakeCluster()
-        cluster.answers = [nobody_asked([]), second]
+        cluster.answers = [broker_only([]), second]
         with pytest.raises(InexactHead):
             head_of(cluster)
 
@@ -151,13 +151,13 @@ def test_a_table_without_segments_is_empty():
     """No server was queried, and none is missing."""
     cluster = FakeCluster()
     cluster.paths["/segments/events?type=OFFLINE&excludeReplacedSegments=true"] = [{"OFFLINE": []}]
-    cluster.answers = [nobody_asked([])]
+    cluster.answers = [broker_only([])]
     assert head_of(cluster) == []
     assert len(cluster.asked) == 1
 
 
 def test_a_filter_that_no_row_can_pass_is_not_sent():
-    """The column cannot hold what it is compared with."""
+    """A constant outside the column's range gives an empty head without a query."""
     from discreet.head_request import Comparison, Constant, Kind
 
     where = Comparison("size", ">", Constant(Kind.INTEGER, str(2**31)))
@@ -166,8 +166,8 @@ def test_a_filter_that_no_row_can_pass_is_not_sent():
     assert cluster.asked == []
 
 
-def test_labels_come_back_as_what_they_are():
-    """Whole numbers, truth values, and moments from milliseconds, of before 1970 too."""
+def test_labels_keep_their_types():
+    """Integers, booleans, and timestamps from milliseconds, also before 1970, are read with their types."""
     cluster = FakeCluster()
     names = ("size", "open", "cast(at,'LONG')", "distinctcount(user)")
     rows = [[7, True, 1_709_164_800_123, 3], [-7, False, -1, 2]]
@@ -182,7 +182,7 @@ def test_labels_come_back_as_what_they_are():
 
 
 def test_listed_items_without_users_count_zero():
-    """In their place among the others, and cut where the head ends."""
+    """Listed items have their places by count, and are cut at the limit of the head."""
     cluster = FakeCluster()
     cluster.answers[0] |= table_of([["a", 3], ["X", 3]][::-1])
     domain = pa.table({"item": ["q", "a", "é", "X"]})
@@ -196,7 +196,7 @@ def test_listed_items_without_users_count_zero():
 
 
 def test_an_item_that_was_not_listed_is_refused():
-    """Pinot was not asked for it."""
+    """Pinot must return listed items only."""
     cluster = FakeCluster()
     cluster.answers[0] |= table_of([["a", 3], ["x", 3]])
     with pytest.raises(InexactHead, match="not listed"):
@@ -204,7 +204,7 @@ def test_an_item_that_was_not_listed_is_refused():
 
 
 def test_results_of_the_owners_statements_are_read_only_if_complete():
-    """Of all segments and all servers, with a LIMIT that was not reached, and of types that are read."""
+    """Results have all segments and servers, fewer rows than their LIMIT, and supported types."""
     cluster = FakeCluster()
     good = ANSWER | table_of([["a", 1.5], ["b", None]], ("item", "share"), ("STRING", "DOUBLE"))
     for answer, statement, match in (
@@ -234,8 +234,8 @@ def test_results_of_the_owners_statements_are_read_only_if_complete():
         ("1.5", "/segments/events_OFFLINE/zkmetadata", "segment.creation.time"),
     ],
 )
-def test_a_version_of_the_data_is_when_its_segments_were_made(version, path, key):
-    """In any order, with other fields; replaced segments do not matter."""
+def test_the_data_version_is_made_of_the_segments_creation_times(version, path, key):
+    """The order of segments, other fields and replaced segments do not matter."""
     cluster = FakeCluster(version)
     first = {name: {key: made} for name, made in (("s1", 1), ("s2", "2"), ("s3", 3))}
     with cluster.opened() as engine:
@@ -268,8 +268,8 @@ def test_a_version_of_the_data_is_when_its_segments_were_made(version, path, key
         ({"user": "share"}, "notNull"),
     ],
 )
-def test_what_pinot_cannot_do_is_refused_in_a_sentence(parts, match):
-    """Before it is asked."""
+def test_unsupported_requests_are_refused(parts, match):
+    """The message is one sentence, and no query is sent."""
     cluster = FakeCluster()
     with pytest.raises(InputError, match=match):
         head_of(cluster, HeadRequest(**({"user": "user", "items": ("item",), "limit": 2} | parts)))

@@ -1,4 +1,4 @@
-"""Talking to Pinot, over real sockets to a cluster that is not there: reading, asking, giving up."""
+"""The HTTP requests of the Pinot engine to a fake cluster: settings, queries, timeouts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SCHEMA = {
 
 
 class FakeCluster:
-    """A controller and a broker in one, which answer what a test sets.
+    """A controller and a broker with prepared responses.
 
     Attributes:
         paths: what is answered to a GET: JSON, a status and text, or what returns one of them.
@@ -77,7 +77,7 @@ class FakeCluster:
 
     @contextlib.contextmanager
     def running(self):
-        """The port where it listens."""
+        """Listen, and yield the port."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -90,7 +90,7 @@ class FakeCluster:
 
     @contextlib.contextmanager
     def opened(self, **parts):
-        """An engine that reads its table."""
+        """Open an engine on its table."""
         with self.running() as port:
             engine = PinotEngine(url_at(port), **parts)
             try:
@@ -99,13 +99,13 @@ class FakeCluster:
                 engine.close()
 
     def restart(self):
-        """End the connections that there are."""
+        """Close all connections."""
         while self._sockets:
             with contextlib.suppress(OSError):
                 self._sockets.pop().shutdown(socket.SHUT_RDWR)
 
     def answer(self, text):
-        """What is answered to a question."""
+        """Return the response to a query."""
         self.asked.append(text)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -149,19 +149,19 @@ class FakeCluster:
 
 
 def url_at(port, **options):
-    """The URL of its table."""
+    """Return the URL of its table."""
     rest = "".join(f"&{name}={value}" for name, value in options.items())
     return f"pinot://127.0.0.1:{port}?table=events&controller=http://127.0.0.1:{port}{rest}"
 
 
 @pytest.fixture
 def cluster():
-    """A cluster of 0.11 with a good answer."""
+    """Return a cluster of version 0.11 with a good response."""
     return FakeCluster()
 
 
-def test_every_query_switches_trimming_off(cluster):
-    """All options that make Pinot leave something out are set in the statement itself, where nothing overrules them."""
+def test_every_query_disables_trimming(cluster):
+    """All options that make Pinot drop groups are set in the statement, where nothing overrides them."""
     with cluster.opened(timeout_seconds=7) as engine:
         engine.head(REQUEST)
     options, _, statement = cluster.asked[0].rpartition("; ")
@@ -184,8 +184,8 @@ def test_every_query_switches_trimming_off(cluster):
     assert wanted <= {option.removeprefix("SET ") for option in options.split("; ")}
 
 
-def test_a_process_that_was_restarted_is_read_again(cluster):
-    """Its settings and version are read once per connection, which the restart ends; a table's with every query."""
+def test_settings_are_read_again_after_a_restart(cluster):
+    """Settings and versions are read once for each connection, which a restart closes; a table's with every query."""
     with cluster.opened() as engine:
         engine.head(REQUEST)
         cluster.seen.clear()
@@ -203,8 +203,8 @@ def test_a_process_that_was_restarted_is_read_again(cluster):
             engine.head(REQUEST)
 
 
-def test_a_broker_restarted_with_a_lower_limit_refuses_the_head_that_it_would_cut(cluster):
-    """The first statement meets the new settings before they are read, and is not believed."""
+def test_a_head_under_a_lowered_limit_is_refused(cluster):
+    """The first response after a restart is checked against the settings that the broker has now."""
     with cluster.opened() as engine:
         engine.head(REQUEST)
         cluster.paths["/appconfigs"]["pinotConfig"]["pinot.broker.query.response.limit"] = "2"
@@ -214,8 +214,8 @@ def test_a_broker_restarted_with_a_lower_limit_refuses_the_head_that_it_would_cu
     assert len(cluster.asked) == 2
 
 
-def test_a_query_that_met_changed_settings_is_repeated_under_them(cluster):
-    """Segments that came meanwhile may be counted or not."""
+def test_a_query_under_changed_settings_is_repeated(cluster):
+    """Segments that were added meanwhile may be counted or not."""
     listed = "/segments/events?type=OFFLINE&excludeReplacedSegments=true"
     with cluster.opened() as engine:
         cluster.paths[listed] = [{"OFFLINE": ["s1", "s2", "s4"]}]
@@ -225,8 +225,8 @@ def test_a_query_that_met_changed_settings_is_repeated_under_them(cluster):
         assert len(cluster.asked) == 3
 
 
-def test_a_cluster_that_changes_all_the_time_is_refused(cluster):
-    """What was counted then is unknown."""
+def test_a_cluster_whose_settings_keep_changing_is_refused(cluster):
+    """The settings under which rows were counted are unknown."""
     numbers = itertools.count()
     with cluster.opened() as engine:
         cluster.paths["/segments/events?type=OFFLINE&excludeReplacedSegments=true"] = lambda: [
@@ -247,8 +247,8 @@ def test_a_cluster_that_changes_all_the_time_is_refused(cluster):
         ((200, '["secret"]'), "not a broker"),
     ],
 )
-def test_what_is_no_answer_is_an_engine_error_without_its_words(cluster, answer, match):
-    """They may hold data."""
+def test_an_invalid_response_is_an_engine_error_without_its_text(cluster, answer, match):
+    """The text of a response may hold data."""
     cluster.answers = [answer]
     with cluster.opened() as engine, pytest.raises(EngineError, match=match) as caught:
         engine.head(REQUEST)
@@ -256,14 +256,14 @@ def test_what_is_no_answer_is_an_engine_error_without_its_words(cluster, answer,
 
 
 def test_an_unreachable_cluster_is_an_engine_error():
-    """Neither controller nor broker."""
+    """Neither controller nor broker can be reached."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(EngineError, match="cannot be reached"):
             PinotEngine(url_at(taken.getsockname()[1]))
 
 
-def test_a_count_that_takes_too_long_is_given_up_and_cancelled(cluster):
+def test_a_timeout_cancels_the_query(cluster):
     """The broker lists its queries, and only the one with the mark of this request is cancelled."""
     done = threading.Event()
 
@@ -284,8 +284,8 @@ def test_a_count_that_takes_too_long_is_given_up_and_cancelled(cluster):
         assert engine.head(REQUEST).counts.tolist() == [4, 3, 3]
 
 
-def test_a_broker_that_cannot_cancel_is_left_alone(cluster):
-    """Errors of cancelling are ignored; the timeout is reported."""
+def test_errors_of_a_cancellation_are_ignored(cluster):
+    """The timeout is reported, whatever the broker responds to the cancellation."""
     done = threading.Event()
     cluster.answers = [lambda: done.wait(60) and {}]
     for queries in ((500, "disabled"), ["x"], {"a": "b"}, {"8": None}):
@@ -295,8 +295,8 @@ def test_a_broker_that_cannot_cancel_is_left_alone(cluster):
     done.set()
 
 
-def test_the_account_goes_to_broker_and_controller():
-    """In the header of every request."""
+def test_credentials_are_sent_to_broker_and_controller():
+    """Every request has them in its header."""
     from discreet.engines.pinot_cluster import PinotClient, tls_of
 
     cluster = FakeCluster()
@@ -331,15 +331,15 @@ def test_the_account_goes_to_broker_and_controller():
         ("pinots://u@h?table=t&controller=http://c", {"password": "pw"}, "TLS"),
     ],
 )
-def test_urls_that_cannot_be_meant_are_refused(url, parts, match):
-    """Before anything is sent, and without the password."""
+def test_invalid_urls_are_refused(url, parts, match):
+    """No request is sent, and the message omits the password."""
     with pytest.raises(InputError, match=match) as caught:
         PinotEngine(url, **parts)
     assert "pw" not in str(caught.value)
 
 
 def test_the_name_is_the_url_and_the_table(cluster):
-    """Without what is behind the question mark."""
+    """The name omits the part after the question mark."""
     with cluster.running() as port:
         engine = PinotEngine(f"pinot://ann@127.0.0.1:{port}?controller=http://127.0.0.1:{port}", table="events")
         assert engine.name == f"pinot://ann@127.0.0.1:{port}, table events"
@@ -347,7 +347,7 @@ def test_the_name_is_the_url_and_the_table(cluster):
 
 
 def test_an_engine_is_checked_without_a_statement(cluster):
-    """So that nothing is charged where nothing listens, and a new question costs no second query."""
+    """An unreachable engine is detected before a charge, and a new query costs no second statement."""
     with cluster.opened() as engine:
         engine.check(REQUEST)
         cluster.paths["/health"] = (503, "starting")

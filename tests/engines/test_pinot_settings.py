@@ -1,4 +1,4 @@
-"""Settings and versions under which Pinot's counts may not be exact are refused, by name."""
+"""Settings and versions under which Pinot's counts may be inexact are refused by name."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from .test_pinot_http import REQUEST, SCHEMA, VERSIONS, FakeCluster
 
 
 def opened(cluster):
-    """What opening its table comes to."""
+    """Open the table, and return the engine or raise its error."""
     with cluster.opened():
         pass
 
 
 def broker(cluster, **settings):
-    """Other settings of the broker."""
+    """Return a cluster with other settings of the broker."""
     known = cluster.paths["/appconfigs"]["pinotConfig"]
     known.update({name.replace("__", "."): value for name, value in settings.items()})
 
 
-def test_every_generation_is_held_to_these_tests():
-    """A version that is let in without its signs being tested would be a promise without proof."""
+def test_every_supported_version_is_tested():
+    """A version whose signs of inexact counts are not tested must not be accepted."""
     assert VERSIONS.keys() == GENERATIONS.keys()
 
 
 @pytest.mark.parametrize("version", ["0.10.0", "0.12.1", "1.0.0", "1.3.0", "1.6.0", "1.55.0", "2.0.0", "0.110.0", ""])
 def test_unknown_versions_are_refused(version):
-    """Older ones, later ones, and ones that look like others."""
+    """Older and later versions are refused, and those that look like supported ones."""
     cluster = FakeCluster()
     cluster.paths["/version"] = {"pinot-controller": version}
     with pytest.raises(InexactHead, match="version"):
@@ -47,8 +47,8 @@ def test_unknown_versions_are_refused(version):
         {"pinot-controller": "1.5.1", "pinot-common": "1.4.0-abc"},
     ],
 )
-def test_versions_that_are_not_one_are_refused(versions):
-    """Half of an upgrade, or a controller that does not tell."""
+def test_differing_versions_are_refused(versions):
+    """A partial upgrade and a controller without a version are refused."""
     cluster = FakeCluster()
     cluster.paths["/version"] = versions
     with pytest.raises(InexactHead, match="version"):
@@ -64,7 +64,7 @@ def test_versions_that_are_not_one_are_refused(versions):
     ],
 )
 def test_versions_are_read_as_pinot_writes_them(versions):
-    """With a commit behind them; plug-ins that do not count may be of others."""
+    """A version may have a commit; plugins that do not count may have other versions."""
     cluster = FakeCluster()
     cluster.paths["/version"] = versions
     opened(cluster)
@@ -80,8 +80,8 @@ def test_versions_are_read_as_pinot_writes_them(versions):
     ],
 )
 @pytest.mark.parametrize("spelled", [str, str.upper, lambda name: name.replace("approx", "ap-pr_ox")])
-def test_brokers_that_count_or_rewrite_otherwise_are_refused(name, spelled):
-    """In every spelling that Pinot takes for one."""
+def test_brokers_that_rewrite_queries_are_refused(name, spelled):
+    """Settings are recognised in every spelling that Pinot accepts."""
     for version, value in (("0.11", "true"), ("1.4", True), ("1.5", " TRUE ")):
         cluster = FakeCluster(version)
         broker(cluster, **{spelled(name): value})
@@ -89,8 +89,8 @@ def test_brokers_that_count_or_rewrite_otherwise_are_refused(name, spelled):
             opened(cluster)
 
 
-def test_brokers_whose_settings_are_off_are_let_in():
-    """False is what they are by default."""
+def test_brokers_with_disabled_settings_are_accepted():
+    """False is the default of these settings."""
     cluster = FakeCluster()
     broker(
         cluster, pinot__broker__use__approximate__function="false", enable__distinct__count__bitmap__override="false"
@@ -100,7 +100,7 @@ def test_brokers_whose_settings_are_off_are_let_in():
 
 @pytest.mark.parametrize("threshold", [None, 20, "1000000", 999_999_999, "0", "-1"])
 def test_brokers_of_0_11_that_trim_are_refused(threshold):
-    """Later ones get an option that prevents it with every query."""
+    """Later versions have an option that prevents trimming in every query."""
     for version, refused in (("0.11", True), ("1.4", False), ("1.5", False)):
         cluster = FakeCluster(version)
         del cluster.paths["/appconfigs"]["pinotConfig"]["pinot.broker.groupby.trim.threshold"]
@@ -115,7 +115,7 @@ def test_brokers_of_0_11_that_trim_are_refused(threshold):
 
 @pytest.mark.parametrize("limit", [2, "2", 0, -1])
 def test_brokers_with_a_row_limit_get_queries_below_it(limit):
-    """A head of two needs three rows."""
+    """A head of two items needs three rows."""
     cluster = FakeCluster()
     broker(cluster, pinot__broker__query__response__limit=limit)
     with cluster.opened() as engine, pytest.raises(InexactHead, match=r"pinot\.broker\.query\.response\.limit"):
@@ -140,15 +140,15 @@ def test_brokers_with_a_row_limit_get_queries_below_it(limit):
     ],
 )
 def test_tables_whose_settings_make_counts_inexact_are_refused(config, error, match):
-    """Or which are not there, or do not stand still."""
+    """Missing tables and tables that are updated in place are refused too."""
     cluster = FakeCluster()
     cluster.paths["/tables/events"] = config
     with pytest.raises(error, match=match):
         opened(cluster)
 
 
-def test_tables_whose_settings_are_off_are_let_in():
-    """Empty or false is what they are by default."""
+def test_tables_with_disabled_settings_are_accepted():
+    """Empty or false is the default of these settings."""
     cluster = FakeCluster()
     query = {"useApproximateFunction": False, "expressionOverrideMap": {}, "disableGroovy": True}
     cluster.paths["/tables/events"] = {"OFFLINE": {"query": query, "upsertConfig": {"mode": "NONE"}}}
@@ -156,7 +156,7 @@ def test_tables_whose_settings_are_off_are_let_in():
 
 
 def test_users_that_are_added_up_by_segment_are_refused():
-    """Pinot would count a user once for each segment; other columns may be so partitioned."""
+    """Pinot would count a user of a partitioned column once for each segment; other columns may be partitioned."""
     cluster = FakeCluster()
     fields = [{"name": "user", "properties": {"isSegmentPartitioned": "TRUE"}}, {"name": "item", "properties": None}]
     cluster.paths["/tables/events"]["OFFLINE"]["fieldConfigList"] = fields
@@ -169,8 +169,8 @@ def test_users_that_are_added_up_by_segment_are_refused():
 
 @pytest.mark.parametrize("path", ["/version", "/appconfigs", "/tables/events/schema", "/tables/events"])
 @pytest.mark.parametrize("answer", [[], "text", None, 7, {"pinotConfig": 7}, [[{}]]])
-def test_what_is_no_answer_of_pinots_is_refused(path, answer):
-    """Whatever it is, with an error of ours."""
+def test_an_invalid_response_is_refused(path, answer):
+    """Any invalid response raises our own error."""
     cluster = FakeCluster()
     cluster.paths[path] = answer
     with pytest.raises((EngineError, InputError)), cluster.opened() as engine:
@@ -178,7 +178,7 @@ def test_what_is_no_answer_of_pinots_is_refused(path, answer):
 
 
 def test_columns_are_those_of_the_schema():
-    """Lists, other types and names that Pinot reads as others cannot be asked for."""
+    """Lists, unsupported types and ambiguous names cannot be queried."""
     schema = {
         "dimensionFieldSpecs": [
             *SCHEMA["dimensionFieldSpecs"],
@@ -229,15 +229,15 @@ def test_columns_are_those_of_the_schema():
     ],
 )
 def test_a_column_whose_default_null_value_is_unknown_is_refused(part, field, stored):
-    """Values like others cannot stand for it; a moment in words is of an unknown time zone."""
+    """The default null value must be distinguishable; a timestamp as text has an unknown time zone."""
     column = columns_of({f"{part}FieldSpecs": [{"name": "x"} | field]}, "t")["x"]
     assert (column.stored, column.nullable) == (stored, True)
     declared = columns_of({f"{part}FieldSpecs": [{"name": "x", "notNull": True} | field]}, "t")["x"]
     assert not declared.nullable
 
 
-def test_columns_without_missing_values_need_no_value_for_them():
-    """A truth value that is declared notNull is a label."""
+def test_columns_declared_not_null_need_no_null_value():
+    """A boolean column that is declared notNull is a label."""
     cluster = FakeCluster()
     table = cluster.answers[0]["resultTable"]
     table["dataSchema"] = {"columnNames": ["open", "distinctcount(user)"], "columnDataTypes": ["BOOLEAN", "INT"]}

@@ -1,4 +1,4 @@
-"""Statements for Pinot: what they say, and that they count right where missing values are stored as others."""
+"""The statements for Pinot count correctly although Pinot stores missing values as ordinary ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TYPES = {"at": pa.timestamp("us"), "size": pa.int64(), "small": pa.int64(), "ope
 
 
 def rows_with_missing_values():
-    """150 rows of few values."""
+    """Return 150 rows of few values."""
     draw = np.random.default_rng(3)
     columns = {}
     for name, values in POOLS.items():
@@ -68,7 +68,7 @@ ROWS = rows_with_missing_values()
 
 @pytest.fixture(scope="module")
 def stand_in():
-    """DuckDB with the rows as Pinot stores them: nothing missing, moments as milliseconds."""
+    """Return DuckDB with the rows as Pinot stores them: no missing values, timestamps in milliseconds."""
     connection = duckdb.connect()
     connection.execute("CREATE MACRO toUtf8(words) AS encode(words)")
     connection.execute(
@@ -91,7 +91,7 @@ def _stored(column):
 
 
 def counted(connection, request, listed=None):
-    """The head by the statement, as plain values."""
+    """Return the head of a statement as plain values."""
     text = PinotStatement(request, "t_OFFLINE", COLUMNS, listed).write()
     rows = [] if text is None else connection.execute(text).fetchall()
     makers = [MAKERS.get(kind_of(item, request, COLUMNS), lambda value: value) for item in request.items]
@@ -108,7 +108,7 @@ MAKERS = {Kind.TIMESTAMP: _moment, Kind.DATE: lambda milliseconds: _moment(milli
 @settings(max_examples=120, derandomize=True, deadline=None, database=None)
 @given(data=st.data())
 def test_random_filters_count_as_if_values_were_missing(stand_in, data):
-    """SQL's three-valued logic comes out of a store that has no missing values."""
+    """SQL's three-valued logic holds on a store without missing values."""
     items = data.draw(st.lists(st.sampled_from(["word", "size", "at", "open"]), min_size=1, max_size=3, unique=True))
     derived = data.draw(st.lists(st.sampled_from(DERIVED), max_size=1).map(tuple))
     items += [made.name for made in derived]
@@ -124,7 +124,7 @@ def test_random_filters_count_as_if_values_were_missing(stand_in, data):
 
 
 def test_the_default_null_value_is_missing(stand_in):
-    """Nothing equals it, nor its opposite; it is what is missing, and that only."""
+    """Only the default null value is missing; neither it nor its negation is equal to anything."""
     stored = {"word": Constant(Kind.TEXT, "(missing)"), "size": Constant(Kind.INTEGER, "-5")}
     for name, constant in stored.items():
         for where in (Comparison(name, "=", constant), Membership(name, (constant,))):
@@ -148,14 +148,14 @@ def test_the_default_null_value_is_missing(stand_in):
     ],
 )
 def test_a_filter_tests_for_missing_values_only_where_they_could_pass(where, asked):
-    """Each condition that is tried on every row costs time; what stands for a missing value fails most anyway."""
+    """Conditions cost time for each row, and the default null value fails most of them anyway."""
     request = HeadRequest("who", ("small",), 2, bind_where(parse_where(where), KINDS))
     text = PinotStatement(request, "t_OFFLINE", COLUMNS).write()
     assert asked == any(check in text for check in ("\"word\" <> '(missing)'", '"size" <> -5'))
 
 
 def test_the_statement_has_its_count_and_order():
-    """The count without an alias, text by its bytes, moments as milliseconds, one more than the limit."""
+    """The count has no alias, text is ordered by bytes, timestamps are milliseconds, and the limit is one more."""
     where = Not(Membership("word", (Constant(Kind.TEXT, "it's"), Constant(Kind.TEXT, "ﬀ"))))
     statement = PinotStatement(HeadRequest("who", ("word", "at"), 7, where), "t_OFFLINE", COLUMNS)
     assert statement.write() == (
@@ -171,13 +171,13 @@ def test_the_statement_has_its_count_and_order():
 
 
 def test_all_rows_are_one_count():
-    """No item, no groups, no order."""
+    """A request without items has no groups and no order."""
     statement = PinotStatement(HeadRequest("who", (), 1), "t_OFFLINE", COLUMNS)
     assert statement.write() == """SELECT COUNT(DISTINCT "who") FROM "t_OFFLINE" WHERE ("who" <> '?!')"""
 
 
 def test_names_are_quoted():
-    """Whatever they hold."""
+    """Column names may have any characters."""
     columns = dict.fromkeys(('a"b', "c d"), COLUMNS["word"])
     text = PinotStatement(HeadRequest('a"b', ("c d",), 1), 't"_OFFLINE', columns).write()
     assert text.startswith('SELECT "c d", COUNT(DISTINCT "a""b") FROM "t""_OFFLINE" WHERE ("a""b" <>')
@@ -186,7 +186,7 @@ def test_names_are_quoted():
 @pytest.mark.parametrize("sign", ["=", "<>", "<", "<=", ">", ">="])
 @pytest.mark.parametrize("value", [-(2**31), 2**31 - 1, 2**31, -(2**31) - 1, 2**63, 10**37, "0.5", "-7.25"])
 def test_constants_that_a_column_cannot_hold_are_never_sent(stand_in, sign, value):
-    """Pinot would wrap them; what they mean for a column of 32 bits is worked out here."""
+    """Pinot would wrap such constants, so comparisons with 32-bit columns are decided here."""
     kind = Kind.DECIMAL if isinstance(value, str) else Kind.INTEGER
     where = Comparison("small", sign, Constant(kind, str(value)))
     for filter_ in (where, Not(where)):
@@ -196,7 +196,7 @@ def test_constants_that_a_column_cannot_hold_are_never_sent(stand_in, sign, valu
 
 @pytest.mark.parametrize("type_", ["FLOAT", "DOUBLE"])
 def test_floating_point_columns_compare_with_doubles(type_):
-    """Also those of 32 bits, with constants that they cannot hold, zeros of both signs, and what is no number."""
+    """Includes 32-bit columns, constants outside their range, zeros of both signs, and NaN."""
     values = [-math.inf, -3.4e38, -0.5, -0.0, 0.0, 0.1, 0.5, 16777216.0, 3.4e38, math.inf, math.nan]
     stored = np.array(values, dtype=np.float32 if type_ == "FLOAT" else np.float64)
     columns = {
@@ -226,8 +226,8 @@ def test_floating_point_columns_compare_with_doubles(type_):
             assert connection.execute(written).fetchone()[0] == count
 
 
-def test_filters_that_no_row_can_pass_are_known_without_asking():
-    """And those that every row passes are left out."""
+def test_unsatisfiable_filters_are_detected_without_a_query():
+    """Conditions that every row passes are omitted."""
     columns = columns_of({"dimensionFieldSpecs": [{"name": "x", "dataType": "INT", "notNull": True}]}, "t")
     kinds = {"x": Kind.INTEGER}
 
@@ -248,8 +248,8 @@ def test_filters_that_no_row_can_pass_are_known_without_asking():
 
 
 @pytest.mark.parametrize("text", ["''", "a''b", "'''", "''''"])
-def test_text_with_two_quotes_next_to_each_other_is_refused(text):
-    """In filters and in domains: Pinot makes one of them."""
+def test_text_with_two_adjacent_quotes_is_refused(text):
+    """Pinot turns two adjacent quotes into one, in filters and in domains."""
     where = Comparison("word", "=", Constant(Kind.TEXT, text))
     listed = pa.table({"i0": [text]})
     for request, domain in (
@@ -262,7 +262,7 @@ def test_text_with_two_quotes_next_to_each_other_is_refused(text):
 
 @pytest.mark.parametrize(("text", "allowed"), [("\ud7ff", True), ("\ue000", False), ("ﬀ", False), ("a😀", False)])
 def test_text_is_compared_in_order_only_below_the_surrogates(text, allowed):
-    """Above, UTF-16 and UTF-8 disagree; equal is equal everywhere."""
+    """Above them UTF-16 and UTF-8 order differently; equality is the same everywhere."""
     for sign in ("<", "<=", ">", ">=", "=", "<>"):
         request = HeadRequest("who", ("word",), 1, Comparison("word", sign, Constant(Kind.TEXT, text)))
         if allowed or sign in {"=", "<>"}:
@@ -273,7 +273,7 @@ def test_text_is_compared_in_order_only_below_the_surrogates(text, allowed):
 
 
 def test_only_listed_items_are_queried(stand_in):
-    """One column as an IN, several as tuples; what a column cannot hold is not sent."""
+    """One column is an IN list and several are tuples; values that a column cannot hold are not sent."""
     for listed in (
         pa.table({"i0": WORDS}),
         pa.table({"i0": ["B", "B", "a"], "i1": [7, 0, 2**53 + 1]}),
@@ -300,7 +300,7 @@ def test_only_listed_items_are_queried(stand_in):
 
 @pytest.mark.parametrize(("columns", "most"), [(1, LISTED_MOST), (2, LISTED_TUPLES_MOST)])
 def test_more_listed_items_than_pinot_can_parse_are_refused(columns, most):
-    """It would go down them one in another."""
+    """Pinot parses a long list recursively."""
     items = ("size", "small")[:columns]
     for rows in (most, most + 1):
         listed = pa.table({f"i{n}": pa.array(range(rows), pa.int64()) for n in range(columns)})

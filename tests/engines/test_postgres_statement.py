@@ -1,4 +1,4 @@
-"""What PostgreSQL is asked, word by word."""
+"""The exact statements that are sent to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _statement(*items, seed=b"", **parts):
 
 
 def test_distinct_users_of_a_text_are_counted_by_bytes():
-    """The plainest question."""
+    """The simplest statement counts users by their bytes."""
     assert _statement("word").write() == (
         f"SELECT i0, count(DISTINCT u) AS n FROM (SELECT {_WORD} AS i0, {_WHO} AS u "
         f'FROM "public"."reads" WHERE {_WHO} IS NOT NULL AND {_WORD} IS NOT NULL) AS r '
@@ -47,14 +47,14 @@ def test_distinct_users_of_a_text_are_counted_by_bytes():
 
 
 def test_one_total_has_no_labels():
-    """And is one row."""
+    """A total is one row without labels."""
     assert _statement().write() == (
         f'SELECT count(DISTINCT u) AS n FROM (SELECT {_WHO} AS u FROM "public"."reads" WHERE {_WHO} IS NOT NULL) AS r'
     )
 
 
 def test_sums_have_no_bounds_before_they_are_clipped():
-    """In whole units of the last digit; what is not a number adds nothing."""
+    """Sums are in units of the last digit, and NaN adds nothing."""
     summed = Summed("price", Fraction(-1, 2), Fraction(7), 2)
     assert _statement("size", summed=summed, keep_missing=True).write() == (
         "SELECT i0, CAST(coalesce(sum(least(c, 1)), 0) AS BIGINT) AS n, "
@@ -82,7 +82,7 @@ def test_the_items_a_user_keeps_are_ordered_by_a_digest_of_canonical_text():
 
 
 def test_listed_labels_are_bound_before_the_constants():
-    """As one array of text for each column, in the order of the items."""
+    """Each column is one array of text, in the order of the items."""
     domain = pa.table(
         {"word": ["b", "'"], "day": [datetime.date(2024, 2, 29)] * 2, "at": ["2024-02-29 12:00:00+00"] * 2}
     )
@@ -140,7 +140,7 @@ def test_listed_labels_are_bound_before_the_constants():
     ],
 )
 def test_filters_bind_constants_that_their_column_can_hold(predicate, written, bound):
-    """Text by bytes, moments in UTC, NaN missing; names are quoted."""
+    """Text is compared by bytes, timestamps are in UTC, NaN is missing, and names are quoted."""
     statement = _statement("size", where=predicate)
     assert f" AND {written}) AS r" in statement.write()
     assert statement.bound == bound
@@ -148,7 +148,7 @@ def test_filters_bind_constants_that_their_column_can_hold(predicate, written, b
 
 @pytest.mark.parametrize("name", _COLUMNS)
 def test_labels_of_a_listed_domain_have_the_arrow_type_of_their_column(name):
-    """No label without one; floating-point numbers are never labels, but are fetched."""
+    """Columns without such a type have no labels; floating-point numbers are only fetched."""
     types = dict(zip(_COLUMNS, ["string", "string", "int64", "decimal128(9, 2)", "date32[day]"], strict=False))
     types |= {"at": "timestamp[us, tz=UTC]", "open": "bool", "share": "double", 'x" OR $1 --': "string"}
     assert str(arrow_type(_COLUMNS[name])) == types[name]
@@ -162,7 +162,7 @@ def test_labels_of_a_listed_domain_have_the_arrow_type_of_their_column(name):
         ("postgresql://h/db?table=a&options=-c%20jit%3Don", "takes no option 'options'"),
     ],
 )
-def test_wrong_urls_are_refused_before_a_connection(url, message):
-    """Settings of the server are not the caller's to change."""
+def test_invalid_urls_are_refused_before_a_connection(url, message):
+    """A URL cannot change settings of the server."""
     with pytest.raises(InputError, match=message):
         PostgresEngine(url)

@@ -1,4 +1,4 @@
-"""The queue before an engine: its order, its bound, its deadline, and that waiting costs nothing."""
+"""The request queue of an engine: its order, bound and deadline, and that waiting costs nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Gone(Exception):
 
 
 def leave(_):
-    """What `progress` does when the client has left."""
+    """Raise the error of a client that left, as `progress` does."""
     raise Gone
 
 
@@ -60,7 +60,7 @@ def test_slots_are_given_in_the_order_of_arrival():
     assert order == [0, 1, 2, 3]
 
 
-def test_beyond_the_bound_requests_are_refused_at_once():
+def test_requests_beyond_the_bound_are_refused_at_once():
     """Four requests wait for each slot; the next one is refused, and those that leave make room."""
     queue, waiting, leaving, threads = RequestQueue(1), threading.Semaphore(0), threading.Event(), []
 
@@ -90,7 +90,7 @@ def test_beyond_the_bound_requests_are_refused_at_once():
 
 
 def test_waiting_has_a_deadline():
-    """The owner's `timeout_seconds`."""
+    """The deadline is the engine's `timeout_seconds`."""
     queue = RequestQueue(1, 0.01)
     with queue.slot(), pytest.raises(EngineBusy, match=r"0\.01 seconds"), queue.slot():
         pass
@@ -98,7 +98,7 @@ def test_waiting_has_a_deadline():
 
 @pytest.mark.parametrize("progress", [None, leave], ids=["deadline", "client left"])
 def test_a_query_that_ends_while_it_waits_costs_nothing(progress):
-    """It touches neither the engine nor the budget: no data was queried (I3)."""
+    """I3: neither the engine nor the budget is used, since no data was queried."""
     budget, engine, queue = Budget(5, 1e-8), TinyEngine(), RequestQueue(1, 0.01 if progress is None else None)
     plan = make_plan(Query("user", ("item",), 4.0, Fraction(1, 10**9), k=3), shared_budget=True)
     calls = []

@@ -1,4 +1,4 @@
-"""The suite for engines accepts an engine that is right and rejects every planted defect."""
+"""The engine suite accepts a correct engine and rejects every planted defect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import reference_engine, test_duckdb
 
 
 class TestPlainEngine(EngineSuite):
-    """An engine of a few lines passes: nothing in the suite is peculiar to DuckDB."""
+    """A short engine in Python passes, so that nothing in the suite is peculiar to DuckDB."""
 
     @contextlib.contextmanager
     def opened(self, table):
@@ -49,8 +49,8 @@ DEFECTS = [
     (reference_engine.FirstItems, "test_what_users_keep_is_uniform", (1,)),
     (reference_engine.CommonOrder, "test_what_users_keep_is_uniform", (3,)),
     (reference_engine.FirstItems, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
-    (reference_engine.DeafToTheSeed, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
-    (reference_engine.CrowdDependent, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
+    (reference_engine.IgnoresTheSeed, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
+    (reference_engine.DependsOnUserCount, "test_what_a_user_keeps_depends_on_the_seed_and_that_user_alone", ()),
     (reference_engine.OnlyStored, "test_an_empty_table_has_an_empty_head", ()),
     *(
         (engine, "test_pair_queries_return_the_integers_that_numpy_gives", (("word",), {}))
@@ -62,7 +62,7 @@ DEFECTS = [
 
 @pytest.mark.parametrize(("engine", "test", "arguments"), DEFECTS, ids=lambda part: getattr(part, "__name__", None))
 def test_the_suite_rejects_a_planted_defect(engine, test, arguments):
-    """Each defect fails the test that is there for it."""
+    """Each defect fails the test that guards against it."""
 
     class Suite(EngineSuite):
         @contextlib.contextmanager
@@ -74,7 +74,7 @@ def test_the_suite_rejects_a_planted_defect(engine, test, arguments):
 
 
 def test_the_suite_rejects_listed_labels_that_are_changed():
-    """1.5 in a column of whole numbers must be refused, not read as 1 or 2."""
+    """A listed 1.5 in an integer column must be refused, not rounded."""
 
     class Suite(EngineSuite):
         @contextlib.contextmanager
@@ -103,7 +103,7 @@ class Stoppable(DuckDBEngine):
 
 
 def changed(**parts):
-    """Return DuckDB with statements that write some parts otherwise."""
+    """Return a DuckDB engine whose statements have other parts."""
     other = type("Other", (DuckDBStatement,), parts)
 
     class Changed(DuckDBEngine):
@@ -116,7 +116,7 @@ def changed(**parts):
 
 
 def floats_as(sql):
-    """Return DuckDB that compares floating-point columns as *sql* of the column."""
+    """Return a DuckDB engine that compares floating-point columns as *sql* of the column."""
 
     def compared(statement, column, kind):
         right = DuckDBStatement.compared(statement, column, kind)
@@ -133,7 +133,7 @@ YearsOfNanoseconds = changed(
 )
 
 
-class DeafToProgress(Stoppable):
+class IgnoresProgress(Stoppable):
     """Cannot be cancelled."""
 
     def head(self, request, *, seed=b"", progress=None):  # noqa: ARG002
@@ -141,14 +141,14 @@ class DeafToProgress(Stoppable):
 
 
 class WithoutTimeLimit(Stoppable):
-    """Counts for as long as it takes."""
+    """Ignores its timeout."""
 
     def __init__(self, source, *, view=None, timeout_seconds=None):  # noqa: ARG002
         super().__init__(source, view=view)
 
 
 class OneAtATime(DuckDBEngine):
-    """Holds a lock while it counts."""
+    """Holds a lock while it counts, so that queries wait for each other."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -159,8 +159,8 @@ class OneAtATime(DuckDBEngine):
             return super().head(request, seed=seed, progress=progress)
 
 
-class OneStatement(DuckDBEngine):
-    """Keeps the statement of a request where all threads see it."""
+class SharedStatement(DuckDBEngine):
+    """Keeps the statement of a request in an attribute that all threads share."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -176,8 +176,8 @@ class OneStatement(DuckDBEngine):
         return super()._run(connection, self._last, progress)
 
 
-class OwnErrors(DuckDBEngine):
-    """Lets its library's errors out."""
+class RaisesLibraryErrors(DuckDBEngine):
+    """Raises the errors of its library."""
 
     def _ping(self, connection):
         connection.execute(f"DESCRIBE SELECT * FROM {self._source.relation}")
@@ -189,8 +189,8 @@ class OwnErrors(DuckDBEngine):
         return work()
 
 
-class FoundOutLate(DuckDBEngine):
-    """Does not look whether anything is there before it is asked."""
+class ChecksNothing(DuckDBEngine):
+    """Does not check whether the table is available before a query."""
 
     def check(self, request):
         pass
@@ -205,18 +205,18 @@ BROKEN = [
     ("TwoZeros", AssertionError, OPERATORS, ("=",)),
     ("InfinityIsMissing", AssertionError, OPERATORS, (">",)),
     ("YearsOfNanoseconds", AssertionError, "test_labels_of_every_kind_come_back_in_ascending_order", ("at",)),
-    ("DeafToProgress", AssertionError, "test_a_count_ends_when_its_progress_raises", ()),
+    ("IgnoresProgress", AssertionError, "test_a_count_ends_when_its_progress_raises", ()),
     ("WithoutTimeLimit", AssertionError, "test_a_count_ends_at_its_time_limit", ()),
     ("OneAtATime", AssertionError, "test_a_count_does_not_wait_for_another", ()),
-    ("OneStatement", (AssertionError, DiscreetError), "test_counts_at_once_get_each_their_own_head", ()),
-    ("OwnErrors", duckdb.Error, GONE, ()),
-    ("FoundOutLate", pytest.fail.Exception, GONE, ()),
+    ("SharedStatement", (AssertionError, DiscreetError), "test_counts_at_once_get_each_their_own_head", ()),
+    ("RaisesLibraryErrors", duckdb.Error, GONE, ()),
+    ("ChecksNothing", pytest.fail.Exception, GONE, ()),
 ]
 
 
 @pytest.mark.parametrize(("name", "error", "test", "arguments"), BROKEN, ids=[name for name, *_ in BROKEN])
 def test_the_suite_rejects_a_broken_duckdb(name, error, test, arguments, monkeypatch):
-    """DuckDB itself passes the same tests."""
+    """Each defect of DuckDB fails a test that DuckDB itself passes."""
     monkeypatch.setattr(test_duckdb, "DuckDBEngine", globals()[name])
     suite = test_duckdb.TestDuckDB()
     suite.patience_seconds = 1

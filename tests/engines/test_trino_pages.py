@@ -1,4 +1,4 @@
-"""What Trino's engine makes of pages that a real server writes only when something goes wrong."""
+"""How the Trino engine handles pages that a real server sends only in rare failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from discreet.head_request import HeadRequest, Kind
 
 
 class _Trino(ThreadingHTTPServer):
-    """Answers each statement with the pages that were written for it."""
+    """A server that answers each statement with prepared pages."""
 
     def __init__(self, pages):
         super().__init__(("127.0.0.1", 0), _Page)
@@ -28,7 +28,7 @@ class _Trino(ThreadingHTTPServer):
         self.may_answer.set()
 
     def page(self, statement, number):
-        """A page, which names the next one if there is one."""
+        """Return a page, with the address of the next one if there is one."""
         written = next(pages for words, pages in self.pages.items() if words in self.said[statement])
         more = {"nextUri": f"http://127.0.0.1:{self.server_address[1]}/{statement}/{number + 1}"}
         page = {"id": str(statement), "stats": {}, "infoUri": "", **(more if number + 1 < len(written) else {})}
@@ -37,20 +37,20 @@ class _Trino(ThreadingHTTPServer):
 
 class _Page(BaseHTTPRequestHandler):
     def do_POST(self):
-        """The first page of a statement."""
+        """Send the first page of a statement."""
         self.server.said.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
         assert self.server.may_answer.wait(60)
         self._send(len(self.server.said) - 1, 0)
 
     def do_GET(self):
-        """One of the pages that follow, or whether the server has started."""
+        """Send one of the following pages, or whether the server has started."""
         if self.path == "/v1/info":
             self._write({"starting": self.server.starting})
             return
         self._send(*map(int, self.path[1:].split("/")))
 
     def do_DELETE(self):
-        """The end of a statement."""
+        """End a statement."""
         self.server.ended.append(self.path)
         self.send_response(204)
         self.end_headers()
@@ -66,7 +66,7 @@ class _Page(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_):
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _columns(**types):
@@ -84,8 +84,8 @@ def _connected(connectors, read):
 
 
 @pytest.fixture
-def answering():
-    """Opens an engine on a server that gives written answers."""
+def engine_with():
+    """Return a function that opens an engine on a server with prepared pages."""
     with contextlib.ExitStack() as stack:
 
         def answer(pages):
@@ -105,36 +105,36 @@ _FAILED = {"error": {"errorName": "WORKER_GONE", "errorType": "INTERNAL_ERROR", 
 _REQUEST = HeadRequest("who", ("item",), 10)
 
 
-def test_a_head_is_read_to_the_last_page(answering):
-    """Pages without rows in between, too."""
+def test_a_head_is_read_to_the_last_page(engine_with):
+    """Pages without rows in between do not end the result."""
     pages = [{}, _HEAD, _HEAD | {"data": [["a", 3]]}, _HEAD, _HEAD | {"data": [["b", 2], ["c", 1]]}, _HEAD]
-    _, engine = answering({"count(DISTINCT u)": pages, **_connected([["c", "hive"]], ["c"])})
+    _, engine = engine_with({"count(DISTINCT u)": pages, **_connected([["c", "hive"]], ["c"])})
     head = engine.head(_REQUEST)
     assert (head.labels["item"].to_pylist(), head.counts.tolist()) == (["a", "b", "c"], [3, 2, 1])
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_a_failure_on_any_page_leaves_no_head(answering, place):
-    """What came before it is not an answer; the server's words stay out of ours."""
+def test_a_failure_on_any_page_leaves_no_head(engine_with, place):
+    """Earlier pages are dropped, and the server's message is not shown."""
     pages = [{}, _HEAD | {"data": [["a", 3]]}, _HEAD | {"data": [["b", 2]]}, _HEAD]
     pages[place] = pages[place] | _FAILED
-    _, engine = answering({"count(DISTINCT u)": pages, **_connected([["c", "hive"]], ["c"])})
+    _, engine = engine_with({"count(DISTINCT u)": pages, **_connected([["c", "hive"]], ["c"])})
     with pytest.raises(EngineError, match=r"WORKER_GONE") as error:
         engine.head(_REQUEST)
     assert "secret" not in str(error.value)
 
 
-def test_a_statement_longer_than_this_server_takes_is_the_askers_mistake(answering):
-    """Its owner may have chosen less than Trino does."""
+def test_a_statement_above_the_servers_length_limit_is_an_input_error(engine_with):
+    """A server may have a lower limit than Trino's default."""
     error = {"error": {"errorName": "QUERY_TEXT_TOO_LARGE", "errorType": "USER_ERROR", "message": ""}}
-    _, engine = answering({"count(DISTINCT u)": [error], **_connected([["c", "hive"]], ["c"])})
+    _, engine = engine_with({"count(DISTINCT u)": [error], **_connected([["c", "hive"]], ["c"])})
     with pytest.raises(InputError, match="no statement of that length"):
         engine.head(_REQUEST)
 
 
-def test_a_statement_is_ended_that_was_cancelled_before_it_had_an_address(answering, monkeypatch):
-    """The server has it, and has not answered yet: it is ended as soon as it can be named."""
-    server, engine = answering({"count(DISTINCT u)": [{}, {}, {}, _HEAD], **_connected([["c", "hive"]], ["c"])})
+def test_a_statement_cancelled_before_its_first_response_is_ended(engine_with, monkeypatch):
+    """The server has the statement but has not responded: it is ended as soon as its address is known."""
+    server, engine = engine_with({"count(DISTINCT u)": [{}, {}, {}, _HEAD], **_connected([["c", "hive"]], ["c"])})
     engine.columns()
     server.may_answer.clear()
     cancel = trino._Query.cancel
@@ -164,9 +164,9 @@ def test_a_statement_is_ended_that_was_cancelled_before_it_had_an_address(answer
         ([["c", "hive"], ["p", "pinot"]], ["c"], None),
     ],
 )
-def test_tables_of_pinot_or_of_unknown_connectors_are_refused(answering, connectors, read, says):
-    """Pinot trims groups without a word, and Trino lets it count; a catalog of Pinot's that is not read is no harm."""
-    _, engine = answering(_connected(connectors, read))
+def test_tables_of_pinot_or_of_unknown_connectors_are_refused(engine_with, connectors, read, says):
+    """Pinot trims groups silently, and Trino lets it count; catalogs that are not read do not matter."""
+    _, engine = engine_with(_connected(connectors, read))
     if says is None:
         assert engine.columns() == {"who": Kind.INTEGER, "item": Kind.TEXT}
         return
@@ -174,9 +174,9 @@ def test_tables_of_pinot_or_of_unknown_connectors_are_refused(answering, connect
         engine.columns()
 
 
-def test_an_engine_is_checked_without_a_statement(answering):
-    """So that nothing is charged where nothing listens, and a new question costs no second query."""
-    server, engine = answering(_connected([["c", "hive"]], ["c"]))
+def test_an_engine_is_checked_without_a_statement(engine_with):
+    """An unreachable engine is detected before a charge, and a new query costs no second statement."""
+    server, engine = engine_with(_connected([["c", "hive"]], ["c"]))
     engine.columns()
     sent = len(server.said)
     engine.check(_REQUEST)

@@ -1,4 +1,4 @@
-"""What Trino is asked, word by word, and what its answers are taken for."""
+"""The exact statements that are sent to Trino, and how its rows are read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _statement(*items, seed=b"", view=None, **parts):
 
 
 def test_distinct_users_are_counted():
-    """The plainest question; text needs no words of its own, since Trino compares it by bytes."""
+    """The simplest statement; text needs no cast, since Trino compares it by bytes."""
     assert _statement("word") == (
         f'SELECT i0, count(DISTINCT u) AS n FROM (SELECT "word" AS i0, {_WHO} AS u FROM "hive"."web"."reads" '
         'WHERE "who" IS NOT NULL AND "word" IS NOT NULL) AS r '
@@ -51,7 +51,7 @@ def test_distinct_users_are_counted():
 
 
 def test_sums_of_users_are_clipped_in_whole_units():
-    """In a type in which none overflows; rows without a label are kept if they are wanted."""
+    """Sums have a type that cannot overflow, and rows without a label are kept if requested."""
     summed = Summed("price", Fraction(-1, 2), Fraction(7), 2)
     assert _statement("at", summed=summed, keep_missing=True) == (
         "SELECT i0, CAST(coalesce(sum(least(c, 1)), 0) AS BIGINT) AS n, "
@@ -65,8 +65,8 @@ def test_sums_of_users_are_clipped_in_whole_units():
     )
 
 
-def test_what_users_keep_hangs_on_the_md5_of_their_texts_in_utf8():
-    """Lengths are of bytes, digits in lower case."""
+def test_the_items_a_user_keeps_depend_on_the_md5_of_their_text():
+    """Lengths are in bytes of UTF-8, and digits are in lower case."""
     texts = ["CAST(u AS VARCHAR)", "CAST(i0 AS VARCHAR)"]
     sizes = [f"length(to_utf8({text}))" for text in texts]
     framed = "".join(
@@ -79,8 +79,8 @@ def test_what_users_keep_hangs_on_the_md5_of_their_texts_in_utf8():
     )
 
 
-def test_listed_items_are_literals_of_json_in_the_types_of_the_labels():
-    """Each column one; quotes are doubled for SQL, after JSON has escaped its own."""
+def test_listed_items_are_json_literals_with_the_types_of_labels():
+    """There is one literal for each column; quotes are doubled for SQL after JSON has escaped its own."""
     domain = pa.table({"word": ["it's", '"\\\n'], "price": [Decimal("0.10"), Decimal("-7.00")], "open": [True, False]})
     assert _statement("word", "price", "open", domain=domain).startswith(
         "WITH listed AS (SELECT CAST(v0 AS VARCHAR) AS i0, CAST(v1 AS decimal(9, 2)) AS i1, CAST(v2 AS BOOLEAN) AS i2 "
@@ -93,7 +93,7 @@ def test_listed_items_are_literals_of_json_in_the_types_of_the_labels():
 
 
 def test_a_view_cannot_see_the_listed_items():
-    """It comes first, and ends on a line of its own."""
+    """The view is the first common table expression, and ends on a line of its own."""
     written = _statement("word", view="SELECT 1 -- one", domain=pa.table({"word": ["a"]}))
     assert written.startswith("WITH shown AS (SELECT 1 -- one\n), listed AS (SELECT ")
     assert '"word" AS i0, ' in written.partition(" FROM shown WHERE ")[0]
@@ -124,7 +124,7 @@ def test_a_view_cannot_see_the_listed_items():
     ],
 )
 def test_filters_hold_checked_literals(where, written):
-    """Names in double quotes, text in single ones, numbers fitted to their column, NaN missing."""
+    """Names have double quotes and text single ones, numbers fit their column, and NaN is missing."""
     assert f'"word" IS NOT NULL AND {written}) AS r' in _statement("word", where=where)
 
 
@@ -138,13 +138,13 @@ def test_filters_hold_checked_literals(where, written):
     ],
 )
 def test_numbers_have_the_range_of_their_type(type_, least, most, scale):
-    """So that constants can be fitted to it."""
+    """Constants are fitted to the range of the column."""
     number = column_of(type_).number
     assert (number.least, number.most, number.scale) == (least, most, scale)
 
 
 def test_rows_become_arrow_of_every_year():
-    """Times before 1970, digits behind the point, NULLs; no rows at all."""
+    """Timestamps before 1970, decimals, NULLs and empty results are converted."""
     columns = [("d", "date"), ("at", "timestamp(3)"), ("n", "decimal(5, 3)"), ("x", "double"), ("t", "varchar(3)")]
     rows = [
         ["1969-12-31", "1969-12-31 23:59:59.999", "-0.001", "NaN", "a"],
@@ -180,7 +180,7 @@ def test_invalid_urls_are_refused(url):
 
 
 def test_a_name_shows_the_table_and_no_password():
-    """Whether the URL names them or not."""
+    """The table and the password may come from the URL or from arguments."""
     word = "open sesame"
     for engine in (
         TrinoEngine("trino://me:open%20sesame@h/c/s?table=t&https=true"),
@@ -193,18 +193,18 @@ def test_a_name_shows_the_table_and_no_password():
 
 @pytest.mark.parametrize("scratch", ["x", "a.b.c", ".", ""])
 def test_a_scratch_schema_is_a_catalog_and_a_schema(scratch):
-    """Anything else could be where the account's tables do not belong."""
+    """Any other name could be a place where the account must not create tables."""
     with pytest.raises(InputError, match=r"scratch=catalog\.schema"):
         TrinoEngine(f"trino://me@host/hive/web?table=t&scratch={scratch}")
 
 
 def test_pair_queries_need_a_scratch_schema():
-    """The URL alone says whether there are any: a plan that uses them is made before anything is sent."""
+    """The URL alone decides, because a plan is made before anything is sent."""
     assert TrinoEngine("trino://me@host/hive/web?table=t&scratch=memory.default").has_pairs
     assert not TrinoEngine("trino://me@host/hive/web?table=t").has_pairs
 
 
 def test_labels_are_joined_by_equalities_also_where_they_are_missing():
-    """A join by IS NOT DISTINCT FROM compares every pair with every item."""
+    """A join by IS NOT DISTINCT FROM would compare every pair with every item."""
     joined = "coalesce(CAST(a AS VARCHAR), '') = coalesce(CAST(b AS VARCHAR), '') AND (a IS NULL) = (b IS NULL)"
     assert TrinoStatement(HeadRequest("who", ("word",), 1), "t", _COLUMNS, b"", None).same("a", "b") == joined

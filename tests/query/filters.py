@@ -1,4 +1,4 @@
-"""Filters as tests show them, write them and make them up."""
+"""Filters: written as text, shown in tables of cases, and generated at random."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATES = ["0001-01-01", "1969-12-31", "2024-02-29", "9999-12-31"]
 
 
 def shown(predicate):
-    """A predicate as the tables of cases have it: every part in brackets."""
+    """Return a predicate as the tables of cases have it, with every part in brackets."""
     match predicate:
         case Comparison(column, sign, constant):
             return f"[{column} {sign} {constant.kind.name} {constant.text}]"
@@ -30,7 +30,7 @@ def shown(predicate):
 
 
 def written(predicate, named=None):
-    """A predicate as a filter, with all the parentheses it could have; *named* writes columns."""
+    """Return a predicate as filter text with all possible parentheses; *named* writes columns."""
     named = named or (lambda name: name if name in BARE else quoted(name))
     match predicate:
         case Comparison(column, sign, constant):
@@ -47,7 +47,7 @@ def written(predicate, named=None):
 
 
 def flattened(predicate):
-    """A predicate with AND in AND and OR in OR as one, which is how DuckDB reads them."""
+    """Return a predicate with nested ANDs and ORs flattened, as DuckDB reads them."""
     match predicate:
         case Not(inner):
             return Not(flattened(inner))
@@ -60,7 +60,7 @@ def flattened(predicate):
 
 
 def quoted(name):
-    """A name in double quotes."""
+    """Return a name in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -71,7 +71,7 @@ def _literal(constant):
 
 
 def constants():
-    """Constants of every kind, in canonical form."""
+    """Return a strategy for constants of every kind, in canonical form."""
     whole = st.integers(-(10**37) + 1, 10**37 - 1)
     parts = st.tuples(st.sampled_from(["", "-"]), st.integers(0, 10**20), st.integers(1, 9), st.integers(0, 10**14))
     return (
@@ -91,7 +91,7 @@ def constants():
 
 
 def predicates(names=NAMES):
-    """Predicates of up to ten conditions on columns with these *names*."""
+    """Return a strategy for predicates of up to ten conditions on columns with these *names*."""
     signs = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
     leaf = (
         st.builds(Comparison, names, signs, constants())

@@ -1,4 +1,4 @@
-"""Questions held against a table's columns: names, types."""
+"""Binding queries to a table's columns: names and types."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _query(user="User", items=("country",), **parts):
 
 @pytest.mark.parametrize("constant", _CONSTANTS)
 @pytest.mark.parametrize("column", _COMPARABLE)
-def test_columns_are_compared_with_what_they_hold(column, constant):
-    """Every kind of column against every kind of constant, in comparisons, lists and under NOT."""
+def test_columns_are_compared_with_constants_of_their_kind(column, constant):
+    """Every kind of column with every kind of constant, in comparisons, lists and under NOT."""
     name = column.strip('"')
     for text in (f"{column} = {_CONSTANTS[constant]}", f"NOT ({column} IN ({_CONSTANTS[constant]}))"):
         if constant in _COMPARABLE[column]:
@@ -70,7 +70,7 @@ def test_columns_are_compared_with_what_they_hold(column, constant):
                 _bound(text)
 
 
-def test_text_that_is_a_moment_becomes_one_for_columns_of_moments_only():
+def test_text_becomes_a_date_for_date_columns_only():
     """'2024-01-01' is text for a text column and a date for a date column."""
     day = Constant(Kind.DATE, "2024-01-01")
     at = Constant(Kind.TIMESTAMP, "2024-01-01 01:02:03")
@@ -88,15 +88,15 @@ def test_text_that_is_a_moment_becomes_one_for_columns_of_moments_only():
 
 
 @pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
-def test_truth_values_have_no_order(sign):
-    """Engines disagree on which is less."""
+def test_booleans_have_no_order(sign):
+    """Engines disagree on the order of booleans."""
     assert _bound("open <> TRUE") == Comparison("open", "<>", Constant(Kind.BOOLEAN, "true"))
     with pytest.raises(WhereError, match="no order"):
         _bound(f"open {sign} TRUE")
 
 
 def test_every_column_can_be_tested_for_missing_values():
-    """Also of those whose values nothing is compared with."""
+    """IS NULL is allowed on columns whose values cannot be compared."""
     assert _bound("blob IS NULL OR NOT share IS NULL") == Or((IsNull("blob"), Not(IsNull("share"))))
 
 
@@ -104,14 +104,14 @@ def test_every_column_can_be_tested_for_missing_values():
     ("name", "column"),
     [("SIZE", "size"), ("Size", "size"), ("country", "country"), ("Country", "Country"), ("STRASSE", "Straße")],
 )
-def test_names_are_found_exactly_or_else_without_regard_to_case(name, column):
-    """The table's own spelling goes on."""
+def test_names_are_found_exactly_or_else_case_insensitively(name, column):
+    """The bound query has the table's spelling."""
     assert _bound(f"{name} IS NULL") == IsNull(column)
     assert bind(_query("user", (name,)), COLUMNS).items == (column,)
 
 
-def test_a_name_that_two_columns_share_but_for_case_is_refused():
-    """The column is ambiguous."""
+def test_a_name_that_matches_two_columns_is_refused():
+    """A name is ambiguous if two columns differ from it in case only."""
     with pytest.raises(UnknownColumn):
         _bound("COUNTRY IS NULL")
 
@@ -120,7 +120,7 @@ def test_a_name_that_two_columns_share_but_for_case_is_refused():
     ("name", "nearest"), [("sizes", "size"), ("Pirce", "price"), ("COUNTY", "country"), ("zzz", None)]
 )
 def test_an_unknown_name_is_refused_with_the_nearest_known_one(name, nearest):
-    """Or all the columns, if none is near."""
+    """The message lists all columns if none is similar."""
     for ask in (lambda: _bound(f"{name} = 1"), lambda: bind(_query(items=(name,)), COLUMNS)):
         with pytest.raises(UnknownColumn) as error:
             ask()
@@ -131,7 +131,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(name, nearest):
 
 
 def test_binding_changes_names_and_nothing_else():
-    """Every field of the question is kept; user, items, filter and domain get the table's names."""
+    """User, items, filter and domain get the table's names, and every other field is kept."""
     query = _query("USER", ("SIZE", "Day"), k=3, where=parse_where("PRICE > 1"), counts=False, head_limit=7)
     query = Query(
         **{**{f: getattr(query, f) for f in query.__slots__}, "domain": pa.table({"SIZE": [1, 2, 3], "Day": ["x"] * 3})}
@@ -158,7 +158,7 @@ def test_binding_changes_names_and_nothing_else():
         ("User", ("nothing",), "no item column 'nothing'"),
     ],
 )
-def test_columns_that_cannot_serve_are_refused(user, items, part):
-    """Floating point, nested types, the user as an item, an item twice under two spellings, unknown columns."""
+def test_unsuitable_columns_are_refused(user, items, part):
+    """Floating point, nested types, the user as an item, duplicate items in two spellings, unknown columns."""
     with pytest.raises(InputError, match=part):
         bind(_query(user, items), COLUMNS)

@@ -1,4 +1,4 @@
-"""What forms look like, what is never one question, and where it ends."""
+"""Canonical forms of filters: their shape, their distinctions and their limits."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _form(text):
 
 @pytest.mark.parametrize("case", _lines(_FORMS))
 def test_filters_have_the_form_that_engines_run_well(case):
-    """Plain conditions joined by AND stay what they are; lists and ranges in the place of ORs; nothing said twice."""
+    """Conditions joined by AND stay as they are, lists and ranges replace ORs, and nothing is repeated."""
     asked, form = case.split(" => ")
     assert _form(asked) == _bound(form)
     assert canonical(_bound(form), _KINDS) == _bound(form)
@@ -137,7 +137,7 @@ def test_filters_have_the_form_that_engines_run_well(case):
 
 @pytest.mark.parametrize("case", _lines(_APART))
 def test_filters_that_differ_on_some_row_have_two_forms(case):
-    """Missing values, open ends, digits, case, spaces, accents, midnight, and what text is read as."""
+    """Missing values, open ends, digits, case, spaces, accents, midnight, and text that is read as another type."""
     one, other = case.split(" | ")
     assert _form(one) != _form(other)
 
@@ -146,8 +146,8 @@ def test_filters_that_differ_on_some_row_have_two_forms(case):
     "text",
     ["a IS NULL OR a IS NOT NULL", "a > 1 OR a <= 1 OR a IS NULL", "NOT (a IS NULL AND NOT a IS NULL)"],
 )
-def test_all_rows_are_none(text):
-    """As if there were no filter."""
+def test_a_filter_that_every_row_passes_is_none(text):
+    """Such a filter is the same as no filter."""
     assert _form(text) is None
 
 
@@ -162,8 +162,8 @@ def test_all_rows_are_none(text):
         "NOT (o = TRUE OR o <> TRUE)",
     ],
 )
-def test_no_row_has_a_form_too(text):
-    """It is a filter like others, and its own form."""
+def test_a_filter_that_no_row_passes_has_a_form(text):
+    """It is a filter like others, and its own canonical form."""
     assert _form(text) == NO_ROW
     assert canonical(NO_ROW, _KINDS) == NO_ROW
     assert bind_where(NO_ROW, _KINDS) == NO_ROW
@@ -172,7 +172,7 @@ def test_no_row_has_a_form_too(text):
 
 @pytest.mark.parametrize("kind", [Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DATE, Kind.TIMESTAMP])
 def test_a_thousand_constants_are_one_list(kind):
-    """In ascending order, each once; also where numbers and days stand in rows of a few."""
+    """Constants are listed in ascending order and once each, also where short runs of numbers and days occur."""
     texts = {
         Kind.DATE: [str(datetime.date(2000, 1, 1) + datetime.timedelta(n * n)) for n in range(700)],
         Kind.TIMESTAMP: [f"2024-01-{1 + n % 28:02d} 00:{n % 60:02d}:{n % 59:02d}" for n in range(300)],
@@ -187,14 +187,14 @@ def test_a_thousand_constants_are_one_list(kind):
     assert canonical(Not(Membership("x", constants)), {"x": kind}) == Not(form)
 
 
-def test_a_row_of_many_numbers_is_a_range_within_a_list_of_others():
-    """Nine in a row are two comparisons; eight are listed."""
+def test_nine_consecutive_numbers_are_a_range_within_a_list():
+    """Nine consecutive integers are two comparisons, and eight are listed."""
     assert _form("a IN (1,2,3,4,5,6,7,8,9, 50)") == _bound("a >= 1 AND a <= 9 OR a = 50")
     assert _form("a IN (1,2,3,4,5,6,7,8, 50)") == _bound("a IN (1,2,3,4,5,6,7,8,50)")
 
 
 def test_a_form_may_have_a_thousand_conditions():
-    """Two for each range of decimals: five hundred ranges pass, and another one does not."""
+    """Each range of decimals has two conditions: five hundred ranges are accepted, and one more is refused."""
     texts = [" OR ".join(f"p > {n} AND p < {n}.5" for n in range(start, start + 167)) for start in (0, 167, 334)]
     ranges = [part for text in texts for part in parse_where(text).predicates]
     assert len(ranges) == 501
@@ -204,7 +204,7 @@ def test_a_form_may_have_a_thousand_conditions():
 
 
 def test_forms_are_no_larger_than_filters():
-    """Fifty columns in pairs, ANDed: distributing them would make 2^25 parts, and nothing is distributed."""
+    """Nothing is distributed: fifty columns in pairs, joined by AND, would have 2^25 parts."""
     text = " AND ".join(f"(c{n:02}=1 OR d{n:02}=1)" for n in range(25))
     columns = {f"{letter}{n:02}": Kind.INTEGER for letter in "cd" for n in range(25)}
     assert canonical(parse_where(text), columns) == parse_where(text)

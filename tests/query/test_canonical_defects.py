@@ -1,4 +1,4 @@
-"""Wrong ways to find forms: the check that the right one passes finds every one of them out."""
+"""Planted defects in canonical forms, each of which the check of correct forms detects."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.query.test_canonical_rows import all_rows, check, filters
 
 
 def _read_as(wrong):
-    """Columns of some kinds read as if they were of others."""
+    """Return a defect: columns of some kinds are read as if they had others."""
     return "_read_as", lambda right: lambda kind, constant: wrong.get(kind) or right(kind, constant)
 
 
 def _text_changed(change):
-    """Constants that are compared after a change of their text."""
+    """Return a defect: constants are compared after a change of their text."""
     return (
         "cuts_around",
         lambda right: lambda kind, constant: right(kind, replace(constant, text=change(constant.text))),
@@ -28,7 +28,7 @@ def _text_changed(change):
 
 
 def _not_true(form):
-    """The rows for which a form is not true, missing values and all."""
+    """Return a form for the rows for which *form* is not true, including missing values."""
     match form:
         case canonical._Values():
             return canonical._simplify(replace(form, first=not form.first, missing=not form.missing))
@@ -68,7 +68,7 @@ def _missing_of_any(right):
 
 
 def _one_column(right):
-    """Sets of all columns merged as if they were of one."""
+    """Merge the sets of all columns as if they were of one column."""
 
     def wrong(forms, conjunction):
         forms = list(forms)
@@ -131,7 +131,7 @@ def _check(columns, examples=300):
 
 @pytest.mark.parametrize("defect", _DEFECTS)
 def test_a_wrong_canonical_form_is_detected(defect, monkeypatch):
-    """It takes different filters for the same, the same for different ones, or changes their rows."""
+    """Each defect merges different filters, separates equal ones, or changes their rows."""
     columns, name, make = _DEFECTS[defect]
     monkeypatch.setattr(canonical, name, make(getattr(canonical, name)))
     with pytest.raises(AssertionError):
@@ -140,5 +140,5 @@ def test_a_wrong_canonical_form_is_detected(defect, monkeypatch):
 
 @pytest.mark.parametrize("columns", ["r", ["at"], ["day"]])
 def test_the_canonical_form_passes_the_same_check(columns):
-    """What finds defects out is not that the check finds something in everything."""
+    """The check accepts the correct form, so it can distinguish."""
     _check(columns, 30)

@@ -1,4 +1,4 @@
-"""DuckDB counts the same with a filter and with its form."""
+"""DuckDB counts the same rows with a filter and with its canonical form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.query.test_canonical_rows import filters
 
 
 def _counted(engine, predicates_, columns):
-    """What each filter selects, which is what its form selects."""
+    """Return the rows that each filter selects, which are those that its form selects."""
     counted = []
     for predicate in predicates_:
         heads = [
@@ -38,16 +38,16 @@ def _numbered(table):
 
 @settings(max_examples=25)
 @given(tables(), st.lists(predicates(), min_size=4, max_size=4))
-def test_random_filters_select_what_their_forms_select(table, asked):
-    """Tables of the suite for engines: every kind, NULL, the ends of numbers, and constants in between."""
+def test_random_filters_and_their_forms_select_the_same_rows(table, asked):
+    """Tables of the engine suite: every kind, NULL, extreme numbers, and constants between them."""
     with contextlib.closing(DuckDBEngine(_numbered(table))) as engine:
         _counted(engine, asked, KINDS)
 
 
 @settings(max_examples=40)
 @given(tables(), predicates(), st.sampled_from([name for name, kind in KINDS.items() if kind is not Kind.FLOAT]))
-def test_labels_that_are_left_out_have_no_row(table, asked, column):
-    """Whatever the filter is; and of a filter on that column alone, exactly the labels that it selects are left."""
+def test_excluded_labels_have_no_row(table, asked, column):
+    """Labels that a filter excludes have no rows; a filter on that column alone excludes exactly those without rows."""
     where, labels = canonical(asked, KINDS), table.select([column]).group_by(column).aggregate([])
     with contextlib.closing(DuckDBEngine(_numbered(table))) as engine:
         rows = {row for (row,), _ in rows_of(engine, HeadRequest("row", ("row",), 1000, asked))}
@@ -62,7 +62,7 @@ def test_labels_that_are_left_out_have_no_row(table, asked, column):
 
 
 def _on(where, column):
-    """True if a filter names only that column."""
+    """Return True if a filter names only that column."""
     match where:
         case And(parts) | Or(parts):
             return bool(parts) and all(_on(part, column) for part in parts)
@@ -76,7 +76,7 @@ _FLOATS = [None, float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 0.1, 0.3,
 
 @pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
 def test_floating_point_numbers_are_doubles_and_nan_is_missing(type_):
-    """Also infinite ones and numbers of half the size; constants are read as the nearest double."""
+    """Includes infinities and 32-bit numbers; constants are read as the nearest double."""
     columns = {"x": Kind.FLOAT, "row": Kind.INTEGER}
     asked = """x > 0.1|x >= 0.1|x = 0.10000000000000001|x <> 0.3|x < 0.30000000000000004|x > 0.3 OR x <= 0.3|x IS NULL
         NOT x > 1|x IS NULL OR x = 0|x > 1 AND x <> 99999999999999999999999999999999999999|NOT x IN (0, 0.1, 1)"""
@@ -88,14 +88,14 @@ def test_floating_point_numbers_are_doubles_and_nan_is_missing(type_):
 
 @settings(max_examples=25)
 @given(st.lists(filters(("r", "n"), 6), min_size=3, max_size=3))
-def test_text_without_types_is_read_as_what_it_is_compared_with(file, asked):
-    """A CSV file: numbers, text and truth values in one column, what is neither, and nothing."""
+def test_untyped_text_is_read_with_the_type_of_the_constant(file, asked):
+    """A CSV column with numbers, text, booleans, values of none of them, and missing values."""
     columns = dict.fromkeys(("row", "r", "n"), Kind.UNTYPED)
     _counted(file, map(_spelled_out, asked), columns)
 
 
 def _spelled_out(predicate):
-    """Lists as equalities: engines read a column in one way for a whole list, and forms hold such lists only."""
+    """Replace lists by equalities, since engines read a column with one type for a whole list."""
     match predicate:
         case And(parts) | Or(parts):
             return type(predicate)(tuple(map(_spelled_out, parts)))
@@ -109,8 +109,8 @@ def _spelled_out(predicate):
 @pytest.mark.parametrize(
     "text", ["r > 1 OR r <= 1", "r = TRUE OR r <> TRUE", "r < DATE '2024-01-01' OR r >= DATE '2024-01-01'"]
 )
-def test_whatever_can_be_read_is_found(file, text):
-    """Some text is a number, some a truth value, some a date, and none is all of them."""
+def test_the_test_data_has_values_of_every_type(file, text):
+    """Some text is a number, some a boolean, some a date, and none is all of them."""
     columns = dict.fromkeys(("row", "r", "n"), Kind.UNTYPED)
     ((*rows,),) = _counted(file, [bind_where(parse_where(text), columns)], columns)
     assert 0 < len(rows) < len(_TEXTS) - 2
@@ -139,7 +139,7 @@ _TEXTS = [
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """An engine that reads a CSV file."""
+    """Return an engine that reads a CSV file."""
     path = tmp_path_factory.mktemp("files") / "texts.csv"
     rows = [f'{row},"{text}",{row % 7}' if text else f"{row},," for row, text in enumerate(_TEXTS)]
     path.write_text("\n".join(["row,r,n", *rows]))

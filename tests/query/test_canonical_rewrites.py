@@ -1,4 +1,4 @@
-"""A filter that is written in another way keeps its form."""
+"""Rewriting a filter keeps its canonical form."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SAME = {
 
 
 def _rewritten(predicate, random):
-    """*predicate* written in another way."""
+    """Return *predicate* written in another way."""
     match predicate:
         case And(parts) | Or(parts):
             parts = [_rewritten(part, random) for part in parts]
@@ -103,7 +103,7 @@ _FILTERS = filters(tuple(KINDS), 6) | st.one_of(*(filters((column,), 6) for colu
 @settings(max_examples=80)
 @given(_FILTERS, st.randoms(use_true_random=True))
 def test_rewriting_keeps_the_form(predicate, random):
-    """Order, nesting, repetition, negation, lists, ranges, constants of equal value."""
+    """Order, nesting, repetition, negation, lists, ranges, and constants of equal value."""
     form = canonical(predicate, KINDS)
     once = _rewritten(predicate, random)
     assert canonical(once, KINDS) == form
@@ -113,7 +113,7 @@ def test_rewriting_keeps_the_form(predicate, random):
 
 @pytest.mark.parametrize("same", _SAME)
 def test_conditions_of_equal_meaning_have_one_form(same):
-    """Each of the pairs that rewriting uses, by itself and negated."""
+    """Each pair that rewriting uses, by itself and negated."""
     column, operator, text = same
     kind = KINDS[column] if KINDS[column] in {Kind.TEXT, Kind.DATE, Kind.TIMESTAMP} else Kind.INTEGER
     one = Comparison(column, operator, Constant(_kind_of(text, kind), text))

@@ -1,4 +1,4 @@
-"""Forms checked on all the rows that filters can distinguish: the same form only for the same rows."""
+"""Canonical forms checked on all rows that filters can distinguish: equal forms only for equal rows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _lines(column):
 
 @functools.cache
 def conditions(column):
-    """Single conditions on a column."""
+    """Return a strategy for single conditions on a column."""
     constants = [_constant(text) for line in _lines(column) for text in _LINES[line][0].split()]
     if not constants:
         return st.just(IsNull(column))
@@ -88,7 +88,7 @@ def conditions(column):
 
 @functools.cache  # validating a strategy costs more than drawing from it
 def filters(columns, most):
-    """Filters of up to *most* conditions on some columns, a tuple."""
+    """Return a strategy for filters of up to *most* conditions on a tuple of columns."""
 
     def compound(inner):
         several = st.lists(inner, min_size=2, max_size=3).map(tuple)
@@ -98,7 +98,7 @@ def filters(columns, most):
 
 
 def _apart(predicate):
-    """With a column for each way to read one that has no types."""
+    """Split an untyped column into one for each way to read it."""
     match predicate:
         case And(parts) | Or(parts):
             return type(predicate)(tuple(map(_apart, parts)))
@@ -118,20 +118,20 @@ def _line(constant):
 
 
 def all_rows(columns):
-    """Rows with all values of some columns beside all values of the others, and missing ones."""
+    """Return rows with all combinations of values of some columns, and missing ones."""
     lines = [line for column in columns for line in _lines(column)]
     values = itertools.product(*([None, *_LINES[line][1]] for line in lines))
     return [dict(zip(lines, row, strict=True)) for row in values]
 
 
 def rows_of(predicate, rows):
-    """Which rows a filter, or None, is true for."""
+    """Return the rows for which a filter, or None, is true."""
     predicate = _apart(predicate or And(()))
     return tuple(truth(predicate, row) is True for row in rows)
 
 
 def check(predicates, rows):
-    """A filter's form is true for its rows, equal to others' only if they are, and is its own form.
+    """Check that forms are true for their filters' rows, equal only for equal rows, and their own forms.
 
     On a single column it is equal to all others that are true for the same rows (days are not counted, only compared).
     """
@@ -177,13 +177,13 @@ _PAIRS = st.sampled_from(
 @settings(max_examples=50)
 @given(st.data(), _PAIRS)
 def test_two_columns_of_every_kind_have_one_form_for_the_same_rows_only(data, columns):
-    """Four filters at a time; equal ones come about by chance here, and by design in the tests of rewriting."""
+    """Four filters at a time, equal by chance; the tests of rewriting make equal ones by design."""
     check(data.draw(_several(columns)), all_rows(columns))
 
 
 @pytest.mark.parametrize("column", ["n", "p", "f", "t", "o", "day", "at", "z"])
 def test_filters_on_one_column_have_one_form_exactly_for_the_same_rows(column):
-    """Every kind of column, filters of up to five conditions."""
+    """Filters of up to five conditions on every kind of column."""
     rows = all_rows([column])
 
     @settings(max_examples=25)
@@ -197,12 +197,12 @@ def test_filters_on_one_column_have_one_form_exactly_for_the_same_rows(column):
 @settings(max_examples=50)
 @given(st.lists(filters(("b1", "b2", "b3", "b4"), 8), min_size=2, max_size=3))
 def test_many_columns_have_one_form_for_the_same_rows_only(predicates):
-    """Truth values only, so that four columns have few rows."""
+    """Booleans only, so that four columns have few rows."""
     check(predicates, all_rows(["b1", "b2", "b3", "b4"]))
 
 
 def test_all_pairs_of_conditions_have_one_form_for_the_same_rows_only():
-    """AND and OR of any two of thirty conditions on two columns: eight hundred filters, and fewer forms."""
+    """AND and OR of any two of thirty conditions on two columns: eight hundred filters with fewer forms."""
     zero, one = (Constant(Kind.INTEGER, text) for text in "01")
     true = Constant(Kind.BOOLEAN, "true")
     signs = ["=", "<>", "<", "<=", ">", ">="]

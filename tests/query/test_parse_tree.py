@@ -1,4 +1,4 @@
-"""The allow-list of DuckDB's parse tree: what it does not name is refused, and hostile text is kept from the parser."""
+"""The allow-list of DuckDB's parse tree: other nodes are refused, and hostile text does not reach the parser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOCATIONS = {"query_location", "query_location_length"}
 
 
 def _parts(tree):
-    """All objects of a tree, each with its path from the root."""
+    """Return all objects of a tree, each with its path from the root."""
     pending = [((), tree)]
     while pending:
         path, part = pending.pop()
@@ -37,7 +37,7 @@ def _parts(tree):
 
 
 def _changed(path, change):
-    """The statement's tree after a change of the object at *path*."""
+    """Return the statement's tree with the object at *path* changed."""
     tree = copy.deepcopy(_TREE)
     part = tree
     for key in path:
@@ -58,21 +58,21 @@ _TREE = parse_statement(_STATEMENT)
 _PATHS = list(_parts(_TREE))
 
 
-def test_the_statement_these_tests_spoil_is_allowed():
-    """Else they could not fail."""
+def test_the_statement_that_these_tests_change_is_allowed():
+    """The tests below depend on it."""
     assert not _refused(_TREE)
     assert len(_PATHS) > 50
 
 
 @pytest.mark.parametrize("path", _PATHS, ids=str)
 def test_a_key_that_is_not_listed_is_refused(path):
-    """A new DuckDB version that says more about a node is refused, not read without it."""
+    """A new DuckDB version with another key in a node is refused, so that nothing is ignored."""
     assert _refused(_changed(path, lambda part: part.update(new_key=None)))
 
 
 @pytest.mark.parametrize("path", _PATHS, ids=str)
 def test_a_key_that_is_missing_is_refused(path):
-    """Every key of every object, except for locations."""
+    """Every key of every object is required, except for locations."""
     part = _TREE
     for key in path:
         part = part[key]
@@ -82,7 +82,7 @@ def test_a_key_that_is_missing_is_refused(path):
 
 @pytest.mark.parametrize("path", _PATHS, ids=str)
 def test_another_value_is_refused_or_read_as_another_query(path):
-    """No value is ignored, except for locations: it must be the one that is listed, or it changes the query."""
+    """No value is ignored, except for locations."""
     part = _TREE
     for key in path:
         part = part[key]
@@ -115,15 +115,15 @@ def test_another_value_is_refused_or_read_as_another_query(path):
         ";",
     ],
 )
-def test_nothing_but_one_select_is_parsed(text):
-    """Other statements have no tree, and nothing is run."""
+def test_only_a_single_select_is_parsed(text):
+    """Other statements have no tree, and none is executed."""
     with pytest.raises(SQLError, match="exactly one SELECT is allowed"):
         parse_statement(text)
 
 
 @pytest.mark.parametrize("text", ["x = '\u00a0\u200b'", "x = ' '", "\"größe\" = '😀'"])
 def test_text_and_names_are_kept_to_the_character(text):
-    """DuckDB replaces some Unicode spaces outside of quotes; inside it changes nothing."""
+    """DuckDB replaces some Unicode spaces outside of quotes; text in quotes is unchanged."""
     written = parse_where(text)
     assert (written.column, written.constant.text) == (text.split(" = ")[0].strip('"'), text.split(" = ")[1].strip("'"))
 
@@ -149,8 +149,8 @@ print(int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_
 """
 
 
-def test_long_nonsense_is_refused_within_bounded_memory():
-    """As much of one thing as may be sent; DuckDB's parser alone would take gigabytes for 20,000 parentheses."""
+def test_long_invalid_text_is_refused_within_bounded_memory():
+    """DuckDB's parser alone would need gigabytes for 20,000 parentheses."""
     script = _LONG.format(units=_UNITS)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120, env=os.environ
@@ -162,7 +162,7 @@ def test_long_nonsense_is_refused_within_bounded_memory():
 @pytest.mark.parametrize("closing", [")", ""])
 @pytest.mark.parametrize("opening", ["(", "NOT (", "-(", "f(", "(x, (", "CASE WHEN (", "(SELECT ", "x IN ("])
 def test_the_deepest_text_is_parsed_or_refused(opening, closing):
-    """As many parentheses within each other as are let through to the parser, closed or not; one more is refused."""
+    """The most parentheses that reach the parser, closed or not; one more is refused."""
     times = DEEPEST // opening.count("(")
     deepest, deeper = (opening * n + "x = 1" + closing * n * opening.count("(") for n in (times, times + 1))
     with contextlib.suppress(WhereError):
@@ -171,8 +171,8 @@ def test_the_deepest_text_is_parsed_or_refused(opening, closing):
         parse_where(deeper)
 
 
-def test_threads_parse_at_once():
-    """They share one connection, and none gets the tree of another."""
+def test_concurrent_threads_parse_independently():
+    """Threads share one connection, and each gets its own tree."""
     wrong = []
 
     def run(number):
@@ -190,7 +190,7 @@ def test_threads_parse_at_once():
 
 
 def test_the_parser_cannot_reach_files():
-    """Its configuration is locked, without access to files or extensions."""
+    """The parser's configuration is locked, without access to files or extensions."""
     from discreet.query.parse_tree import _connection
 
     for statement in ("SELECT * FROM 'x.csv'", "SET enable_external_access = true", "INSTALL httpfs", "ATTACH 'x.db'"):
@@ -199,7 +199,7 @@ def test_the_parser_cannot_reach_files():
 
 
 def test_the_library_is_imported_without_duckdb():
-    """It is loaded when the first statement is read, and not before."""
+    """DuckDB is loaded when the first statement is parsed."""
     program = (
         "import sys, discreet, discreet.query.sql\n"
         "assert 'duckdb' not in sys.modules\n"
@@ -210,7 +210,7 @@ def test_the_library_is_imported_without_duckdb():
 
 
 def test_length_is_limited_before_parsing():
-    """20,000 characters, not one more."""
+    """20,000 characters are parsed, and one more is refused."""
     name = "a" * (LONGEST - len("SELECT COUNT(*) FROM "))
     assert parse_select(f"SELECT COUNT(*) FROM {name}").dataset == name
     with pytest.raises(SQLError, match=r"it may have 20,000 characters at most"):

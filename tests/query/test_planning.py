@@ -1,4 +1,4 @@
-"""Plans: which mechanism, at what price, and that nothing but an answerable question gets one."""
+"""Plans: mechanism and price; a query that cannot be answered has no plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _query(epsilon=1.0, delta=DELTA, **parts):
 
 
 def _epsilon(rho, delta):
-    """Epsilon of rho-zCDP at delta (Canonne, Kamath & Steinke 2020, Proposition 12), on ever finer grids."""
+    """Return epsilon of rho-zCDP at delta (Canonne, Kamath & Steinke 2020, Proposition 12), by ever finer grids."""
     rho, log = float(rho), math.log(delta.numerator) - math.log(delta.denominator)
     if rho == 0:
         return 0.0
@@ -87,8 +87,8 @@ def _epsilon(rho, delta):
         (CountRelease, {"mechanism": "pcr", "sensitivity": BOUNDED}),
     ],
 )
-def test_the_table_of_mechanisms_decides(mechanism, parts, shared):
-    """LinkedIn 2021, Table 1, cell by cell; a mechanism that is asked for by name is taken."""
+def test_the_mechanism_follows_from_the_published_table(mechanism, parts, shared):
+    """LinkedIn 2021, Table 1, cell by cell; a mechanism that is named is used."""
     plan = make_plan(_query(**parts), shared_budget=shared)
     assert type(plan.mechanism) is mechanism
     assert plan.notes == ()
@@ -99,7 +99,7 @@ def test_the_table_of_mechanisms_decides(mechanism, parts, shared):
 @pytest.mark.parametrize(
     ("epsilon", "rho"), [(0.5, 0.0043708), (1, 0.0164684), (2, 0.0613760), (4, 0.2240203), (8, 0.7888512)]
 )
-def test_what_a_guarantee_buys_is_pinned(epsilon, rho):
+def test_the_rho_of_a_guarantee_has_its_reference_values(epsilon, rho):
     """Half of delta = 1e-8 is converted tightly: reference values of five epsilons, split among peels and counts."""
     release = make_plan(_query(float(epsilon), mechanism="head"))
     top = make_plan(_query(float(epsilon), k=10, noise="gaussian", mechanism="gumbel"))
@@ -122,7 +122,7 @@ def test_a_mechanism_that_loses_nothing_converts_all_of_delta():
 @pytest.mark.parametrize("groups", [1, 20, 1000])
 @pytest.mark.parametrize("parts", [{"k": 3}, {}, {"domain": DOMAIN}])
 def test_the_noise_with_the_smaller_error_is_taken_unless_one_is_named(groups, parts):
-    """Laplace by its own theorem for few groups, Gaussian for many."""
+    """Laplace noise by its own theorem for few groups, Gaussian noise for many."""
     parts = {**parts, "sensitivity": Sensitivity(groups)}
     errors = {
         noise: make_plan(_query(noise=noise, **parts)).expectation.std_error_most
@@ -134,8 +134,8 @@ def test_the_noise_with_the_smaller_error_is_taken_unless_one_is_named(groups, p
     assert chosen.mechanism.noise == min(("gaussian", "laplace"), key=errors.__getitem__)
 
 
-def test_a_theorem_of_its_own_is_used_only_where_costs_are_not_added_up():
-    """A shared budget adds up zCDP, so (1, 1e-8)-DP by itself is no price there."""
+def test_a_mechanisms_own_theorem_is_used_only_without_a_shared_budget():
+    """A shared budget adds up zCDP, where (1, 1e-8)-DP alone is no price."""
     alone, shared = (make_plan(_query(k=3, mechanism="stable", counts=False), shared_budget=s) for s in (False, True))
     assert (alone.guarantee.epsilon, alone.guarantee.delta) == (1.0, 1e-8)
     assert shared.worst_cost.rho <= Fraction("0.0164684")
@@ -143,7 +143,7 @@ def test_a_theorem_of_its_own_is_used_only_where_costs_are_not_added_up():
 
 
 def test_the_request_to_the_engine_follows_the_query():
-    """User, items, filter, clipping, bound, domain; the head limit by default is max(10 k, 1000), or 10,000."""
+    """User, items, filter, clipping, bound, domain; the default head limit is max(10 k, 1000), or 10,000."""
     where = parse_where("x = 1")
     plan = make_plan(_query(k=3, where=where, sensitivity=Sensitivity(5, 7)))
     request = plan.request
@@ -156,13 +156,13 @@ def test_the_request_to_the_engine_follows_the_query():
 
 @pytest.mark.parametrize(("delta", "noted"), [("1e-4", False), ("0.00010001", True), ("0.3", True)])
 def test_a_large_delta_is_noted(delta, noted):
-    """One over the number of users is where protection of single users ends: allowed, but said."""
+    """From one over the number of users on, a delta does not protect single users: it is allowed with a note."""
     notes = make_plan(_query(delta=Fraction(delta), k=3)).notes
     assert [("delta" in note, f"{float(Fraction(delta)):g}" in note) for note in notes] == [(True, True)] * noted
 
 
 def test_an_epsilon_above_100_must_be_forced():
-    """Above that nothing is protected."""
+    """Above 100 an epsilon protects nothing."""
     with pytest.raises(InputError, match="at most 100"):
         make_plan(_query(100.5, k=3))
     assert make_plan(_query(100.5, k=3), force=True).guarantee.epsilon <= 100.5 * (1 + 1e-9)
@@ -217,8 +217,8 @@ def test_an_epsilon_above_100_must_be_forced():
         ({"head_limit": 10.5}, "head limit"),
     ],
 )
-def test_what_cannot_be_answered_is_refused(parts, words):
-    """One sentence that says what is allowed."""
+def test_an_impossible_query_is_refused(parts, words):
+    """The message is one sentence with the allowed values."""
     with pytest.raises(InputError, match=words) as error:
         make_plan(dataclasses.replace(_query(), **parts))
     assert "\n" not in str(error.value)
@@ -227,14 +227,14 @@ def test_what_cannot_be_answered_is_refused(parts, words):
 @pytest.mark.parametrize(
     "declared", [(0, 1), (-1, 1), (None, 0), (None, 2**31 + 1), (2.5, 1), (None, 1.5), (1, math.nan)]
 )
-def test_bounds_that_bound_nothing_are_refused(declared):
-    """Whole numbers of at least 1: a fraction of a row would let one user move counts further than was declared."""
+def test_invalid_bounds_are_refused(declared):
+    """Bounds are integers of at least 1: by a fraction of a row, one user could move counts further than declared."""
     with pytest.raises(InputError, match="must be"):
         make_plan(_query(k=3, sensitivity=Sensitivity(*declared)))
 
 
-def test_numbers_of_numpy_are_numbers():
-    """A k or an epsilon that was computed makes the same plan as one that was typed."""
+def test_numpy_numbers_are_accepted():
+    """A computed k or epsilon makes the same plan as a literal one."""
     computed = _query(np.float64(1), k=np.int64(3), head_limit=np.int64(50), sensitivity=Sensitivity(np.int64(2)))
     typed = _query(1.0, k=3, head_limit=50, sensitivity=Sensitivity(2))
     assert make_plan(computed).mechanism == make_plan(typed).mechanism
@@ -244,8 +244,8 @@ def test_numbers_of_numpy_are_numbers():
 @pytest.mark.parametrize(
     "delta", [Fraction(str(1 / (7 * 10**11))), Fraction(1e-8), Fraction(1, 3), Fraction("0.1") ** 19]
 )
-def test_any_delta_will_do(parts, delta):
-    """Also one that is no multiple of 1e-27, the quantum of costs, as 1 / n^2 seldom is."""
+def test_any_delta_is_accepted(parts, delta):
+    """A delta need not be a multiple of 1e-27, the quantum of costs, as 1 / n^2 seldom is."""
     plan = make_plan(_query(delta=delta, **parts))
     assert plan.worst_cost.delta <= delta
     assert plan.guarantee.delta <= math.nextafter(float(delta), 1)
@@ -276,8 +276,8 @@ _DELTAS = st.sampled_from(
     shared=st.booleans(),
 )
 @example(query=_query(1e-6, Fraction(1, 10**20), k=10**6, sensitivity=Sensitivity(None, 2**31)), shared=False)
-def test_a_plan_keeps_to_the_query_or_there_is_none(query, shared):
-    """Whatever the parameters: InputError, or a guarantee within (epsilon, delta), by an independent conversion too."""
+def test_a_plan_is_within_the_requested_guarantee_or_refused(query, shared):
+    """For any parameters: InputError, or a guarantee within (epsilon, delta), by an independent conversion too."""
     try:
         plan = make_plan(query, shared_budget=shared)
     except InputError:
@@ -299,8 +299,8 @@ def test_a_plan_keeps_to_the_query_or_there_is_none(query, shared):
     assert query.k is None or plan.request.limit >= query.k
 
 
-def test_planning_does_nothing_twice(monkeypatch):
-    """A mechanism without rivals is not compared, and the conversion of a price that was seen is not sought again."""
+def test_planning_repeats_no_work(monkeypatch):
+    """A mechanism without alternatives is not compared, and the conversion of a known price is cached."""
     query = _query(1.2345678, mechanism="pcr")
     asked = []
     expectation = CountRelease.expectation
@@ -315,7 +315,7 @@ def test_planning_does_nothing_twice(monkeypatch):
 
 
 def test_an_engine_without_pairs_releases_from_the_head():
-    """By default; a mechanism that needs pairs is refused by name, before anything is read."""
+    """By default; a mechanism that needs pairs is refused by name before anything is read."""
     assert isinstance(make_plan(_query(), has_pairs=False).mechanism, SelectVerify)
     assert isinstance(make_plan(_query(mechanism="auto"), has_pairs=False).mechanism, SelectVerify)
     with pytest.raises(InputError, match="choose head"):

@@ -1,4 +1,4 @@
-"""Algorithm 5 of Rogers et al. 2021: what each question costs in units, exactly, and what a whole account promises."""
+"""Algorithm 5 of Rogers et al. 2021: the exact price of queries in units, and the guarantee of an account."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ SUMMED = Summed("x", Fraction(-1), Fraction(3))
 
 
 def listed(size):
-    """A domain of so many items."""
+    """Return a domain of so many items."""
     return pa.table({"item": range(size)})
 
 
 def planned(per=PER, **parts):
-    """The plan for a question with such parts."""
+    """Return the plan of a query with such parts."""
     return make_plan(Query("user", ("item",), 1.0, Fraction(1, 2), **parts), per=per)
 
 
 def rows(**parts):
-    """A question about the sum of all rows of each item."""
+    """Return a query for the sum of all rows of each item."""
     return {"summed": SUMMED, "counts": False, **parts}
 
 
@@ -91,8 +91,8 @@ def rows(**parts):
         (rows(domain=listed(40), sensitivity=BOUNDED), "listed+sum", 4, 0),
     ],
 )
-def test_what_a_query_reserves(parts, mechanism, information, calls):
-    """Algorithm 5 with its admission mended: Delta, 1, 2 k and 2 k + 1 units; a call for an unknown domain only."""
+def test_a_query_reserves_its_units(parts, mechanism, information, calls):
+    """Algorithm 5 with a correct admission: Delta, 1, 2 k and 2 k + 1 units; a call for an unknown domain only."""
     plan = planned(**parts)
     assert plan.mechanism.name == mechanism
     assert plan.worst_units == UnitCost(information, calls)
@@ -139,7 +139,7 @@ def test_a_unit_costs_the_same_in_every_query(k, size, groups, tau, counts, nois
 )
 @pytest.mark.parametrize(("noise", "spread"), [("gaussian", 1.0), ("laplace", math.sqrt(2))])
 def test_a_count_has_the_noise_of_the_paper(noise, spread, parts, times):
-    """Laplace of scale 2 tau / epsilon_per, or the Gaussian of that sigma, which costs the same."""
+    """Laplace noise of scale 2 tau / epsilon_per, or Gaussian noise of that sigma, which costs the same."""
     parts = {"sensitivity": Sensitivity(None, 3), **parts}
     std = planned(noise=noise, **parts).expectation.std_error_most
     assert std == pytest.approx(times * spread * 2 * 3 / 0.15, rel=1e-3)
@@ -166,8 +166,8 @@ def test_peels_have_the_papers_epsilon_exactly():
         ([1, 1, 1, 1, 1, 1, 1], 2 * (0 + 1) + 1 - 1),  # bot alone
     ],
 )
-def test_what_is_returned_is_charged(counts, information):
-    """Algorithm 5's update, k* - (2 |o| + 1 - [the last is bot]), where |o| counts bot: pay what you get."""
+def test_a_query_is_charged_for_what_it_returns(counts, information):
+    """Algorithm 5's update, k* - (2 |o| + 1 - [the last is bot]), where |o| counts bot."""
     plan = planned(k=4, head_limit=6)
     head = head_of({f"{n:03}": count for n, count in enumerate(counts)}, 6)
     outcome = plan.mechanism.release(head, KeyedBits(bytes(32), information))
@@ -175,8 +175,8 @@ def test_what_is_returned_is_charged(counts, information):
     assert outcome.cost.rho == information * UNIT
 
 
-def test_known_items_cost_the_same_whatever_is_returned():
-    """2 k units for a top k, and no call."""
+def test_a_known_domain_has_one_price():
+    """A top k costs 2 k units for any result, and no call."""
     plan = planned(k=4, domain=listed(9))
     outcome = plan.mechanism.release(
         head_of(dict.fromkeys("abcdefghi", 5), 9, known_domain=True), KeyedBits(bytes(32), 0)
@@ -193,8 +193,8 @@ STEP = Fraction(1, 2) ** 2 / 8
 @pytest.mark.exact
 @pytest.mark.parametrize("tau", [1, 2])
 @pytest.mark.parametrize(("k", "limit"), [(1, 3), (2, 3), (2, 4), (3, 3)])
-def test_labels_of_unknown_items_cost_what_their_units_say(k, limit, tau):
-    """Of k or k + 1 peels, each epsilon_per-DP, all lose delta_per at most over all histograms of five labels."""
+def test_labels_of_an_unknown_domain_cost_their_units(k, limit, tau):
+    """K or k + 1 peels, each epsilon_per-DP, lose delta_per at most over all histograms of five labels."""
     plan = planned(SMALL, k=k, head_limit=limit, counts=False, sensitivity=Sensitivity(None, tau))
     steps = plan.worst_units.information
     assert steps == k + (k < limit)
@@ -204,7 +204,7 @@ def test_labels_of_unknown_items_cost_what_their_units_say(k, limit, tau):
 
 @pytest.mark.exact
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_labels_of_known_items_cost_what_their_units_say(k):
+def test_labels_of_a_known_domain_cost_their_units(k):
     """With k peels, no Renyi divergence is above alpha times k epsilon_per^2 / 8."""
     plan = planned(SMALL, k=k, domain=listed(4), counts=False)
     of = distributions(plan.mechanism, known_domain=True)
@@ -243,7 +243,7 @@ def test_a_noisy_count_costs_a_unit(noise, tau, parts):
     ],
 )
 @pytest.mark.parametrize("epsilon", [0.25, 1.0])
-def test_noisy_values_cost_what_their_units_say(noise, parts, groups, epsilon):
+def test_noisy_values_cost_their_units(noise, parts, groups, epsilon):
     """Labels, values and threshold together: delta is what the rho of the units allows, and the calls lose."""
     plan = planned(SMALL, noise=noise, **parts)
     units = plan.worst_units
@@ -254,7 +254,7 @@ def test_noisy_values_cost_what_their_units_say(noise, parts, groups, epsilon):
 
 @pytest.mark.exact
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_sums_cost_what_their_units_say(noise):
+def test_sums_cost_their_units(noise):
     """All sums of a listed domain with users of one or two items, low -1, high 3."""
     plan = planned(SMALL, **rows(domain=listed(3), noise=noise, sensitivity=Sensitivity(2)))
     units = plan.worst_units
@@ -283,8 +283,8 @@ def test_the_guarantee_of_a_query_follows_from_its_units():
     ("times", "published", "tight"),
     [(1, (34.8839, 7e-9), (33.7818, 4e-9)), (2, (54.2758, 13e-9), (52.9536, 7e-9))],
 )
-def test_an_accounts_promise_is_the_papers_and_a_tighter_one(times, published, tight):
-    """Theorem 2 as published, (34.9, 7e-9), or 54.3 where two months touch; and what zCDP promises beside it."""
+def test_an_account_has_the_guarantee_of_the_paper_and_a_tighter_one(times, published, tight):
+    """Theorem 2 as published, (34.9, 7e-9), or 54.3 where two months touch; and the guarantee by zCDP beside it."""
     information, calls = times * LINKEDIN.information, times * LINKEDIN.calls
     theorem = linkedin_system(information, calls, 0.15, PER.delta_per, LINKEDIN_CONVERSION)
     cost = PER.cost(information, calls)
@@ -365,13 +365,13 @@ def test_no_sequence_of_queries_spends_more_than_the_account_has(questions):
     ],
 )
 def test_a_price_outside_its_range_is_refused(epsilon, delta, information, said):
-    """One sentence; also what would not add up exactly."""
+    """Prices that do not add up exactly are refused too, in one sentence."""
     with pytest.raises(InputError, match=said):
         PerUnit(epsilon, delta, information)
 
 
-def test_a_price_is_taken_as_it_is_written():
-    """Text, floats and fractions of the same digits are the same price."""
+def test_a_price_is_exact():
+    """Text, floats and fractions with the same digits are the same price."""
     assert PerUnit("0.15", "1e-10", 100) == PerUnit(0.15, 1e-10, np.int64(100)) == PER
 
 
@@ -384,12 +384,12 @@ def test_too_many_units_are_refused_unless_forced():
 
 
 def test_a_large_delta_is_noted():
-    """As for any question."""
+    """A price in units has the same note as any other."""
     assert "is large" in planned(SMALL, k=1).notes[0]
     assert planned(k=1).notes == ()
 
 
-def test_a_price_of_its_own_has_no_units():
-    """A question with an epsilon and a delta."""
+def test_a_query_with_an_epsilon_and_a_delta_has_no_units():
+    """A price of an epsilon and a delta is not in units."""
     plan = make_plan(Query("user", ("item",), 1.0, Fraction(1, 10**8), k=3))
     assert plan.per is plan.worst_units is None

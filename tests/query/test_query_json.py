@@ -1,4 +1,4 @@
-"""Questions as values, and in JSON: what is allowed, what is refused, and that nothing is lost on the way."""
+"""Queries as values and in JSON: allowed and refused forms, and lossless serialization."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def _selects():
 
 @settings(max_examples=150)
 @given(_selects())
-def test_nothing_is_lost_in_json(select):
-    """Every question is read back from its JSON, character for character, as the same value."""
+def test_a_query_is_read_back_from_json_unchanged(select):
+    """Every query is read back from its JSON as the same value, to the character."""
     assert from_dict(json.loads(json.dumps(select.to_dict()))) == select
 
 
 @settings(max_examples=200)
 @given(_selects(), _selects())
 def test_different_queries_have_different_json(one, other):
-    """And equal ones the same, whatever order their keys have."""
+    """Equal queries have equal JSON, in any order of keys."""
     assert (one == other) == (json.dumps(one.to_dict()) == json.dumps(other.to_dict()))
     assert from_dict(dict(reversed(one.to_dict().items()))) == one
 
 
-def test_a_query_in_json():
-    """The example of the page: the filter as text, or nested."""
+def test_the_documented_query_is_read():
+    """The example of the documentation: the filter as text, or nested."""
     asked = {
         "dataset": "engagements",
         "items": ["article"],
@@ -74,8 +74,8 @@ def test_a_query_in_json():
     assert from_dict(asked | {"where": nested}) == select
 
 
-def test_each_part_of_a_filter_has_its_shape():
-    """The documented form: stored queries stay valid."""
+def test_each_part_of_a_filter_has_its_documented_shape():
+    """Stored queries stay valid only if this shape does not change."""
     constants = {
         "text": "it's",
         "integer": "-7",
@@ -106,27 +106,27 @@ def test_each_part_of_a_filter_has_its_shape():
 
 
 def test_the_form_of_filters_that_no_row_passes_can_be_read_back():
-    """As it stands in the answers of the service."""
+    """The service returns this form in its answers."""
     asked = {"dataset": "t", "items": ["a"], "measure": {"kind": "rows"}, "where": {"or": []}}
     assert from_dict(asked).where == Or(())
     assert from_dict(asked).to_dict() == asked | {"k": None}
 
 
 def test_where_and_k_may_be_left_out():
-    """Then all rows count, and as many items are released as can be had."""
+    """Then all rows count, and as many items are released as possible."""
     asked = {key: value for key, value in _PLAIN.items() if key not in {"where", "k"}}
     assert from_dict(asked) == Select("t", ("a",), Measure("users", "u"))
 
 
 def test_constants_may_be_spelled_as_in_filters():
-    """They become canonical, as they do there."""
+    """Constants become canonical, as in filters."""
     where = {"column": "x", "in": [{"integer": "007"}, {"decimal": "1.50"}, {"timestamp": "2025-01-31T12:00:00"}]}
     read = parse_where("x IN (007, 1.50, TIMESTAMP '2025-01-31T12:00:00')")
     assert from_dict(_PLAIN | {"where": where}).where == read
 
 
 def test_the_deepest_and_the_largest_filter_in_text_can_be_written_nested():
-    """Whatever is read from SQL or from text can be stored as JSON and read again."""
+    """Every filter that is read from SQL or text can be stored as JSON and read again."""
     deep = "NOT " * DEEPEST_TEXT + "x LIKE 'a%'"
     wide = "(x = 1 OR y = 1 AND " * (DEEPEST_TEXT - 1) + "(x = 1 OR x LIKE 'a%')" + ")" * (DEEPEST_TEXT - 1)
     large = "x IN (" + ",".join("1" * ((LONGEST - 7) // 2)) + ")"
@@ -226,7 +226,7 @@ _MISTAKES = [
 
 @pytest.mark.parametrize(("change", "words"), _MISTAKES)
 def test_mistakes_in_json_are_refused_by_their_key(change, words):
-    """Unknown and missing keys, wrong types, values that are not allowed; ... stands for a key that is left out."""
+    """Unknown and missing keys, wrong types, invalid values; ... stands for a missing key."""
     asked = {key: value for key, value in (_PLAIN | change).items() if value is not ...}
     before = copy.deepcopy(asked)
     with pytest.raises(InputError) as error:
@@ -236,21 +236,21 @@ def test_mistakes_in_json_are_refused_by_their_key(change, words):
 
 
 @pytest.mark.parametrize("asked", [None, [], "SELECT COUNT(*) FROM t", 1])
-def test_a_query_is_an_object(asked):
-    """And nothing else that JSON has."""
+def test_only_a_json_object_is_a_query(asked):
+    """All other JSON types are refused."""
     with pytest.raises(InputError, match="the query must be an object"):
         from_dict(asked)
 
 
-def test_a_filter_that_is_text_is_refused_as_elsewhere():
-    """With its position in the text."""
+def test_an_invalid_filter_text_is_refused_with_its_position():
+    """The position is that in the text of the filter."""
     with pytest.raises(WhereError, match="at character 5") as error:
         from_dict(_PLAIN | {"where": "x = y"})
     assert error.value.position == 4
 
 
 def test_nested_filters_are_limited():
-    """In depth and in number, not one more than the message says."""
+    """The message has the limits of depth and number, and one more is refused."""
     deep = _X
     for _ in range(DEEPEST - 1):
         deep = {"not": deep}
@@ -264,14 +264,14 @@ def test_nested_filters_are_limited():
             from_dict(_PLAIN | {"where": more})
 
 
-def test_neighbours_are_not_nested():
-    """More filters beside each other than may be within each other."""
+def test_adjacent_filters_do_not_count_as_nesting():
+    """More filters may stand beside each other than within each other."""
     where = {"or": [{"not": _X}] * (2 * DEEPEST)}
     assert len(from_dict(_PLAIN | {"where": where}).where.predicates) == 2 * DEEPEST
 
 
 def test_a_pattern_in_json_is_for_columns_of_text_only():
-    """What LIKE means is kept, that dates are not like anything too."""
+    """The meaning of LIKE is kept, which does not apply to dates."""
     select = parse_select("SELECT COUNT(*) FROM t WHERE day LIKE '2024-01-01%'")
     again = from_dict(select.to_dict())
     with pytest.raises(WhereError, match="column 'day' holds dates and cannot be compared with text"):
@@ -293,14 +293,14 @@ def test_a_pattern_in_json_is_for_columns_of_text_only():
         ({"k": True}, "'k' must be a whole number"),
     ],
 )
-def test_the_python_form_is_held_to_the_same_rules(parts, words):
-    """It is the dataclass itself."""
+def test_the_python_form_has_the_same_rules(parts, words):
+    """The dataclass itself validates its fields."""
     with pytest.raises(InputError, match=words):
         Select(**({"dataset": "t", "items": ("a",), "measure": _USERS} | parts))
 
 
 def test_queries_are_values():
-    """Frozen, hashable, equal by what they ask; numbers of other libraries become Python's."""
+    """Frozen, hashable and equal by content; numbers of other libraries become Python's."""
     select = Select("t", ("a",), _USERS, parse_where("x = 1"), np.int64(3))
     assert type(select.k) is int
     assert {select: 1}[Select("t", ("a",), Measure("users", "member_id"), parse_where("x = 1"), 3)] == 1

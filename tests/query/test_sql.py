@@ -1,4 +1,4 @@
-"""Statements: what is read, what is refused and at which position."""
+"""SQL statements: accepted ones, and refused ones with their position."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFUSED = [
 
 
 def characters(text):
-    """A line with the characters that escapes stand for."""
+    """Return a line with its escapes replaced by characters."""
     codes = re.compile(r"\\(n|t|\\|u[0-9a-f]{4}|U[0-9a-f]{8})")
     return codes.sub(lambda m: {"n": "\n", "t": "\t", "\\": "\\"}.get(m[1]) or chr(int(m[1][1:], 16)), text)
 
@@ -44,14 +44,14 @@ def _shown(select):
 
 
 @pytest.mark.parametrize(("text", "read"), READ)
-def test_the_language_is_read_as_it_says(text, read):
-    """Each line of statements.txt with an arrow: every clause, every spelling."""
+def test_the_documented_language_is_read(text, read):
+    """Each line of statements.txt with an arrow: every clause in every spelling."""
     assert _shown(parse_select(characters(text))) == characters(read)
 
 
 @pytest.mark.parametrize(("text", "words", "error"), REFUSED)
 def test_everything_else_is_refused_with_its_position(text, words, error, caplog):
-    """Each line with two marks: the kind of error, its position; and nothing is logged."""
+    """Each line with two marks: the kind of error and its position; nothing is logged."""
     before, mark, behind = characters(text).partition("¦")
     with caplog.at_level(logging.DEBUG), pytest.raises(error) as refusal:
         parse_select(before + behind)
@@ -61,16 +61,16 @@ def test_everything_else_is_refused_with_its_position(text, words, error, caplog
     assert not caplog.records
 
 
-def test_the_table_of_cases_is_whole():
-    """No line of statements.txt is lost to a typing error."""
+def test_the_table_of_cases_is_complete():
+    """No line of statements.txt is ignored because of a typing error."""
     assert len(READ) + len(REFUSED) == len(CASES)
     assert len(READ) > 60
     assert len(REFUSED) > 200
     assert len(set(CASES)) == len(CASES)
 
 
-def test_a_query_is_a_value():
-    """The example of the page, whole."""
+def test_a_statement_becomes_a_query_value():
+    """The complete example of the documentation."""
     text = """
         SELECT article, COUNT(DISTINCT member_id) AS readers
         FROM public.engagements WHERE country IN ('IN', 'LK')
@@ -86,7 +86,7 @@ def test_a_query_is_a_value():
     ("opening", "times"), [("(", DEEPEST), ("NOT ", DEEPEST_TREE), ("NOT (", DEEPEST), ("NOT NOT (", DEEPEST)]
 )
 def test_nesting_is_limited(opening, times):
-    """As deep as the message says, and not one deeper."""
+    """The limit is that of the message, and one level more is refused."""
     closing = ")" if "(" in opening else ""
     deepest, deeper = (f"SELECT COUNT(*) FROM t WHERE {opening * n}x = 1{closing * n}" for n in (times, times + 1))
     parse_select(deepest)
@@ -105,8 +105,8 @@ def test_the_deepest_statement_fits_on_the_stack_of_a_server():
     assert call(free // 2).dataset == "t"
 
 
-def test_half_a_character_is_refused():
-    """A lone surrogate is no text: no engine could be sent it, and no key derived from it."""
+def test_a_lone_surrogate_is_refused():
+    """A lone surrogate is no text: no engine could receive it, and no key be derived from it."""
     for text in ('SELECT COUNT(*) FROM "\ud800"', "SELECT COUNT(*) FROM t WHERE x = '\udcff'"):
         with pytest.raises(SQLError, match="half a character"):
             parse_select(text)
@@ -120,7 +120,7 @@ def _blocks(language):
 
 
 def test_the_statements_of_the_page_are_read():
-    """The first query is in JSON, too; the statement of quantiles needs the bins of a catalog."""
+    """The first query is in JSON too; the statement of quantiles needs the bins of a catalog."""
     *queries, percent, quantiles, everything_else, negated = _blocks("sql")
     questions = [parse_select(text) for text in (*queries, negated)]
     assert len(questions) == 5
@@ -131,7 +131,7 @@ def test_the_statements_of_the_page_are_read():
 
 
 def test_the_nested_filters_of_the_page_are_read():
-    """Every shape that the page names."""
+    """Every shape that the page lists."""
     shapes = re.findall(r"^{.*?}(?=  |$)", _blocks("text")[1], re.MULTILINE)
     filters = [json.loads(shape.replace("{...}", '{"column": "x", "missing": true}')) for shape in shapes]
     question = {"dataset": "t", "items": [], "measure": {"kind": "rows"}}
@@ -140,12 +140,12 @@ def test_the_nested_filters_of_the_page_are_read():
 
 @pytest.mark.parametrize("text", _blocks("text")[2].splitlines())
 def test_the_refused_statements_of_the_page_are_refused(text):
-    """None is read."""
+    """None of them is read."""
     with pytest.raises((SQLError, WhereError)) as error:
         parse_select(text)
     assert error.value.position is None or error.value.position >= 0
 
 
 def test_the_example_in_python_runs():
-    """As it stands on the page."""
+    """The example of the page runs unchanged."""
     exec(compile(_blocks("python")[0], "sql.md", "exec"), {})  # noqa: S102 - the page's own words

@@ -1,4 +1,4 @@
-"""Statements made up at random: what is written is read back, and whatever comes is read or refused."""
+"""Random statements: written queries are read back, and any text is read or refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _depth(predicate):
 
 
 class _Writer:
-    """A question in one of the ways it may be written; every choice is drawn."""
+    """Writes a query in a random spelling."""
 
     def __init__(self, draw, select):
         self.draw = draw
@@ -120,8 +120,8 @@ class _Writer:
 
 @settings(max_examples=150)
 @given(st.data(), _selects())
-def test_what_is_written_is_read_back(data, select):
-    """A random question in a random spelling: case, quotes, spaces, qualified names, numbers, names, parentheses."""
+def test_a_written_query_is_read_back(data, select):
+    """A random query in a random spelling: case, quotes, spaces, qualified names, numbers, names, parentheses."""
     assume(select.where is None or _depth(select.where) < DEEPEST)
     text = _Writer(data.draw, select).statement()
     read = parse_select(text)
@@ -141,7 +141,7 @@ _ALL = _STATEMENTS + [characters(case[0]).replace("¦", "") for case in REFUSED]
 
 
 def _read_or_refused(text):
-    """What is refused is refused at a place in the text; what is read is read again from its plainest spelling."""
+    """Check that text is refused with a position, or read and read again from its simplest spelling."""
     try:
         select = parse_select(text)
     except (SQLError, WhereError) as error:
@@ -155,7 +155,7 @@ def _read_or_refused(text):
 
 
 def _plain(select):
-    """A statement that asks for *select*, everything quoted."""
+    """Return a statement of *select* with everything quoted."""
     named = {"users": "COUNT(DISTINCT {})", "rows": "COUNT(*)", "sum": "SUM({})", "average": "AVG({})"}
     measure = named[select.measure.kind].format(quoted(select.measure.column or ""))
     where = "" if select.where is None else f" WHERE {written(select.where, quoted)}"
@@ -172,7 +172,7 @@ def _plain(select):
     st.sampled_from([" ", ""]),
 )
 def test_random_tokens_are_read_or_refused(opening, tokens, between):
-    """Soup of SQL's own words: nothing else is ever raised."""
+    """Random tokens of SQL raise no other error."""
     _read_or_refused(opening + between.join(tokens))
 
 
@@ -182,7 +182,7 @@ def _parts(text):
 
 @st.composite
 def _spoiled(draw):
-    """A statement of the table with a few parts dropped, doubled, replaced, swapped, or taken from another."""
+    """Return a statement with a few parts dropped, doubled, replaced, swapped, or taken from another."""
     parts = _parts(draw(st.sampled_from(_ALL)))
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.integers(0, max(len(parts) - 1, 0)))
@@ -202,7 +202,7 @@ def _spoiled(draw):
 
 @settings(max_examples=250)
 @given(_spoiled())
-def test_spoiled_statements_are_read_or_refused(text):
+def test_changed_statements_are_read_or_refused(text):
     """Statements of the table with one to three random changes."""
     _read_or_refused(text)
 
@@ -210,12 +210,12 @@ def test_spoiled_statements_are_read_or_refused(text):
 @settings(max_examples=150)
 @given(st.sampled_from(_STATEMENTS), st.integers(0, 200), st.characters() | st.none())
 def test_statements_with_another_character_are_read_or_refused(text, place, character):
-    """One character replaced by any other, or left out."""
+    """One character is replaced by any other, or removed."""
     _read_or_refused(text[:place] + (character or "") + text[place + 1 :])
 
 
-def test_some_spoiled_statements_are_read():
-    """Else the tests above would say nothing about what is read."""
+def test_some_changed_statements_are_read():
+    """Otherwise the tests above would test refusals only."""
     read = [
         _read_or_refused(text[:place] + text[place + 1 :]) for text in _STATEMENTS[::7] for place in range(len(text))
     ]
@@ -223,8 +223,8 @@ def test_some_spoiled_statements_are_read():
 
 
 @pytest.mark.parametrize("place", range(len(_STATEMENTS)))
-def test_a_statement_that_is_cut_off_is_read_or_refused(place):
-    """After every one of its parts."""
+def test_a_truncated_statement_is_read_or_refused(place):
+    """The statement is truncated after each of its parts."""
     parts = _parts(_STATEMENTS[place])
     for length in range(len(parts)):
         _read_or_refused("".join(parts[:length]))

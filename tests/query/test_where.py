@@ -1,4 +1,4 @@
-"""The filter language: what is read, what is refused and where, and that nothing else can happen."""
+"""The filter language: accepted filters, and refused ones with their position."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _characters(text):
 
 
 @pytest.mark.parametrize(("text", "read"), _READ)
-def test_the_grammar_is_read_as_it_says(text, read):
+def test_the_documented_grammar_is_read(text, read):
     """Each line of filters.txt with an arrow: operators, canonical constants, lists, ranges, precedence, names."""
     assert shown(parse_where(_characters(text))) == _characters(read)
 
 
 @pytest.mark.parametrize(("text", "fault"), _REFUSED)
 def test_everything_else_is_refused_with_its_position(text, fault):
-    """Each line of filters.txt with two marks: the position counts from 1 in the message, from 0 in the attribute."""
+    """Each line of filters.txt with two marks; positions count from 1 in the message and from 0 in the attribute."""
     position, _, words = fault.partition(" ")
     with pytest.raises(WhereError) as error:
         parse_where(_characters(text))
@@ -44,8 +44,8 @@ def test_everything_else_is_refused_with_its_position(text, fault):
     assert (f"at character {position}:" in str(error.value)) == (position != "-")
 
 
-def test_the_table_of_cases_is_whole():
-    """No line of filters.txt is lost to a typing error."""
+def test_the_table_of_cases_is_complete():
+    """No line of filters.txt is ignored because of a typing error."""
     assert len(_READ) + len(_REFUSED) == len([line for line in _CASES if line[0] != "#"])
     assert len(_READ) > 50
     assert len(_REFUSED) > 90
@@ -54,15 +54,15 @@ def test_the_table_of_cases_is_whole():
 @settings(max_examples=150)
 @given(predicates())
 @example(Comparison("x", "=", Constant(Kind.DECIMAL, "-0.5")))
-def test_what_is_written_is_read_back(predicate):
-    """Random predicates, written out, are read as the same values but for brackets: AND in AND is one AND, OR in OR."""
+def test_a_written_filter_is_read_back(predicate):
+    """Random predicates are read back with nested ANDs and ORs flattened."""
     assert flattened(parse_where(written(predicate))) == flattened(predicate)
 
 
 @settings(max_examples=150)
 @given(st.text(max_size=60))
 def test_random_text_is_read_or_refused(text):
-    """No other error than WhereError; what is accepted means the same when it is written out."""
+    """No other error than WhereError is raised, and accepted text means the same when it is written again."""
     _read_or_refused(text)
 
 
@@ -74,7 +74,7 @@ _SOUP = st.sampled_from([*_WORDS.split(), *_MARKS.split(" "), "'2024-01-01 00:00
 @settings(max_examples=300)
 @given(st.lists(_SOUP, max_size=14), st.sampled_from([" ", "", "\n"]))
 def test_random_tokens_are_read_or_refused(tokens, between):
-    """Soup of the grammar's own words."""
+    """Random tokens of the grammar."""
     _read_or_refused(between.join(tokens))
 
 
@@ -87,23 +87,23 @@ def _read_or_refused(text):
         assert flattened(parse_where(written(predicate))) == flattened(predicate)
 
 
-def test_neighbours_do_not_count_as_nesting():
-    """A thousand parentheses side by side are not deep."""
+def test_adjacent_parentheses_do_not_count_as_nesting():
+    """A thousand parentheses side by side are accepted."""
     predicate = parse_where(" OR ".join(["(x = 1)"] * 900))
     assert isinstance(predicate, Or)
     assert len(predicate.predicates) == 900
 
 
 def test_length_is_limited():
-    """10,000 characters, not one more."""
+    """10,000 characters are accepted, and one more is refused."""
     text = f"x = '{'a' * (LONGEST_WHERE - 6)}'"
     assert parse_where(text) == Comparison("x", "=", Constant(Kind.TEXT, "a" * (LONGEST_WHERE - 6)))
     with pytest.raises(WhereError, match="10,000 characters at most"):
         parse_where(f"{text} ")
 
 
-def test_half_a_character_is_refused():
-    """A lone surrogate is no text: no engine could be sent it, and no key derived from it."""
+def test_a_lone_surrogate_is_refused():
+    """A lone surrogate is no text: no engine could receive it, and no key be derived from it."""
     for text in ("x = '\ud800'", '"\udcff" = 1'):
         with pytest.raises(WhereError):
             parse_where(text)
@@ -114,7 +114,7 @@ _TEXTS = st.lists(st.sampled_from(_EDGES), max_size=4).map("".join)
 
 
 def _holds(predicate, text):
-    """If text fulfils a predicate where engines compare text by its bytes in UTF-8."""
+    """Return whether text satisfies a predicate if text is compared by its bytes in UTF-8."""
     match predicate:
         case And(parts):
             return all(_holds(part, text) for part in parts)
@@ -132,7 +132,7 @@ def _like(prefix):
 @settings(max_examples=250)
 @given(_TEXTS, _TEXTS)
 def test_a_prefix_is_exactly_a_range_of_bytes(prefix, text):
-    """For prefixes and texts of the characters where ranges end: ASCII, around the surrogates, the last of all."""
+    """Tested on characters where ranges end: ASCII, around the surrogates, the last code point."""
     for found in (text, prefix + text):
         assert _holds(_like(prefix), found) == found.startswith(prefix)
         assert _holds(read_pattern("x", prefix), found) == (found == prefix)
@@ -149,13 +149,13 @@ def test_a_prefix_is_exactly_a_range_of_bytes(prefix, text):
     ],
 )
 def test_ranges_that_end_elsewhere_are_distinguished_by_these_characters(end):
-    """Each wrong end keeps or leaves out a text of at most three of them that the prefix does not."""
+    """Each wrong end of a range is detected by a text of at most three of these characters."""
     texts = ["".join(text) for length in (1, 2, 3) for text in itertools.product(_EDGES, repeat=length)]
     assert any((prefix <= text < end(prefix)) != text.startswith(prefix) for prefix in _EDGES for text in texts)
 
 
 def test_patterns_are_for_columns_of_text():
-    """A date is compared with text that reads as one, but is not like it."""
+    """A date is compared with text that can be read as one, but has no LIKE."""
     for pattern in ("a%", "2024-01-01", "2024-01-01%", "%", ""):
         asked = parse_where(f"x LIKE '{pattern}'")
         for kind in (Kind.TEXT, Kind.UNTYPED):
@@ -169,8 +169,8 @@ def test_patterns_are_for_columns_of_text():
 @pytest.mark.parametrize("kind", [Kind.TEXT, Kind.INTEGER, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP])
 @settings(max_examples=100)
 @given(constants())
-def test_constants_are_read_from_what_they_say(kind, constant):
-    """Every constant from its own text, and as no other kind but text."""
+def test_constants_are_read_back_from_their_text(kind, constant):
+    """Every constant is read from its own text, and as no other kind but text."""
     if kind is constant.kind or kind is Kind.TEXT:
         assert parse_constant(kind, constant.text) == Constant(kind, constant.text)
     elif constant.kind is not Kind.TEXT:
@@ -190,7 +190,7 @@ def test_constants_are_read_from_what_they_say(kind, constant):
     ],
 )
 def test_constants_may_be_spelled_as_in_filters(kind, text, read):
-    """And become canonical."""
+    """Constants become canonical."""
     assert parse_constant(kind, text) == Constant(kind, read)
 
 
@@ -210,7 +210,7 @@ def test_constants_may_be_spelled_as_in_filters(kind, text, read):
         (Kind.TEXT, "a" * (LONGEST_TEXT + 1)),
     ],
 )
-def test_what_is_no_constant_of_its_kind_is_refused(kind, text):
-    """Other kinds, more than one constant, text that no engine could be sent."""
+def test_invalid_constants_are_refused(kind, text):
+    """Other kinds, several constants, and text that no engine could receive."""
     with pytest.raises(WhereError):
         parse_constant(kind, text)

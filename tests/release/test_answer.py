@@ -1,4 +1,4 @@
-"""The main path: what is charged whatever happens, and in which order things happen."""
+"""The pipeline with an in-memory budget: what is charged in every case, and the order of steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _plan(k=3, **parts):
 
 
 def _replaced(plan, release):
-    """*plan* with a mechanism whose release is *release*."""
+    """Return *plan* with a mechanism whose release is *release*."""
 
     class Replaced(UnknownGumbel):
         pass
@@ -54,7 +54,7 @@ def _replaced(plan, release):
 
 
 def test_the_worst_case_is_held_while_data_is_read_and_the_cost_is_charged_after():
-    """Pay what you get: two items of five are above the threshold, and of five peels and counts that many are paid."""
+    """Pay what you get: two items of five are above the threshold, so two peels and counts of five are charged."""
     budget, plan = Budget(5, 1e-8), _plan(k=5)
     held = []
     engine = TinyEngine((10_000, 9_000, 1, 1), before=lambda: held.append((budget.held, budget.spent)))
@@ -69,7 +69,7 @@ def test_the_worst_case_is_held_while_data_is_read_and_the_cost_is_charged_after
 
 @pytest.mark.parametrize("error", [InputError("no"), EngineUnreachable("no")], ids=repr)
 def test_a_request_that_fails_its_check_costs_nothing(error):
-    """No part of it was sent, so no row can have caused the failure (I3); the error comes out unchanged."""
+    """I3: nothing was sent, so no row can have caused the failure; the error is raised unchanged."""
     budget = Budget(5, 1e-8)
     with pytest.raises(type(error)) as raised:
         answer(_plan(), TinyEngine(error=error), budget, _bits())
@@ -91,8 +91,8 @@ def test_a_request_that_fails_its_check_costs_nothing(error):
     ],
     ids=repr,
 )
-def test_an_engine_that_fails_costs_all_that_was_held(error):
-    """A failure that a row may have caused is never refunded, Ctrl-C included: refunds would tell about rows (I3)."""
+def test_an_engine_failure_costs_the_worst_case(error):
+    """I3: a failure that a row may have caused is never refunded, Ctrl-C included: refunds would reveal rows."""
 
     def fails():
         raise error
@@ -107,8 +107,8 @@ def test_an_engine_that_fails_costs_all_that_was_held(error):
 @pytest.mark.parametrize(
     "error", [InvariantViolated("no"), InputError("no"), KeyboardInterrupt(), MemoryError()], ids=repr
 )
-def test_a_mechanism_that_fails_costs_all_that_was_held(error):
-    """The head was read, and its result may have been seen."""
+def test_a_mechanism_failure_costs_the_worst_case(error):
+    """The head was read, and the result may have been observed."""
 
     def fails(*_):
         raise error
@@ -121,7 +121,7 @@ def test_a_mechanism_that_fails_costs_all_that_was_held(error):
 
 
 def test_a_mechanism_that_costs_more_than_its_worst_case_is_stopped():
-    """The promise is checked at the end again; the answer does not come out, the hold stays."""
+    """The cost is compared with the worst case again at the end; the answer is dropped and the hold stays."""
 
     def dearer(self, head, bits):
         outcome = UnknownGumbel.release(self, head, bits)
@@ -133,8 +133,8 @@ def test_a_mechanism_that_costs_more_than_its_worst_case_is_stopped():
     assert budget.held + budget.spent == plan.worst_cost
 
 
-def test_a_budget_that_is_too_small_is_refused_before_data_is_read():
-    """The engine is not asked, no bit is drawn, nothing is charged."""
+def test_an_insufficient_budget_is_refused_before_data_is_read():
+    """No query is sent, no bit is drawn, and nothing is charged."""
     budget, engine, bits = Budget(1, 1e-8), TinyEngine(), _bits()
     with pytest.raises(BudgetExceeded):
         answer(_plan(), engine, budget, bits)
@@ -145,7 +145,7 @@ def test_a_budget_that_is_too_small_is_refused_before_data_is_read():
 
 
 def test_without_a_budget_the_guarantee_is_the_plans_own():
-    """Nothing is held, everything else is the same."""
+    """Nothing is held, and everything else is the same."""
     alone = answer(_plan(), TinyEngine(), None, _bits())
     shared = answer(_plan(), TinyEngine(), Budget(5, 1e-8), _bits())
     assert alone.to_dict() == shared.to_dict()
@@ -153,7 +153,7 @@ def test_without_a_budget_the_guarantee_is_the_plans_own():
 
 
 def test_the_engine_gets_the_plans_request_and_the_callers_progress():
-    """And a seed of 256 bits only where it bounds what users keep, another for other bits."""
+    """The seed of 256 bits is sent only if users are bounded, and differs for other bits."""
     engine, progress = TinyEngine(), [].append
     plans = [_plan(), _plan(sensitivity=Sensitivity(2)), _plan(sensitivity=Sensitivity(2))]
     for n, plan in enumerate(plans):
@@ -166,14 +166,14 @@ def test_the_engine_gets_the_plans_request_and_the_callers_progress():
 
 
 def test_the_same_bits_give_the_same_release():
-    """Byte for byte, and other bits another one."""
+    """Equal bits give equal bytes, and other bits another release."""
     releases = [answer(_plan(), TinyEngine(), None, _bits(context)).to_json() for context in ("a", "a", "b")]
     assert releases[0] == releases[1] != releases[2]
 
 
 @pytest.mark.parametrize("computational", [False, True])
 def test_keyed_noise_is_called_computational(computational):
-    """In the guarantee, in its sentence, in what is exported."""
+    """The guarantee, its sentence and the exports say that the privacy of keyed noise is computational."""
     release = answer(_plan(), TinyEngine(), None, _bits(), computational=computational)
     assert release.guarantee == dataclasses.replace(_plan().guarantee, computational=computational)
     assert release.to_dict()["privacy"]["computational"] is computational
@@ -181,7 +181,7 @@ def test_keyed_noise_is_called_computational(computational):
 
 
 def test_labels_keep_their_counts():
-    """Far apart and with little noise, the release is the head."""
+    """With large gaps and little noise the release equals the head."""
     release = answer(_plan(k=3), TinyEngine((90_000, 60_000, 30_000, 2)), None, _bits())
     assert release.labels.column("item").to_pylist() == ["label-0", "label-1", "label-2"]
     assert [round(int(count), -3) for count in release.counts] == [90_000, 60_000, 30_000]
@@ -193,7 +193,7 @@ def test_labels_keep_their_counts():
     [((1000, 777_777), InvariantViolated), ((2**62 + 777_777,), UnfitData), ((777_777,) * 5000, InvariantViolated)],
 )
 def test_messages_about_a_wrong_head_hold_no_data(counts, error):
-    """What is said about nonsense that an engine returned does not quote it, and the question is paid for."""
+    """Messages do not quote what the engine returned, and the query is charged."""
     budget, plan = Budget(5, 1e-8), _plan()
     with pytest.raises(error) as raised:
         answer(plan, TinyEngine(counts, whole=True), budget, _bits())
@@ -212,7 +212,7 @@ class PairsEngine(TinyEngine):
 
     @contextlib.contextmanager
     def pairs(self, request, *, progress=None):
-        """Pairs of 4,000 users who all have the first items."""
+        """Return the pairs of 4,000 users who all have the first items."""
         self.asked.append((request, progress))
         table = pa.table({"item": [f"label-{n}" for n in range(6)]})
         users = np.arange(4000)
@@ -229,7 +229,7 @@ class PairsEngine(TinyEngine):
 
 
 def test_a_release_by_two_rounds_queries_pairs_and_charges_what_it_cost():
-    """The labels are those of the items found; the pairs are given up before the answer is there."""
+    """Labels are those of the released items, and the pairs are closed before the answer is returned."""
     budget, plan, engine = Budget(5, 1e-8), _plan(k=None), PairsEngine()
     release = answer(plan, engine, budget, _bits())
     assert sorted(release.labels.column("item").to_pylist()) == ["label-0", "label-1", "label-5"]
@@ -239,16 +239,16 @@ def test_a_release_by_two_rounds_queries_pairs_and_charges_what_it_cost():
 
 
 @pytest.mark.parametrize("failing", ["users_by_size", "weighted_sums", "users_by_scale", "clipped_sums", "labels"])
-def test_a_pair_query_that_fails_is_paid_for_in_full(failing):
-    """I3: whether it comes to a failure may depend on the rows, whichever query it is."""
+def test_a_failed_pair_query_costs_the_worst_case(failing):
+    """I3: rows may decide whether any of the pair queries fails."""
     budget, plan, engine = Budget(5, 1e-8), _plan(k=None), PairsEngine(EngineError("no"), failing)
     with pytest.raises(EngineError):
         answer(plan, engine, budget, _bits())
     assert (budget.spent, engine.closed) == (plan.worst_cost, True)
 
 
-def test_the_fingerprint_of_pairs_changes_with_what_a_query_returns():
-    """Equal data and bits have equal fingerprints, other data others, and each plan has its own."""
+def test_the_fingerprint_of_pairs_changes_with_the_data():
+    """Equal data and bits have equal fingerprints; other data and other plans have others."""
 
     def seen(plan, users):
         recorded = RecordedPairs(ArrayPairs(users, np.zeros(len(users), np.int64), pa.table({"item": ["a"]})))

@@ -1,4 +1,4 @@
-"""The pipeline on a store: what is charged and what is released, wherever it fails."""
+"""The pipeline on a store: what is charged and what is released after a failure at any step."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ WALK = ("reserve", "queue", "engine", "reserve", "engine", "noise", "encode", "s
 """The steps of a run: hold, probe, start, count, and so on."""
 
 
-class Boom(Exception):
-    """What breaks a run in these tests."""
+class RunFailed(Exception):
+    """The error that interrupts a run in these tests."""
 
 
-class Walked:
-    """Breaks off a run before or after one of its steps, or does something there.
+class StepHook:
+    """Interrupts a run before or after a step, or calls a function there.
 
     Args:
         at: the number of the step, or None.
@@ -60,7 +60,7 @@ class Walked:
 
     @contextlib.contextmanager
     def __call__(self, name):
-        """One step."""
+        """Handle a step."""
         number = len(self.names)
         self.names.append(name)
         if number == self.at and not self.after:
@@ -71,7 +71,7 @@ class Walked:
 
     def _act(self):
         if self.do is None:
-            raise Boom
+            raise RunFailed
         self.do()
 
 
@@ -99,11 +99,11 @@ class Environment:
         pyarrow.parquet.write_table(table, self.folder / "reads.parquet")
 
     def plan(self, k=5, epsilon=2.0):
-        """A top k."""
+        """Return the plan of a top k."""
         return self.warehouse.plan(TOP.format(k), epsilon=epsilon, delta="1e-8", shared=True)
 
     def ask(self, account="ann", k=5, *, epsilon=2.0, engine=None, progress=None, steps=None, key=None, digest=b""):
-        """As the service does it."""
+        """Run a query as the service does."""
         plan = self.plan(k, epsilon)
         version, table = "1", "reads"
         release_key = self.keys.release_key(plan, table, version)
@@ -119,27 +119,27 @@ class Environment:
             queue=self.warehouse.queue("reads"),
             computational=True,
             progress=progress,
-            span=steps or Walked(),
+            span=steps or StepHook(),
         )
 
     def spent(self, account):
-        """All that counts against the limit of an account, held or not."""
+        """Return all that counts against the limit of an account, held or not."""
         return self.manager.get(account).balance.spent
 
     def lose_leases(self):
-        """Let the time of all leases pass, and end them."""
+        """Let all leases expire, and end them."""
         self.now += 61_000_000
         return self.manager.maintain()
 
     def close(self):
-        """Let go of everything."""
+        """Close the engine and the store."""
         self.warehouse.close()
         self.store.close()
 
 
 @pytest.fixture
 def environment(tmp_path):
-    """A store, a catalog and an engine of its own."""
+    """Return a store, a catalog and an engine for one test."""
     made = Environment(tmp_path)
     yield made
     made.close()
@@ -147,7 +147,7 @@ def environment(tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """The answer of a run where nothing breaks, and what it cost."""
+    """Return the answer of a run without failures, and its cost."""
     made = Environment(tmp_path_factory.mktemp("undisturbed"))
     answered = made.ask()
     spent = made.spent("ann")
@@ -162,9 +162,9 @@ class NoEngine:
         raise AssertionError(f"the engine was used: {name}")
 
 
-def test_an_answer_is_what_was_settled_and_charges_what_it_cost(environment):
-    """Pay what you get: three of five items on every account of the path, and the stored bytes leave."""
-    walked = Walked()
+def test_an_answer_is_the_settled_bytes_and_charges_its_cost(environment):
+    """Three of five items are charged to every account of the path, and the stored bytes are returned."""
+    walked = StepHook()
     answered = environment.ask(steps=walked)
     assert tuple(walked.names) == WALK
     assert isinstance(answered, Settled)
@@ -176,8 +176,8 @@ def test_an_answer_is_what_was_settled_and_charges_what_it_cost(environment):
     assert environment.store.reservation(environment.budget.reservation).state is State.SETTLED
 
 
-def test_the_same_query_again_touches_no_engine_and_is_free(environment):
-    """I7: the same bytes for the same account, which pays nothing more."""
+def test_a_repeated_query_uses_no_engine_and_is_free(environment):
+    """I7: the account gets the same bytes and pays nothing more."""
     first, spent = environment.ask(), environment.spent("ann")
     again = environment.ask(engine=NoEngine())
     assert (again.release, type(again), again.charged) == (first.release, Replay, Cost())
@@ -186,7 +186,7 @@ def test_the_same_query_again_touches_no_engine_and_is_free(environment):
 
 
 def test_another_analyst_gets_the_same_bytes_and_pays_once(environment):
-    """I7: the analyst's own account pays in full, the shared one nothing."""
+    """I7: the analyst's own account pays in full, and the shared one nothing."""
     first = environment.ask()
     org = environment.spent("org")
     other = environment.ask("bob", engine=NoEngine())
@@ -196,7 +196,7 @@ def test_another_analyst_gets_the_same_bytes_and_pays_once(environment):
 
 
 def test_an_insufficient_budget_queries_no_engine(environment):
-    """I9: a refusal depends on the worst case and on what is left; nothing is held."""
+    """I9: a refusal depends on the worst case and the remaining budget; nothing is held."""
     with pytest.raises(BudgetRefused):
         environment.ask(epsilon=40.0, engine=NoEngine())
     assert environment.spent("ann") == Cost()
@@ -207,9 +207,9 @@ def test_an_insufficient_budget_queries_no_engine(environment):
 def test_a_run_that_fails_anywhere_releases_nothing_uncharged_and_a_retry_pays_once(
     environment, undisturbed, step, after
 ):
-    """I1-I4: broken off at any step, then asked again: the same bytes at the price of one undisturbed run."""
-    with pytest.raises(Boom):
-        environment.ask(steps=Walked(step, after=after))
+    """I1-I4: interrupted at any step and retried, a query has one answer at the price of an undisturbed run."""
+    with pytest.raises(RunFailed):
+        environment.ask(steps=StepHook(step, after=after))
     environment.lose_leases()
     spent, worst = environment.spent("ann"), environment.plan().worst_cost
     if (step, after) < (3, True):
@@ -226,15 +226,15 @@ def test_a_run_that_fails_anywhere_releases_nothing_uncharged_and_a_retry_pays_o
 
 
 @pytest.mark.parametrize("step", [4, 5, 6])
-def test_a_process_that_dies_in_a_run_is_charged_by_its_lease(environment, undisturbed, step):
-    """I3: the process is gone, so the reservation is forfeited when its lease ends; the retry is paid for."""
+def test_a_run_of_a_dead_process_is_forfeited_when_its_lease_ends(environment, undisturbed, step):
+    """I3: the reservation of a dead process is forfeited when its lease ends, and pays for the retry."""
 
     def die():
         environment.manager.store.forfeit = environment.manager.store.void = lambda _: None
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        environment.ask(steps=Walked(step, do=die))
+        environment.ask(steps=StepHook(step, do=die))
     del environment.manager.store.forfeit, environment.manager.store.void
     assert environment.manager.get("ann").balance.held == environment.plan().worst_cost
     assert environment.lose_leases() == 1
@@ -244,36 +244,36 @@ def test_a_process_that_dies_in_a_run_is_charged_by_its_lease(environment, undis
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_being_stopped_in_a_run_forfeits_and_goes_on(environment, error):
-    """Ctrl-C is no failure of the run, but the data was asked."""
+def test_an_interrupted_run_is_forfeited(environment, error):
+    """I3: the data was queried before Ctrl-C or the end of the process."""
 
     def stop():
         raise error
 
     with pytest.raises(error):
-        environment.ask(steps=Walked(5, do=stop))
+        environment.ask(steps=StepHook(5, do=stop))
     assert environment.manager.get("ann").balance.forfeited == environment.plan().worst_cost
 
 
 @pytest.mark.parametrize("step", [5, 6, 7])
 def test_an_answer_whose_lease_was_lost_is_dropped(environment, undisturbed, step):
-    """I3: a zombie gets no row; the next query pays once, with what was forfeited."""
+    """I3: a run that lost its lease settles nothing; the next query pays once, with the forfeit."""
     with pytest.raises(LeaseLost):
-        environment.ask(steps=Walked(step, do=environment.lose_leases))
+        environment.ask(steps=StepHook(step, do=environment.lose_leases))
     assert environment.store.release(undisturbed[0].release.release_key) is None
     assert environment.ask().release.result == undisturbed[0].release.result
     assert environment.spent("ann") == undisturbed[1]
 
 
 def test_a_lease_lost_before_the_data_is_read_costs_nothing(environment):
-    """HELD and over is void."""
+    """An expired reservation that was not started is voided."""
     with pytest.raises(LeaseLost):
-        environment.ask(steps=Walked(2, do=environment.lose_leases))
+        environment.ask(steps=StepHook(2, do=environment.lose_leases))
     assert environment.spent("ann") == Cost()
 
 
-def test_an_engine_that_cannot_be_reached_costs_nothing(environment):
-    """The engine is checked before start."""
+def test_an_unreachable_engine_costs_nothing(environment):
+    """The engine is checked before the start."""
 
     class Gone:
         def check(self, _):
@@ -285,8 +285,8 @@ def test_an_engine_that_cannot_be_reached_costs_nothing(environment):
 
 
 @pytest.mark.parametrize("error", [EngineError("no"), InputError("no"), MemoryError(), ValueError("row 7")], ids=repr)
-def test_an_engine_that_fails_is_paid_for(environment, error):
-    """I3: whatever it says; its words are the cause, and are not repeated."""
+def test_an_engine_failure_is_charged(environment, error):
+    """I3: any message of the engine is only the cause of the error, and not repeated."""
 
     class Fails:
         def check(self, _):
@@ -304,12 +304,12 @@ def test_an_engine_that_fails_is_paid_for(environment, error):
 
 
 def test_a_client_that_leaves_before_start_costs_nothing_and_after_it_the_worst_case(environment):
-    """Progress is asked before the data is, and stops the engine after."""
+    """Progress is checked before the start, and stops the engine after it."""
 
     def gone(_):
-        raise Boom
+        raise RunFailed
 
-    with pytest.raises(Boom):
+    with pytest.raises(RunFailed):
         environment.ask(progress=gone)
     assert environment.spent("ann") == Cost()
     calls = []
@@ -317,7 +317,7 @@ def test_a_client_that_leaves_before_start_costs_nothing_and_after_it_the_worst_
     def gone_later(share):
         calls.append(share)
         if len(calls) > 1:
-            raise Boom
+            raise RunFailed
 
     class Slow:
         """An engine that reports progress."""
@@ -328,17 +328,17 @@ def test_a_client_that_leaves_before_start_costs_nothing_and_after_it_the_worst_
         def head(self, _, progress, **__):
             progress(0.5)
 
-    with pytest.raises(Boom):
+    with pytest.raises(RunFailed):
         environment.ask(engine=Slow(), progress=gone_later)
     assert environment.spent("ann") == environment.plan().worst_cost
 
 
 def test_two_concurrent_first_queries_get_the_same_bytes(environment):
-    """Both ran, both settle; each analyst pays, the organisation once."""
+    """Both run and settle; each analyst pays, and the organisation once."""
     meet, answers = threading.Barrier(2, timeout=60), {}
 
     def ask(account):
-        answers[account] = environment.ask(account, steps=Walked(7, do=meet.wait))
+        answers[account] = environment.ask(account, steps=StepHook(7, do=meet.wait))
 
     threads = [threading.Thread(target=ask, args=(account,)) for account in ("ann", "bob")]
     for thread in threads:
@@ -350,8 +350,8 @@ def test_two_concurrent_first_queries_get_the_same_bytes(environment):
     assert environment.spent("ann") == environment.spent("bob") == environment.spent("org") == answers["ann"].charged
 
 
-def test_noise_of_the_system_is_drawn_once_for_two_at_once(environment):
-    """Without keyed noise the two runs differ; who settles second gives the answer of the first."""
+def test_two_concurrent_queries_with_system_noise_get_one_answer(environment):
+    """Without keyed noise the runs differ, and the slower one returns the answer that was settled first."""
     meet, answers = threading.Barrier(2, timeout=60), []
     plan = environment.plan()
 
@@ -363,7 +363,7 @@ def test_noise_of_the_system_is_drawn_once_for_two_at_once(environment):
                 StoredBudget(environment.manager, account, environment.keys.release_key_once("ann", "key", b"")),
                 SystemBits(),
                 encode=lambda release: release.to_csv().encode(),
-                span=Walked(7, do=meet.wait),
+                span=StepHook(7, do=meet.wait),
             )
         )
 
@@ -376,18 +376,18 @@ def test_noise_of_the_system_is_drawn_once_for_two_at_once(environment):
     assert answers[0].charged == answers[1].charged == environment.spent("org")
 
 
-def test_the_same_key_while_it_is_under_way_is_in_flight(environment):
-    """I4: one idempotency key, one run; afterwards its answer."""
+def test_a_key_whose_query_still_runs_is_in_flight(environment):
+    """I4: an idempotency key has one run, and then its answer."""
     seen = []
-    walked = Walked(5, do=lambda: seen.append(environment.ask(key="k", digest=b"d", engine=NoEngine())))
+    walked = StepHook(5, do=lambda: seen.append(environment.ask(key="k", digest=b"d", engine=NoEngine())))
     answered = environment.ask(key="k", digest=b"d", steps=walked)
     assert isinstance(answered, Settled)
     assert isinstance(seen[0], InFlight)
     assert environment.ask(key="k", digest=b"d", engine=NoEngine()).release.result == answered.release.result
 
 
-def test_a_store_that_fails_when_it_settles_lets_nothing_out(environment, undisturbed):
-    """I2: not durable, not answered; what it could cost pays for the retry."""
+def test_a_failed_settlement_releases_nothing(environment, undisturbed):
+    """I2: what is not durable is not released; the worst case pays for the retry."""
     settle = environment.manager.settle
 
     def fails(*_):
@@ -403,7 +403,7 @@ def test_a_store_that_fails_when_it_settles_lets_nothing_out(environment, undist
 
 
 def test_a_retry_after_a_lost_settlement_reply_is_free(environment, undisturbed):
-    """I2: it was settled; asking again finds it."""
+    """I2: the release was settled, and the retry finds it."""
     settle = environment.manager.settle
 
     def loses(*arguments):
@@ -419,7 +419,7 @@ def test_a_retry_after_a_lost_settlement_reply_is_free(environment, undisturbed)
 
 
 def test_data_that_changes_within_one_version_is_detected(environment):
-    """T13: the same head with other noise would show the change; it is refused and forfeited."""
+    """T13: equal noise on another head would show the change, so the answer is refused and forfeited."""
     first = environment.ask()
     environment.write(1001)
     with pytest.raises(DataChanged):
@@ -448,8 +448,8 @@ REQUEST = HeadRequest("user", ("a",), 5)
         dataclasses.replace(BOUNDED, shares=BOUNDED.shares + 1),
     ],
 )
-def test_a_fingerprint_changes_with_all_that_an_engine_returned(head):
-    """Counts, labels, missing ones, sums, and what a bound is chosen from."""
+def test_a_fingerprint_covers_all_that_an_engine_returned(head):
+    """Counts, labels, missing labels, sums, and what a bound is chosen from."""
     one, other, bounded = (fingerprint(found, REQUEST, b"", b"k" * 32) for found in (HEAD, head, BOUNDED))
     assert one.head_key == other.head_key
     assert other.digest not in ({one.digest} if head is BOUNDED else {one.digest, bounded.digest})
@@ -467,13 +467,13 @@ def test_a_fingerprint_changes_with_all_that_an_engine_returned(head):
         (REQUEST, b"", b"l"),
     ],
 )
-def test_another_head_has_another_name(request_, seed, key):
-    """What was asked, of which users' groups, in which version of which table."""
+def test_another_head_has_another_fingerprint_key(request_, seed, key):
+    """Another request, seed or secret has another key."""
     assert fingerprint(HEAD, request_, seed, key * 32).head_key != fingerprint(HEAD, REQUEST, b"", b"k" * 32).head_key
 
 
 def test_a_release_key_is_of_the_query_the_version_and_the_secret(environment):
-    """Each of them makes another; without the secret none can be made."""
+    """Each of them changes the key, and without the secret no key can be computed."""
     one, other = environment.plan(), environment.plan(4)
     keys = {
         environment.keys.release_key(one, "reads", "1"),

@@ -1,4 +1,4 @@
-"""A release in other shapes: for every type of label, with every column where it belongs."""
+"""A release in other formats, for every type of label."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ TYPES = {
 
 @pytest.fixture(params=TYPES)
 def typed(request):
-    """A release with labels of one type, the labels, and what they are in JSON."""
+    """Return a release with labels of one type, the labels, and their JSON."""
     type_, labels, plain = TYPES[request.param]
     return release_of(pa.table({"item": pa.array(labels, type_)}), k=len(labels)), labels, plain or labels
 
 
 def test_arrow_keeps_the_type_of_the_labels(typed):
-    """Rank, labels, counts and error bars, in this order."""
+    """Columns are rank, labels, counts and errors, in this order."""
     release, labels, _ = typed
     table = release.to_arrow()
     assert table.column_names == ["rank", "item", "count", "std_error", "low", "high"]
@@ -58,7 +58,7 @@ def test_arrow_keeps_the_type_of_the_labels(typed):
 
 
 def test_frames_are_the_arrow_table(typed):
-    """In pandas and in Polars, to the value."""
+    """Frames of pandas and Polars have the values of the Arrow table."""
     release, _, _ = typed
     table = release.to_arrow()
     assert release.to_polars().to_arrow().cast(table.schema).equals(table)
@@ -69,7 +69,7 @@ def test_frames_are_the_arrow_table(typed):
 
 
 def test_json_holds_every_label(typed):
-    """Moments in ISO 8601, decimals as text, everything else as it is; the text is strict JSON."""
+    """Timestamps are ISO 8601, decimals text, and the text is strict JSON."""
     release, _, plain = typed
     text = release.to_json()
     assert text.endswith("}\n")
@@ -82,7 +82,7 @@ def test_json_holds_every_label(typed):
 
 
 def test_csv_holds_every_label(typed):
-    """A header, a line an item, quoted as CSV is; read back, text is what it was."""
+    """There is a header and a line for each item with CSV quoting; text is read back unchanged."""
     release, labels, _ = typed
     header, *lines = csv.reader(io.StringIO(release.to_csv(), newline=""))
     assert header == ["rank", "item", "count", "std_error", "low", "high"]
@@ -95,7 +95,7 @@ def test_csv_holds_every_label(typed):
 
 
 def test_parquet_holds_every_label_and_the_guarantee(typed, tmp_path):
-    """The table, and everything else of the JSON in the file's metadata."""
+    """The file has the table, and the rest of the JSON in its metadata."""
     release, _, _ = typed
     release.to_parquet(tmp_path / "r.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "r.parquet")
@@ -105,7 +105,7 @@ def test_parquet_holds_every_label_and_the_guarantee(typed, tmp_path):
 
 
 def test_text_and_html_show_every_label(typed):
-    """Whatever its type, on one line each in text."""
+    """Labels of every type are shown, each on one line of the text."""
     release, labels, plain = typed
     assert len(str(release).splitlines()) == 1 + len(labels)
     assert release._repr_html_().count("<tr>") == 1 + len(labels)
@@ -114,7 +114,7 @@ def test_text_and_html_show_every_label(typed):
 
 
 def test_json_has_exactly_this_shape():
-    """Items with label, whole count and error bars; then mechanism, guarantee, cost and question."""
+    """Items with label, integer count and errors; then mechanism, guarantee, cost and query."""
     shape = release_of(["a", "b"]).to_dict()
     assert shape["items"] == [
         {"rank": 1, "item": "a", "count": 1000, "std_error": 2.5, "low": 995, "high": 1005},
@@ -158,12 +158,12 @@ def test_json_has_exactly_this_shape():
 
 
 def test_a_release_of_counts_has_no_rank():
-    """Only a top k has one."""
+    """Only a top k has ranks."""
     assert release_of(["a"], k=None).to_arrow().column_names == ["item", "count", "std_error", "low", "high"]
 
 
 def test_labels_alone_have_no_counts_and_a_set_has_no_ranks():
-    """Of a set the column rank is there and empty: which comes first says nothing."""
+    """The column rank of a set is empty, since its order means nothing."""
     labels = release_of(["a", "b"], counts=False)
     assert labels.to_dict()["items"] == [{"rank": 1, "item": "a"}, {"rank": 2, "item": "b"}]
     unordered = release_of(["a", "b"], counts=False, ordered=False)
@@ -182,7 +182,7 @@ def test_labels_alone_have_no_counts_and_a_set_has_no_ranks():
     ],
 )
 def test_item_columns_named_like_ours_get_an_underscore(given, shown):
-    """No label is lost and none takes the place of a count."""
+    """No label is lost, and none replaces a count."""
     release = release_of(pa.table({name: [f"in {name}"] for name in given}))
     (row,) = release.to_dict()["items"]
     assert list(row) == ["rank", *shown, "count", "std_error", "low", "high"]
@@ -192,7 +192,7 @@ def test_item_columns_named_like_ours_get_an_underscore(given, shown):
 
 
 def test_an_empty_release_has_all_its_columns(tmp_path):
-    """Nothing stands out: no items, a header, a sentence."""
+    """A release without items has a header and a sentence."""
     release = release_of(pa.table({"item": pa.array([], pa.string())}))
     assert release.to_dict()["items"] == []
     assert release.to_csv() == '"rank","item","count","std_error","low","high"\n'
@@ -212,7 +212,7 @@ def test_an_empty_release_has_all_its_columns(tmp_path):
     ],
 )
 def test_a_missing_library_is_reported_with_the_command_that_installs_it(monkeypatch, library, use):
-    """One sentence with the extra's name; nothing else needs it."""
+    """The message names the extra, and no other format needs the library."""
     monkeypatch.setitem(sys.modules, library, None)
     release = release_of(["a"])
     extra = "plots" if library == "matplotlib" else library
@@ -231,15 +231,15 @@ def test_a_missing_library_is_reported_with_the_command_that_installs_it(monkeyp
         (pa.timestamp("us"), -62_135_596_800_000_001, "0000"),
     ],
 )
-def test_moments_beyond_pythons_years_can_still_be_shown(type_, value, year):
-    """An answer that was paid for is not lost because Python has no such date."""
+def test_timestamps_beyond_pythons_years_are_shown(type_, value, year):
+    """A paid answer is not lost because Python has no such date."""
     release = release_of(pa.table({"item": pa.array([value], type_)}))
     for shown in (str(release), release.to_json(), release.to_csv(), release._repr_html_()):
         assert f"{year}-" in shown
 
 
 def test_nanoseconds_need_no_pandas():
-    """It is an optional library, also for labels that Python's own datetime cannot hold."""
+    """Labels that Python's datetime cannot represent are exported without the optional library."""
     script = """
 import sys
 
@@ -261,7 +261,7 @@ for shown in (str(release), release.to_json(), release.to_csv(), release._repr_h
 
 
 def test_a_release_has_a_length_a_time_and_a_representation():
-    """Its repr holds no count and no label."""
+    """Its repr has no count and no label."""
     release = release_of(["secret", "b"])
     assert len(release) == 2
     assert release.timed(2.0).seconds == 2.0

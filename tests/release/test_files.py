@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Output files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _tree(folder):
 @on_every_format
 @pytest.mark.parametrize("kind", [str, lambda path: path], ids=["text", "path"])
 def test_a_file_is_written_and_nothing_beside_it(tmp_path, end, kind):
-    """By a path as text or as a Path; what was there before is replaced."""
+    """The path is text or a Path, and an existing file is replaced."""
     for _ in range(2):
         WRITES[end](release_of(["é", "b"]), kind(tmp_path / f"r.{end}"))
         assert list(_tree(tmp_path)) == [f"r.{end}"]
@@ -36,7 +36,7 @@ def test_a_file_is_written_and_nothing_beside_it(tmp_path, end, kind):
 
 
 def test_written_text_is_the_returned_text_in_utf_8(tmp_path):
-    """Byte for byte, on every system: line ends too."""
+    """Bytes and line ends are the same on every system."""
     release = release_of(["é\n", "日本"])
     assert (release.to_json(tmp_path / "r.json").encode(), release.to_csv(tmp_path / "r.csv").encode()) == (
         (tmp_path / "r.json").read_bytes(),
@@ -47,7 +47,7 @@ def test_written_text_is_the_returned_text_in_utf_8(tmp_path):
 @on_every_format
 @pytest.mark.parametrize("where", ["folder", "file/r", "missing/r", "n" * 300])
 def test_an_output_that_cannot_be_written_is_refused_and_changes_nothing(tmp_path, end, where):
-    """A folder, a path below a file, a folder that is not there, a name that is too long."""
+    """A folder, a path below a file, a missing folder, a name that is too long."""
     (tmp_path / f"folder.{end}").mkdir()
     (tmp_path / f"folder.{end}" / "inside").write_text("mine")
     (tmp_path / "file").write_text("mine")
@@ -63,7 +63,7 @@ def test_an_output_that_cannot_be_written_is_refused_and_changes_nothing(tmp_pat
     "fault", [OSError(28, "No space left on device"), KeyboardInterrupt(), RuntimeError("bug")], ids=repr
 )
 def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path, fault):
-    """And nothing beside it."""
+    """No temporary file is left."""
     (tmp_path / "r.csv").write_text("old")
 
     def fails(part):
@@ -76,8 +76,8 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path, fault):
     assert _tree(tmp_path) == {"r.csv": b"old"}
 
 
-def test_a_file_is_not_seen_before_it_is_whole(tmp_path):
-    """While it is written the old one stands."""
+def test_a_file_is_replaced_only_when_it_is_complete(tmp_path):
+    """While a file is written, the old one stays."""
     (tmp_path / "r.csv").write_text("old")
     seen = []
 
@@ -94,7 +94,7 @@ def test_a_file_is_not_seen_before_it_is_whole(tmp_path):
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_permissions_follow_the_umask(tmp_path, umask):
-    """As for any other file that one makes."""
+    """Permissions are those of any new file of the process."""
     before = os.umask(umask)
     try:
         release_of(["a"]).to_csv(tmp_path / "r.csv")
@@ -105,7 +105,7 @@ def test_permissions_follow_the_umask(tmp_path, umask):
 
 
 def test_a_name_of_255_characters_can_be_written(tmp_path):
-    """As long as the file system takes."""
+    """The longest name that file systems allow is written."""
     name = "n" * 251 + ".csv"
     release_of(["a"]).to_csv(tmp_path / name)
     assert list(_tree(tmp_path)) == [name]

@@ -1,4 +1,4 @@
-"""Consistent noise: equal questions get equal answers, and no two different ones ever share their bits."""
+"""Consistent noise: equal queries get equal answers, and different ones never share bits."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _context(plan, table="t", version="v"):
 
 
 def _others(value):  # noqa: C901 - a case for each type
-    """Values of the same type, near and far."""
+    """Return other values of the same type."""
     match value:
         case None:
             return [1, "laplace"]
@@ -89,7 +89,7 @@ def _others(value):  # noqa: C901 - a case for each type
 
 @pytest.mark.parametrize("name", PLANS)
 def test_every_parameter_of_every_mechanism_changes_the_context(name):
-    """The same stream with two noise scales would give back the true counts (Rogers et al. 2021, section 8.2)."""
+    """The same bits at two noise scales would reveal the true counts (Rogers et al. 2021, section 8.2)."""
     plan = PLANS[name]
     assert plan.mechanism.name == name
     seen = {_context(plan)}
@@ -103,7 +103,7 @@ def test_every_parameter_of_every_mechanism_changes_the_context(name):
 
 
 def test_the_kind_of_mechanism_changes_the_context():
-    """Also where two have the same parameters."""
+    """Two mechanisms with equal parameters have different contexts."""
     assert len({_context(plan) for plan in PLANS.values()}) == len(PLANS)
 
 
@@ -149,7 +149,7 @@ FULL = make_plan(
 
 
 def _varied(value):
-    """Values that differ from *value* in one place each, at any depth; one of another type is a mistake here."""
+    """Return values that differ from *value* in one place each, at any depth."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             for other in _varied(getattr(value, field.name)):
@@ -169,14 +169,14 @@ def _varied(value):
 
 
 def _changed_fields(request):
-    """The fields in which *request* differs from that of the full plan."""
+    """Return the fields in which *request* differs from that of the full plan."""
     first = FULL.request
     fields = (field.name for field in dataclasses.fields(HeadRequest))
     return {name for name in fields if getattr(request, name) != getattr(first, name)}
 
 
 def test_every_part_of_the_request_changes_the_context():
-    """Every field of its request at any depth: the same noise on other counts shows how they differ."""
+    """Every field of the request at any depth: equal noise on other counts would show their difference."""
     seen, changed = {_context(FULL)}, {"limit"}  # of the mechanism: above
     for query in _varied_queries():
         plan = dataclasses.replace(FULL, query=query)
@@ -189,7 +189,7 @@ def test_every_part_of_the_request_changes_the_context():
 
 
 def _varied_queries():
-    """The full plan's query, changed in one place; without those that are no queries."""
+    """Return the valid queries that differ from the full plan's in one place."""
     for field in dataclasses.fields(Query):
         for other in _varied(getattr(FULL.query, field.name)):
             with contextlib.suppress(InputError):
@@ -205,7 +205,7 @@ def _varied_queries():
     ids=["filters", "domains"],
 )
 def test_filters_and_domains_that_look_alike_differ(parts):
-    """No two texts, types or shapes run into each other."""
+    """Similar texts, types and structures have different contexts."""
     assert len({_context(_asked(**part)) for part in parts}) == len(parts)
 
 
@@ -214,7 +214,7 @@ def _asked(**parts):
 
 
 def test_table_version_and_software_change_the_context(monkeypatch):
-    """And no two texts run into each other."""
+    """Adjacent texts cannot be confused."""
     plan = PLANS["pcr"]
     seen = [
         _context(plan, *names) for names in (("t", "v"), ("t", "w"), ("s", "v"), ("tv", ""), ("", "tv"), ("v", "t"))
@@ -224,7 +224,7 @@ def test_table_version_and_software_change_the_context(monkeypatch):
 
 
 def test_a_query_that_is_only_written_differently_keeps_its_answer():
-    """The same mechanism on the same rows: spaces, case of keywords, leading zeros are not in the context."""
+    """Spaces, case of keywords and leading zeros are not in the context."""
     plans = [
         _asked(where=parse_where(text))
         for text in ("x = 7 AND y IN ('a')", "x=007 and y in('a')", "7.0 = x AND y IN ('a')")
@@ -237,7 +237,7 @@ def _answer(plan, noise, table="t", counts=(1000, 900, 800, 1)):
 
 
 def test_equal_queries_about_a_version_get_equal_bytes():
-    """Also from another key object of the same secret; another version, table or secret gives other bytes."""
+    """Another key object of the same secret gives equal bytes; another version, table or secret gives others."""
     plan = PLANS["unknown-gumbel"]
     one = _answer(plan, NoiseKey(SECRET, "2024-01")).to_json()
     assert _answer(make_plan(QUERY), NoiseKey(bytes(range(32)), "2024-01")).to_json() == one
@@ -250,7 +250,7 @@ def test_equal_queries_about_a_version_get_equal_bytes():
 
 
 def test_the_secret_is_shown_nowhere():
-    """Neither by the key nor by what it is made of."""
+    """Neither the key nor its parts show the secret."""
     noise = NoiseKey(b"\xabhidden secret of 32 bytes or more", "2024-01")
     for shown in (repr(noise), str(noise), repr(noise.bits(PLANS["pcr"], "t"))):
         assert "hidden" not in shown
@@ -260,6 +260,6 @@ def test_the_secret_is_shown_nowhere():
 
 @pytest.mark.parametrize("secret", [b"", bytes(31)])
 def test_a_short_secret_is_refused(secret):
-    """256 bits, or the noise can be guessed."""
+    """With fewer than 256 bits the noise could be guessed."""
     with pytest.raises(InputError, match="32 bytes"):
         NoiseKey(secret, "v").bits(PLANS["pcr"], "t")

@@ -1,4 +1,4 @@
-"""What is computed from answers: the same as DuckDB computes from the rows if there is no noise, and nothing else."""
+"""Statements computed from released answers equal DuckDB's results from the rows if there is no noise."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ SELECT 1 + 1, 'x' || 'y'
 
 @pytest.fixture(scope="module")
 def rows():
-    """A table that can be queried without noise."""
+    """Return a table that can be queried without noise."""
     with duckdb.connect() as connection:
         connection.execute(ROWS)
         yield connection
 
 
 def answered(statement, rows):
-    """What the outer statement computes from the exact answers of the queries."""
+    """Return what the outer statement computes from the exact answers of the queries."""
     tables = {}
     for leaf in statement.leaves:
         table = rows.sql(leaf.sql).to_arrow_table()
@@ -83,7 +83,7 @@ def answered(statement, rows):
 
 
 def test_answers_of_one_select_are_joined_by_their_labels():
-    """Noise leaves out other items in each; a missing label is a label, and LOW and HIGH are of their own aggregate."""
+    """Items that noise leaves out of one answer stay; a missing label is a label; LOW and HIGH are of one aggregate."""
     statement = split_statement("SELECT c, COUNT(*), SUM(m), LOW(COUNT(*)), HIGH(SUM(m)) FROM t GROUP BY c ORDER BY c")
     assert [leaf.select.measure.kind for leaf in statement.leaves] == ["rows", "sum"]
     tables = {
@@ -95,7 +95,7 @@ def test_answers_of_one_select_are_joined_by_their_labels():
 
 
 def test_limit_is_k_of_a_single_aggregate_only():
-    """The items with the largest of one measure are not those of another."""
+    """The largest items by one aggregate are not those by another."""
     top = "SELECT c, COUNT(*) AS n{} FROM t GROUP BY c ORDER BY n DESC LIMIT 3"
     assert [leaf.select.k for leaf in split_statement(top.format("")).leaves] == [3]
     assert [leaf.select.k for leaf in split_statement(top.format(", SUM(m)")).leaves] == [None, None]
@@ -105,8 +105,8 @@ def test_limit_is_k_of_a_single_aggregate_only():
 
 
 @pytest.mark.parametrize("sql", STATEMENTS)
-def test_without_noise_a_statement_is_what_duckdb_computes_from_the_rows(rows, sql):
-    """The split changes nothing of the meaning, if every query is read as it is written back."""
+def test_without_noise_a_statement_has_the_result_of_duckdb(rows, sql):
+    """Splitting a statement into queries does not change its meaning."""
     statement = split_statement(sql)
     for leaf in statement.leaves:
         if leaf.select is not None:
@@ -118,12 +118,12 @@ def test_without_noise_a_statement_is_what_duckdb_computes_from_the_rows(rows, s
 
 
 def float_of(value):
-    """Numbers of one value are equal, whatever their types."""
+    """Return a number of any type as a float."""
     return float(value) if isinstance(value, int) or hasattr(value, "as_tuple") else value
 
 
-def test_random_statements_are_what_duckdb_computes_from_the_rows(rows):
-    """60 compositions of selected columns, aggregates, filters, groups and what surrounds them."""
+def test_random_statements_have_the_result_of_duckdb(rows):
+    """60 combinations of selected columns, aggregates, filters, groups and outer statements."""
     chosen = random.Random(1)  # noqa: S311 - a test
     for _ in range(60):
         columns = chosen.sample(["article", "country", "minutes", "day"], chosen.randint(0, 2))
@@ -153,7 +153,7 @@ def test_random_statements_are_what_duckdb_computes_from_the_rows(rows):
 
 
 def quantiles(histograms, share, miss=0):
-    """The quantile of each histogram, and the ends of its interval, if the noise is within *miss* in 95 %."""
+    """Return the quantile of each histogram and its interval, if 95 % of the noise is within *miss*."""
     rows = [
         {"grp": place, "bin": bin_, "n": n, "low": max(n - miss, 0), "high": max(n + miss, 0)}
         for place, histogram in enumerate(histograms)
@@ -165,8 +165,8 @@ def quantiles(histograms, share, miss=0):
 
 
 @pytest.mark.parametrize("share", ["0.01", "0.25", "0.5", "0.9"])
-def test_without_noise_a_quantile_is_what_duckdb_computes_from_the_rows(share):
-    """The first bin with that share at or below it, where bins may be empty; NULL of nothing."""
+def test_without_noise_a_quantile_is_that_of_duckdb(share):
+    """The first bin with that share at or below it; empty bins are allowed; NULL without rows."""
     chosen = random.Random(2)  # noqa: S311 - a test
     histograms = [[chosen.choice([0, 0, 1, 7, 40]) for _ in range(9)] for _ in range(200)] + [[0] * 9]
     with duckdb.connect() as connection:
@@ -178,7 +178,7 @@ def test_without_noise_a_quantile_is_what_duckdb_computes_from_the_rows(share):
 
 @pytest.mark.parametrize(("share", "noise"), [("0.5", 3.0), ("0.1", 12.0), ("0.95", 40.0)])
 def test_the_interval_of_a_quantile_covers_it(share, noise):
-    """In 95 % of 1,500 noisy histograms, less three standard errors; it is not all bins either where noise is small."""
+    """Covers 95 % of 1,500 noisy histograms, less three standard errors, and is not all bins if noise is small."""
     random_ = np.random.default_rng(5)
     true = (1000 * np.exp(-(((np.arange(40) - 15) / 6) ** 2))).astype(int)
     within = np.searchsorted(np.cumsum(true), float(share) * true.sum())
@@ -195,8 +195,8 @@ def _functions():
         return connection.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
 
 
-def test_an_outer_statement_reaches_no_function_that_is_not_listed():
-    """Every function that DuckDB has, as a scalar and in FROM: files, settings, the environment, its own tables."""
+def test_an_outer_statement_can_call_only_listed_functions():
+    """Every other function of DuckDB is refused, as a scalar and in FROM: files, settings, environment, own tables."""
     listed = 0
     for (name,) in _functions():
         quoted = '"' + name.replace('"', '""') + '"'
@@ -242,8 +242,8 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("sql", HOSTILE)
-def test_what_could_reach_more_than_the_answers_is_refused(sql):
-    """Before anything is planned; a name of another table is a dataset, which the catalog does not have."""
+def test_an_outer_statement_can_only_read_the_answers(sql):
+    """Refused before planning; the name of another table is an unknown dataset."""
     try:
         leaves = split_statement(sql).leaves
     except SQLError:
@@ -253,13 +253,13 @@ def test_what_could_reach_more_than_the_answers_is_refused(sql):
 
 @pytest.mark.parametrize("outer", [text for text in HOSTILE if any(word in text for word in ("/", "SET", "getenv"))])
 def test_the_database_of_the_answers_reads_no_files_and_cannot_be_configured(outer):
-    """Even if the allow-list let it through."""
+    """The database is locked even for statements that the allow-list would permit."""
     with pytest.raises(InputError):
         compute_outer(outer, {})
 
 
 def test_rows_and_time_are_limited(monkeypatch):
-    """A cross join of answers ends."""
+    """A cross join of answers exceeds the limit of rows or of time."""
     many = pa.table({"a": list(range(2_000))})
     with pytest.raises(InputError, match="100,000 rows"):
         compute_outer("SELECT x.a FROM answers.q1 x, answers.q1 y", {"q1": many})
@@ -268,8 +268,8 @@ def test_rows_and_time_are_limited(monkeypatch):
         compute_outer("SELECT SUM(x.a * y.a % (z.a + 1)) FROM answers.q1 x, answers.q1 y, answers.q1 z", {"q1": many})
 
 
-def test_what_does_not_fit_the_answers_is_found_before_there_are_any():
-    """By their types alone."""
+def test_type_errors_are_found_before_the_queries_run():
+    """The types of the answers suffice to check an outer statement."""
     check_outer("SELECT a FROM answers.q1", {"q1": {"a": "VARCHAR"}})
     for outer in ("SELECT b FROM answers.q1", "SELECT a + 1 FROM answers.q1"):
         with pytest.raises(SQLError):

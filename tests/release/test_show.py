@@ -1,4 +1,4 @@
-"""A release as people see it: in terminals, in notebooks, as a picture."""
+"""A release in terminals, notebooks and pictures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .builders import release_of
 
 
 def _columns_of(text):
-    """Where each line's fields end, in the cells of a terminal: the widths of the table, if it is aligned."""
+    """Return the positions at which each line's fields end, in cells of a terminal."""
     wide = {"W": 2, "F": 2}
     return [
         sum(
@@ -33,8 +33,8 @@ def _columns_of(text):
     ]
 
 
-def test_text_is_a_table_with_numbers_to_the_right():
-    """Thousands are separated, errors rounded, the interval is one column."""
+def test_text_is_a_table_with_right_aligned_numbers():
+    """Thousands are separated, errors rounded, and the interval is one column."""
     counts = np.array([1_234_567, -12])
     release = release_of(
         ["long label", "b"], k=2, std_errors=np.array([1234.5, 0.0342]), low=counts - 1000, high=counts + 1000
@@ -48,7 +48,7 @@ def test_text_is_a_table_with_numbers_to_the_right():
 
 
 def test_a_release_reports_what_was_clipped():
-    """In its text, in a notebook and in JSON; the intervals cover the noise alone."""
+    """Text, notebook and JSON report it; the intervals cover the noise alone."""
     release = release_of(["a"], k=1)
     assert release.clipped is None
     said = {
@@ -85,8 +85,8 @@ def test_a_release_reports_what_was_clipped():
     ],
     ids=["wide", "combining", "vowels", "enclosing"],
 )
-def test_text_is_aligned_whatever_the_script(labels):
-    """Wide characters take two cells of a terminal, marks on others none: all lines end at one place."""
+def test_text_is_aligned_in_every_script(labels):
+    """Wide characters take two cells of a terminal and combining marks none."""
     assert len(set(_columns_of(str(release_of(labels, k=len(labels)))))) == 1
 
 
@@ -95,7 +95,7 @@ HOSTILE = ["\x1b[2J", "a\nb", "a\rb", "a\tb", "\x00", "\x7f", "\x9b31m", "\u202e
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_text_shows_no_control_characters(text):
-    """In labels and in column names: no label clears a screen, breaks a line or turns it round."""
+    """No label or column name can clear the screen, break a line or change its direction."""
     for release in (release_of([text, "b"]), release_of(pa.table({f"{text}.": ["a", "b"]}))):
         shown = str(release)
         assert len(shown.split("\n")) == 4
@@ -104,7 +104,7 @@ def test_text_shows_no_control_characters(text):
 
 
 def test_text_cuts_long_labels():
-    """Their beginning is shown; the other shapes hold all of it."""
+    """Text shows the beginning of a long label, and other formats all of it."""
     release = release_of(["x" * 100_000, "b"])
     assert max(map(len, str(release).splitlines())) < 120
     assert "x" * 40 + "x" in str(release)
@@ -113,7 +113,7 @@ def test_text_cuts_long_labels():
 
 
 class _Cells(HTMLParser):
-    """The texts of the cells, and all tags there are."""
+    """Collects the texts of the cells, and all tags."""
 
     def __init__(self):
         super().__init__()
@@ -131,7 +131,7 @@ class _Cells(HTMLParser):
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "a & b", '"><img src=x onerror=y>', "</td>", "&lt;"])
 def test_html_escapes_labels_and_column_names(text):
-    """Only our own tags, with attributes in charts only; what was text is text."""
+    """There are no tags but ours, with attributes in charts only."""
     release = release_of(pa.table({text: [text]}), mechanism=text)
     cells = _Cells()
     cells.feed(release._repr_html_())
@@ -145,8 +145,8 @@ def test_html_escapes_labels_and_column_names(text):
 @pytest.mark.parametrize(
     ("end", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
 )
-def test_pictures_are_written_by_their_ending(tmp_path, end, magic):
-    """In one of three formats, whole; the figure comes back too."""
+def test_pictures_have_the_format_of_their_extension(tmp_path, end, magic):
+    """One of three formats is written completely, and the figure is returned."""
     figure = release_of(["a", "b", "c"]).plot(tmp_path / f"p.{end}")
     assert (tmp_path / f"p.{end}").read_bytes().startswith(magic)
     assert [path.name for path in tmp_path.iterdir()] == [f"p.{end}"]
@@ -154,7 +154,7 @@ def test_pictures_are_written_by_their_ending(tmp_path, end, magic):
 
 
 def test_a_picture_shows_counts_and_intervals_of_the_first_items():
-    """Largest on top; the title says how many of how many, by what, at what price."""
+    """The largest is on top; the title has the number of items, the mechanism and the price."""
     figure = release_of([f"item {n}" for n in range(50)], k=50).plot(most=10)
     (axes,) = figure.axes
     ticks = {
@@ -173,7 +173,7 @@ def test_a_picture_shows_counts_and_intervals_of_the_first_items():
 
 @pytest.mark.parametrize("label", ["$x^2$", "$", "a$b$c", "\\$x$", "$\\frac{1}{", "{}", "%s", "<&>", "#", "_a_"])
 def test_labels_in_pictures_are_no_formulas(tmp_path, label):
-    """A dollar sign is a dollar sign; the text in the picture is the label."""
+    """A dollar sign in a label is not interpreted by Matplotlib."""
     release_of([label, "b"]).plot(tmp_path / "p.svg")
     text = (tmp_path / "p.svg").read_text("utf-8")
     escaped = label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -182,7 +182,7 @@ def test_labels_in_pictures_are_no_formulas(tmp_path, label):
 
 @pytest.mark.parametrize("label", ["a\nb", "a\tb", "\x1b[2J", "\x00", "\u202ea"], ids=ascii)
 def test_pictures_show_no_control_characters(tmp_path, label):
-    """They stand for themselves in no font, and an SVG with some of them is no XML."""
+    """Fonts have no glyphs for control characters, and some make an SVG invalid XML."""
     figure = release_of([label, "b"]).plot(tmp_path / "p.svg")
     figure.savefig(tmp_path / "p.png")
     assert all(tick.get_text().isprintable() for tick in figure.axes[0].get_yticklabels())
@@ -190,14 +190,14 @@ def test_pictures_show_no_control_characters(tmp_path, label):
 
 
 def test_an_empty_release_is_an_empty_picture(tmp_path):
-    """No items, no bars, a title."""
+    """The picture has a title and no bars."""
     figure = release_of(pa.table({"item": pa.array([], pa.string())})).plot(tmp_path / "p.png")
     assert len(figure.axes[0].patches) == 0
     assert "0 items" in figure.axes[0].get_title(loc="left")
 
 
-def test_a_picture_that_is_too_long_is_not_blamed_on_the_ending(tmp_path, monkeypatch):
-    """Matplotlib refuses more than 2^16 pixels, some 1,900 items, with the kind of error it has for unknown endings."""
+def test_a_picture_that_is_too_long_has_its_own_error(tmp_path, monkeypatch):
+    """Matplotlib refuses more than 2^16 pixels, some 1,900 items, with the error type of unknown extensions."""
 
     def too_long(*_, **__):
         raise ValueError("Image size of 960x100944 pixels is too large. It must be less than 2^16 in each direction.")
@@ -210,8 +210,8 @@ def test_a_picture_that_is_too_long_is_not_blamed_on_the_ending(tmp_path, monkey
 
 
 @pytest.mark.parametrize("name", ["p.xyz", "p", "p.csv", ".png"])
-def test_other_endings_are_refused(tmp_path, name):
-    """Nothing is written; a file that has the name stays."""
+def test_other_extensions_are_refused(tmp_path, name):
+    """Nothing is written, and an existing file stays."""
     (tmp_path / name).write_text("mine")
     with pytest.raises(InputError, match=r"\.png, \.svg or \.pdf"):
         release_of(["a"]).plot(tmp_path / name)
@@ -219,7 +219,7 @@ def test_other_endings_are_refused(tmp_path, name):
 
 
 def test_labels_without_counts_cannot_be_drawn(tmp_path):
-    """There is nothing to draw; nothing is written."""
+    """Nothing is written, because there is nothing to draw."""
     with pytest.raises(InputError, match="without counts"):
         release_of(["a"], counts=False).plot(tmp_path / "p.png")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The document of a release: nothing is lost on the way there and back, and equal releases are equal bytes."""
+"""The document of a release: lossless serialization, and equal bytes for equal releases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ WHERES = [
 
 @st.composite
 def columns(draw, rows):
-    """One to three columns of labels, some of them missing, among them such as have the names of our own columns."""
+    """Return a strategy for one to three columns of labels, some missing, some named like our own columns."""
     known = ["item", "count", "rank", "low_", "ü b"]
     names = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
     types = [draw(st.sampled_from(list(LABELS))) for _ in names]
@@ -75,7 +75,7 @@ def columns(draw, rows):
 
 @st.composite
 def releases(draw):
-    """Top k and as many as can be had; counts, sums, averages, labels only; totals; nothing at all."""
+    """Return a strategy for releases of all shapes: counts, sums, averages, labels only, totals, empty ones."""
     rows = draw(st.integers(0, 4))
     shown = draw(st.sampled_from(["counts", "labels", "sum", "average"]))
     total = draw(st.booleans()) and shown != "labels"
@@ -122,14 +122,14 @@ def releases(draw):
 
 
 def document_of(release, **parts):
-    """As the service makes it."""
+    """Return the document as the service makes it."""
     about = {"id": "ab" * 32, "dataset": "reads", "data_version": "1", "question": question_of(release.query, "reads")}
     return encode(release, **{**about, **parts})
 
 
 @given(releases())
-def test_a_document_and_back_is_the_same_release(release):
-    """All labels and numbers with their types, the guarantee, the price and the question, in all shapes it can have."""
+def test_a_document_is_read_back_as_the_same_release(release):
+    """Labels and numbers with their types, guarantee, price and query are kept, in all shapes."""
     back = decode(document_of(release))
     assert back.to_arrow().equals(release.to_arrow())
     assert back.to_dict() == release.to_dict()
@@ -141,22 +141,22 @@ def test_a_document_and_back_is_the_same_release(release):
 
 @given(releases())
 def test_the_document_of_a_decoded_release_is_the_same_bytes(release):
-    """A round trip of the bytes: nothing that is written depends on anything but what is written."""
+    """Encoding is deterministic."""
     document = document_of(release)
     assert document_of(decode(document)) == document
 
 
 @given(releases())
 def test_csv_and_arrow_of_a_document_are_those_of_the_release(release):
-    """Derived from stored bytes, byte for byte and type for type what the library would give."""
+    """Formats derived from stored bytes equal those of the library."""
     document = document_of(release)
     assert write_table(decode(document).to_arrow(), "csv") == release.to_csv().encode()
     assert pa.ipc.open_stream(write_table(decode(document).to_arrow(), "arrow")).read_all().equals(release.to_arrow())
 
 
 @given(releases())
-def test_sums_come_back_in_units_of_the_last_digit(release):
-    """Exactly, and averages and errors so that dividing them gives the same to the last bit."""
+def test_sums_are_read_back_in_units_of_the_last_digit(release):
+    """Sums are exact, and averages and errors are equal to the last bit."""
     back = decode(document_of(release))
     if release.measured is None:
         assert back.measured is None
@@ -170,15 +170,15 @@ def test_sums_come_back_in_units_of_the_last_digit(release):
         assert np.array_equal(one / power, other / power)
 
 
-def test_a_document_holds_no_duration_and_no_order_of_keys():
-    """How long it took depends on the data; the same release is the same bytes whenever it is written."""
+def test_a_document_holds_no_duration_and_has_sorted_keys():
+    """A duration depends on the data; the same release has the same bytes at any time."""
     release = made()
     assert document_of(dataclasses.replace(release, seconds=1.5)) == document_of(release)
     assert b"seconds" not in document_of(release)
 
 
-def test_dates_that_no_calendar_of_python_holds_come_back():
-    """Before the year 1 and after 9999, as days and as moments."""
+def test_dates_outside_pythons_calendar_are_read_back():
+    """Dates and timestamps before the year 1 and after 9999."""
     labels = pa.table(
         {
             "day": pa.array([-735160, 2147483646, 0, None], pa.int32()).view(pa.date32()),
@@ -189,8 +189,8 @@ def test_dates_that_no_calendar_of_python_holds_come_back():
     assert decode(document_of(release)).labels.equals(labels)
 
 
-def test_a_filter_in_its_one_form_can_be_sent_again():
-    """The question of a document is one that the service reads, but for the filter that no row passes."""
+def test_a_canonical_filter_can_be_sent_again():
+    """The service reads the query of a document, except for the filter that no row passes."""
     for where in WHERES:
         question = json.loads(json.dumps(question_of(dataclasses.replace(made().query, where=where), "reads")))
         if where == Or(()):
@@ -209,7 +209,7 @@ def test_a_filter_in_its_one_form_can_be_sent_again():
     ],
 )
 def test_the_query_names_what_was_measured(parts, kind):
-    """From the plan alone, so that equal queries get equal documents."""
+    """The query is derived from the plan alone, so that equal queries have equal documents."""
     assert question_of(dataclasses.replace(made().query, **parts), "reads")["measure"] == kind
 
 
@@ -224,14 +224,14 @@ def test_the_query_names_what_was_measured(parts, kind):
         b'{"id":"","dataset":"","question":{"where":null},"columns":[{"name":"a","type":"x"}],"items":[{}],"query":{}}',
     ],
 )
-def test_what_is_no_document_is_refused(document):
-    """With a sentence, whatever it is."""
+def test_an_invalid_document_is_refused(document):
+    """Any invalid document is refused in a sentence."""
     with pytest.raises(InputError, match="not the document of a release"):
         decode(document)
 
 
 def test_items_are_those_of_the_library():
-    """Decimals as text, dates in ISO 8601, missing labels as null."""
+    """Decimals are text, dates ISO 8601, missing labels null."""
     labels = pa.table({"a": [Decimal("1.50"), None], "b": [datetime.date(2025, 2, 1), None]})
     items = json.loads(document_of(made(labels)))["items"]
     assert items == made(labels).to_dict()["items"]
@@ -239,7 +239,7 @@ def test_items_are_those_of_the_library():
 
 
 def made(labels=None):
-    """A small release."""
+    """Return a small release."""
     labels = pa.table({"item": ["a", "b"]}) if labels is None else labels
     m = labels.num_rows
     return Release(
