@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from discreet.client.retries import LONGEST_SECONDS, Attempt, pause_before_next, read_retry_after
-from discreet.wire.problems import KINDS
+from discreet.client.retries import LONGEST_SECONDS, NoReply, Reply, pause_before_next, read_retry_after
+from discreet.wire.problems import KINDS, PROBLEM_TYPE, problem
 
 AGAIN = {"in-flight", "too-many-requests", "engine-unavailable", "store-unavailable"}
 """All other problems are not retried."""
+
+BROKEN = NoReply("the connection broke", final=False)
+
+
+def reply_with(slug, **headers):
+    """A reply with a problem."""
+    body = problem(slug, "a sentence", "r").to_bytes()
+    return Reply(KINDS[slug].status, {"content-type": PROBLEM_TYPE, **headers}, body)
 
 
 @pytest.mark.parametrize("slug", sorted(KINDS))
 def test_only_problems_that_cost_nothing_are_retried(slug):
     """A failed run is a forfeit, and five suspend the account; a refusal is final."""
-    attempt = Attempt(KINDS[slug].status, slug)
-    again = pause_before_next(attempt, int(attempt.failed), int(attempt.waits), 3, 0.5) is not None
+    reply = reply_with(slug)
+    again = pause_before_next(reply, int(reply.failed), int(reply.waits), 3, 0.5) is not None
     assert again == (slug in AGAIN)
 
 
@@ -25,35 +33,36 @@ def test_only_problems_that_cost_nothing_are_retried(slug):
 )
 def test_errors_of_gateways_are_retried(status, again):
     """A proxy's 502, 503 and 504, and a broken connection; no other response without a problem document."""
-    assert (pause_before_next(Attempt(status), 1, 1, 3, 0.5) is not None) == again
+    reply = BROKEN if status is None else Reply(status, {}, b"")
+    assert (pause_before_next(reply, 1, 1, 3, 0.5) is not None) == again
 
 
 def test_final_errors_are_not_retried():
     """Such as a certificate that is not trusted."""
-    assert pause_before_next(Attempt(None, final=True), 1, 0, 3, 0.5) is None
+    assert pause_before_next(NoReply("not trusted", final=True), 1, 0, 3, 0.5) is None
 
 
 def test_pauses_double_with_jitter():
     """Exponential backoff with half of it random; bounded."""
-    pauses = [pause_before_next(Attempt(None), n, 0, 100, 0.0) for n in range(1, 12)]
+    pauses = [pause_before_next(BROKEN, n, 0, 100, 0.0) for n in range(1, 12)]
     assert pauses[:4] == [0.125, 0.25, 0.5, 1.0]
     assert pauses[-1] == LONGEST_SECONDS / 2
-    assert pause_before_next(Attempt(None), 100, 0, 100, 1.0) == LONGEST_SECONDS
-    assert pause_before_next(Attempt(None), 2, 0, 3, 1.0) == 0.5
+    assert pause_before_next(BROKEN, 100, 0, 100, 1.0) == LONGEST_SECONDS
+    assert pause_before_next(BROKEN, 2, 0, 3, 1.0) == 0.5
 
 
 def test_failures_have_a_maximum_number_of_retries_and_running_queries_have_none():
     """A running query is awaited until the deadline."""
-    assert pause_before_next(Attempt(None), 3, 0, 3, 0.5) is not None
-    assert pause_before_next(Attempt(None), 4, 0, 3, 0.5) is None
-    assert pause_before_next(Attempt(409, "in-flight"), 0, 10_000, 0, 0.5) is not None
+    assert pause_before_next(BROKEN, 3, 0, 3, 0.5) is not None
+    assert pause_before_next(BROKEN, 4, 0, 3, 0.5) is None
+    assert pause_before_next(reply_with("in-flight"), 0, 10_000, 0, 0.5) is not None
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("seconds", [0.0, 1.0, 3600.0])
+@pytest.mark.parametrize("seconds", [0, 1, 3600])
 def test_a_retry_is_never_earlier_than_retry_after(seconds, chance):
     """Nor is it much later."""
-    pause = pause_before_next(Attempt(503, "engine-unavailable", seconds), 5, 0, 10, chance)
+    pause = pause_before_next(reply_with("engine-unavailable", **{"retry-after": str(seconds)}), 5, 0, 10, chance)
     assert seconds <= pause <= seconds + 1.0
 
 

@@ -40,3 +40,8 @@ class MemoryRecords:
         if name not in self.paths:
             raise UnknownAccount(name)
         return Account(name, Cost(), Fraction(1, 10**9), self.paths[name])
+
+    def path(self, name: str) -> tuple[Account, ...]:
+        """Return an account and its parents."""
+        account = self.account(name)
+        return (account, *(() if account.parent is None else self.path(account.parent)))

@@ -79,8 +79,10 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
     What is not one query in the grammar of docs/sql.md is sent as a whole statement: each SELECT directly over a
     dataset is charged, and the rest is computed from the answers.
     """
+    from discreet.query.sql import is_select
+
     price = {name: options[name] for name in _PRICE} | {"counts": False if options["no_counts"] else None}
-    if not _is_query(sql):
+    if not is_select(sql):
         _run_statement(sql, price, options, estimate=estimate)
         return
     if estimate:
@@ -137,16 +139,6 @@ def _interruptible() -> Iterator[None]:
         charged = "if the service was reading data, the worst case is charged, and pays for the same query again"
         click.echo(f"discreet: interrupted; {charged}", err=True)
         sys.exit(130)
-
-
-def _is_query(sql: str) -> bool:
-    """Return True if *sql* is one query in the grammar of docs/sql.md; the service reads all else as a statement."""
-    from discreet.query.sql import parse_select
-
-    with contextlib.suppress(InputError):
-        parse_select(sql)
-        return True
-    return False
 
 
 def _run_statement(sql: str, price: dict[str, Any], options: dict[str, Any], *, estimate: bool) -> None:

@@ -11,7 +11,7 @@ import email.utils
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from discreet.client.errors import read_problem
 
@@ -32,51 +32,22 @@ _FREE = frozenset({"engine-unavailable", "store-unavailable"})
 """Problems with such a status that cost nothing, because no data was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """How one attempt ended.
-
-    Args:
-        status: of HTTP, or None without a complete reply.
-        problem: the slug of the problem in the reply, or None.
-        retry_after: seconds to wait by the header Retry-After, or None.
-        final: True if no reply came and a retry cannot help.
-    """
-
-    status: int | None
-    problem: str | None = None
-    retry_after: float | None = None
-    final: bool = False
-
-    @property
-    def waits(self) -> bool:
-        """True if nothing failed and the service requires the client to wait."""
-        return self.status == 429 or (self.status == 409 and self.problem == "in-flight")
-
-    @property
-    def failed(self) -> bool:
-        """True if the attempt failed and a retry may succeed."""
-        if self.status is None:
-            return not self.final
-        return self.status in _TRANSIENT and (self.problem is None or self.problem in _FREE)
-
-
-def pause_before_next(attempt: Attempt, failures: int, waits: int, retries: int, chance: float) -> float | None:
+def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries: int, chance: float) -> float | None:
     """Return the seconds to wait before the next attempt, or None if there is none.
 
     Args:
-        attempt: how the last one ended.
+        reply: to the last attempt.
         waits: attempts after which the service required the client to wait.
         retries: failures after which the client gives up.
         chance: a random number from 0 to 1, so that clients that failed together do not retry together.
     """
-    if not attempt.waits and not (attempt.failed and failures <= retries):
+    if not reply.waits and not (reply.failed and failures <= retries):
         return None
-    doublings = (waits if attempt.waits else failures) - 1
+    doublings = (waits if reply.waits else failures) - 1
     own = min(FIRST_SECONDS * 2.0 ** min(doublings, 20), LONGEST_SECONDS)
-    if attempt.retry_after is None:
+    if reply.retry_after is None:
         return own * (0.5 + chance / 2)
-    return attempt.retry_after + min(own, 1.0) * chance  # never earlier than requested
+    return reply.retry_after + min(own, 1.0) * chance  # never earlier than requested
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
@@ -148,10 +119,18 @@ class Reply:
         return read_retry_after(self.headers)
 
     @property
-    def attempt(self) -> Attempt:
-        """What a retry depends on."""
-        problem = self.problem
-        return Attempt(self.status, None if problem is None else problem.slug, self.retry_after)
+    def waits(self) -> bool:
+        """True if nothing failed and the service requires the client to wait."""
+        return self.status == 429 or (self.status == 409 and self._slug == "in-flight")
+
+    @property
+    def failed(self) -> bool:
+        """True if the attempt failed and a retry may succeed."""
+        return self.status in _TRANSIENT and (self._slug is None or self._slug in _FREE)
+
+    @property
+    def _slug(self) -> str | None:
+        return None if self.problem is None else self.problem.slug
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +144,10 @@ class NoReply:
 
     reason: str
     final: bool
+    waits: ClassVar[bool] = False
+    retry_after: ClassVar[float | None] = None
 
     @property
-    def attempt(self) -> Attempt:
-        """What a retry depends on."""
-        return Attempt(None, final=self.final)
+    def failed(self) -> bool:
+        """True if a retry may succeed."""
+        return not self.final

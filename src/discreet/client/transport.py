@@ -79,9 +79,8 @@ class Transport:
         failures = waits = 0
         while True:
             reply = self._attempt(request, deadline)
-            attempt = reply.attempt
-            failures, waits = failures + attempt.failed, waits + attempt.waits
-            pause = pause_before_next(attempt, failures, waits, self._retries, runtime.chance())
+            failures, waits = failures + reply.failed, waits + reply.waits
+            pause = pause_before_next(reply, failures, waits, self._retries, runtime.chance())
             if pause is None or runtime.clock() + pause >= deadline:
                 return self._require_success(reply)
             runtime.sleep(pause)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from discreet.errors import SQLError, WhereError
+from discreet.errors import InputError, SQLError, WhereError
 from discreet.head_request import And, Comparison, Constant, IsNull, Kind, Membership, Not, Or
 from discreet.query.parse_tree import (
     ARGUMENT,
@@ -257,6 +257,15 @@ def parse_select(text: str) -> Select:
         WhereError: the same in the filter; its position too is that in the statement.
     """
     return SelectReader(text).read(parse_statement(text))
+
+
+def is_select(text: str) -> bool:
+    """Return True if *text* is one query in the grammar; a service reads all else as a whole statement."""
+    try:
+        parse_select(text)
+    except InputError:
+        return False
+    return True
 
 
 class SelectReader(_FilterReader):

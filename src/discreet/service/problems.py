@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
@@ -40,11 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from discreet.budget.model import Refusal
+    from discreet.service.observability.logging import DenialReason
     from discreet.wire.problems import Slug
-
-
-Reason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
-"""Why a request is unauthorized: for the log, never for the client."""
 
 
 class Unauthorized(DiscreetError):
@@ -55,7 +52,7 @@ class Unauthorized(DiscreetError):
         key_id: of a key that expired, otherwise None.
     """
 
-    def __init__(self, reason: Reason, key_id: str | None = None) -> None:
+    def __init__(self, reason: DenialReason, key_id: str | None = None) -> None:
         self.reason, self.key_id = reason, key_id
         super().__init__("this needs a valid key: send the header Authorization: Bearer KEY")
 

@@ -142,12 +142,7 @@ class Grants:
 
     def _path(self, account: str) -> tuple[str, ...]:
         if account not in self._paths:
-            path: list[str] = []
-            above: str | None = account
-            while above is not None:
-                path.append(above)
-                above = self._store.account(above).parent
-            self._paths[account] = tuple(path)
+            self._paths[account] = tuple(member.id for member in self._store.path(account))
         return self._paths[account]
 
 

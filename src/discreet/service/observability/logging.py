@@ -11,11 +11,9 @@ true count, a key or an engine's message, so that none of these can be logged by
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import math
-import operator
 import re
 import sys
 import threading
@@ -34,6 +32,11 @@ if TYPE_CHECKING:
 
 Cause: TypeAlias = Literal["engine", "timeout", "client-gone", "data-changed", "lease-lost", "internal"]
 """Why a run was forfeited."""
+
+DenialReason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "token"]
+"""Why a request is unauthorized: for the log, never for the client."""
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
 
 CAUSES_MOST = 10
 """How many exceptions of a chain are named."""
@@ -126,7 +129,7 @@ class Denied:
     """
 
     request_id: str
-    reason: Literal["missing", "malformed", "unknown", "expired", "token"]
+    reason: DenialReason
     key_id: str | None = None
     client: str | None = None
 
@@ -177,7 +180,7 @@ class LibraryLogged:
     """
 
     source: str
-    level: Literal["debug", "info", "warning", "error", "critical"]
+    level: Level
     place: str
     error: str | None = None
     frames: tuple[str, ...] = ()
@@ -279,8 +282,6 @@ def _frames(trace: TracebackType | None) -> list[str]:
     return frames
 
 
-Level: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
-
 EVENT_NAMES: Mapping[type, str] = {
     kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Event)
 }
@@ -289,16 +290,6 @@ EVENT_NAMES: Mapping[type, str] = {
 _LEVELS: Mapping[type, Level] = {Failed: "error", Forfeited: "warning"}
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False)
-
-
-def _reader(kind: type) -> tuple[tuple[str, ...], Callable[[Event], tuple[Any, ...]]]:
-    names = tuple(field.name for field in dataclasses.fields(kind))
-    read = operator.attrgetter(*names)
-    return names, read if len(names) > 1 else lambda event: (read(event),)
-
-
-_READERS = {kind: _reader(kind) for kind in get_args(Event)}
-"""Names of the fields of each kind of event, and a function that reads all of them: every request logs an event."""
 
 
 class Log(Protocol):
@@ -347,11 +338,11 @@ def fields_of(event: Event) -> dict[str, Any]:
     Raises:
         InvariantViolated: it is no event, or a field holds something that is not plain.
     """
-    if type(event) not in _READERS:
+    if type(event) not in EVENT_NAMES:
         raise InvariantViolated("only events of the service may be logged")
-    names, read = _READERS[type(event)]
     found = {}
-    for name, value in zip(names, read(event), strict=True):
+    for name in type(event).__slots__:
+        value = getattr(event, name)
         parts = value if type(value) is tuple else (value,)
         if not _PLAIN.issuperset(map(type, parts)):
             raise InvariantViolated("only plain values of an event may be logged")

@@ -41,6 +41,18 @@ LABELS_MOST = 100
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 
+_COUNTED: Mapping[type[Event], tuple[str, str, list[str]]] = {
+    Refused: ("refusals", "Queries refused because of a budget.", ["kind"]),
+    Forfeited: ("forfeits", "Runs that failed after the data was queried.", ["cause"]),
+    Denied: ("denials", "Requests without a valid key or token.", ["reason"]),
+    AdminChanged: ("admin_changes", "Changes by officers and administrators.", ["route"]),
+    Failed: ("failures", "Unexpected exceptions.", []),
+    LibraryLogged: ("library_logs", "Warnings and errors that libraries logged.", ["level"]),
+    ShareMoved: ("shares_moved", "Shares of budgets between data centres.", ["step"]),
+    IssuerFetched: ("identity_fetches", "Requests to the OpenID issuer.", ["what", "outcome"]),
+}
+"""Counters of events: name, description, and the fields of the event that are labels."""
+
 
 class Metrics:
     """Count events, and measure the store.
@@ -54,40 +66,17 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._labels: dict[str, set[str]] = {}
         self._children: dict[tuple[str, ...], Any] = {}
-        counters = {
-            "requests": ("Requests answered.", ["route", "status"]),
-            "problems": ("Requests answered with a problem.", ["problem"]),
-            "releases": ("Releases answered, by source.", ["source", "mechanism"]),
-            "charged_rho": ("rho charged to the accounts of queries.", []),
-            "charged_delta": ("delta charged to the accounts of queries.", []),
-            "refusals": ("Queries refused because of a budget.", ["kind"]),
-            "forfeits": ("Runs that failed after the data was queried.", ["cause"]),
-            "expired_reservations": ("Reservations ended because their lease was over.", []),
-            "denials": ("Requests without a valid key or token.", ["reason"]),
-            "admin_changes": ("Changes by officers and administrators.", ["route"]),
-            "failures": ("Unexpected exceptions.", []),
-            "library_logs": ("Warnings and errors that libraries logged.", ["level"]),
-            "shares_moved": ("Shares of budgets between data centres.", ["step"]),
-            "identity_fetches": ("Requests to the OpenID issuer.", ["what", "outcome"]),
-        }
+        counters = [
+            *_COUNTED.values(),
+            ("requests", "Requests answered.", ["route", "status"]),
+            ("problems", "Requests answered with a problem.", ["problem"]),
+            ("releases", "Releases answered, by source.", ["source", "mechanism"]),
+            ("charged_rho", "rho charged to the accounts of queries.", []),
+            ("charged_delta", "delta charged to the accounts of queries.", []),
+            ("expired_reservations", "Reservations ended because their lease was over.", []),
+        ]
         self._counters = {
-            name: Counter(f"discreet_{name}", about, labels, registry=self.registry)
-            for name, (about, labels) in counters.items()
-        }
-        self._handlers: Mapping[type, Callable[[Any], None]] = {
-            Requested: self._requested,
-            Released: self._released,
-            LeasesExpired: lambda event: self._counters["expired_reservations"].inc(event.ended),
-            Failed: lambda _: self._counters["failures"].inc(),
-            Refused: lambda event: self._count("refusals", event.kind),
-            Forfeited: lambda event: self._count("forfeits", event.cause),
-            Denied: lambda event: self._count("denials", event.reason),
-            AdminChanged: lambda event: self._count("admin_changes", event.route),
-            LibraryLogged: lambda event: self._count("library_logs", event.level),
-            ShareMoved: lambda event: self._count("shares_moved", event.step),
-            IssuerFetched: lambda event: self._count("identity_fetches", event.what, event.outcome),
-            Started: lambda _: None,
-            Stopped: lambda _: None,
+            name: Counter(f"discreet_{name}", about, labels, registry=self.registry) for name, about, labels in counters
         }
         self._requests = self._histogram("request_seconds", "Time to answer, on the grid.", "route", _SECONDS)
         self._store = self._histogram("store_seconds", "Time of the budget store.", "operation", _STORE_SECONDS)
@@ -99,10 +88,20 @@ class Metrics:
 
     def event(self, event: Event) -> None:
         """Count *event*."""
-        count = self._handlers.get(type(event))
-        if count is None:
-            raise InvariantViolated("only events of the service are counted")
-        count(event)
+        match event:
+            case Requested():
+                self._requested(event)
+            case Released():
+                self._released(event)
+            case LeasesExpired():
+                self._counters["expired_reservations"].inc(event.ended)
+            case Started() | Stopped():
+                pass
+            case _:
+                if type(event) not in _COUNTED:
+                    raise InvariantViolated("only events of the service are counted")
+                name, _, labels = _COUNTED[type(event)]
+                self._count(name, *(getattr(event, label) for label in labels))
 
     def _requested(self, event: Requested) -> None:
         self._count("requests", event.route, str(event.status))
@@ -145,7 +144,7 @@ class Metrics:
         if found is None:
             name, *labels = wanted
             bounded = [self._bounded(f"{name} {place}", label) for place, label in enumerate(labels)]
-            found = metric.labels(*bounded)
+            found = metric.labels(*bounded) if bounded else metric
             if bounded == labels:
                 self._children[wanted] = found
         return found

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from starlette.responses import RedirectResponse, Response
 
 from discreet.errors import DiscreetError, InputError
-from discreet.query.sql import parse_select
+from discreet.query.sql import is_select, parse_select
 from discreet.service.auth.gate import run_in_thread
 from discreet.service.pages import charts, text
 from discreet.service.pages.site import HEADERS, Site, Visit, page
@@ -56,7 +56,7 @@ class AnalystPages:
             }
             return RedirectResponse(f"/ask?{urlencode(fields, doseq=True)}", 303)
         try:
-            if not _is_query(visit.field("sql")):
+            if not is_select(visit.field("sql")):
                 rows = await self._api.sql(visit.call(), _body_of(visit))
                 return self._redirect_to_statement(visit, StatementAnswer.model_validate_json(bytes(rows.body)))
             answer = await self._api.query(visit.call(), _body_of(visit))
@@ -130,7 +130,7 @@ class AnalystPages:
         """Return what a query, or all queries of a statement, could cost, and what to expect."""
         body = _body_of(visit, sql)
         queries: list[tuple[str, Estimate | None]]
-        single_query = _is_query(sql)
+        single_query = is_select(sql)
         if single_query:
             single = await self._api.estimate(visit.call(), body)
             queries, cost, fits, left = [("", single)], single.worst_cost, single.fits, single.queries_left
@@ -265,15 +265,6 @@ def _body_of(visit: Visit, sql: str | None = None) -> bytes:
         except ValueError:
             raise InputError("epsilon must be a number, such as 0.5") from None
     return json.dumps(body).encode()
-
-
-def _is_query(sql: str) -> bool:
-    """Return True for a single query; all else is a whole statement."""
-    try:
-        parse_select(sql)
-    except InputError:
-        return False
-    return True
 
 
 def _query_of(visit: Visit, datasets: set[str]) -> dict[str, Any] | None:
