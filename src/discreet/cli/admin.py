@@ -17,8 +17,8 @@ from discreet.cli.options import options_of
 def admin() -> None:
     """Administer accounts, grants and API keys of a service.
 
-    The key is in a file or in DISCREET_KEY: an officer's for accounts and grants, an admin's for keys. What the service
-    answers is printed as JSON.
+    Accounts and grants need the key of an officer, API keys that of an admin: in a file, or in DISCREET_KEY. The
+    responses of the service are printed as JSON.
     """
 
 
@@ -69,7 +69,7 @@ def limit(account: str, epsilon: float, delta: str, **options: Any) -> None:
 @admin.command()
 @click.argument("account")
 @_limited
-@click.option("--days", type=int, default=30, show_default=True, help="How far to look back.")
+@click.option("--days", type=int, default=30, show_default=True, help="Days to look back.")
 @_connected
 def preview(account: str, epsilon: float, delta: str, days: int, **options: Any) -> None:
     """Try a limit of ACCOUNT on its queries of the last days; nothing is changed."""
@@ -78,7 +78,7 @@ def preview(account: str, epsilon: float, delta: str, days: int, **options: Any)
 
 
 @admin.command()
-@click.option("--days", type=int, default=30, show_default=True, help="How far to look back.")
+@click.option("--days", type=int, default=30, show_default=True, help="Days to look back.")
 @_connected
 def spending(days: int, **options: Any) -> None:
     """Show what accounts spent on each day, and how soon analysts use up their limits."""
@@ -120,10 +120,10 @@ def keys(**options: Any) -> None:
 
 
 @admin.command("make-key")
-@click.option("--account", help="That the queries of an analyst are charged to.")
+@click.option("--account", help="The account that queries with the key are charged to.")
 @click.option("--role", "roles", multiple=True, type=click.Choice(["analyst", "officer", "admin"]), required=True)
-@click.option("--label", default="", help="Its owner or purpose.")
-@click.option("--days", type=int, default=365, show_default=True, help="How long it is valid.")
+@click.option("--label", default="", help="Owner or purpose of the key.")
+@click.option("--days", type=int, default=365, show_default=True, help="Days until it expires.")
 @_changing
 def make_key(account: str | None, roles: tuple[str, ...], label: str, days: int, **options: Any) -> None:
     """Create an API key, which is printed once."""

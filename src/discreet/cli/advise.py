@@ -113,9 +113,9 @@ def as_text(advice: Advice) -> str:
 
 
 @click.command()
-@click.option("--epsilon", type=float, metavar="FLOAT", help="Of an (epsilon, delta) guarantee.")
-@click.option("--delta", metavar="FLOAT", help="Of an (epsilon, delta) guarantee: the part spent on converting.")
-@click.option("--rho", metavar="FLOAT", help="Of rho-zCDP.")
+@click.option("--epsilon", type=float, metavar="FLOAT", help="Epsilon of the guarantee.")
+@click.option("--delta", metavar="FLOAT", help="Delta of the guarantee: the part that the conversion takes.")
+@click.option("--rho", metavar="FLOAT", help="rho of zCDP.")
 @click.option("--information", type=int, metavar="K", help="Units of information (k*).")
 @click.option("--calls", type=int, metavar="L", help="Calls over an unknown domain (l*).")
 @click.option("--epsilon-per", metavar="FLOAT", help="Epsilon of one unit of information.")

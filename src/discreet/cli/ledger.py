@@ -36,8 +36,10 @@ _FIELDS = (
 
 _store_options = options_of(
     click.option("--config", metavar="FILE", help="Settings of the service.  [default: discreet.toml]"),
-    click.option("--store", metavar="URL", help="Or its store: sqlite:FILE or postgresql://..."),
-    click.option("--password-env", metavar="NAME", help="The environment variable that holds the password."),
+    click.option("--store", metavar="URL", help="Its store, instead of the settings: sqlite:FILE or postgresql://..."),
+    click.option(
+        "--password-env", metavar="NAME", help="The environment variable that holds the password of the store."
+    ),
 )
 
 

@@ -45,7 +45,9 @@ shared_options = options_of(
     click.option(
         "--delta", default="1e-8", show_default=True, metavar="FLOAT", help="Far below one over the number of users."
     ),
-    click.option("--noise", type=click.Choice(["gaussian", "laplace"]), help="By default that of smaller error."),
+    click.option(
+        "--noise", type=click.Choice(["gaussian", "laplace"]), help="Kind of noise; by default that of smaller error."
+    ),
     click.option("--groups-per-user", type=int, metavar="N", help="Keep N random items of each user."),
     click.option(
         "--rows-per-user-and-item",
@@ -80,7 +82,9 @@ relative_error_option = click.option(
 
 def mechanism_option(choices: str) -> Callable[[_Command], _Command]:
     """Return the option --mechanism; the planner checks the choice."""
-    return click.option("--mechanism", metavar=f"[{choices}]", help="By default the best for the other options.")
+    return click.option(
+        "--mechanism", metavar=f"[{choices}]", help="Name of the mechanism; by default the best for the other options."
+    )
 
 
 def require_columns(options: dict[str, Any]) -> None:

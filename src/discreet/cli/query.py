@@ -30,7 +30,12 @@ service_options = options_of(
     click.option("--url", required=True, envvar="DISCREET_URL", show_envvar=True, help="URL of the service."),
     click.option("--key-file", metavar="FILE", help="File with the API key.  [default: the variable DISCREET_KEY]"),
     click.option(
-        "--timeout", type=float, default=300.0, show_default=True, metavar="SECONDS", help="Of all attempts together."
+        "--timeout",
+        type=float,
+        default=300.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Timeout of all attempts together.",
     ),
 )
 _delivery_options = options_of(
@@ -38,14 +43,14 @@ _delivery_options = options_of(
     click.option("--quiet", "-q", is_flag=True, help="No notes."),
 )
 _query_options = options_of(
-    click.option("--epsilon", type=float, metavar="FLOAT", help="The largest epsilon of the release, with delta."),
-    click.option("--delta", metavar="FLOAT", help="Goes with epsilon."),
-    click.option("--epsilon-per", metavar="FLOAT", help="Of one unit of information, instead of epsilon."),
+    click.option("--epsilon", type=float, metavar="FLOAT", help="The largest epsilon of the release."),
+    click.option("--delta", metavar="FLOAT", help="Delta of the release."),
+    click.option("--epsilon-per", metavar="FLOAT", help="Epsilon of one unit of information, instead of --epsilon."),
     click.option("--information", type=int, metavar="N", help="The most units of information, without LIMIT."),
     click.option("--relative-error", metavar="FLOAT", help="What most counts should stay within, without LIMIT."),
     mechanism_option("auto|gumbel|laplace|stable|pcr"),
     click.option(
-        "--noise", type=click.Choice(["gaussian", "laplace"]), help="By default the one with the smaller error."
+        "--noise", type=click.Choice(["gaussian", "laplace"]), help="Kind of noise; by default that of smaller error."
     ),
     click.option("--head-limit", type=int, metavar="N", help="How many items to read from the engine."),
 )
@@ -73,8 +78,8 @@ _PRICE = (
 def query(sql: str, *, estimate: bool, **options: Any) -> None:
     """Query a budget service.
 
-    The service chooses what is not given. The key is in a file or in DISCREET_KEY, never on the command line, where
-    others could see it. A request that fails on the way is sent again, and charged once.
+    The service chooses the options that are not given. The key is in a file or in DISCREET_KEY, never on the command
+    line, where others could see it. A request that fails on the way is sent again, and charged once.
 
     What is not one query in the grammar of docs/sql.md is sent as a whole statement: each SELECT directly over a
     dataset is charged, and the rest is computed from the answers.
@@ -106,9 +111,9 @@ def query(sql: str, *, estimate: bool, **options: Any) -> None:
 @file_options
 @_delivery_options
 def rehearse(dataset: str | None, sql: str | None, rows: int | None, **options: Any) -> None:
-    """Show made-up rows of a dataset, or compute a statement from them, before any budget is spent.
+    """Compute a statement from made-up rows, or show such rows, before any budget is spent.
 
-    They follow the catalog alone: its columns, types and listed labels. No data is read and nothing is charged. The
+    The rows follow the catalog alone: its columns, types and listed labels. No data is read and nothing is charged. The
     result of a statement has a column made_up; its other options are those of discreet query.
     """
     price = {name: options[name] for name in _PRICE}
@@ -244,9 +249,10 @@ _WIDTH = 30
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--quiet", "-q", is_flag=True, help="No notes.")
 def budget(form: str, **options: Any) -> None:
-    """Show what is left of the account of a key, and of its parents, which are charged too.
+    """Show the balance of the account of a key.
 
-    In the bars, # is charged and = is held for queries that are being answered.
+    Its parents, which are charged too, are shown with what they have left. In the bars, # is charged and = is held for
+    queries that are being answered.
     """
     with open_client(options) as client:
         report = client.budget()

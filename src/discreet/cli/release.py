@@ -140,9 +140,16 @@ def _noise_key(options: dict[str, Any], table: Table) -> NoiseKey | None:
 @catalog_options
 @click.option("-k", "k", type=int, help="Plan a top K; without it, a release.")
 @click.option("--epsilon-per", metavar="FLOAT", help="Price each unit, as LinkedIn does (0.15), instead of the query.")
-@click.option("--delta-per", default="1e-10", show_default=True, metavar="FLOAT", help="With --epsilon-per: of a call.")
 @click.option(
-    "--information", type=int, default=100, show_default=True, metavar="N", help="With it: the most units of a release."
+    "--delta-per", default="1e-10", show_default=True, metavar="FLOAT", help="With --epsilon-per: delta of a call."
+)
+@click.option(
+    "--information",
+    type=int,
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="With --epsilon-per: the most units of a release.",
 )
 @relative_error_option
 @mechanism_option("auto|gumbel|laplace|stable|pcr")

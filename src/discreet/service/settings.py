@@ -208,10 +208,17 @@ class Defaults(Table):
     preset: Literal["linkedin"] | None = Field(default=None, description="Parameters that were published.")
     epsilon: Epsilon | None = Field(default=None, description="Epsilon of a whole answer.")
     delta: Delta | None = Field(default=None, description="Delta of a whole answer.")
-    epsilon_per: EpsilonPer | None = Field(default=None, description="Or epsilon of one unit of information,")
-    delta_per: Delta | None = Field(default=None, description="delta of one call over an unknown domain,")
+    epsilon_per: EpsilonPer | None = Field(
+        default=None, description="Epsilon of one unit of information, instead of epsilon and delta."
+    )
+    delta_per: Delta | None = Field(
+        default=None, description="Delta of one call over an unknown domain; needs epsilon_per."
+    )
     information: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="and the most units that an answer without LIMIT may take."
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="The most units that an answer without LIMIT may take; needs epsilon_per.",
     )
 
     @model_validator(mode="before")
@@ -260,7 +267,7 @@ class Limits(Table):
 class Oidc(Table):
     """An OpenID issuer whose tokens are accepted beside API keys."""
 
-    issuer: IssuerUrl = Field(description="Its URL, as in the claim iss of its tokens.")
+    issuer: IssuerUrl = Field(description="URL of the issuer, as in the claim iss of its tokens.")
     audience: Text = Field(description="What the claim aud of tokens for this service holds.")
     account_claim: Text = Field(default="sub", description="The claim that names the account of an analyst.")
     roles_claim: Text | None = Field(

@@ -36,8 +36,8 @@ class Limit(Request):
     lost: Exact | None = Field(default=None, description="The part of delta that releases may lose; below delta.")
     information: Whole | None = Field(default=None, description="Or units of information, with calls and their prices.")
     calls: Whole | None = Field(default=None, description="Calls over unknown domains.")
-    epsilon_per: Exact | None = Field(default=None, description="Of one unit of information.")
-    delta_per: Exact | None = Field(default=None, description="Of one call.")
+    epsilon_per: Exact | None = Field(default=None, description="Epsilon of one unit of information.")
+    delta_per: Exact | None = Field(default=None, description="Delta of one call.")
     conversion: Exact | None = Field(
         default=None, description="With units: the delta of the conversion, on top of what calls lose; 1e-9 by default."
     )
@@ -61,9 +61,13 @@ class PeriodRequest(Request):
     kind: Literal["sliding", "calendar", "forever"] = Field(
         description="sliding: any window of that many days holds one limit; calendar: can hold two."
     )
-    days: int | None = Field(default=None, ge=1, le=36_500, description="How long the data is kept.")
-    unit: Literal["month", "week", "day"] | None = Field(default=None, description="Of a calendar period.")
-    zone: str | None = Field(default=None, max_length=100, description="Its time zone; UTC by default.")
+    days: int | None = Field(
+        default=None, ge=1, le=36_500, description="Days of a sliding period: how long the data is kept."
+    )
+    unit: Literal["month", "week", "day"] | None = Field(default=None, description="Length of a calendar period.")
+    zone: str | None = Field(
+        default=None, max_length=100, description="Time zone of a calendar period; UTC by default."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -77,7 +81,9 @@ class PeriodRequest(Request):
 class NewAccount(AdminRequest):
     """An account to open."""
 
-    account: str = Field(min_length=1, max_length=200, description="Its name; it never changes. No white space.")
+    account: str = Field(
+        min_length=1, max_length=200, description="Name of the account, without white space; it never changes."
+    )
     parent: str | None = Field(default=None, description="The account that is charged too; it never changes.")
     limit: Limit
     period: PeriodRequest = Field(default=PeriodRequest(kind="forever"), description="When charges stop counting.")
@@ -105,10 +111,10 @@ class ChangedAccount(AccountChanges, AdminRequest):
 class Payment(AdminRequest):
     """A charge or a refund by hand: in rho and delta, or in the account's units."""
 
-    rho: Exact | None = Field(default=None, description="zCDP; goes with delta.")
-    delta: Exact | None = Field(default=None, description="Mass that was lost.")
-    information: Whole | None = Field(default=None, description="Or units of information; goes with calls.")
-    calls: Whole | None = Field(default=None, description="Calls over unknown domains.")
+    rho: Exact | None = Field(default=None, description="rho of zCDP; needs delta.")
+    delta: Exact | None = Field(default=None, description="delta; needs rho.")
+    information: Whole | None = Field(default=None, description="Or units of information; needs calls.")
+    calls: Whole | None = Field(default=None, description="Calls over unknown domains; needs information.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -122,8 +128,8 @@ class AccountDetail(BudgetReport):
     """An account and its balance."""
 
     parent: str | None
-    delta: float = Field(description="Of the guarantee: what may be lost, and what the conversion takes.")
-    as_of: int = Field(description="Number of the last ledger line before.")
+    delta: float = Field(description="Delta of the guarantee: what releases may lose, and what the conversion takes.")
+    as_of: int = Field(description="Number of the last ledger line that the balance includes.")
     total: Spend | None = Field(description="The limit of all data centres together; null if there is only this one.")
 
 
@@ -152,7 +158,7 @@ class Preview(Reply):
     since: str = Field(
         description="When the time that is covered begins: later than requested if the ledger is too long."
     )
-    queries: int = Field(description="Of the account since then.")
+    queries: int = Field(description="Number of queries of the account since then.")
     refused: int = Field(description="How many of them would have been refused, if it enforced its limit.")
     first: str | None = Field(description="When the first of these was sent.")
 
@@ -168,7 +174,7 @@ class AccountSpending(Reply):
 class Reached(Reply):
     """How soon analysts use up a part of their limits."""
 
-    percent: int = Field(description="Of the limit, by rho or delta, whichever is used up first.")
+    percent: int = Field(description="Percent of the limit, by rho or delta, whichever is used up first.")
     analysts: list[float] = Field(
         description="The part of the analysts that had used it so many days after their first charge, from 0."
     )
@@ -192,9 +198,11 @@ class Spending(Reply):
 class NewKey(AdminRequest):
     """An API key to make."""
 
-    account: str | None = Field(default=None, description="That its queries are charged to; analysts need one.")
-    roles: list[Role] = Field(min_length=1, max_length=3, description="Its roles.")
-    label: str = Field(default="", max_length=200, description="Its owner or purpose.")
+    account: str | None = Field(
+        default=None, description="The account that its queries are charged to; analysts need one."
+    )
+    roles: list[Role] = Field(min_length=1, max_length=3, description="Roles of the key.")
+    label: str = Field(default="", max_length=200, description="Owner or purpose of the key.")
     days: int | None = Field(default=365, ge=1, le=3_650, description="Days until it expires; null for never.")
 
 
@@ -214,7 +222,7 @@ class KeySummary(Reply):
     label: str
     created: str
     expires: str | None
-    last_used: str | None = Field(description="Within an hour; null if it was not used.")
+    last_used: str | None = Field(description="When it was last used, to the hour; null if never.")
 
 
 class CreatedKey(Reply):
@@ -249,7 +257,7 @@ class Grant(Reply):
 
     account: str
     dataset: str
-    columns: list[str] | None = Field(description="null for all.")
+    columns: list[str] | None = Field(description="Columns by name; null for all.")
 
 
 class GrantPage(Reply):

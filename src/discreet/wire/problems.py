@@ -100,7 +100,7 @@ class Spend(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    rho: float = Field(ge=0, description="zCDP.")
+    rho: float = Field(ge=0, description="rho of zCDP.")
     delta: float = Field(ge=0, description="Probability mass that the zCDP bound does not cover.")
 
 
@@ -138,9 +138,9 @@ class Problem(BaseModel):
 
     type: str = Field(description='"/problems/" and the name of the kind.')
     title: str = Field(description="The kind in words.")
-    status: int = Field(description="Of HTTP.")
+    status: int = Field(description="HTTP status.")
     detail: str = Field(description="One sentence: what was wrong, what is allowed.")
-    request_id: str = Field(description="Of the request, in the log of the service.")
+    request_id: str = Field(description="Id of the request, as in the log of the service.")
     position: int | None = Field(
         default=None, description="Where reading the statement or the filter stopped, counted from 0."
     )

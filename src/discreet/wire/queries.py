@@ -58,9 +58,10 @@ class QueryOptions(Request):
     epsilon: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
         default=None, description="The largest epsilon of the release, with delta; not with epsilon_per."
     )
-    delta: Exact | None = Field(default=None, description="Goes with epsilon.")
+    delta: Exact | None = Field(default=None, description="Delta of the release; not with epsilon_per.")
     epsilon_per: Exact | None = Field(
-        default=None, description="Of one unit of information: every item and every count costs one. Not with epsilon."
+        default=None,
+        description="Epsilon of one unit of information: every item and every count costs one. Not with epsilon.",
     )
     information: int | None = Field(
         default=None, ge=1, description="The most units of information; goes with epsilon_per, for queries without k."
@@ -69,9 +70,11 @@ class QueryOptions(Request):
         default=None, description="What most counts should stay within, for queries without k."
     )
     counts: bool = Field(default=True, description="False for labels only.")
-    mechanism: MechanismChoice | None = Field(default=None, description="By name; by default what fits the query.")
+    mechanism: MechanismChoice | None = Field(
+        default=None, description="Name of the mechanism; by default the best for the query."
+    )
     noise: Literal["gaussian", "laplace"] | None = Field(
-        default=None, description="By default the one with the smaller standard error."
+        default=None, description="Kind of noise; by default the one with the smaller standard error."
     )
     head_limit: int | None = Field(default=None, ge=1, description="How many items to read from the engine.")
 
@@ -212,7 +215,7 @@ class StatementQuery(Reply):
         description="public: the labels of known domains, which are free. made up: of a rehearsal."
     )
     charged: Spend
-    id: str | None = Field(default=None, description="Of the release; null for public labels.")
+    id: str | None = Field(default=None, description="Id of the release; null for public labels.")
 
 
 class StatementAnswer(Reply):
@@ -234,7 +237,7 @@ class StatementEstimate(Reply):
     """What a statement could cost. No data was read."""
 
     queries: list[QueryEstimate]
-    worst_cost: Spend = Field(description="Of all queries that are not paid for.")
+    worst_cost: Spend = Field(description="Worst cost of all queries that are not paid for.")
     fits: bool = Field(description="True if no account on the path would refuse them together now.")
 
 
@@ -242,9 +245,9 @@ class Period(Reply):
     """When charges stop counting."""
 
     kind: Literal["sliding", "calendar", "forever"]
-    days: int | None = Field(default=None, description="Of a sliding period.")
-    unit: Literal["month", "week", "day"] | None = Field(default=None, description="Of a calendar period.")
-    zone: str | None = Field(default=None, description="Of a calendar period.")
+    days: int | None = Field(default=None, description="Days of a sliding period.")
+    unit: Literal["month", "week", "day"] | None = Field(default=None, description="Length of a calendar period.")
+    zone: str | None = Field(default=None, description="Time zone of a calendar period.")
 
 
 class UnitBudget(Reply):
@@ -258,8 +261,8 @@ class UnitBudget(Reply):
 class Units(Reply):
     """A budget in units of information and calls."""
 
-    epsilon_per: str = Field(description="Of one unit of information.")
-    delta_per: str = Field(description="Of one call over an unknown domain.")
+    epsilon_per: str = Field(description="Epsilon of one unit of information.")
+    delta_per: str = Field(description="Delta of one call over an unknown domain.")
     information: UnitBudget
     calls: UnitBudget
 
@@ -285,8 +288,8 @@ class BudgetReport(Reply):
     held: Spend = Field(description="Reserved for queries that are being answered.")
     forfeited: Spend = Field(description="Charged for failed queries; pays for the same queries again.")
     left: Spend
-    epsilon_spent: float = Field(description="Of all that is spent, at the delta of the conversion.")
-    epsilon_left: float = Field(description="Of one release that costs all that is left, at the same delta.")
+    epsilon_spent: float = Field(description="Epsilon of all that is spent, at the delta of the conversion.")
+    epsilon_left: float = Field(description="Epsilon of one release that costs all that is left, at the same delta.")
     conversion_delta: float
     units: Units | None
     resets_at: str | None = Field(description="When the next charge stops counting; null if none will.")
@@ -295,7 +298,7 @@ class BudgetReport(Reply):
     queries_left: int | None = Field(
         default=None, description="About how many queries at the service's default price fit; null if unlimited."
     )
-    parents: list[ParentBudget] = Field(description="Charged too, for every query.")
+    parents: list[ParentBudget] = Field(description="Accounts above it, which every query is charged to as well.")
 
 
 class DatasetSummary(Reply):
@@ -348,7 +351,7 @@ class DatasetDetail(Reply):
     head_limit_most: int | None
     retention_days: int | None
     data_version: str | None = Field(
-        description="Of its data; the same query of the same version is free. Null if unknown."
+        description="Version of the data; the same query of the same version is free. Null if unknown."
     )
     columns: list[ColumnDetail]
 

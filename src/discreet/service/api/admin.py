@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from discreet.service.observability.logging import Log
     from discreet.service.settings import Settings
 
-_ACCOUNT = in_path("account", "Its name; characters such as / are percent-encoded.")
-_DATASET = in_path("dataset", "Its name in the catalog.")
+_ACCOUNT = in_path("account", "Name of the account; characters such as / are percent-encoded.")
+_DATASET = in_path("dataset", "Name of the dataset in the catalog.")
 _KEY = in_path("key", "The id of the key, 16 hexadecimal digits.")
 _LIMIT = integer("limit", "Entries on the page.", least=1, most=1_000, default=100)
 _AFTER = text("after", "The `next` of the previous page.")
@@ -311,7 +311,7 @@ class AdminAPI:
         "/v1/admin/ledger",
         answer=wire.LedgerPage,
         parameters=(
-            integer("chain", "Of the ledger.", least=0, default=0),
+            integer("chain", "Chain of the ledger.", least=0, default=0),
             integer("after", "The number of the line before the page.", least=0, default=0),
             _LIMIT,
         ),

@@ -275,7 +275,7 @@ RELEASE: Mapping[str, Any] = {
     "description": "A release. The same question gives the same bytes.",
     "required": list(_RELEASE_EXAMPLE),
     "properties": {
-        "id": {"type": "string", "description": "Its name."},
+        "id": {"type": "string", "description": "The id of the release."},
         "dataset": {"type": "string"},
         "question": {"type": "object", "description": "The query in canonical form."},
         "data_version": {"type": ["string", "null"], "description": "Which state of the data it is about."},

@@ -357,7 +357,7 @@ class QueryAPI:
         "/v1/datasets/{name}",
         role="analyst",
         answer=DatasetDetail,
-        parameters=(in_path("name", "Of the dataset."),),
+        parameters=(in_path("name", "Name of the dataset."),),
     )
     def dataset(self, call: Call) -> DatasetDetail:
         """Describe a dataset that the account may query.
@@ -381,8 +381,8 @@ class QueryAPI:
         answer=StatementAnswer,
         contents=_ROWS,
         parameters=(
-            in_path("name", "Of the dataset."),
-            integer("rows", "Made-up rows.", least=1, most=SAMPLE_MOST, default=100),
+            in_path("name", "Name of the dataset."),
+            integer("rows", "Number of made-up rows.", least=1, most=SAMPLE_MOST, default=100),
         ),
         problems=("not-acceptable",),
     )
@@ -427,7 +427,7 @@ class QueryAPI:
         "/v1/releases/{id}",
         role="analyst",
         contents=_RELEASE,
-        parameters=(in_path("id", "Of the release."),),
+        parameters=(in_path("id", "Id of the release."),),
         problems=("not-acceptable",),
         headers={"Discreet-Release": HEADERS["Discreet-Release"]},
     )
