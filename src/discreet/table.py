@@ -77,7 +77,7 @@ class Table:
         return self._engine.data_version()
 
     def where(self, text: str) -> Table:
-        """Return the table with only the rows for which a filter is true.
+        """Return the table restricted to the rows that match a filter.
 
         Args:
             text: conditions on columns with AND, OR, NOT: "country = 'IN' AND year >= 2024". The grammar is in
@@ -110,7 +110,7 @@ class Table:
         force: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Release:
-        """Release the k items that most users have, in order, with counts; fewer if the others do not stand out.
+        """Release the k items that most users have, in order, with counts; fewer if the noise hides the others.
 
         Args:
             item: the column that names the item, or several columns that do together.

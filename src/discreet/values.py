@@ -1,4 +1,4 @@
-"""Values that all packages share: costs, sensitivities, exact heads, outcomes.
+"""Values shared by all packages: costs, sensitivities, exact heads, outcomes.
 
 A value never changes its meaning; a new meaning gets a new name.
 """
@@ -49,7 +49,7 @@ def _ceil_to(value: Fraction | int | float, quantum: Fraction, name: str) -> Fra
 
 
 def exact(value: float | str | Fraction, name: str) -> Fraction:
-    """Return a number as it is written: 1e-8 means 1/100,000,000, not the float next to it.
+    """Return a number exactly as written: 1e-8 means 1/100,000,000, not the nearest float.
 
     Raises:
         InputError: it is not a finite number.
@@ -74,7 +74,7 @@ def exact(value: float | str | Fraction, name: str) -> Fraction:
 
 
 def number(value: float, name: str) -> float:
-    """Return *value*, any kind of number, as a float; it may be infinite, or not a number.
+    """Return *value*, any kind of number, as a float; infinities and NaN are allowed.
 
     Raises:
         InputError: it is none, or has hundreds of digits.
@@ -112,13 +112,13 @@ def whole(value: int, name: str) -> int:
 
 
 def float_above(value: Fraction) -> float:
-    """Return the least float that is not below *value*."""
+    """Return the smallest float that is at least *value*."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def float_below(value: Fraction) -> float:
-    """Return the greatest float that is not above *value*."""
+    """Return the largest float that is at most *value*."""
     return -float_above(-value) + 0.0  # not -0.0
 
 
@@ -161,7 +161,7 @@ class Cost:
     __rmul__ = __mul__
 
     def within(self, limit: Cost) -> bool:
-        """Return whether neither part is above *limit*."""
+        """Return True if neither part exceeds that of *limit*."""
         return self.rho <= limit.rho and self.delta <= limit.delta
 
 
@@ -189,7 +189,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ExactHead:
-    """The largest counts of a histogram, exactly as they are in the data: the secret that mechanisms protect.
+    """The largest counts of a histogram, exact: the secret that mechanisms protect.
 
     It shows nothing of itself: no repr, no equality, no encoder.
 
@@ -255,7 +255,7 @@ LARGEST_ITEM_COST = 2**43
 
 
 class UserItemPairs(Protocol):
-    """The distinct (user, item) pairs of a table, which can be aggregated but not read: the secret, like `ExactHead`.
+    """The distinct (user, item) pairs of a table, which can be aggregated but not read: a secret, like `ExactHead`.
 
     The pairs do not change between two queries. Rows without a user are left out, and so are users with more than
     `LARGEST_BASKET` items. Items are numbered 0, 1, ... in ascending order of their labels, as heads order ties.
@@ -263,7 +263,7 @@ class UserItemPairs(Protocol):
     """
 
     def users_by_size(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count users by how many items they have: a user with n items is in the first bin with n <= bound.
+        """Count users by number of items: a user with n items is in the first bin with n <= bound.
 
         Args:
             bounds: ascending, at most 32; users above the last one are in the last bin.
@@ -332,7 +332,7 @@ class UserItemPairs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """The bound that was chosen privately for what a user adds to a sum, and a noisy estimate of what it clips.
+    """The privately chosen bound on what a user adds to a sum, and a noisy estimate of what it clips.
 
     Args:
         bound: in units of the column's last digit.
@@ -349,7 +349,7 @@ class Clipping:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The released sums or averages of a column of the released items, in units of its last digit.
+    """Released sums or averages of the released items, in units of the column's last digit.
 
     Args:
         name: "sum", or "average" for the sum of an item divided by the number of its users.
@@ -371,7 +371,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a mechanism returns: safe to publish, all of it.
+    """The result of a mechanism. All of it is safe to publish.
 
     Args:
         positions: rows of the head that were released, shape (m,), in the order of release.

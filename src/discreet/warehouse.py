@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def connect(catalog: str | Path | Catalog) -> Warehouse:
-    """Return the datasets of a catalog, to be queried.
+    """Return the datasets of a catalog, ready to be queried.
 
     Args:
         catalog: a TOML file (docs/catalog.md), or what was read from one. Engines are connected to when they are used.
@@ -73,7 +73,7 @@ def connect(catalog: str | Path | Catalog) -> Warehouse:
 
 
 class Warehouse:
-    """Datasets that a catalog declares. Made by `connect`; usable from several threads.
+    """Datasets declared by a catalog. Made by `connect`; thread-safe.
 
     Args:
         catalog: what may be queried.
@@ -190,7 +190,7 @@ class Warehouse:
         shared: bool = False,
         force: bool = False,
     ) -> Plan:
-        """Return how a query would be answered and what it could cost; no row is read. Parameters as in `query`.
+        """Return how a query would be answered and its worst cost; no row is read. Parameters as in `query`.
 
         *shared* is True if another budget that adds up zCDP will be charged, such as an account of a service.
 
@@ -292,7 +292,7 @@ class Warehouse:
         return Warehouse(made_up_catalog(self.catalog), open_=open_made_up)
 
     def split(self, text: str, k_most: int | None = None) -> Statement:
-        """Return the queries of a statement, and what is computed from their answers.
+        """Return the queries of a statement, and the post-processing of their answers.
 
         Args:
             k_most: where k is above it, or above that of the dataset, or all items of a known domain, LIMIT only cuts
@@ -330,7 +330,7 @@ class Warehouse:
         return math.inf
 
     def public_tables(self, statement: Statement) -> dict[str, pa.Table]:
-        """Return the tables of a statement that cost nothing: labels of known domains, and information_schema.
+        """Return the tables of a statement that are free: labels of known domains, and information_schema.
 
         Raises:
             UnknownColumn: there is no such column.
@@ -357,7 +357,7 @@ class Warehouse:
         return labels
 
     def key_context(self, dataset: str) -> tuple[str | None, str]:
-        """Return the version of a dataset's data now, or None if unknown; and its table's name, to derive keys from.
+        """Return the inputs of keys: the current version of a dataset's data (None if unknown), and its table's name.
 
         A view with other SQL is another table. The name does not depend on the engine or the place of the table.
 
@@ -370,7 +370,7 @@ class Warehouse:
         return self._open.version(name), name if view is None else f"{name}\n{view}"
 
     def versioned_reader(self, dataset: str, version: str | None) -> Reader:
-        """Return the engine of a dataset; its result is refused if the data has another *version* by then.
+        """Return a reader of a dataset that refuses its result if the data no longer has *version*.
 
         Its errors name the dataset, and neither files nor hosts.
 
@@ -387,7 +387,7 @@ class Warehouse:
         return VersionedReader(engine, name, lambda: version is None or self._open.version(name) == version)
 
     def queue(self, dataset: str) -> RequestQueue:
-        """Return the queue before the engine of a dataset.
+        """Return the request queue of a dataset's engine.
 
         Raises:
             InputError: there is no such dataset.
@@ -429,7 +429,7 @@ class Warehouse:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The rows of a statement, and the releases that they were computed from.
+    """The rows of a statement, and the releases they were computed from.
 
     Args:
         table: an Arrow table.
@@ -448,7 +448,7 @@ class Answers:
 def statement_types(
     catalog: Catalog, queries: Mapping[str, tuple[str, Query]], public: Mapping[str, pa.Table]
 ) -> dict[str, dict[str, str]]:
-    """Return the columns of all tables of a statement before there are answers, by the name of the table.
+    """Return the columns of all tables of a statement, by the table's name, before there are answers.
 
     Args:
         catalog: what may be queried.

@@ -108,15 +108,15 @@ DEFECTS = {
         positions=lambda _, self, head: np.arange(min(self.k, len(head.counts)))
     ),
     "complete_means_that_all_was_returned": with_outcome(complete=lambda *_: True),
-    "counts_come_if_and_only_if_they_were_asked_for": with_outcome(counts=lambda *_: None),
+    "counts_come_if_and_only_if_they_were_requested": with_outcome(counts=lambda *_: None),
     "intervals_are_sane": with_outcome(low=lambda outcome, *_: outcome.high + 1),
     "standard_errors_are_as_expected": with_outcome(std_errors=lambda outcome, *_: outcome.std_errors / 2),
     "ties_follow_no_order": with_outcome(positions=lambda outcome, *_: np.sort(outcome.positions)),
-    "sums_come_if_and_only_if_they_were_asked_for": with_measured(values=lambda m: np.append(m.values, 0)),
+    "sums_come_if_and_only_if_they_were_requested": with_measured(values=lambda m: np.append(m.values, 0)),
     "intervals_of_sums_are_sane": with_measured(low=lambda m: m.low - 2**62),
     "standard_errors_of_sums_are_as_expected": with_measured(std_errors=lambda m: m.std_errors / 2),
     "sums_find_nothing": Greedy,
-    "its_own_theorem_stays_within_what_was_asked": Overreaches,
+    "its_own_theorem_stays_within_what_was_requested": Overreaches,
 }
 
 

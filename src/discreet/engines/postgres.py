@@ -124,7 +124,7 @@ class PostgresEngine(SqlEngine["Session", "PostgresStatement"]):
     def fetch(self, statement: str) -> pa.Table:
         """Return all rows of a SELECT or VALUES, without a semicolon."""
         with self._connection() as session:
-            return session.run(lambda cursor: _fetched(cursor, f"({statement}\n) AS shown"))
+            return session.run(lambda cursor: _fetch(cursor, f"({statement}\n) AS shown"))
 
     def _connect(self) -> Session:
         return Session(self._url, self._seconds)
@@ -204,7 +204,7 @@ def _find(cursor: Cursor, table: str | None, where: str) -> tuple[str, str]:
     return schema, name
 
 
-def _fetched(cursor: Cursor, relation: str) -> pa.Table:
+def _fetch(cursor: Cursor, relation: str) -> pa.Table:
     """Return all rows of a relation, as it is written in FROM.
 
     Raises:
@@ -403,7 +403,7 @@ class Session:
 
         def answered() -> _Result:
             try:
-                connection = self._begun()
+                connection = self._in_transaction()
                 result = work(psycopg.RawCursor(connection))
                 if not self._kept:
                     connection.rollback()
@@ -415,7 +415,7 @@ class Session:
             return run(answered, lambda: self._cancel(finished), seconds=self._seconds, progress=progress)
         except psycopg.Error as error:
             self.close()
-            raise self._explained(error) from None
+            raise self._without_message(error) from None
         except pa.ArrowException:
             self.close()
             raise EngineError(f"{self._where} answered with values of another type than its columns had") from None
@@ -454,7 +454,7 @@ class Session:
             except psycopg.OperationalError:
                 self.close()
         if self._connection is None:
-            self._connection = self._connected()
+            self._connection = self._open()
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""
@@ -462,25 +462,25 @@ class Session:
         if connection is not None:
             connection.close()
 
-    def _begun(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _in_transaction(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Return a connection with an open transaction."""
         if self._connection is not None:
             if self._connection.info.transaction_status == TransactionStatus.INTRANS:
                 return self._connection
             try:
-                return self._set(self._connection)
+                return self._begin(self._connection)
             except psycopg.OperationalError:  # it was lost between requests
                 self.close()
-        self._connection = self._connected()
-        return self._set(self._connection)
+        self._connection = self._open()
+        return self._begin(self._connection)
 
-    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
             connection = psycopg.connect(
                 _address(self._url), client_encoding="UTF8", application_name="discreet", prepare_threshold=None
             )
         except psycopg.Error:
-            raise EngineUnreachable(self._refused()) from None
+            raise EngineUnreachable(self._refusal()) from None
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
         if connection.info.parameter_status("server_encoding") != "UTF8":
@@ -490,7 +490,7 @@ class Session:
             )
         return connection
 
-    def _set(self, connection: psycopg.Connection[tuple[Any, ...]]) -> psycopg.Connection[tuple[Any, ...]]:
+    def _begin(self, connection: psycopg.Connection[tuple[Any, ...]]) -> psycopg.Connection[tuple[Any, ...]]:
         """Begin a transaction, and pin every setting that could change an answer.
 
         Settings of a transaction hold also where connections are shared behind a pool.
@@ -515,7 +515,7 @@ class Session:
                     _shut_down(connection)
             finished.wait(_CANCEL_SECONDS / 10)
 
-    def _refused(self) -> str:
+    def _refusal(self) -> str:
         match PGconn.ping(_address(self._url).encode()):
             case Ping.OK:
                 return (
@@ -526,7 +526,7 @@ class Session:
                 return f"the PostgreSQL server of {self._where} takes no connections now; try again later"
         return f"there is no PostgreSQL server that answers at {self._where}; check the host, the port and the options"
 
-    def _explained(self, error: psycopg.Error) -> EngineError:
+    def _without_message(self, error: psycopg.Error) -> EngineError:
         """Return the error without the server's message, which may hold data."""
         if isinstance(error, psycopg.errors.QueryCanceled) and self._seconds is not None:
             return EngineTimeout(f"the engine did not answer within {self._seconds:g} seconds")
@@ -586,18 +586,18 @@ def columns_of(cursor: Cursor, relation: str) -> list[tuple[str, Column]]:
         cursor.execute(
             f"SELECT CAST(oid AS bigint), CAST(typname AS text), typtype = 'e' FROM pg_type WHERE oid IN ({numbers})"
         )
-        known = {oid: _other(name, enumerated) for oid, name, enumerated in cursor.fetchall()}
-    return [((name or b"").decode(), _column(oid, modifier, known)) for name, oid, modifier in fields]
+        known = {oid: _user_defined(name, enumerated) for oid, name, enumerated in cursor.fetchall()}
+    return [((name or b"").decode(), _column_of_type(oid, modifier, known)) for name, oid, modifier in fields]
 
 
-def _other(name: str, enumerated: bool) -> Column:
+def _user_defined(name: str, enumerated: bool) -> Column:
     """Return a column of a type that is not built into PostgreSQL."""
     if enumerated:
         return Column(Kind.TEXT, "enum")
     return Column(Kind.TEXT, name) if name == "citext" else Column(Kind.OTHER, name)
 
 
-def _column(oid: int, modifier: int, others: dict[int, Column]) -> Column:
+def _column_of_type(oid: int, modifier: int, others: dict[int, Column]) -> Column:
     if oid in _INTEGERS:
         name, bits = _INTEGERS[oid]
         return Column(Kind.INTEGER, name, integer_type(name, bits))

@@ -68,7 +68,7 @@ class _Values:
     missing: bool = False
 
     def holds(self, value: Any) -> bool:  # noqa: ANN401 - as in a cut
-        """Return True if *value*, None for a missing one, is in the set."""
+        """Return True if *value*, or None for a missing one, is in the set."""
         if value is None:
             return self.missing
         return self.first is (bisect_right(self.cuts, (value, 0)) % 2 == 0)
@@ -76,7 +76,7 @@ class _Values:
 
 @dataclass(frozen=True, slots=True)
 class _Junction:
-    """AND (if *conjunction*) or OR of at least two parts: sets of different columns, or junctions of the other sort."""
+    """AND (if *conjunction*) or OR of at least two parts: sets of different columns, or junctions of the other kind."""
 
     conjunction: bool
     parts: tuple[_Values | _Junction, ...]
@@ -107,7 +107,7 @@ def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | 
 
 
 def possible_labels(where: Predicate | None, columns: Mapping[str, Kind], domain: Any) -> Any:  # noqa: ANN401
-    """Return the listed items that a row for which *where* is true can have; the others count 0 whatever the data is.
+    """Return the listed items that rows matching *where* can have; the others count 0 whatever the data is.
 
     Conditions on one item column that are joined by AND decide, where the labels are of the type of that column.
 
@@ -132,7 +132,7 @@ def possible_labels(where: Predicate | None, columns: Mapping[str, Kind], domain
 
 
 def _label(kind: Kind, label: Any) -> Any:  # noqa: ANN401 - a label, and a value of a cut
-    """Return a label as a value of a cut; `NotImplemented` if it is not of *kind*, so that the engine converts it."""
+    """Return a label as a comparable value; `NotImplemented` if it is not of *kind*, so that the engine converts it."""
     match kind, label:
         case _, None:
             return None
@@ -146,7 +146,7 @@ def _label(kind: Kind, label: Any) -> Any:  # noqa: ANN401 - a label, and a valu
 
 
 def _reduce(predicate: Predicate, columns: Mapping[str, Kind], wanted: bool) -> _Form:
-    """Return the rows for which *predicate* is true, or for which it is false if *wanted* is False."""
+    """Return the rows for which *predicate* is true, or those for which it is false if *wanted* is False."""
     match predicate:
         case Not(inner):
             return _reduce(inner, columns, not wanted)
@@ -165,7 +165,7 @@ def _reduce(predicate: Predicate, columns: Mapping[str, Kind], wanted: bool) -> 
 
 
 def _read_as(column: Kind, constant: Kind | None) -> Kind:
-    """Return what a column is read as for a constant of a kind, or for IS NULL (None).
+    """Return the kind that a column is read as for a constant, or for IS NULL (None).
 
     A column without types is read as what it is compared with. Each way of reading it counts as a column of its own.
     """
@@ -193,7 +193,7 @@ def _compare(column: str, kind: Kind, operator: Operator, constant: Constant, wa
 
 
 def cuts_around(kind: Kind, constant: Constant) -> tuple[Cut, Cut]:
-    """Return the cuts below and above a constant in a column of *kind*; they are equal if no value equals it."""
+    """Return the cuts below and above a constant in a column of *kind*; equal ones if no value equals the constant."""
     text = constant.text
     match kind:
         case Kind.INTEGER:
@@ -213,7 +213,7 @@ def cuts_around(kind: Kind, constant: Constant) -> tuple[Cut, Cut]:
 
 
 def _join(forms: Iterable[_Form], conjunction: bool) -> _Form:
-    """Return AND (or OR) of *forms*: flattened, with one set for each column, without repetition, and sorted."""
+    """Return AND (or OR) of *forms*: flattened, one set per column, without repetition, sorted."""
     columns: dict[tuple[str, Kind], list[_Values]] = {}
     junctions: set[_Junction] = set()
     pending = list(forms)
@@ -262,7 +262,7 @@ def _merge(sets: Sequence[_Values], conjunction: bool) -> _Values:
 
 
 def _simplify(values: _Values) -> bool | _Values:
-    """Return True for a set that every row is in, False for an empty one."""
+    """Return True for a set that contains every row, False for an empty one."""
     return values.first if not values.cuts and values.first is values.missing else values
 
 
@@ -273,7 +273,7 @@ def _order(form: _Values | _Junction) -> str:
 
 
 def _write(form: _Values | _Junction, columns: Mapping[str, Kind]) -> Predicate:
-    """Return a form as a filter."""
+    """Return a form as a predicate."""
     if isinstance(form, _Junction):
         return _flatten(And if form.conjunction else Or, [_write(part, columns) for part in form.parts])
     if not form.cuts and not form.first:
@@ -298,7 +298,7 @@ _SOME_VALUE: Mapping[Kind, Any] = {
 
 
 def _write_values(form: _Values) -> Predicate:
-    """Return a set without missing values as ranges, a list of values outside them and a list of values left out."""
+    """Return a set without missing values as ranges, a list of values outside them and a list of excluded values."""
     column, kind = form.column, form.kind
     start, end = _ENDS.get(kind, (None, None))
     segments = list(pairwise([start, *form.cuts, end]))[0 if form.first else 1 :: 2]
@@ -329,7 +329,7 @@ def _write_values(form: _Values) -> Predicate:
 
 
 def _few(kind: Kind, low: Cut | None, high: Cut | None) -> list[Any] | None:
-    """Return the values between two cuts, or None if there are many."""
+    """Return the values between two cuts, or None if there are too many."""
     if low is None or high is None:
         return None
     if kind in _STEPS:
@@ -338,7 +338,7 @@ def _few(kind: Kind, low: Cut | None, high: Cut | None) -> list[Any] | None:
 
 
 def _bounds(column: str, kind: Kind, low: Cut | None, high: Cut | None) -> list[Predicate]:
-    """Return a range as up to two comparisons; only whole numbers have cuts at values that are no constants."""
+    """Return a range as up to two comparisons; only for integers can a cut lie at a value that is not a constant."""
     bounds: list[Predicate] = []
     end, _ = _ENDS.get(kind, (None, None))
     if low is not None and low != end:
@@ -361,7 +361,7 @@ def _equals_any(column: str, kind: Kind, values: list[Any]) -> Comparison | Memb
 
 
 def constant_of(kind: Kind, value: Any) -> Constant:  # noqa: ANN401 - a number or a text
-    """Return the constant that has a value in a column of *kind*; see `cuts_around`."""
+    """Return the constant for a value in a column of *kind*; the inverse of `cuts_around`."""
     match kind:
         case Kind.INTEGER:
             return number_of(str(abs(value)), negative=value < 0)

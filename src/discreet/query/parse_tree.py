@@ -1,4 +1,4 @@
-"""SQL text as a parse tree: DuckDB's parser behind a check of the characters, and an allow-list of nodes.
+"""SQL text as a parse tree: DuckDB's parser, behind a check of the characters and before an allow-list of nodes.
 
 Every node of a tree must have a type and exactly the keys that `_NODES` lists, and every key that is not read must have
 the value listed there. So nothing in a statement is ignored, and a DuckDB version with another tree is refused instead
@@ -71,7 +71,7 @@ _CHARACTERS = (
 
 
 def _check_text(text: str, error: type[SQLError | WhereError], *, arithmetic: bool) -> None:
-    """Raise unless *text* can be given to DuckDB's parser.
+    """Raise unless DuckDB's parser may be given *text*.
 
     Its memory grows with the square of the nesting of parentheses, brackets and prefix operators, to gigabytes within
     the length allowed here, so these are limited first. Comments, parameters and the like would be refused by the tree
@@ -121,7 +121,7 @@ def _check_size(text: str, error: type[SQLError | WhereError]) -> None:
 def parse_statement(
     text: str, *, prefix: str = "", error: type[SQLError | WhereError] = SQLError, arithmetic: bool = False
 ) -> Node:
-    """Return the tree of one SELECT as DuckDB's `json_serialize_sql` describes it; no node of it is checked.
+    """Return the tree of one SELECT as DuckDB's `json_serialize_sql` describes it, with unchecked nodes.
 
     Args:
         text: at most 20,000 characters, 10,000 for a filter.
@@ -158,7 +158,7 @@ def parse_statement(
 
 
 def write_statement(tree: Node) -> str:
-    """Return the SQL of a tree such as `parse_statement` returns."""
+    """Return the SQL of a tree as returned by `parse_statement`."""
     statement = json.dumps({"error": False, "statements": [tree]})
     row = _connection().cursor().execute("SELECT json_deserialize_sql($1)", [statement]).fetchone()
     return str(row[0]) if row else ""
@@ -182,7 +182,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def character(text: str, location: int, shift: int) -> int:
-    """Return the offset in characters, *shift* less, of a location in bytes of UTF-8, which is how DuckDB counts."""
+    """Return the offset in characters, minus *shift*, of a location in UTF-8 bytes, which is what DuckDB counts."""
     offset = location if text.isascii() else len(text.encode()[:location].decode(errors="ignore"))
     return min(max(0, offset - shift), len(text) - shift)
 
@@ -302,7 +302,7 @@ _NO_LOCATION = 2**64 - 1
 
 
 class TreeReader:
-    """A reader of the nodes of one statement, by the allow-list.
+    """Reads the nodes of one statement, checking each against the allow-list.
 
     Args:
         shift: characters before the text that the user wrote.
@@ -322,7 +322,7 @@ class TreeReader:
         return self.check(node, shape, {"type", "query_location", "query_location_length"})
 
     def check(self, node: Json, shape: Mapping[str, Any], optional: set[str] | None = None) -> Node:
-        """Return *node* if it has the keys of *shape*, none but *optional* others, and the values given there."""
+        """Return *node* if its keys are those of *shape* and *optional*, with the values that *shape* gives."""
         if not isinstance(node, dict) or not shape.keys() <= node.keys() <= shape.keys() | (optional or set()):
             self.refuse(None, node)
         for key, wanted in shape.items():
@@ -331,7 +331,7 @@ class TreeReader:
         return node
 
     def refuse(self, message: str | None, *places: Json) -> NoReturn:
-        """Raise, with the first location in the first of *places* that has one."""
+        """Raise the reader's error, at the first location found in *places*."""
         found = (min(_locations(place), default=None) for place in places)
         location = next((place for place in found if place is not None), None)
         position = None if location is None else character(self._text, location, self._shift)

@@ -1,4 +1,4 @@
-"""From a query to a plan: names checked, mechanism and parameters chosen, worst cost known. Touches no data."""
+"""From a query to a plan: names checked, mechanism and parameters chosen, worst cost computed. Reads no data."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def resolve(
     relative_error: Fraction,
     counts: bool = True,
 ) -> Query:
-    """Return the `Query` that *select* states, checked against the catalog's *dataset*.
+    """Return the `Query` for *select*, checked against the catalog's *dataset*.
 
     A column that an analyst may not use is refused exactly like one that does not exist.
 
@@ -147,7 +147,7 @@ def _k(k: int | None, domain: Any) -> int | None:  # noqa: ANN401 - an Arrow tab
 
 
 def columns_named(names: tuple[str, ...], dataset: Dataset) -> tuple[str, ...]:
-    """Return columns that may be grouped by, as the catalog spells them.
+    """Return the columns to group by, as the catalog spells them.
 
     Raises:
         UnknownColumn: there is no such column, or it may not be grouped by.
@@ -163,7 +163,7 @@ def _find(name: str, allowed: tuple[str, ...], role: str) -> str:
 
 
 def _where(where: Predicate | None, dataset: Dataset) -> tuple[Predicate | None, dict[str, Kind]]:
-    """Return the filter in canonical form, and the kinds of the columns that it may name."""
+    """Return the filter in canonical form, and the kinds of the columns it may name."""
     kinds: dict[str, Kind] = {name: dataset.columns[name].kind for name in dataset.filterable}
     return None if where is None else canonical(bind_where(where, kinds), kinds), kinds
 
@@ -194,7 +194,7 @@ def _check_ceilings(k: int | None, head_limit: int | None, dataset: Dataset) -> 
 
 
 def _head_limit(k: int | None, head_limit: int | None, dataset: Dataset) -> int | None:
-    """Return the head limit: by default lowered to what the catalog allows."""
+    """Return the head limit; the default is lowered to what the catalog allows."""
     if head_limit is not None or dataset.head_limit_most is None:
         return head_limit
     return min(default_head_limit(k), dataset.head_limit_most)
@@ -202,7 +202,7 @@ def _head_limit(k: int | None, head_limit: int | None, dataset: Dataset) -> int 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A mechanism with all its parameters for a query, with its worst cost and guarantee.
+    """A mechanism with all its parameters for a query, its worst cost and its guarantee.
 
     Args:
         guarantee: the worst case of the answer.
@@ -223,7 +223,7 @@ class Plan:
 
     @property
     def worst_units(self) -> UnitCost | None:
-        """The worst cost in units, or None if the query is not priced per unit; see `PerUnit.units` for the charge."""
+        """The worst cost in units, or None if the query is not priced per unit; `PerUnit.units` gives the charge."""
         return None if self.per is None else self.per.units(self.worst_cost)
 
     @property
@@ -233,12 +233,12 @@ class Plan:
 
     @property
     def reads_pairs(self) -> bool:
-        """Whether the mechanism queries user-item pairs, in place of a head."""
+        """True if the mechanism queries user-item pairs instead of a head."""
         return isinstance(self.mechanism, PAIR_MECHANISMS)
 
     @property
     def request(self) -> HeadRequest:
-        """The head that the engine has to read, or the rows whose pairs it has to query."""
+        """The head that the engine reads, or the rows whose pairs it queries."""
         query = self.query
         return HeadRequest(
             query.user,
@@ -433,7 +433,7 @@ def _mechanism(query: Query, request: Request, default: type[Mechanism]) -> type
 
 
 def _most_accurate(kind: type[Mechanism], query: Query, request: Request, shared_budget: bool) -> Mechanism:
-    """Return the best of: each noise (unless one is named), within the zCDP limit or by the mechanism's own theorem."""
+    """Return the best instance over both noises (or the named one), by zCDP or by the mechanism's own theorem."""
     epsilon = Fraction(query.epsilon)
     best = kind.within(limit_for(query.epsilon, query.delta, kind.lossless and not shared_budget), request)
     if shared_budget:

@@ -1,4 +1,4 @@
-"""Filters as values: their constants in canonical form, patterns as ranges, and the check against a table's columns."""
+"""Filters as values: canonical constants, patterns as ranges, and the check against a table's columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COMPARABLE = {
 
 
 def parse_constant(kind: Kind, text: str) -> Constant:
-    """Return the constant of *kind* that *text* spells.
+    """Return the constant of *kind* written as *text*.
 
     Args:
         kind: TEXT, INTEGER, DECIMAL, BOOLEAN, DATE or TIMESTAMP.
@@ -89,7 +89,7 @@ def read_number(text: str) -> Constant | None:
 
 
 def number_of(digits: str, *, negative: bool) -> Constant:
-    """Return the constant of *digits*, which have at most one point and no sign."""
+    """Return the constant of *digits*, which have no sign and at most one decimal point."""
     whole, _, fraction = digits.partition(".")
     whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
     sign = "-" if negative and (whole, fraction) != ("0", "") else ""
@@ -99,7 +99,7 @@ def number_of(digits: str, *, negative: bool) -> Constant:
 
 
 def read_timestamp(text: str) -> Constant | None:
-    """Return the date YYYY-MM-DD or timestamp YYYY-MM-DD HH:MM:SS[.ffffff] that *text* spells, or None."""
+    """Return the date YYYY-MM-DD or timestamp YYYY-MM-DD HH:MM:SS[.ffffff] in *text*, or None."""
     if _is_date(text):
         return Constant(Kind.DATE, text)
     found = _TIMESTAMP.fullmatch(text)
@@ -180,7 +180,7 @@ def columns_of(predicate: Predicate) -> set[str]:
 
 
 def find_column(name: str, columns: Mapping[str, Kind], role: str = "column") -> str:
-    """Return the table's own spelling of *name*.
+    """Return the table's spelling of the column *name*.
 
     Raises:
         UnknownColumn: there is no such column, or several that differ in case only.

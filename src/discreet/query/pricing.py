@@ -28,7 +28,7 @@ DELTA_PER_LEAST = Fraction(1, 10**20)
 
 @dataclass(frozen=True, slots=True)
 class UnitCost:
-    """A cost in units.
+    """A cost in units of information and calls.
 
     Args:
         information: peels and noisy values, rounded up.
@@ -44,7 +44,7 @@ class UnitCost:
 
 @dataclass(frozen=True, slots=True)
 class PerUnit:
-    """The price of a unit, the same for every query.
+    """The price of a unit, which is the same for every query.
 
     Args:
         epsilon_per: of one unit of information, from 1e-6 to 100, with at most seven digits after the decimal point so
@@ -97,7 +97,7 @@ PRESETS: Mapping[str, PerUnit] = {
 
 
 def priced(kind: type[Mechanism], request: Request, per: PerUnit) -> Mechanism:
-    """Return the mechanism with one unit per step: 2 k + 1 for a top k of an unknown domain, 2 k of a known one.
+    """Return the mechanism that charges a unit per step: 2 k + 1 for a top k of an unknown domain, 2 k of a known one.
 
     The extra unit chooses the cutoff of an unknown domain privately, as in the paper's Algorithm 4. Where users' items
     are bounded, all counts of a known domain cost Delta units and those of an unknown one a single unit. Without LIMIT,

@@ -1,4 +1,4 @@
-"""Quantiles of a column whose labels are listed: computed from its noisy histogram, at the cost of that histogram."""
+"""Quantiles of a column with listed labels, computed from its noisy histogram and at the cost of that histogram."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Quantile:
 
 
 def read_quantile(node: Node) -> Quantile | None:
-    """Return the quantile that a call of one of `QUANTILES` computes, or None if it is not of a single column."""
+    """Return the quantile computed by a call of one of `QUANTILES`, or None if it is not of a single column."""
     arguments = [argument["expression"] for argument in node["arguments"]]
     orders = node["order_bys"]["orders"]
     if len(orders) == 1 and orders[0]["type"] in {"ORDER_DEFAULT", "ASCENDING"}:  # WITHIN GROUP (ORDER BY column)
@@ -58,7 +58,7 @@ def _share(node: Node) -> Fraction | None:
 
 
 def quantile_sql(histogram: str, labels: Sequence[str], column: str, share: Fraction, columns: Sequence[str]) -> str:
-    """Return the SELECT that computes a quantile, and the ends of its 95 % interval, from a histogram.
+    """Return the SELECT that computes a quantile and the ends of its 95 % interval from a histogram.
 
     Let S_b be (1 - share) times what is counted up to bin b, minus share times what is counted after it: the quantile
     is the bin with S_(b-1) < 0 <= S_b. Of noisy counts, the bin that is nearest to that is returned. Its interval goes

@@ -1,4 +1,4 @@
-"""The query as a frozen value: as an analyst states it (`Select`), and as it is planned and released (`Query`)."""
+"""The query as a frozen value: as an analyst states it (`Select`), and as it is planned and answered (`Query`)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ HEAD_LIMIT_MOST = 10_000_000
 
 
 def default_head_limit(k: int | None) -> int:
-    """Return the default head limit dbar for a top *k*, or for a release of as many counts as possible (None)."""
+    """Return the default head limit dbar for a top *k*; for as many counts as possible if *k* is None."""
     return RELEASE_HEAD_LIMIT if k is None else min(max(10 * k, TOP_HEAD_LIMIT), HEAD_LIMIT_MOST)
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The measure of each item: a count, a sum or an average.
+    """What is measured of each item: a count, a sum or an average.
 
     Args:
         kind: "users" for COUNT(DISTINCT column), "rows" for COUNT(*), "sum" for SUM(column), "average" for AVG(column).
@@ -53,7 +53,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A query of one dataset as stated, with names as written; `discreet.query.planning.resolve` checks the catalog.
+    """A query of one dataset with names as written by the analyst; `planning.resolve` checks them against a catalog.
 
     Args:
         dataset: the name of a dataset, with its schema if there is one: "public.engagements".
@@ -93,7 +93,7 @@ class Select:
                 raise InputError("'k' needs items: a total is one number")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the query in JSON's own types, as `discreet.query.query_json.from_dict` reads them."""
+        """Return the query as JSON values, as `discreet.query.query_json.from_dict` reads them."""
         measure: dict[str, str] = {"kind": self.measure.kind}
         if self.measure.column is not None:
             measure["column"] = self.measure.column

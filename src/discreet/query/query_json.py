@@ -68,7 +68,7 @@ def from_dict(mapping: Mapping[str, Any]) -> Select:
 
 
 class _NestedReader:
-    """Reads nested filters; *key* is the path of a part within the query."""
+    """Reads nested filters; *key* is the path of a part within the query, for error messages."""
 
     def __init__(self) -> None:
         self._read = 0
@@ -130,7 +130,7 @@ class _NestedReader:
 
 
 def _object(part: Any, key: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:  # noqa: ANN401 - any JSON value
-    """Return *part* if it is an object with all the keys that are needed and no other than those allowed."""
+    """Return *part* if it is an object with all *needed* keys, and only *allowed* ones besides."""
     place = repr(key) if key else "the query"
     if not isinstance(part, Mapping):
         raise InputError(f"{place} must be an object")

@@ -75,7 +75,7 @@ def parse_where(text: str) -> Predicate:
 
 
 class _FilterReader(TreeReader):
-    """Reads filters.
+    """Reads filters from parse trees.
 
     Args:
         shift: characters before the text that the user wrote.
@@ -89,7 +89,7 @@ class _FilterReader(TreeReader):
         self._tables = tables
 
     def predicate(self, node: Json, depth: int = 0) -> Predicate:
-        """Return the filter that *node* states."""
+        """Return the filter that *node* describes."""
         if depth > DEEPEST_TREE:
             self.refuse(TOO_DEEP, node)
         match node:
@@ -129,7 +129,7 @@ class _FilterReader(TreeReader):
         return Comparison(self.column(left), operator, self._constant(right))
 
     def column(self, node: Json) -> str:
-        """Return the name of the column that *node* is, without the table's."""
+        """Return the name of the column *node*, without the table's name."""
         if isinstance(node, dict) and node.get("type") != "COLUMN_REF":
             self.refuse(REFUSED.get(str(node.get("class"))) or _expression(node) or "expected a column", node)
         node = self.open(node)
@@ -162,7 +162,7 @@ class _FilterReader(TreeReader):
         return constant
 
     def _cast(self, node: Json) -> Constant:
-        """Return a constant that is cast to its own kind, such as DATE '...', which is a cast of text in the tree."""
+        """Return the constant that is cast to its own kind: the tree describes DATE '...' as a cast of text."""
         if node.get("try_cast") is not False or (node.get("child") or {}).get("type") != "VALUE_CONSTANT":
             self.refuse(REFUSED["CAST"], node)
         cast = self.open(node)
@@ -189,7 +189,7 @@ class _FilterReader(TreeReader):
         return found
 
     def _like(self, node: Node) -> Predicate:
-        """Return column LIKE 'prefix%', which is a function in the tree."""
+        """Return column LIKE 'prefix%', which the tree describes as a function."""
         if node["distinct"] or node["alias"]:
             self.refuse(None, node)
         column, pattern = self.arguments(node, 2)
@@ -232,7 +232,7 @@ def _is_constant(node: Json) -> bool:
 
 
 def _expression(node: Json) -> str | None:
-    """Return why an expression is refused."""
+    """Return the reason for refusing an expression."""
     match node:
         case {"type": "COLUMN_REF", "column_names": [str(name)]} if name.upper() in _NOW:
             return "the current date is not a constant: write it out, as DATE '2025-01-31'"
@@ -269,7 +269,7 @@ def is_select(text: str) -> bool:
 
 
 class SelectReader(_FilterReader):
-    """Reads statements."""
+    """Reads a SELECT from its parse tree."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, SQLError)
@@ -300,7 +300,7 @@ class SelectReader(_FilterReader):
         return Select(table, tuple(items.values()), measure, where, k)
 
     def table(self, node: Json) -> str:
-        """Return the table's name, and remember what columns may be qualified by."""
+        """Return the table's name, and remember the names that may qualify columns."""
         table = self.open(node)
         schema, name = table["schema_name"], table["table_name"]
         path = [part for part in (schema, name) if part]
@@ -354,7 +354,7 @@ class SelectReader(_FilterReader):
         return k
 
     def _whole(self, node: Json) -> int | None:
-        """Return the whole number that *node* is, or None."""
+        """Return the integer *node*, or None if it is something else."""
         if not isinstance(node, dict) or node.get("type") != "VALUE_CONSTANT":
             return None
         literal = self.check(self.open(node)["literal"], LITERAL)
@@ -371,7 +371,7 @@ class SelectReader(_FilterReader):
             names.add(item)
 
     def _check_groups(self, columns: Mapping[int, Node], items: Mapping[int, str], select: Node) -> None:
-        """Raise unless exactly the selected columns are grouped by, by place or by name as in `find_column`."""
+        """Raise unless exactly the selected columns are grouped by, by number or by name."""
         groups = select["group_expressions"]
         if select["group_sets"] != ([list(range(len(groups)))] if groups else []):
             self.refuse("ROLLUP, CUBE and GROUPING SETS are not allowed", groups, select)
@@ -391,7 +391,7 @@ class SelectReader(_FilterReader):
             self.refuse(f"column {item!r} is selected, but not in GROUP BY", columns[place])
 
     def _check_order(self, orders: Json, aggregate: Node, measure: Measure, place: int) -> None:
-        """Raise unless the only order is that of the aggregate, by name, by itself or by place, largest first."""
+        """Raise unless the only ORDER BY is that of the aggregate, descending: by name, by itself or by number."""
         if not isinstance(orders, list) or len(orders) != 1:
             self.refuse("only the aggregate may be ordered by", orders[1:])
         order = self.check(orders[0], ORDER)

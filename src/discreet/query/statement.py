@@ -1,4 +1,4 @@
-"""Split whole statements into queries, which are charged, and what is computed from their answers, which is free.
+"""Split whole statements into queries, which are charged, and post-processing of their answers, which is free.
 
 Every SELECT directly over a dataset becomes a query for each of its aggregates, in the grammar of `discreet.query.sql`:
 what it groups by, the aggregate, its filter, and k where it is ordered by its only aggregate, largest first, with a
@@ -185,11 +185,11 @@ class _Splitter(TreeReader):
         self._selects = 0
 
     def subquery(self, tree: Node, ctes: frozenset[str]) -> Node:
-        """Return a subquery over answers."""
+        """Return a subquery rewritten to read answers."""
         return tree | {"node": self._query(tree["node"], ctes)}
 
     def _query(self, node: Json, ctes: frozenset[str]) -> Node:
-        """Return a SELECT or a set operation over answers; *ctes* are the names, casefolded, that WITH defined."""
+        """Return a SELECT or set operation over answers; *ctes* are the casefolded names defined by WITH."""
         self._selects += 1
         if self._selects > SELECTS_MOST:
             self.refuse(f"a statement has at most {SELECTS_MOST} SELECTs", node)
@@ -222,7 +222,7 @@ class _Splitter(TreeReader):
     # -------------------------------------------------------------------------------------- SELECT over a dataset
 
     def _over_dataset(self, node: Node, ctes: frozenset[str]) -> Node:
-        """Return *node* over the answer of its query."""
+        """Return *node* rewritten to read the answers of its queries."""
         node = self._with_periods(node)
         table, selected = node["from_table"], node["select_list"]
         distinct = any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in node["modifiers"])
@@ -317,7 +317,7 @@ class _Splitter(TreeReader):
         return None if self._catalog is None else self._catalog.datasets[self._catalog.find(name)]
 
     def _quantile(self, aggregate: Node, leaf: Node, groups: list[Node]) -> str:
-        """Return the table, as SQL, that holds a quantile: computed from a histogram of users, which becomes a leaf."""
+        """Return a table, as SQL, that holds a quantile computed from a histogram of users, which becomes a query."""
         reader, found = SelectReader(self._text), read_quantile(aggregate)
         if found is None:
             self.refuse("a quantile takes a column and a number above 0 and below 1: QUANTILE(column, 0.9)", aggregate)
@@ -348,7 +348,7 @@ class _Splitter(TreeReader):
         *,
         complete: bool = False,
     ) -> str:
-        """Return the name of the table with the answer; a query that is written twice has one."""
+        """Return the name of the table with the query's answer; equal queries share one."""
         query = (dataset, items, select, ranked_by)
         if query not in self.leaves:
             if len(self.leaves) == QUERIES_MOST:
@@ -360,7 +360,7 @@ class _Splitter(TreeReader):
         return self.leaves[query].name
 
     def _groups(self, node: Node, distinct: bool) -> list[Node]:
-        """Return the columns that are grouped by, each once: those of GROUP BY, or of SELECT DISTINCT."""
+        """Return the columns to group by, without repetition: those of GROUP BY, or of SELECT DISTINCT."""
         selected, groups = node["select_list"], node["group_expressions"]
         if node["aggregate_handling"] != "STANDARD_HANDLING":
             self.refuse(REFUSED["aggregate_handling"], node)
@@ -400,7 +400,7 @@ class _Splitter(TreeReader):
                 self.refuse(f"column {name!r} is selected, but not in GROUP BY", column)
 
     def _top(self, node: Node, wrapped: _Wrapped) -> list[Node]:
-        """Return the modifiers of the query: the largest k if the statement uses nothing else, or none."""
+        """Return the modifiers for a top k if the statement uses only the k largest, otherwise none."""
         if len(wrapped.aggregates) != 1 or not node["group_expressions"]:
             return []  # the items with the largest of one measure are not those with the largest of another
         kinds = [modifier["type"] for modifier in node["modifiers"]]
@@ -423,7 +423,7 @@ class _Splitter(TreeReader):
     # ------------------------------------------------------------------------------------------- over answers
 
     def _part(self, part: Json, ctes: frozenset[str]) -> Json:
-        """Return a part of a statement over answers, if all of it is allowed."""
+        """Return a part of a statement over answers, after checking that all of it is allowed."""
         if isinstance(part, list):
             return [self._part(each, ctes) for each in part]
         if not isinstance(part, dict):
@@ -452,7 +452,7 @@ class _Splitter(TreeReader):
         return {**table, **path, "alias": table["alias"] or name}
 
     def check_allowed(self, node: Node) -> None:
-        """Raise unless a node of an outer statement is allowed, by its type and what it names."""
+        """Raise unless a node of an outer statement is allowed: its type, and the function or cast it names."""
         kind = node.get("type")
         if kind is None or (isinstance(kind, str) and kind in _NODES):
             return
@@ -614,7 +614,7 @@ def _answers(answers: list[str], groups: list[Node]) -> Node:
 
 
 def quoted(name: str) -> str:
-    """Return *name* as SQL writes names of any characters."""
+    """Return *name* as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -1,4 +1,4 @@
-"""Keys of consistent noise and of stored releases, and fingerprints: keyed digests of what an engine returned.
+"""Keys of consistent noise and stored releases, and fingerprints: keyed digests of what an engine returned.
 
 Fingerprints notice data that changed while its version did not. Keyed noise depends on the query, the
 mechanism with every parameter, and a public version of the data.
@@ -87,7 +87,7 @@ def release_context(plan: Plan, table: str, data_version: str) -> Encodable:
 
 
 def encodable(value: Any) -> Encodable:  # noqa: ANN401 - any frozen value of ours
-    """Return a frozen value as nested tuples with the names of its types and fields; other labels by type and text."""
+    """Return a frozen value as nested tuples that include type and field names; labels become their type and text."""
     match value:
         case None | bool() | int() | str() | bytes() | Fraction():
             return value
@@ -103,7 +103,7 @@ def encodable(value: Any) -> Encodable:  # noqa: ANN401 - any frozen value of ou
 
 
 class DerivedKeys:
-    """Keys for separate purposes, derived from one secret of a service so that none reveals another.
+    """Keys for separate purposes, derived from a service's secret such that none reveals another.
 
     Args:
         secret: at least 32 random bytes. With it the noise of all answers can be removed.
@@ -124,7 +124,7 @@ class DerivedKeys:
         return "DerivedKeys(...)"
 
     def release_key(self, plan: Plan, table: str, data_version: str) -> bytes:
-        """Return the name of the answer to *plan*: 32 bytes that only equal queries about equal data share.
+        """Return the key of the answer to *plan*: 32 bytes, equal only for equal queries of equal data.
 
         Args:
             table: a name of the table, see `Warehouse.context`.
@@ -132,7 +132,7 @@ class DerivedKeys:
         return _derived(self._names, ("version", release_context(plan, table, data_version)))
 
     def release_key_once(self, account: str, key: str, digest: bytes) -> bytes:
-        """Return the name of an answer about data without a version, which only the same request gets again.
+        """Return the key of an answer about data without a version; only the same request gets that answer again.
 
         Args:
             key: its idempotency key, or random text.
@@ -144,7 +144,7 @@ class DerivedKeys:
         return NoiseKey(self._noise, data_version).bits(plan, table)
 
     def fingerprint_key(self, table: str, data_version: str) -> bytes:
-        """Return the key of `discreet.release.keys` for one version of a table's data."""
+        """Return the key for fingerprints of one version of a table's data."""
         return _derived(self._fingerprints, (table, data_version))
 
 
@@ -153,7 +153,7 @@ def _derived(key: bytes, value: Encodable) -> bytes:
 
 
 def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) -> Fingerprint:
-    """Return a keyed digest of what an engine returned for *request*, which reveals nothing and changes with any of it.
+    """Return a keyed digest of an engine's answer to *request*; it reveals nothing and changes with any part of it.
 
     Args:
         seed: which random groups of users were kept.
@@ -168,7 +168,7 @@ def fingerprint(head: ExactHead, request: HeadRequest, seed: bytes, key: bytes) 
 
 
 def _lossless(table: pa.Table) -> tuple[str, bytes]:
-    """Return *table* as text that no other table has: text is quoted, so that a missing label is not an empty one."""
+    """Return *table* as unambiguous text: values are quoted, so that a missing label differs from an empty one."""
     import pyarrow.csv
 
     rows = io.BytesIO()

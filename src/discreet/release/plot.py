@@ -36,7 +36,7 @@ def plot_bars(
     title: str,
     axis_label: str,
 ) -> Any:  # noqa: ANN401 - a Figure
-    """Return a figure with a bar and its interval for each label, the first on top; write it to *path* if it is given.
+    """Return a figure with a bar and interval for each label, the first on top; write it to *path* if one is given.
 
     Args:
         values: lengths of the bars, shape (n,).
@@ -76,13 +76,13 @@ def plot_bars(
 
 
 def check_ending(path: str | Path) -> None:
-    """Raise `InputError` if the ending of *path* is not that of a supported format."""
+    """Raise `InputError` unless *path* ends with a supported image format."""
     if Path(path).suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise InputError(f"plots end in .png, .svg or .pdf, not {str(path)!r}")
 
 
 def svg_bars(values: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[str]:
-    """Return one small SVG image for each value: a bar with its interval, all on one scale that includes 0."""
+    """Return a small SVG image for each value: a bar with its interval, all on one scale that includes 0."""
     least, most = min([0.0, *low]), max([0.0, *high])
     scale = _SVG_WIDTH / (most - least or 1.0)
     images = []
@@ -132,7 +132,7 @@ def epsilon_curves(axes: Axes, curves: Mapping[str, Sequence[float]], steps: Seq
 
 
 def draw_advice(advice: Advice, path: Path, progress: Callable[[float], None] | None = None) -> None:
-    """Draw what the advised epsilon_per costs, up to the advised information budget and a little beyond.
+    """Plot the cost of the advised epsilon_per up to slightly more than the advised information budget.
 
     Args:
         progress: called with the share of the curves that is done.

@@ -59,7 +59,7 @@ class Result:
 
 
 def check_outer(outer: str, tables: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise unless a statement fits the tables that it will be computed from.
+    """Raise unless a statement can be computed from tables with the given columns.
 
     Args:
         outer: from `discreet.query.statement.split_statement`.
@@ -82,7 +82,7 @@ def check_outer(outer: str, tables: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def compute_outer(outer: str, tables: Mapping[str, pa.Table]) -> Result:
-    """Return the rows of a statement.
+    """Compute a statement from answers, and return its rows.
 
     Args:
         outer: from `discreet.query.statement.split_statement`.
@@ -139,7 +139,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _with_integers(result: Result) -> Result:
-    """Return sums of integers, which are HUGEINT and so decimals in Arrow, as BIGINT where they fit."""
+    """Return sums of integers as BIGINT where they fit; DuckDB computes HUGEINT, which Arrow has only as decimals."""
     import pyarrow as pa
 
     table, types = result.table, list(result.types)
@@ -153,7 +153,7 @@ def _with_integers(result: Result) -> Result:
 
 
 def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
-    """Return the columns of the answer of *query*, before there is one; see `answer_table`."""
+    """Return the columns of the answer of *query* before there is one; see `answer_table`."""
     number = "DOUBLE" if query.average else "BIGINT"
     if query.summed is not None and query.summed.scale and not query.average:
         number = f"DECIMAL(38,{query.summed.scale})"
@@ -162,7 +162,7 @@ def answer_types(query: Query, dataset: Dataset) -> dict[str, str]:
 
 
 def answer_table(release: Release) -> pa.Table:
-    """Return an answer as statements see it: its labels, and the columns `VALUE`, `LOW` and `HIGH`.
+    """Return an answer as a table for statements: its labels, and the columns `VALUE`, `LOW` and `HIGH`.
 
     Raises:
         InputError: it has labels only.
@@ -178,7 +178,7 @@ def answer_table(release: Release) -> pa.Table:
 
 
 def schema_table(name: str, catalog: Catalog) -> pa.Table:
-    """Return a table of information_schema, with what *catalog* allows.
+    """Return a table of information_schema that lists what *catalog* allows.
 
     Args:
         name: tables or columns.
@@ -220,7 +220,7 @@ def arrow_types(table: pa.Table) -> dict[str, str]:
 
 
 def explain(statement: Statement, plans: Mapping[str, Plan]) -> Result:
-    """Return the rows of EXPLAIN: a query each, with how it would be answered and its worst cost.
+    """Return the rows of EXPLAIN: for each query, its mechanism, expected error and worst cost.
 
     Args:
         statement: as split.

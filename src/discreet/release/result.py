@@ -54,7 +54,7 @@ def require(library: str, wanted: str) -> ModuleType:
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Write a file with *write* beside *path*, then move it there, so that no incomplete file is ever visible.
+    """Write a temporary file next to *path*, then move it there, so that an incomplete file is never visible.
 
     Raises:
         InputError: it cannot be written there.
@@ -78,7 +78,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write *text* as UTF-8, whole or not at all."""
+    """Write *text* as UTF-8, atomically."""
 
     def write(part: Path) -> None:
         part.write_bytes(text.encode())
@@ -95,7 +95,7 @@ def arrow_array(values: NDArray[Any]) -> pa.Array:
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python values, or as text where Python has none, such as days before the year 1."""
+    """Return a column as Python values, or as text if Python cannot represent them (days before the year 1)."""
     import pyarrow as pa
 
     try:
@@ -105,7 +105,7 @@ def python_values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def plain_value(value: Any) -> Any:  # noqa: ANN401 - whatever a label may be
-    """Return a label as JSON has it: dates and times in ISO 8601, decimals exactly, as text."""
+    """Return a label as a JSON value: dates and times in ISO 8601, decimals as exact text."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -149,7 +149,7 @@ def query_to_dict(query: Query) -> dict[str, Any]:
 
 
 def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table for terminals: columns as wide as their widest cell, numbers to the right."""
+    """Return a table for terminals: columns as wide as their widest cell, numbers right-aligned."""
     table = [[shortened(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
     lines = []
@@ -163,7 +163,7 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str, images: Sequence[str] = ()) -> str:
-    """Return a table for notebooks with a note below; *images* is HTML for a last column without a heading."""
+    """Return a table for notebooks, with a note below; *images* is HTML for a last column without a heading."""
     heading = "".join(f"<th>{html.escape(text)}</th>" for text in (*headings, *[""] * bool(images)))
     cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
     if images:
@@ -173,13 +173,13 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str
 
 
 def shortened(cell: str, most: int = 60) -> str:
-    """Return at most *most* characters of *cell*, none of which moves a cursor."""
+    """Return *cell* cut to *most* characters, without characters that move the cursor."""
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cell)
     return printable if len(printable) <= most else printable[: most - 1] + "…"
 
 
 def _width(text: str) -> int:
-    """Return the width on a terminal: two for wide characters, none for combining ones."""
+    """Return the width of a text on a terminal: two for wide characters, none for combining ones."""
     return sum(
         0 if unicodedata.category(c) in {"Mn", "Me"} else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
@@ -192,7 +192,7 @@ _OURS = ("rank", "count", "sum", "average", "std_error", "low", "high")
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Release:
-    """Private counts. All of it is safe to publish except the time it took, which depends on the data.
+    """Private counts. All of it is safe to publish except the duration, which depends on the data.
 
     Attributes:
         labels: Arrow table of the items, a column for each item column, shape (m,), in order of release.
@@ -251,7 +251,7 @@ class Release:
 
     @property
     def clipped(self) -> str | None:
-        """A sentence that says how much of one user counts, or None if all of it does; intervals are of noise only."""
+        """A sentence about how much of one user counts, or None if all of it does; intervals cover the noise only."""
         summed, bound = self.query.summed, self.query.sensitivity
         bounds = []
         if summed is not None:
@@ -286,7 +286,7 @@ class Release:
         return {"bound": plain_value(bound), "share": found.share, "low": found.low, "high": found.high}
 
     def timed(self, seconds: float) -> Release:
-        """Return the same release with the time it took."""
+        """Return the same release with its duration."""
         return dataclasses.replace(self, seconds=seconds)
 
     def to_arrow(self) -> pa.Table:
@@ -316,7 +316,7 @@ class Release:
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, which docs/formats.md lists: items, mechanism, clipping, privacy, charged and more."""
+        """Return plain values: items, mechanism, clipping, privacy, charged and more (docs/formats.md)."""
         return {
             "items": [{name: plain_value(value) for name, value in row.items()} for row in self._rows()],
             "mechanism": self.mechanism,
@@ -344,7 +344,7 @@ class Release:
         return _written(buffer.getvalue().decode(), path)
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write a Parquet file; columns as in `to_arrow`; all else of `to_dict` is in the file's metadata."""
+        """Write a Parquet file; columns as in `to_arrow`; everything else in `to_dict` is in the file's metadata."""
         import pyarrow.parquet
 
         about = {key: value for key, value in self.to_dict().items() if key != "items"}
@@ -398,17 +398,17 @@ class Release:
 
     @property
     def _plotted(self) -> str | None:
-        """The name of the number that charts show, or None if there are only labels."""
+        """The name of the number to plot, or None if there are only labels."""
         numbers = self._numbers()
         return next((name for name in ("sum", "average", "count") if name in numbers), None)
 
     def _bars(self, shown: str) -> list[list[float]]:
-        """Return values, lower and upper ends of their intervals."""
+        """Return the values, and the lower and upper ends of their intervals."""
         numbers = self._numbers()
         return [[float(value) for value in numbers[name].to_pylist()] for name in (shown, "low", "high")]
 
     def _numbers(self) -> dict[str, pa.Array]:
-        """Return the columns beside the labels; with sums or averages, std_error, low and high are theirs."""
+        """Return the columns besides the labels; with sums or averages, std_error, low and high refer to these."""
         numbers = {"count": self.counts, "std_error": self.std_errors, "low": self.low, "high": self.high}
         columns = {name: arrow_array(values) for name, values in numbers.items() if values is not None}
         measured = self.measured
@@ -462,7 +462,7 @@ def _number(value: int | float | decimal.Decimal) -> str:
 
 
 def _in_units(values: NDArray[Any], scale: int) -> pa.Array:
-    """Return numbers in units of a column's last digit in the column's own units: sums exactly."""
+    """Convert numbers from units of a column's last digit to the column's own units; sums stay exact."""
     import pyarrow as pa
 
     if not scale:

@@ -1,4 +1,4 @@
-"""Audits: how much the outcomes of a mechanism reveal about one user, on heads small enough to compute all of them.
+"""Audits: how much a mechanism's outcomes reveal about one user, on heads small enough to enumerate all outcomes.
 
 *Exact*: from the public structure of a mechanism (its races, gaps, margins and noise) the probability of every outcome
 follows, and from two of those the hockey-stick divergence, which is at most delta at epsilon if and only if the pair is
@@ -90,7 +90,7 @@ def renyi(one: Distribution, other: Distribution, alpha: float) -> float:
 def head_of(
     counts: Mapping[str, int], limit: int, *, known_domain: bool = False, sums: Mapping[str, int] | None = None
 ) -> ExactHead:
-    """Return the head of a histogram, as an engine would: descending counts, ties by label, at most limit + 1 items.
+    """Return the head of a histogram, as from an engine: descending counts, ties by label, at most limit + 1 items.
 
     Args:
         counts: by label, none negative. Without *known_domain*, items without users are not in the table.
@@ -105,7 +105,7 @@ def head_of(
 
 
 def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], bool], float]:
-    """Return all outcomes of `Race.run`: the first *limit* items before the rival, and whether it was reached."""
+    """Return the distribution of `Race.run`: the first *limit* items before the rival, and whether it was reached."""
     rival = len(race.scores)
     scores = [int(score) for score in race.scores] + ([] if race.rival is None else [race.rival.score])
     if not scores:
@@ -136,7 +136,7 @@ def race_distribution(race: Race, limit: int) -> dict[tuple[tuple[int, ...], boo
 
 
 def distribution(mechanism: Mechanism, head: ExactHead) -> dict[Hashable, float]:
-    """Return the distribution of the labels that *mechanism* releases, with everything its proof reveals beside them.
+    """Return the distribution of the labels that *mechanism* releases, with everything else its proof reveals.
 
     Counts that a Gumbel mechanism releases are a step of their own, after the labels, and not part of this.
 
@@ -229,7 +229,7 @@ def moved_noise(noise: Noise, moved: int) -> tuple[NDArray[np.float64], NDArray[
 def merge_equal_ratios(
     one: NDArray[np.float64], other: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return two distributions with all outcomes of one likelihood ratio merged, which no divergence notices.
+    """Merge outcomes with equal likelihood ratios in two distributions, which leaves every divergence unchanged.
 
     Args:
         one: probabilities above 0, of any shape.
@@ -290,7 +290,7 @@ def values_divergence(
 
 
 def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[str, tuple[int, int]]:
-    """Return the counts that get noise, and the sums beside them (0 if there are none), by label."""
+    """Return the counts that get noise, and their sums (0 if there are none), by label."""
     counts = head.counts[: mechanism.head_limit].tolist()
     sums = np.zeros_like(head.counts) if head.sums is None else head.sums
     items = zip(head.labels, counts, sums.tolist(), strict=False)
@@ -298,7 +298,7 @@ def _stored(mechanism: KnownLaplace | UnknownLaplace, head: ExactHead) -> dict[s
 
 
 def _with_sums(cells: NDArray[np.float64], sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return cells as from `_cells`, those that are shown with every noisy sum."""
+    """Return cells as from `_cells`, with the shown ones split by every noisy sum."""
     shown = (cells[:, 1:, None] * sums).reshape(len(cells), -1)
     return np.concatenate((cells[:, :1], shown), axis=1)
 
@@ -329,7 +329,7 @@ def _cells(
 
 
 def released(labels: tuple[str, ...], outcome: Outcome) -> Hashable:
-    """Return what a user sees of an outcome: the labels (in order, if that says something) and the counts, if any."""
+    """Return what a user sees of an outcome: the labels, in order if it is meaningful, and the counts, if any."""
     seen = tuple(labels[i] for i in outcome.positions)
     if outcome.counts is not None:
         return tuple(zip(seen, outcome.counts.tolist(), strict=True))
@@ -343,7 +343,7 @@ def sample(
     secret: bytes,
     view: Callable[[tuple[str, ...], Outcome], Hashable] = released,
 ) -> list[Hashable]:
-    """Return *trials* independent releases, as *view* shows them; the same *secret* gives the same ones.
+    """Return *trials* independent releases, mapped by *view*; equal *secret*, equal releases.
 
     Args:
         secret: at least 32 bytes.
@@ -353,7 +353,7 @@ def sample(
 
 
 def statistical_audit(one: Iterable[Hashable], other: Iterable[Hashable], epsilon: float, miss: float = 1e-6) -> float:
-    """Return a lower bound for delta at *epsilon*, from what was sampled on two neighbouring heads; both directions.
+    """Return a lower bound for delta at *epsilon* in both directions, from samples on two neighbouring heads.
 
     One half of each sample chooses the outcomes that look likelier than e^epsilon times under the other head; the other
     half bounds their probabilities (Clopper & Pearson 1934).
@@ -381,7 +381,7 @@ def statistical_audit(one: Iterable[Hashable], other: Iterable[Hashable], epsilo
 
 
 def binomial_bounds(successes: int, trials: int, miss: float) -> tuple[float, float]:
-    """Return exact one-sided bounds for a probability (Clopper & Pearson 1934), wrong with probability at most *miss*.
+    """Return exact one-sided bounds for a probability (Clopper & Pearson 1934); each fails at most *miss* of the time.
 
     Args:
         successes: from 0 to *trials*.

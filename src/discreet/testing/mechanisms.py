@@ -1,4 +1,4 @@
-"""The suite that every mechanism must pass, ours and those of other packages. Needs pytest.
+"""The test suite that every mechanism must pass, ours and those of other packages. Needs pytest.
 
     class TestMyMechanism(MechanismSuite):
         mechanism = MyMechanism
@@ -54,7 +54,7 @@ RUNS = range(3)
 
 
 def on_every_head(test: Callable[[MechanismSuite, str], None]) -> Callable[[MechanismSuite], None]:
-    """Run a test for each of `HEADS`, as one test: pytest takes longer to start a test than these take to run."""
+    """Run a test for all of `HEADS` as one test: starting a test takes pytest longer than running one of these."""
 
     def run(self: MechanismSuite) -> None:
         for head in HEADS:
@@ -90,28 +90,28 @@ class MechanismSuite:
     limit: ClassVar[Cost] = Cost(Fraction(1, 2), Fraction(1, 10**6))
 
     def make(self) -> Mechanism:
-        """Return the instance under test; override it for mechanisms that are made in another way."""
+        """Return the instance under test; override it for mechanisms that are constructed differently."""
         return self.mechanism.within(self.limit, self.request)
 
     def counts(self, head: str) -> NDArray[np.int64]:
-        """Return the counts of a head of `HEADS`, read-only, as the engine would give them to this mechanism."""
+        """Return the counts of a head of `HEADS`, read-only, as an engine returns them to this mechanism."""
         limit = self.make().head_limit
         listed = HEADS[head](limit)
         return self._frozen((listed + [0] * limit)[:limit] if self.request.known_domain else listed)
 
     def release(self, counts: NDArray[np.int64], run: int) -> Outcome:
-        """Return one release with bits that follow from *run*, from a head whose labels must not be looked at."""
+        """Return one release with bits determined by *run*, from a head whose labels must not be read."""
         return self.make().release(self._head(counts, _Unseen()), self._bits(run))
 
     @classmethod
     @lru_cache(maxsize=1024)
     def released(cls, head: str, run: int) -> Outcome:
-        """Return the release from a head of `HEADS` with the bits of *run*, which several tests look at."""
+        """Return the release from a head of `HEADS` with the bits of *run*; cached, because several tests use it."""
         suite = cls()
         return suite.release(suite.counts(head), run)
 
     def _head(self, counts: NDArray[np.int64], labels: object = None) -> ExactHead:
-        """Return a head, with sums if the request has them: as if every user added what moves a sum most."""
+        """Return a head, with sums if the request has them: as if every user added the most allowed."""
         sums, summed = None, self.request.summed
         if summed is not None:
             bound = summed.high if summed.most == summed.high else summed.low
@@ -223,7 +223,7 @@ class MechanismSuite:
                 assert outcome.complete == (len(outcome.positions) == k)
 
     @on_every_head
-    def test_counts_come_if_and_only_if_they_were_asked_for(self, head: str) -> None:
+    def test_counts_come_if_and_only_if_they_were_requested(self, head: str) -> None:
         """Counts, errors and intervals are all there, one for each position, or none of them is."""
         outcome = self.released(head, 0)
         parts = (outcome.counts, outcome.std_errors, outcome.low, outcome.high)
@@ -254,7 +254,7 @@ class MechanismSuite:
             assert 0 < least <= most < np.inf
 
     @on_every_head
-    def test_sums_come_if_and_only_if_they_were_asked_for(self, head: str) -> None:
+    def test_sums_come_if_and_only_if_they_were_requested(self, head: str) -> None:
         """Sums or averages, errors and intervals are all there, one for each position, or none of them is."""
         summed, outcome = self.request.summed, self.released(head, 0)
         assert (outcome.measured is not None) == (summed is not None)
@@ -309,7 +309,7 @@ class MechanismSuite:
         assert {row for rows in first for row in rows} == set(range(tied))
 
     @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(3)])
-    def test_its_own_theorem_stays_within_what_was_asked(self, epsilon: Fraction) -> None:
+    def test_its_own_theorem_stays_within_what_was_requested(self, epsilon: Fraction) -> None:
         """What `at` makes, if it makes something, is (epsilon, delta)-DP by its own account."""
         made = self.mechanism.at(epsilon, self.limit.delta, self.request)
         if made is not None:
@@ -319,7 +319,7 @@ class MechanismSuite:
             assert made.worst_cost().delta <= self.limit.delta
 
     def _tied(self) -> tuple[NDArray[np.int64], int]:
-        """Return a head of equal, large counts with nothing below them, and how many: as many as can be returned."""
+        """Return a head of equal, large counts with nothing below them, and how many can be returned."""
         limit = self.make().head_limit
         tied = min(self.request.k or limit, limit)
         rest = limit - tied if self.request.known_domain else 0
@@ -331,7 +331,7 @@ Step: TypeAlias = "tuple[Noise, Mapping[str, int], Mapping[str, int]]"
 
 
 def sums_divergence(mechanism: RankedSums | ListedSums, head: ExactHead, neighbour: ExactHead, epsilon: float) -> float:
-    """Return delta at *epsilon*, both directions, of all that *mechanism* releases, with everything its proof reveals.
+    """Return delta at *epsilon*, both directions, of everything *mechanism* releases, and everything its proof reveals.
 
     The noise of values had no part in finding the items, so given the labels all values are independent, and those that
     did not move carry no information. Averages follow from counts and sums.
@@ -388,7 +388,7 @@ def _divergence(
 
 
 def _joint(moves: Iterable[tuple[Noise, int]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return independent noises around 0, and around where each moved to, by likelihood ratio."""
+    """Return the joint distribution of independent noises around 0, and around moved values, by likelihood ratio."""
     one = other = np.ones(1)
     for noise, moved in moves:
         if moved:

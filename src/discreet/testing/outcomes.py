@@ -116,7 +116,7 @@ def check_outcomes(with_user: Engine, without_user: Engine, rng: random.Random, 
 
 
 def random_request(rng: random.Random, engine: Engine) -> HeadRequest:
-    """Return a request about the columns of *engine*: any user, items, filter, bounds and sum that it may have."""
+    """Return a random request over the columns of *engine*: user, items, filter, bounds and sum."""
     columns = dict(engine.columns())
     derived: tuple[Derived, ...] = ()
     if rng.random() < 0.3:
@@ -169,7 +169,7 @@ def _predicate(rng: random.Random, columns: Mapping[str, Kind], depth: int) -> P
 
 
 def _outcome(engine: Engine, request: HeadRequest, seed: bytes) -> tuple[str | None, dict[tuple[Any, ...], Any]]:
-    """Return the class of the error, or None, and the head: counts and sums by labels, as Python values."""
+    """Return the class of the error or None, and the head: counts and sums by label, as Python values."""
     try:
         head = engine.head(request, seed=seed)
         if engine.has_pairs and request.items and request.summed is None:

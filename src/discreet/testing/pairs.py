@@ -1,4 +1,4 @@
-"""User-item pairs in memory, by numpy: the reference for engines, and the data of tests and experiments."""
+"""User-item pairs in memory, in numpy: the reference for engines, and data for tests and experiments."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class ArrayPairs:
         return _sums(place, weight[user], len(items))
 
     def labels(self, items: NDArray[np.int64]) -> pa.Table | NDArray[np.int64]:
-        """Return the labels of *items*, or their numbers as they were given."""
+        """Return the labels of *items*, or their numbers if no labels were given."""
         numbers = self._numbers[items]
         return numbers if self._labels is None else self._labels.take(numbers)
 
     def _rows_of(self, items: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the users of the rows with one of *items*, and which of them it is."""
+        """Return the users of the rows with one of *items*, and the index of that item."""
         place = np.full(len(self._numbers), -1)
         place[items] = np.arange(len(items))
         rows = place[self._item]
@@ -102,7 +102,7 @@ def _histogram(values: NDArray[np.int64], bounds: NDArray[np.int64]) -> NDArray[
 
 
 def _sums(keys: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Return the sums of *values* by key, exactly: bincount adds floats, which hold 2^53."""
+    """Return the exact sums of *values* by key: bincount adds floats, which are exact only up to 2^53."""
     low = np.bincount(keys, weights=(values & (2**22 - 1)).astype(np.float64), minlength=size)
     high = np.bincount(keys, weights=(values >> 22).astype(np.float64), minlength=size)
     total: NDArray[np.int64] = low.astype(np.int64) + (high.astype(np.int64) << 22)
