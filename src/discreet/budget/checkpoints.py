@@ -87,7 +87,7 @@ class CheckpointFile:
     Keep it on another disk than the database, where restoring the database cannot change it.
 
     Args:
-        path: of the file; it is made if it is missing.
+        path: the file; it is made if it is missing.
     """
 
     def __init__(self, path: Path) -> None:

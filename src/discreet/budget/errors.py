@@ -122,8 +122,8 @@ class LedgerBroken(DiscreetError):
     """The ledger was changed, or the tables are not what it adds up to.
 
     Attributes:
-        chain: of the first line that is wrong, or None if no single line is.
-        seq: of that line in its chain, or None.
+        chain: the chain of the first line that is wrong, or None if no single line is.
+        seq: the number of that line in its chain, or None.
     """
 
     def __init__(self, message: str, chain: int | None = None, seq: int | None = None) -> None:

@@ -50,7 +50,7 @@ class Transfer:
     Args:
         donor: id of the store that sent it.
         recipient: id of the store that it is for.
-        number: of the account's transfers from this donor to this recipient, from 1 without gaps.
+        number: numbers the account's transfers from this donor to this recipient, from 1 without gaps.
         amount: nothing, if only the settings of the account are sent.
         sent_us: when it was sent, by the donor's clock.
         terms: the account as the donor has it now, with its share; the limit does not matter.
@@ -75,7 +75,7 @@ class Receipt:
 
     Args:
         taken: False if it was declined.
-        version: of the settings that the recipient has.
+        version: the version of the settings that the recipient has.
     """
 
     account: str
@@ -91,11 +91,11 @@ class Outgoing:
     """What an account sent to one other store.
 
     Args:
-        number: of the last transfer; 0 if there was none.
+        number: the number of the last transfer; 0 if there was none.
         given: the sum of all that was sent and did not return.
         pending: the amount of the last transfer until its receipt arrives, or None; it is in `given`.
         sent_us: when it was sent.
-        version: of the settings that the other store is known to have; 0 if none.
+        version: the version of the settings that the other store is known to have; 0 if none.
     """
 
     number: int = 0
@@ -110,7 +110,7 @@ class Incoming:
     """What an account received from one other store.
 
     Args:
-        number: of the last transfer that was decided; 0 if there was none.
+        number: the number of the last transfer that was decided; 0 if there was none.
         taken: False if that was declined.
         received: the sum of all that was taken.
     """
@@ -151,9 +151,9 @@ def acknowledged(outgoing: Outgoing, receipt: Receipt, version: int) -> tuple[Ou
     """Return the state after a receipt, and what returns to the donor's limit.
 
     Args:
-        outgoing: to the store that sent the receipt.
-        receipt: perhaps of an older transfer; then nothing changes.
-        version: of the settings that the donor has.
+        outgoing: what was sent to the store that sent the receipt.
+        receipt: the receipt; if it is of an older transfer, nothing changes.
+        version: the version of the settings that the donor has.
 
     Raises:
         StoreBehind: it is of a transfer that this store has not sent.
@@ -284,7 +284,7 @@ class ShareRequest:
     """A request for a share, which a data centre that is short sends to the others.
 
     Args:
-        left: of its limit; negative if it is overdrawn.
+        left: what is left of its limit; negative if it is overdrawn.
         need: the largest worst case that was refused of late; nothing if none was.
     """
 
@@ -297,9 +297,8 @@ def is_short(left: Amount, limit: Amount, total: Amount, need: Amount = NOTHING)
     """Return True if a query was refused, or most of the share is spent.
 
     Args:
-        left: of the share.
-        limit: the share.
-        total: of all data centres; a part that is 0 there is not considered.
+        left: what is left of the share.
+        total: the limit of all data centres; a part that is 0 there is not considered.
     """
     if need and not need.within(left):
         return True
@@ -311,8 +310,7 @@ def granted(request: ShareRequest, left: Amount, total: Amount, need: Amount = N
     """Return what a data centre sends in answer to a request.
 
     Args:
-        request: of another one.
-        left: of its own share.
+        left: what is left of its own share.
         need: the largest worst case that it refused itself of late.
     """
     wanted = (
@@ -346,10 +344,9 @@ class Holding:
     """An account in a store, with what it sent to other stores and received from them.
 
     Args:
-        account: with its share, or without one if it was never split.
         spent: what counts against its limit, as of the last transaction of the account.
-        outgoing: by the id of the other store.
-        incoming: by the id of the other store.
+        outgoing: what it sent, by the id of the other store.
+        incoming: what it received, by the id of the other store.
     """
 
     account: Account

@@ -62,7 +62,7 @@ class Line:
 
     Args:
         seq: its number in the chain, from 1.
-        body: as described above.
+        body: the text that is hashed, as described in the module.
         hash: 32 bytes.
     """
 

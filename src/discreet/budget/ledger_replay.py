@@ -63,7 +63,7 @@ def apply_settings(
     """Open a bucket, or change settings.
 
     Args:
-        accounts: by name, where the change is made.
+        accounts: the accounts by name, in which the change is made.
         closed: number and end of all buckets of the account that were ever closed, where the next one is added.
 
     Raises:
@@ -93,8 +93,7 @@ class Transfers:
     """The transfers of a store, without the versions of settings that other stores have.
 
     Attributes:
-        outgoing: by account and other store.
-        incoming: by account and other store.
+        incoming: transfers by account and other store, as in *outgoing*.
     """
 
     outgoing: dict[tuple[str, str], Outgoing] = field(default_factory=lambda: defaultdict(Outgoing))
@@ -147,7 +146,7 @@ class LedgerTotals:
     """What the ledger adds up to.
 
     Args:
-        tallies: of each bucket of each account that was ever changed.
+        tallies: the tally of each bucket that was ever changed, by account and number.
         open: states of the reservations that have not ended.
         releases: all stored releases, by release key in hexadecimal.
         forfeits: what is forfeited and has paid for no retry, by account, bucket and release key in hexadecimal.
@@ -208,7 +207,7 @@ class LedgerReader:
     """Adds up lines. The loop in `read` runs ten million times, so it is written for speed.
 
     Attributes:
-        heads: of each chain after the lines that were read, by number.
+        heads: the end of each chain after the lines that were read, by number.
         sums: rho and delta in quanta of each part of each bucket, by account, bucket and part.
         totals: what else the lines add up to; `replay` adds heads and tallies.
         closed_buckets: number and end of all buckets of an account that were ever closed.
@@ -525,7 +524,7 @@ class Preview:
     """What an account's limit would have done to the queries of the past.
 
     Args:
-        queries: that were charged to the account since then.
+        queries: how many were charged to the account since then.
         refused: how many of them the limit would have refused.
         first_us: when the first of these was sent, or None.
     """
@@ -541,8 +540,8 @@ def preview(entries: Iterable[Entry], account: Account, since_us: int) -> Previe
     Refused queries charge nothing, here as in reality. Its parents and children are left out: their limits stay.
 
     Args:
-        entries: of the ledger, all chains together in the order of time.
-        account: with the settings to try.
+        entries: the ledger, all chains together in the order of time.
+        account: the account with the settings to try.
         since_us: earlier queries count as spent, and are not counted themselves.
     """
     limit = Amount.of(account.limit)
@@ -581,8 +580,8 @@ def days_until(spent: Mapping[int, Amount], limit: Amount, percent: int) -> int 
     """Return how many days after its first charge an account had used a part of its limit, or None if it has not.
 
     Args:
-        spent: by day.
-        percent: of the limit, by rho or delta, whichever is used up first.
+        spent: what it spent, by day.
+        percent: percent of the limit, by rho or delta, whichever is used up first.
     """
     total, days = NOTHING, sorted(day for day, amount in spent.items() if amount != NOTHING)
     for day in days:

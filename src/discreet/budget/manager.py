@@ -74,7 +74,7 @@ class BudgetManager:
 
         Args:
             worst: the most that the answer can cost.
-            digest: of the request that came with the key.
+            digest: a digest of the request that came with the key.
 
         Raises:
             BudgetRefused: an account on the path falls short; nothing was held.
@@ -107,7 +107,7 @@ class BudgetManager:
         Args:
             actual: what the answer cost, at most the worst case.
             result: the answer's bytes.
-            fingerprint: of what the engine returned, or None if the data has no version.
+            fingerprint: a digest of what the engine returned, or None if the data has no version.
 
         Returns:
             the answer to return to the caller: the stored one, which is another's if that was settled first.
@@ -206,10 +206,10 @@ class StoredBudget:
 
     Args:
         key: the caller's idempotency key, or None.
-        digest: of the request that came with the key.
+        digest: a digest of the request that came with the key.
 
     Attributes:
-        reservation: of the account, once there is one.
+        reservation: the id of the reservation, once there is one.
         forfeited: True once the reservation was forfeited.
         abandoned: set to True before a failure that means that the client has gone.
     """
@@ -276,7 +276,7 @@ class Report:
         epsilon_spent: epsilon of all that is spent, by the tight formula at `conversion`.
         epsilon_left: epsilon of one release that takes all that is left, by the same formula; rounded down.
         conversion: the delta of both; what releases may lose comes on top.
-        units: in LinkedIn's units, or None if the account has none.
+        units: the balance in LinkedIn's units, or None if the account has none.
         resets_at: when some charge stops counting, or None if none will.
         guarantee: what holds for all releases in any window as long as the period, or None: observed accounts, and
             limits that promise nothing.

@@ -23,7 +23,7 @@ class Hold:
     """A reserved cost. It is settled, voided or forfeited, once, by the budget that it was reserved in.
 
     Args:
-        id: of the reservation in a store; "" in memory.
+        id: the id of the reservation in a store; "" in memory.
     """
 
     cost: Cost

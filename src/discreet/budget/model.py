@@ -181,7 +181,7 @@ class Share:
     Args:
         total: the limit of all data centres together.
         home: id of the store in which the account was made; only there it can be altered.
-        version: of all its settings but the limit, from 1; the home increments it.
+        version: the version of all its settings but the limit, from 1; the home increments it.
     """
 
     total: Cost
@@ -266,8 +266,8 @@ class Units:
     """A budget in LinkedIn's units (Rogers et al. 2021, section 6).
 
     Args:
-        epsilon_per: of one unit of information, above 0.
-        delta_per: of one call over an unknown domain, at least 0, below 1.
+        epsilon_per: epsilon of one unit of information, above 0.
+        delta_per: delta of one call over an unknown domain, at least 0, below 1.
         information: k*, units of information, at least 0.
         calls: l*, calls over unknown domains, at least 0.
     """
@@ -308,8 +308,8 @@ class Account:
         parent: the account that is charged too, such as the organisation of an analyst or the dataset of an
             organisation; None at the end of the path. It never changes.
         mode: observe or enforce.
-        units: in which balances are also shown; None for none.
-        share: of an account that is split over data centres; then the limit is that of this one alone.
+        units: the units in which balances are also shown, or None.
+        share: set if the account is split over data centres; then the limit is that of this one alone.
 
     Raises:
         InputError: a value outside its range.
@@ -386,7 +386,7 @@ class Balance:
     Args:
         forfeited: charged for runs that failed.
         resets_at_us: when some charge stops counting, or None if none will.
-        time_us: of the database, when it was read.
+        time_us: the time of the database when it was read.
         as_of: sequence number of the last ledger line before.
         suspended_until_us: until when all its claims are refused, or None.
     """
@@ -439,12 +439,12 @@ class Claim:
     Args:
         reservation: a new id, unique for ever. A claim whose answer was lost may be sent again: a store answers a known
             id as it did the first time.
-        account: that pays, as do its parents.
+        account: the account that pays, as do its parents.
         release_key: names the answer: the canonical query with all parameters, the mechanism and the version of the
             data, keyed and hashed; 16 to 64 bytes.
         worst: the most that the answer can cost; the same for the same release key.
         key: the caller's idempotency key, or None; each account has keys of its own.
-        digest: of the request that came with the key; up to 64 bytes.
+        digest: a digest of the request that came with the key; up to 64 bytes.
         lease_ms: how long the reservation lives if nothing happens to it, from 1 to a day.
     """
 
@@ -573,7 +573,7 @@ class Settled:
     """A reservation that was settled.
 
     Args:
-        release: to return. If another reservation was settled first, it is that one's, not the caller's.
+        release: the release to return. If another reservation was settled first, it is that one's, not the caller's.
     """
 
     release: StoredRelease
@@ -600,7 +600,7 @@ class Fingerprint:
 
     Args:
         head_key: names the request to the engine and the version of the data; keyed and hashed, 16 to 64 bytes.
-        digest: of what it returned; keyed and hashed, 16 to 64 bytes.
+        digest: a keyed hash of what it returned, 16 to 64 bytes.
     """
 
     head_key: bytes

@@ -111,7 +111,7 @@ def stops_counting_us(period: Period, end_us: int, now_us: int) -> int | None:
     """Return when charges of a bucket that counts stop counting; None if never.
 
     Args:
-        end_us: of the bucket, be it open or closed.
+        end_us: the end of the bucket, open or closed.
     """
     match period:
         case Sliding(days):

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
     Args:
-        arguments: by default those of the process.
+        arguments: the arguments; by default those of the process.
     """
     warnings.showwarning = _show_warning
     try:

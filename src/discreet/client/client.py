@@ -61,7 +61,7 @@ class Answer:
     """A release with what it cost.
 
     Args:
-        id: of the release, for `Client.release`.
+        id: the id of the release, for `Client.release`.
         charged: what the account was charged this time; nothing if it had paid before.
         replayed: True if it was stored already.
         mode: "observe" if the account is charged but never refused, so that nothing is guaranteed.
@@ -123,7 +123,7 @@ class Client:
         retries: failed attempts of a call after which it fails, from 0 to 100. Waiting for a query that is still
             being answered is no failure.
         runtime: clock, sleep and randomness; by default those of the system.
-        transport: of httpx; by default the network, with certificates verified.
+        transport: a transport of httpx; by default the network, with certificates verified.
 
     Raises:
         InputError: the URL is malformed, there is no key, or a number is out of range.
@@ -275,7 +275,7 @@ class Client:
         """Return a release that the account has paid for, again and for free.
 
         Args:
-            id: of the release, from `Answer.id` or `history`.
+            id: the id of the release, from `Answer.id` or `history`.
 
         Raises:
             NotFound: there is none that this account has paid for.
@@ -359,7 +359,7 @@ class Options(TypedDict, total=False):
     Attributes:
         epsilon: the largest epsilon of the release, with delta.
         delta: goes with epsilon; text such as "1e-8" is taken exactly.
-        epsilon_per: of one unit of information: every item and every count costs one. Not with epsilon.
+        epsilon_per: epsilon of one unit of information: every item and every count costs one. Not with epsilon.
         information: the most units of information, for queries without LIMIT; goes with epsilon_per.
         relative_error: what most counts should stay within, without LIMIT.
         counts: False for labels only.

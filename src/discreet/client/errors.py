@@ -82,7 +82,7 @@ class BudgetShort(BudgetExceeded):
     """The answer could cost more than an account has left. Nothing was read, nothing was charged.
 
     Attributes:
-        account: that falls short: that of the key, or a parent.
+        account: the account that falls short: that of the key, or a parent.
         needed: the most that the answer could cost.
         resets_at: when some of it comes back, or None if never.
         fits: the largest that would still fit, by name: "k", "epsilon"; empty if nothing would.
@@ -107,7 +107,7 @@ class ServiceError(DiscreetError):
     """The service cannot be reached, failed, or is not one.
 
     Attributes:
-        status: of HTTP, or None if there was no reply.
+        status: the HTTP status, or None if there was no reply.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:

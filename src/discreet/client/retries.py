@@ -36,7 +36,7 @@ def pause_before_next(reply: Reply | NoReply, failures: int, waits: int, retries
     """Return the seconds to wait before the next attempt, or None if there is none.
 
     Args:
-        reply: to the last attempt.
+        reply: the reply to the last attempt.
         waits: attempts after which the service required the client to wait.
         retries: failures after which the client gives up.
         chance: a random number from 0 to 1, so that clients that failed together do not retry together.
@@ -89,8 +89,8 @@ class Request:
     Args:
         path: below the URL of the service, such as "/v1/query".
         body: JSON, or None.
-        headers: in addition to those of every request.
-        parameters: of the URL.
+        headers: headers in addition to those of every request.
+        parameters: parameters of the query string.
     """
 
     method: str

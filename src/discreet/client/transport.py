@@ -34,7 +34,7 @@ class Transport:
         timeout: seconds for a request with all attempts and pauses.
         retries: failed attempts of a request after which it fails.
         runtime: clock, sleep and randomness.
-        transport: of httpx; by default the network, with certificates verified.
+        transport: a transport of httpx; by default the network, with certificates verified.
 
     Raises:
         InputError: the URL is malformed, or a number is out of range.

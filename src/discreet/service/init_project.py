@@ -81,7 +81,7 @@ def create_project(
 
     Args:
         folder: where; it is made if it is missing.
-        catalog: of analysts' data; None for one with data that is made up.
+        catalog: the catalog to serve; None for one with example data.
         store: where budgets are to be kept: an SQLite file that is made in *folder*, or an empty PostgreSQL database.
         force: True to put files aside that are there already.
         random: returns so many secret random bytes.
@@ -276,7 +276,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
 
     Args:
         folder: where they are to be; it is made if it is missing.
-        names: of all files that may come to be, in the order in which they are moved. What was not written is left out.
+        names: names of all files that may be written, in the order in which they are moved.
         aside: the name of a folder in *folder* that files which are there already are moved into; None if there must
             be none.
 

@@ -38,7 +38,7 @@ class RequestContext:
         began: when it arrived, in seconds that only rise.
         actor: who sent it, once that is known.
         problem: the kind of problem that was answered.
-        status: that was answered; 0 before.
+        status: the HTTP status of the response; 0 before.
         release: the id of an answer from the cache.
         page: makes an HTML page of a problem, for requests of the web page.
     """

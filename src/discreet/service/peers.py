@@ -149,7 +149,7 @@ class Peers:
     """The other data centres.
 
     Args:
-        urls: of the others, by name.
+        urls: the URLs of the others, by name.
     """
 
     def __init__(

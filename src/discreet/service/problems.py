@@ -49,7 +49,7 @@ class Unauthorized(DiscreetError):
 
     Attributes:
         reason: for the log.
-        key_id: of a key that expired, otherwise None.
+        key_id: the id of a key that expired, otherwise None.
     """
 
     def __init__(self, reason: DenialReason, key_id: str | None = None) -> None:

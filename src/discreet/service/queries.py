@@ -63,7 +63,7 @@ class PlannedQuery:
 
     Args:
         table: its name as keys are derived from it, see `Warehouse.context`.
-        data_version: of its data, or None if nothing identifies its state.
+        data_version: the version of the data, or None if nothing identifies its state.
         release_key: names the answer; None without a version, when only the same request has the same answer.
     """
 
@@ -367,8 +367,8 @@ class _Entry:
     """What is kept of a request.
 
     Args:
-        minute: in which the version was last compared with the clock; schedules are in whole minutes.
-        answers: that were sent, by representation.
+        minute: when the version was last compared with the clock; schedules are in whole minutes.
+        answers: the bytes that were sent, by representation.
     """
 
     catalog: Catalog

@@ -99,7 +99,7 @@ def estimate_of(plan: Plan, dataset: str, version: str | None, path: Sequence[Re
     """Return what a query could cost, and whether that fits.
 
     Args:
-        version: of its data now; with one, noise is keyed.
+        version: version of the data now, with which noise is keyed; None if it has none.
         paid: True if the account has paid for the answer.
     """
     worst, expected, units = plan.worst_cost, plan.expectation, path[0].balance.account.units
@@ -142,8 +142,7 @@ def dataset_detail(name: str, dataset: Dataset, limits: Limits, version: str | N
 
     Args:
         dataset: without the columns that the caller may not see.
-        limits: of the service, which hold beside the dataset's own.
-        version: of its data now, or None.
+        limits: limits of the service, which apply beside those of the dataset.
     """
     return DatasetDetail(
         name=name,

@@ -154,7 +154,7 @@ def serve_many(
     If one of them ends by itself, the others are stopped, so that a supervisor restarts all of them.
 
     Args:
-        path: of the settings file, which each process reads.
+        path: the settings file, which each process reads.
         overrides: settings that replace those of the file.
         announce: called with the URL.
 
@@ -207,7 +207,7 @@ class Bounds:
 
     Args:
         connections: open at once, of all clients.
-        header_bytes: of the request line and the headers together.
+        header_bytes: bytes of the request line and the headers together.
         header_seconds: from the start of a request to the end of its headers.
         body_seconds: from the end of the headers to the end of the body.
     """

@@ -108,7 +108,7 @@ class Statements:
         """Answer all queries of a statement, in their order, and compute its rows; see `Queries.answer`.
 
         Args:
-            answers: of an earlier attempt, by SQL; new ones are added, so that no attempt pays for a query again.
+            answers: answers of earlier attempts, by SQL; new ones are added, so that no attempt pays for a query again.
 
         Raises:
             BudgetShort: an account on the path cannot pay the worst cases together; nothing was charged. If others
@@ -163,7 +163,7 @@ class Statements:
         """Compute the rows of a statement from releases that *account* has paid for; no data is queried.
 
         Args:
-            ids: of the releases of its queries, in their order.
+            ids: the ids of the releases of its queries, in their order.
 
         Raises:
             Malformed: the statement is outside of what is allowed.

@@ -33,7 +33,7 @@ def question_of(query: Query, dataset: str) -> dict[str, Any]:
     """Return the query as `discreet.query.query_json.from_dict` reads it, equal for equal plans.
 
     Args:
-        query: as planned: with the catalog's own names, and its filter in the one form.
+        query: the query as planned: with the catalog's own names, and its filter in canonical form.
     """
     if query.average and query.summed is not None:
         measure = Measure("average", query.summed.column)
@@ -58,7 +58,6 @@ def encode(
 
     Args:
         release: the release; how long it took is left out.
-        data_version: of its data, or None.
     """
     fields, table, summed = release.to_dict(), release.to_arrow(), release.query.summed
     bounds = None if summed is None else {"low": str(summed.low), "high": str(summed.high), "scale": summed.scale}

@@ -133,7 +133,7 @@ class Transfers(_Message):
 
     Args:
         centre: its name, for logs.
-        receipts: of transfers from the other one.
+        receipts: receipts of transfers from the other one.
     """
 
     centre: Name

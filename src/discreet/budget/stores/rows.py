@@ -122,7 +122,7 @@ class AccountRow:
         tally: what the open bucket holds.
         older: the sum of the closed buckets that count.
         failures: when the last runs failed that count towards a suspension, oldest first.
-        head: of its own chain of the ledger; None if its lines are in the store's chain.
+        head: the end of its own chain of the ledger; None if its lines are in the store's chain.
         paid: True if it has paid for the release in question.
         changed: True if the row has to be written.
         closed: all closed buckets, oldest first; None if they were not read.
@@ -235,7 +235,7 @@ class KeyRow:
     """An idempotency key that was used before.
 
     Args:
-        digest: of the request that came with it.
+        digest: a digest of the request that came with it.
         answered: the release that it came with last, if that is not the claim's and the account has paid for it.
     """
 

@@ -308,7 +308,7 @@ class LedgerFile:
     """A snapshot of a file of budgets, without a lock, so that a service can go on writing.
 
     Args:
-        path: of the file, or of a copy of it.
+        path: the file, or a copy of it.
 
     Raises:
         StoreUnavailable: it cannot be read, or has another schema than this program.

@@ -289,7 +289,7 @@ class BudgetStore(ABC):
         The ledger line is a `note` that holds kind, name and the SHA-256 of the text, never the text.
 
         Args:
-            kind: of record, up to 200 printable characters without white space.
+            kind: the kind of record, up to 200 printable characters without white space.
             name: unique among its kind, up to 2,000 characters that print, or tabs.
             text: canonical JSON (`ledger.canonical`), up to 1,000,000 characters; None removes the record.
 
@@ -427,7 +427,7 @@ class BudgetStore(ABC):
         """Verify the ledger, and give its lines before *before_us* to *archive*, see `BudgetManager.prune`.
 
         Args:
-            heads: of a checkpoint; its lines stay, and that of chain 0 is not older than *before_us*.
+            heads: the heads of a checkpoint; their lines stay, and that of chain 0 is not older than *before_us*.
             archive: writes the lines durably before it returns; it is called again if the connection was lost.
 
         Raises:

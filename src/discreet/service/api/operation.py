@@ -128,14 +128,14 @@ class Operation:
     It returns a model, None (answered with 204) or a complete response.
 
     Args:
-        path: with parameters in braces; ":path" lets one contain slashes.
-        role: that the caller needs; None for an operation without authentication.
+        path: the path, with parameters in braces; ":path" lets one contain slashes.
+        role: the role that the caller needs; None for an operation without authentication.
         body: the model of the JSON body, which the handler gets as its second argument.
         raw: True to give the handler the body's bytes instead.
         contents: schemas of the response by media type, where it is no JSON of a model.
         problems: kinds that can be answered beside those that follow from the other arguments.
         other_answers: models of responses with other statuses that are no problems.
-        name: of the handler; set by the decorator, as are summary and description, from the handler's docstring.
+        name: the handler's name; set by the decorator, as are summary and description, from the handler's docstring.
     """
 
     method: str
@@ -181,7 +181,7 @@ class Call:
     """A request to an operation, authorized and with its parameters read.
 
     Args:
-        request: as it came; its body has been read if the operation has one.
+        request: the request; its body has been read if the operation has one.
         caller: who sent it.
         parameters: values by name; None for those that are absent and have no default.
     """

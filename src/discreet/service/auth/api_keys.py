@@ -66,7 +66,7 @@ class KeyRecord:
 
     Args:
         sha256: of the key's text, 64 hexadecimal digits.
-        account: that its queries are charged to; None for a key without the role analyst.
+        account: the account that its queries are charged to; None for a key without the role analyst.
         roles: at least one, in the order of `ROLES`.
         created_us: when it was made, microseconds since 1970 UTC.
         expires_us: from when on it is refused; None for never.
@@ -140,7 +140,7 @@ class Authenticator:
     """Identify callers by the header Authorization. Usable from several threads.
 
     Args:
-        issuer: of tokens that are accepted beside API keys, or None.
+        issuer: the issuer of tokens that are accepted beside API keys, or None.
     """
 
     def __init__(self, records: RecordCache, clock: Callable[[], datetime], issuer: Issuer | None = None) -> None:

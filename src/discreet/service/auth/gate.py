@@ -46,8 +46,8 @@ class Identity:
 
     Args:
         actor: the name in the ledger: "key:" and the key's id, or "oidc:" and the token's subject.
-        account: that queries are charged to; None for callers that are no analysts.
-        key_id: of the API key; None for a token.
+        account: the account that queries are charged to; None for callers that are no analysts.
+        key_id: the id of the API key; None for a token.
     """
 
     actor: str
@@ -117,7 +117,7 @@ class ConcurrencyLimit:
     """Limit the queries under way, and those of one account to half of that.
 
     Args:
-        most: of all accounts together, at least 1.
+        most: the most queries of all accounts together, at least 1.
     """
 
     def __init__(self, most: int) -> None:

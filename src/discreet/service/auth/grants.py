@@ -31,7 +31,7 @@ class Snapshot:
     """The records at one time.
 
     Args:
-        version: of the records; it changes with every change of a record.
+        version: a number that changes with every change of a record.
     """
 
     version: int

@@ -133,7 +133,7 @@ class Issuer:
         Args:
             form: fields of the token request, with the code.
             client: its id and secret; None for a public client.
-            nonce: that the ID token must hold.
+            nonce: the nonce that the ID token must hold.
 
         Raises:
             Unauthorized: the issuer refuses the code, or the ID token is not for this client and login.
@@ -308,8 +308,8 @@ class OidcLogin:
     """Begins and completes logins.
 
     Args:
-        settings: with a client id.
-        secret: of the client; None for a public client, which PKCE alone protects.
+        settings: settings with a client id.
+        secret: the client secret; None for a public client, which PKCE alone protects.
     """
 
     def __init__(self, issuer: Issuer, settings: Oidc, secret: str | None, random: Callable[[int], bytes]) -> None:

@@ -49,11 +49,9 @@ class Requested:
     """A request was answered, with or without success.
 
     Args:
-        request_id: of the request, made by the service.
         route: the method and the path template, such as "GET /v1/datasets/{name}"; "other" if there is none.
         milliseconds: how long it took, rounded up by `on_grid`: what is finer depends on data.
         actor: who sent it, or None if that is unknown.
-        account: of the actor, or None.
         problem: the kind of problem that was answered, or None.
         release: the id of an answer from the cache; others are in `Released`.
         client: the address that it came from, or the one that a trusted proxy sent.
@@ -78,7 +76,7 @@ class Released:
     Args:
         rho: what the account was charged this time.
         source: "engine" if it was computed now; "store" or "memory" if it was there already.
-        reservation: that paid for it, or None.
+        reservation: the id of the reservation that paid for it, or None.
     """
 
     request_id: str
@@ -98,7 +96,7 @@ class Refused:
 
     Args:
         short: the account on the path that fell short, or is suspended.
-        rho: that it would have needed; 0 for a suspension.
+        rho: what it would have needed; 0 for a suspension.
     """
 
     request_id: str
@@ -125,7 +123,7 @@ class Denied:
     """A request had no valid key or token.
 
     Args:
-        key_id: of a known key, such as one that expired; never what an unknown client sent.
+        key_id: the id of a known key, such as one that expired; never what an unknown client sent.
     """
 
     request_id: str
@@ -156,7 +154,6 @@ class Failed:
         where: the route, or a part of the service: "maintenance".
         error: the names of the types of the exception and its causes: "RunFailed from KeyError".
         frames: places in the service's own code, the outermost first: "service/queries.py:120".
-        request_id: of the request, if it was one.
     """
 
     where: str

@@ -84,7 +84,7 @@ class AnalystPages:
         """Return the form for a query.
 
         Args:
-            visit: with the fields of the form: a statement, or the parts that it is built from.
+            visit: has the fields of the form: a statement, or the parts that it is built from.
             error: why it was not answered.
         """
         datasets = (await run_in_thread(self._api.datasets, visit.call())).datasets

@@ -29,7 +29,7 @@ class Item:
     Args:
         label: what it is.
         value: its noisy value, or None in a release of labels only.
-        low: of its 95 % interval.
+        low: the lower end of its 95 % interval, or None.
         high: the upper end of its interval, or None.
         bar: where the bar begins and how wide it is; then where the interval begins and ends; in percent.
     """
@@ -100,8 +100,7 @@ def statement_items(rows: Sequence[Sequence[Any]], places: tuple[int, int, int])
     """Return the rows of a statement with their bars; none if a number is missing or outside of its interval.
 
     Args:
-        rows: of the statement.
-        places: of the number and its interval, from `interval_columns`; all other columns are labels.
+        places: positions of the number and its interval, from `interval_columns`; all other columns are labels.
     """
     found = []
     for row in rows:

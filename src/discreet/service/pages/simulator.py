@@ -32,13 +32,13 @@ class Parameters:
     """The parameters of a simulation.
 
     Args:
-        epsilon_per: of one step: an item, a count or a cut-off.
-        delta_per: of one call.
+        epsilon_per: epsilon of one step: an item, a count or a cut-off.
+        delta_per: delta of one call.
         head_limit: dbar, items that are read from the engine.
         information: k*, steps in a period.
         calls: l*, calls in a period.
         k: items that each query asks for.
-        days: of a period in which the data does not change.
+        days: days of a period in which the data does not change.
         largest: users of the largest item; item number r has a part 1/r of them (Zipf).
     """
 
@@ -57,15 +57,15 @@ class Simulation:
     """The results of a simulation.
 
     Args:
-        items: returned on average.
-        std_error: of a count.
-        smallest_count: that is more likely shown than not.
-        steps: that an answer costs on average.
-        queries: until the budget is exhausted.
+        items: items that are returned on average.
+        std_error: standard error of a count.
+        smallest_count: the smallest count that is more likely shown than not.
+        steps: steps that an answer costs on average.
+        queries: queries until the budget is exhausted.
         averaging: chance that the mean of one answer a day reveals a count.
         differencing: what two answers with a single user between them give away.
         shown: bound on the chance that a period shows an item of a single user.
-        guarantee: of all answers of a period.
+        guarantee: the guarantee of all answers of a period.
     """
 
     items: float
@@ -106,7 +106,7 @@ def simulate(tried: Parameters, bits: Callable[[], Bits], counts: Sequence[int] 
     Args:
         tried: the parameters.
         bits: returns the randomness of an answer.
-        counts: of a release, largest first, in place of made-up ones; all further items have no users.
+        counts: counts of a release, largest first, in place of made-up ones; all further items have no users.
 
     Raises:
         InputError: a parameter is outside of its range.

@@ -159,8 +159,7 @@ class Visit:
     """A request for a page.
 
     Args:
-        request: as it came; its body has been read.
-        session: of the browser.
+        request: the request; its body has been read.
         caller: who is logged in; None on pages without a login.
         form: the fields of a form that was posted.
     """
@@ -192,7 +191,7 @@ def page(method: str, path: str, *, role: Role | None = None, login: bool = True
     """Declare that the decorated method answers a page; a plain function runs in a thread.
 
     Args:
-        role: that the caller needs, or None if any role will do.
+        role: the role that the caller needs, or None if any role will do.
         login: False for a page that needs no login.
     """
 

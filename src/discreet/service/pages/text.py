@@ -33,7 +33,7 @@ def sql_of(question: Mapping[str, Any], user: str = "") -> str:
     """Return the SELECT of a query, with a clause on each line.
 
     Args:
-        question: as `discreet.query.query_json.from_dict` reads it.
+        question: the query as `discreet.query.query_json.from_dict` reads it.
         user: the column of users, where the measure does not name it.
     """
     measure, items = question["measure"], [_quoted(item) for item in question["items"]]
@@ -218,7 +218,6 @@ def budget_bar(budget: BudgetReport, cost: Spend | None = None) -> list[tuple[st
     The bar is of rho or delta, whichever runs out first.
 
     Args:
-        budget: of the account.
         cost: the worst case of a query, shown as a part of what is left.
     """
     shares = {part: _share(getattr(budget.left, part), getattr(budget.limit, part)) for part in ("rho", "delta")}
