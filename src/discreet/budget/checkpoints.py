@@ -50,11 +50,7 @@ class Checkpoint:
         return cls(store, tuple(heads), key.sign(_PURPOSE + _content(store, heads).encode()))
 
     def check(self, key: Ed25519PublicKey) -> None:
-        """Raise unless it was signed with the private half of *key*.
-
-        Raises:
-            LedgerBroken: it was not.
-        """
+        """Raise `LedgerBroken` unless it was signed with the private half of *key*."""
         try:
             key.verify(self.signature, _PURPOSE + _content(self.store, self.heads).encode())
         except InvalidSignature:
@@ -67,11 +63,7 @@ class Checkpoint:
 
     @classmethod
     def of_text(cls, text: str) -> Checkpoint:
-        """Return the checkpoint that `text` wrote.
-
-        Raises:
-            LedgerBroken: it cannot be parsed.
-        """
+        """Return the checkpoint that `text` wrote, or raise `LedgerBroken`."""
         try:
             outer = json.loads(text)
             content = json.loads(outer["content"])

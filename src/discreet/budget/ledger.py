@@ -129,11 +129,7 @@ def head_of(line: Line) -> Head:
 
 
 def entry_of(line: Line) -> Entry:
-    """Return the content of *line*.
-
-    Raises:
-        LedgerBroken: it cannot be parsed.
-    """
+    """Return the content of *line*, or raise `LedgerBroken`."""
     try:
         _, _, time, kind, reservation, detail, *rest = line.body.split("\t")
         tallies: dict[tuple[str, int], Tally] = {}

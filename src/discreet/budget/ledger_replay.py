@@ -382,11 +382,7 @@ def replay(chains: Iterable[tuple[int, Iterable[Line]]], reader: LedgerReader | 
 
 
 def check_holdings(store: str, holdings: Iterable[Holding], transfers: Transfers) -> None:
-    """Compare a store's shares with its ledger.
-
-    Raises:
-        LedgerBroken: they are not what the lines add up to.
-    """
+    """Raise `LedgerBroken` unless a store's shares are what the lines of its ledger add up to."""
     outgoing, incoming = {}, {}
     for holding in holdings:
         account, limit = holding.account, NOTHING
@@ -427,11 +423,7 @@ def digest_of(chunks: Iterable[str]) -> str | None:
 
 
 def reader_of(chunks: Iterable[str]) -> LedgerReader:
-    """Return the reader that `chunks_of` wrote.
-
-    Raises:
-        LedgerBroken: it cannot be parsed.
-    """
+    """Return the reader that `chunks_of` wrote, or raise `LedgerBroken`."""
     reader = LedgerReader()
     try:
         for chunk in chunks:

@@ -134,11 +134,7 @@ RECORD_LONGEST = 1_000_000
 
 
 def check_name(name: str, what: str) -> None:
-    """Raise unless *name* can be written in the ledger.
-
-    Raises:
-        InputError: it is empty, too long, or has white space or characters that do not print.
-    """
+    """Raise `InputError` unless *name* has from 1 to 200 printable characters and no white space."""
     if not 0 < len(name) <= NAME_LONGEST or not name.isprintable() or " " in name:
         raise InputError(f"{what} has up to {NAME_LONGEST} printable characters and no white space")
 
@@ -150,14 +146,11 @@ def check_digest(digest: bytes, what: str) -> None:
 
 
 def check_record(kind: str, name: str, text: str | None) -> None:
-    """Raise unless a store can keep *text* under that name.
+    """Raise `InputError` unless a store can keep *text* under that name.
 
     Args:
         name: up to 2,000 characters that print, or tabs.
         text: up to 1,000,000 characters, without the character 0; None removes the record.
-
-    Raises:
-        InputError: a value outside its range.
     """
     check_name(kind, "the kind of a record")
     if not 0 < len(name) <= RECORD_NAME_LONGEST or not name.replace("\t", "").isprintable():

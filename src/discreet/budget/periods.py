@@ -134,11 +134,7 @@ def limits_per_window(period: Period) -> int:
 
 
 def check_period(period: Period) -> None:
-    """Raise unless the period can be computed here.
-
-    Raises:
-        InputError: the time zone is not known.
-    """
+    """Raise `InputError` if the time zone of *period* is not known."""
     if isinstance(period, Calendar):
         _zone(period.zone)
 

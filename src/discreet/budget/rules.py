@@ -62,11 +62,7 @@ changes: a caller may repeat a request whose answer was lost."""
 
 
 def transition(state: State, event: Event) -> State:
-    """Return the state after *event*.
-
-    Raises:
-        InvariantViolated: it cannot happen in *state*.
-    """
+    """Return the state after *event*; raise `InvariantViolated` if it cannot happen in *state*."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -212,13 +208,10 @@ def suspended_until_us(failures: Sequence[int], now_us: int) -> int | None:
 
 
 def check_refund(limit: Amount, tally: Tally, amount: Amount) -> None:
-    """Raise unless *amount* may be refunded.
+    """Raise `InputError` if *amount* is more than is used, or than the part of the limit that may be refunded.
 
     Args:
         amount: neither part negative.
-
-    Raises:
-        InputError: more than is used, or more than the share of the limit that may be given back.
     """
     if not amount.within(tally.used):
         raise InputError("a refund cannot be more than what is used")

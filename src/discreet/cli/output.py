@@ -43,11 +43,7 @@ class Output:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> Self:
-        """Return the output that the options of a command name.
-
-        Raises:
-            InputError: the file has an ending that chooses no format.
-        """
+        """Return the output that the options of a command name; raise `InputError` for an unknown ending."""
         output, plot = (None if options[name] is None else Path(options[name]) for name in ("output", "plot"))
         form = options["form"] or _FORMATS.get("" if output is None else output.suffix.lower())
         if form is None:

@@ -139,11 +139,7 @@ class Transport:
 
 
 def check_url(url: str) -> httpx.URL:
-    """Return the parts of the URL of a service.
-
-    Raises:
-        InputError: it is malformed.
-    """
+    """Return the parts of the URL of a service, or raise `InputError`."""
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):

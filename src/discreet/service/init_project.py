@@ -304,11 +304,7 @@ def staged(folder: Path, names: Sequence[str], *, aside: str | None) -> Iterator
 
 
 def refuse_existing(folder: Path, names: Sequence[str]) -> None:
-    """Raise if one of the files exists.
-
-    Raises:
-        InputError: it is.
-    """
+    """Raise `InputError` if one of the files exists."""
     there = [name for name in names if os.path.lexists(folder / name)]
     if there:
         raise InputError(f"{', '.join(map(repr, there))} in {str(folder)!r} would be replaced; --force puts it aside")

@@ -103,11 +103,7 @@ class PeerKeys:
         return f"Bearer {self._sent_key}"
 
     def check(self, header: str | None) -> None:
-        """Raise unless *header* holds one of the keys.
-
-        Raises:
-            Unauthorized: it does not.
-        """
+        """Raise `Unauthorized` unless *header* holds one of the keys."""
         kind, _, key = (header or "").partition(" ")
         digest = _digest(key.strip())
         known = [hmac.compare_digest(digest, each) for each in self._digests]
@@ -331,11 +327,7 @@ class Peers:
             raise
 
     def _check_store(self, store: str) -> None:
-        """Raise if another data centre has a copy of this store.
-
-        Raises:
-            InputError: it has.
-        """
+        """Raise `InputError` if another data centre has a copy of this store."""
         if store == self._shares.id:
             raise InputError("two data centres have the same store; each needs one of its own, made new")
 

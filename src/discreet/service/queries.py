@@ -318,11 +318,7 @@ def _largest_epsilon(limit: float, fits: Callable[[float], bool]) -> float | Non
 
 
 def select_of(request: QueryRequest) -> Select:
-    """Return the query of a request.
-
-    Raises:
-        Malformed: it is outside the grammar.
-    """
+    """Return the query of a request, or raise `Malformed`."""
     try:
         return parse_select(request.sql) if request.sql is not None else from_dict(request.query or {})
     except InputError as error:

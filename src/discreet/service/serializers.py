@@ -349,11 +349,7 @@ def read_amount(account: model.Account, body: Payment) -> tuple[Fraction, Fracti
 
 
 def read_period(body: PeriodRequest) -> model.Period:
-    """Return the period of a request.
-
-    Raises:
-        InputError: a value outside its range.
-    """
+    """Return the period of a request; raise `InputError` for a value outside its range."""
     if body.days is not None:
         return Sliding(body.days)
     if body.unit is not None:

@@ -255,11 +255,7 @@ class Statements:
 
 
 def paid_release(store: BudgetStore, account: str, id_: str) -> StoredRelease:
-    """Return the release with that id, which *account* has paid for.
-
-    Raises:
-        NotFound: there is none, or the account has not paid for it.
-    """
+    """Return the release with that id, or raise `NotFound` unless *account* has paid for it."""
     try:
         key = bytes.fromhex(id_)
     except ValueError:

@@ -31,11 +31,7 @@ def utc_now() -> datetime:
 
 
 def checkpointer_of(settings: Checkpoints | None) -> Checkpointer | None:
-    """Return the checkpointer of the settings, or None.
-
-    Raises:
-        InputError: the signing key cannot be used.
-    """
+    """Return the checkpointer of the settings, or None; raise `InputError` if the signing key cannot be used."""
     if settings is None:
         return None
     return Checkpointer(CheckpointFile(settings.file), signing_key(settings.signing_key_file))
@@ -138,11 +134,7 @@ def read_secret(path: Path, what: str) -> bytes:
 
 
 def write_secret(path: Path, secret: bytes) -> None:
-    """Create a file that only its owner can read.
-
-    Raises:
-        InputError: the file exists, or cannot be written.
-    """
+    """Create a file that only its owner can read; raise `InputError` if it exists or cannot be written."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

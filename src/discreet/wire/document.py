@@ -85,11 +85,7 @@ def encode(
 
 
 def read(document: bytes) -> dict[str, Any]:
-    """Return a document as plain values.
-
-    Raises:
-        InputError: it is no document of a release.
-    """
+    """Return the document of a release as plain values, or raise `InputError`."""
     try:
         found = json.loads(document)
     except ValueError:
@@ -254,11 +250,7 @@ def type_name(type_: pa.DataType) -> str:
 
 
 def type_named(name: str) -> pa.DataType:
-    """Return the type of a name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the type of a name, or raise `InputError`."""
     if name in _TYPES:
         return _TYPES[name]
     if found := _DECIMAL.fullmatch(name):

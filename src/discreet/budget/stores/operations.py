@@ -428,11 +428,7 @@ def put_record(transaction: Transaction, kind: str, name: str, text: str | None,
 
 
 def _record_action(transaction: Transaction, action: AdminAction, *what: str) -> dict[str, object] | None:
-    """Return what the ledger says of an action; None if it was done before.
-
-    Raises:
-        KeyReused: an action of that id did something else.
-    """
+    """Return the ledger detail of an action, None if it was done before; raise `KeyReused` if another has its id."""
     detail: dict[str, object] = {"actor": action.actor, "reason": action.reason}
     if action.id is None:
         return detail

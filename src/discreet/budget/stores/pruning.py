@@ -49,11 +49,7 @@ class Cut:
 
 
 def check_old(db: Connection, before_us: int) -> None:
-    """Raise unless *before_us* is at least `KEPT_US` ago by the clock of the database.
-
-    Raises:
-        InputError: it is later.
-    """
+    """Raise `InputError` unless *before_us* is at least `KEPT_US` ago by the clock of the database."""
     ((now,),) = db.query((statements.NOW, ()))
     if before_us > now[0] - KEPT_US:
         raise InputError("lines of the last 24 hours cannot be removed from the ledger; give an earlier date")

@@ -343,21 +343,13 @@ class LedgerFile:
 
 
 def check_library(version: str) -> None:
-    """Raise unless SQLite is new enough.
-
-    Raises:
-        StoreUnavailable: it is not.
-    """
+    """Raise `StoreUnavailable` unless SQLite is new enough."""
     if tuple(map(int, version.split(".")))[:3] < SQLITE_LEAST:
         raise StoreUnavailable(f"budgets need SQLite {'.'.join(map(str, SQLITE_LEAST))} or newer, not {version}")
 
 
 def check_disk(path: Path, mounts: Iterable[str] | None = None) -> None:
-    """Raise if *path* is on a network file system, whose locks and flushes cannot be relied on.
-
-    Raises:
-        StoreUnavailable: it is.
-    """
+    """Raise `StoreUnavailable` if *path* is on a network file system: its locks and flushes are not reliable."""
     if mounts is None:
         mounts = _MOUNTS.read_text().splitlines() if _MOUNTS.exists() else []
     folder = path.resolve().parent
@@ -397,11 +389,7 @@ def _prepare(db: apsw.Connection) -> str:
 
 
 def _check_version(db: apsw.Connection) -> str:
-    """Return the store's id.
-
-    Raises:
-        StoreUnavailable: its schema is not that of this program.
-    """
+    """Return the store's id; raise `StoreUnavailable` if its schema is not that of this program."""
     rows: Any
     try:
         rows = db.execute("SELECT version, id FROM budget_meta").fetchall()

@@ -61,7 +61,8 @@ class BudgetStore(ABC):
     Every change appends a line to the ledger in its own transaction. Time is the database's (`periods.Clock`).
 
     Every method but `close` raises `StoreUnavailable` when the database cannot be reached or cannot write. Methods that
-    name an account raise `UnknownAccount` if there is none.
+    name an account raise `UnknownAccount` if there is none, and `ClockError` if they would open a bucket of it while
+    the clock is ahead further than the guard allows.
 
     Args:
         guard_us: how far the clock may run ahead of the last time seen.
@@ -125,7 +126,6 @@ class BudgetStore(ABC):
 
         Raises:
             KeyReused: see step 2.
-            ClockError: a period would begin, and the clock ran ahead further than the guard allows.
         """
         return self.write(lambda transaction: operations.reserve(transaction, claim), repeat=True)
 
@@ -227,16 +227,11 @@ class BudgetStore(ABC):
         Raises:
             InputError: another parent.
             AccountChanged: it is not as *before* any more; nothing changed.
-            ClockError: as `reserve`, if the period changes.
         """
         self._act(lambda transaction: operations.alter(transaction, account, action, self.id, before), action)
 
     def charge(self, account: str, cost: Cost, action: AdminAction) -> None:
-        """Charge an account by hand, in its open bucket, whatever its limit.
-
-        Raises:
-            ClockError: as `reserve`.
-        """
+        """Charge an account by hand, in its open bucket, whatever its limit."""
         self._act(lambda transaction: operations.charge(transaction, account, cost, action), action)
 
     def refund(self, account: str, cost: Cost, action: AdminAction) -> None:
@@ -245,7 +240,6 @@ class BudgetStore(ABC):
         Raises:
             InputError: more than is used, or more than `rules.REFUND_SHARE` of the limit with what was refunded before
                 in buckets that count.
-            ClockError: as `reserve`.
         """
         self._act(lambda transaction: operations.refund(transaction, account, cost, action), action)
 
@@ -258,9 +252,6 @@ class BudgetStore(ABC):
 
         Returns:
             how many.
-
-        Raises:
-            ClockError: as `reserve`.
         """
         names = self.write(lambda transaction: transaction.due(), repeat=True)
         return sum(self.write(partial(operations.refresh, account=name), repeat=True) for name in names)

@@ -189,11 +189,7 @@ class Transaction:
         return chain, known is not None
 
     def begin_account(self, account: str) -> AccountRow:
-        """Lock an account.
-
-        Raises:
-            UnknownAccount: there is none.
-        """
+        """Lock an account, or raise `UnknownAccount`."""
         locked, (meta,) = self.db.query((statements.LOCK_ACCOUNT, (account,)), (statements.NOW, ()))
         self._read_meta(meta)
         if not locked:
@@ -269,11 +265,7 @@ class Transaction:
         return account.resets_us(self.closed_buckets(account), self.clock.now_us)
 
     def advance(self, account: AccountRow) -> bool:
-        """Open the next bucket if the open one is over, and return whether it was.
-
-        Raises:
-            ClockError: the clock ran ahead.
-        """
+        """Open the next bucket if the open one is over, and return whether it was."""
         if account.end_us == NEVER_US or not self.clock.has_passed(account.end_us):
             return False
         self.open_bucket(account, account.end_us, "refresh", {})

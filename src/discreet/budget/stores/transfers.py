@@ -34,7 +34,7 @@ _AS_AT_HOME: dict[str, object] = {"actor": "discreet", "reason": "as in the data
 class ShareStore:
     """Moves the shares of a store. Each method is one transaction, and may be repeated if its answer was lost.
 
-    Every method raises `StoreUnavailable` when the database cannot be reached or cannot write.
+    Methods raise `StoreUnavailable`, `UnknownAccount` and `ClockError` as those of `BudgetStore`.
     """
 
     def __init__(self, store: BudgetStore) -> None:
@@ -50,10 +50,6 @@ class ShareStore:
 
         Returns:
             the transfer that is pending now, new or older; None if there is none.
-
-        Raises:
-            UnknownAccount: there is none.
-            ClockError: a period would begin, and the clock ran ahead.
         """
         return self._write(functools.partial(_grant, here=self.id, peer=peer, request=request, need=need))
 
@@ -64,11 +60,7 @@ class ShareStore:
             centres: how many data centres there are, including this one.
 
         Returns:
-            as `grant`; None also if the peer is up to date.
-
-        Raises:
-            UnknownAccount: there is none.
-            ClockError: as `grant`.
+            the transfer that is pending now; None if there is none, or the peer is up to date.
         """
         return self._write(functools.partial(_announce, here=self.id, peer=peer, account=account, centres=centres))
 
@@ -83,7 +75,6 @@ class ShareStore:
         Raises:
             InputError: it is for another store.
             StoreBehind: this store lost what it took before.
-            ClockError: as `grant`.
         """
         self._write(functools.partial(_open_account, here=self.id, transfer=transfer))
         return self._write(functools.partial(_receive, here=self.id, transfer=transfer))

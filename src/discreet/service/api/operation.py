@@ -192,11 +192,7 @@ class Call:
 
     @property
     def account(self) -> str:
-        """Return the account that the caller's queries are charged to.
-
-        Raises:
-            Forbidden: the caller has none.
-        """
+        """Return the account that the caller's queries are charged to, or raise `Forbidden`."""
         return self.caller.analyst_account()
 
     def action(self, reason: str) -> AdminAction:

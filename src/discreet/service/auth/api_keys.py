@@ -216,11 +216,7 @@ class Authenticator:
 
 
 def _read_token(header: str | None) -> tuple[str, str | None]:
-    """Return the token of a header, and the id of the key if it is one.
-
-    Raises:
-        Unauthorized: it has no token.
-    """
+    """Return the token of a header, and its id if it is an API key; raise `Unauthorized` if there is none."""
     if header is None:
         raise Unauthorized("missing")
     scheme, _, token = header.partition(" ")

@@ -127,11 +127,7 @@ class ConcurrencyLimit:
 
     @contextlib.contextmanager
     def slot(self, account: str) -> Iterator[None]:
-        """Occupy a slot of *account* until the context ends.
-
-        Raises:
-            TooManyRequests: there is none.
-        """
+        """Occupy a slot of *account* until the context ends; raise `TooManyRequests` if there is none."""
         mine = self._taken.get(account, 0)
         if mine >= self._share or sum(self._taken.values()) >= self._most:
             raise TooManyRequests(1)
