@@ -318,7 +318,7 @@ def _within(outcome: Outcome, truth: NDArray[np.int64], least: float = -math.inf
 @click.option("--search", "searches", is_flag=True, help="Set the constants of two rounds on half of the tables.")
 @click.option("--head", "heads", is_flag=True, help="Choose the constants of head and auto on each half of the tables.")
 def main(*, data: Path, searches: bool, heads: bool) -> None:
-    """Print both tables, or the search, or the choice; each takes about ten minutes."""
+    """Print both tables, or the search, or the choice; each takes up to ten minutes."""
     tables = Tables(real=data)
     if heads:
         print("\n".join(head_constants(tables)))
