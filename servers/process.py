@@ -69,6 +69,17 @@ def start(
         started.returncode = 0  # it may keep running: no ResourceWarning when this object is deleted
 
 
+def check(folder: Path) -> None:
+    """Check that the processes that were started in *folder*, and not stopped, still run.
+
+    Raises:
+        RuntimeError: one of them has ended by itself; the message includes the end of its log.
+    """
+    for file in folder.glob("*.pid"):
+        if _ended(int(file.read_text()), 0.1):
+            raise RuntimeError(f"{file.stem} has ended by itself:\n{_last_words(file.with_suffix('.log'))}")
+
+
 def stop(folder: Path, name: str, *, seconds: float = 30) -> None:
     """Stop a process and its children with SIGTERM, and after *seconds* with SIGKILL. Do nothing if it is gone."""
     file = _pid_file(folder, name)

@@ -60,6 +60,10 @@ def start(folder: Path) -> str:
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.authenticate.token": token,
         "spark.ui.port": str(process.free_port()),
+        "spark.ui.retainedJobs": "100",  # the suite runs thousands of queries in the memory above
+        "spark.ui.retainedStages": "100",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "100",
         "spark.log.level": "WARN",
         "spark.sql.shuffle.partitions": "4",  # for small tables on two cores
         "spark.local.dir": str(folder / "scratch"),
@@ -98,7 +102,8 @@ def execute(url: str, statement: str) -> list[dict[str, Any]]:
         from pyspark.sql.connect.session import SparkSession
 
     parts = parse_url(url)
-    session = SparkSession(f"sc://{parts.host}:{parts.port}/;token={parts.password}")
+    session: Any = SparkSession(f"sc://{parts.host}:{parts.port}/;token={parts.password}")
+    session.client.set_retry_policies([])  # a server that has ended is an error at once, not after ten minutes
     try:
         rows: list[dict[str, Any]] = session.sql(statement).toArrow().to_pylist()
         return rows

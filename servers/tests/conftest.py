@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -11,21 +12,26 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from servers import process
+
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """Return a function that starts a server by name and returns its URLs; DISCREET_NAME_URL names a running one."""
-    started = {}
+    urls, folders = {}, []
+    with contextlib.ExitStack() as stack:
 
-    def start(name):
-        if name not in started:
-            running = os.environ.get(f"DISCREET_{name.upper()}_URL")
-            module = importlib.import_module(f"servers.{name}")
-            folder = tmp_path_factory.mktemp(name)
-            started[name] = (running or module.start(folder), None if running else (module, folder))
-        return started[name][0]
+        def start(name):
+            if name not in urls:
+                urls[name] = os.environ.get(f"DISCREET_{name.upper()}_URL")
+            if urls[name] is None:
+                module = importlib.import_module(f"servers.{name}")
+                folder = tmp_path_factory.mktemp(name)
+                urls[name] = module.start(folder)
+                stack.callback(module.stop, folder)
+                folders.append(folder)
+            return urls[name]
 
-    yield start
-    for _, stop in started.values():
-        if stop is not None:
-            stop[0].stop(stop[1])
+        yield start
+        for folder in folders:
+            process.check(folder)

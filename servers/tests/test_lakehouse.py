@@ -91,7 +91,7 @@ class TestLakehouse(EngineSuite):
     def slow(self, timeout_seconds):
         """See `EngineSuite.slow`."""
         url = self.lake.write(pa.table({"none": [0]}))
-        view = "SELECT range AS who, range AS item FROM range(100000000000)"
+        view = "SELECT range % 9 AS who, range % 7 AS item FROM range(1000000000000)"
         with contextlib.closing(open_engine(url, view=view, timeout_seconds=timeout_seconds)) as engine:
             yield engine
 

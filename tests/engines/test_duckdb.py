@@ -34,7 +34,7 @@ class TestDuckDB(EngineSuite):
     @contextlib.contextmanager
     def slow(self, timeout_seconds):
         """See `EngineSuite.slow`."""
-        view = "SELECT range AS who, range AS item FROM range(100000000000)"
+        view = "SELECT range % 9 AS who, range % 7 AS item FROM range(1000000000000)"
         table = pa.table({"none": [0]})
         with contextlib.closing(DuckDBEngine(table, view=view, timeout_seconds=timeout_seconds)) as engine:
             yield engine

@@ -664,7 +664,7 @@ class EngineSuite:
 
     def test_a_count_ends_at_its_time_limit(self) -> None:
         """As `EngineTimeout`, and the engine can be used again."""
-        with self.slow(0.5) as engine:
+        with self.slow(2) as engine:
             with pytest.raises(EngineTimeout):
                 self._ended(lambda: engine.head(_SLOW))
             engine.check(_SLOW)
