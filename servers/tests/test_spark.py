@@ -92,8 +92,8 @@ class TestServer(EngineSuite):
     @contextlib.contextmanager
     def slow(self, timeout_seconds):
         """See `EngineSuite.slow`."""
-        # Few pairs, so that a count that outlives its test takes time only, not the server's memory and disk.
-        view = "SELECT a.id % 9 AS who, b.id % 9 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"
+        # One stage and few pairs: a count that outlives its test takes time, but no memory and no disk of the server.
+        view = "SELECT id % 9 AS who, id % 7 AS item FROM range(0, 20000000000, 1, 100)"
         with contextlib.closing(SparkEngine(self.url, view=view, timeout_seconds=timeout_seconds)) as engine:
             yield engine
 

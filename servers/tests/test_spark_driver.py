@@ -25,9 +25,10 @@ from servers.table import TRAPS, engagements
 from servers.tests.questions import KINDS, questions
 
 REQUEST = HeadRequest("who", ("item",), 10)
-ENDLESS = "SELECT a.id % 9 AS who, b.id % 9 AS item FROM range(0, 1000000, 1, 100) AS a, range(100000) AS b"
+SLOW = "SELECT id % 9 AS who, id % 7 AS item FROM range(0, 20000000000, 1, 100)"
 ALONE = """
-import gc, os, signal, sys
+import gc, os, signal, sys, threading
+from py4j import clientserver
 from discreet.engines.spark import SparkEngine
 from discreet.errors import EngineError
 from discreet.head_request import HeadRequest
@@ -42,6 +43,8 @@ try:
         print(rows_of(engine, HeadRequest("who", ("item",), 10)))
         gc.collect()
         gc.disable()  # py4j logs that it cannot delete the objects of a process that was killed
+        SparkContext._gateway._gateway_client.finalizer_deque.appendleft(clientserver.SHUTDOWN_FINALIZER_WORKER)
+        [thread.join() for thread in threading.enumerate() if isinstance(thread, clientserver.FinalizerWorker)]
         os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
         SparkContext._gateway.proc.wait()
         print(rows_of(engine, HeadRequest("who", ("item",), 10)))
@@ -150,7 +153,7 @@ def test_a_notebooks_session_is_unchanged(notebook, files):
 def test_ctrl_c_ends_the_count(notebook):
     """Ctrl-C cancels the count, and the engine remains usable."""
     until_idle(notebook)
-    engine = SparkEngine("spark://local", view=ENDLESS)
+    engine = SparkEngine("spark://local", view=SLOW)
     tracker = notebook.sparkContext.statusTracker()
 
     def press(share):
@@ -167,7 +170,7 @@ def test_ctrl_c_ends_the_count(notebook):
 def test_a_timeout_ends_the_jobs(notebook):
     """A timeout ends the count's jobs."""
     until_idle(notebook)
-    engine = SparkEngine("spark://local", view=ENDLESS, timeout_seconds=4)
+    engine = SparkEngine("spark://local", view=SLOW, timeout_seconds=4)
     shares = []
     with pytest.raises(EngineError, match="within 4 seconds"):
         engine.head(REQUEST, progress=shares.append)

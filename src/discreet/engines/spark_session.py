@@ -58,7 +58,7 @@ _REFUSED = ("spark.files.ignoreCorruptFiles", "spark.files.ignoreMissingFiles")
 """Settings of the whole of Spark that leave rows of Hive's tables out, and cannot be set for a session."""
 
 _CANCEL_SECONDS = 1.0
-_PLANNING_SECONDS = 15.0
+_PLANNING_SECONDS = 30.0
 """How long an interrupt waits for the first stage of a job, which servers report every two seconds."""
 
 _CONNECT_SECONDS = 10
@@ -243,7 +243,7 @@ class ServerSession(SessionRun):
             super()._pin(session)
 
     def _note(self, *, stages: Any, **_: Any) -> None:  # noqa: ANN401 - what Spark hands out
-        self._is_counting = bool(stages)
+        self._is_counting = any(not stage.done for stage in stages or ())
         self._done = _ratio((stage.num_completed_tasks, stage.num_tasks) for stage in stages or ())
 
     def _cancel(self, ended: threading.Event) -> None:
