@@ -17,6 +17,7 @@ from papers.experiment import Experiment, trial_bits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from discreet.query.query import MechanismChoice
     from papers.experiment import Row, Setting
 
 NAME = "parameters-accuracy"
@@ -36,8 +37,9 @@ def measure(_: Setting, cell: Row) -> list[Row]:
     """Return medians over the trials: items of a top k and of a release, and the errors of their counts."""
     counts = made_up_counts(int(cell["users"] or 0))
     found: Row = dict(cell)
-    for kind, k in (("top", K), ("release", None)):
-        plan = make_plan(Query("user", ("item",), float(cell["epsilon"] or 0), DELTA, k=k))
+    queries: tuple[tuple[str, int | None, MechanismChoice], ...] = (("top", K, "gumbel"), ("release", None, "pcr"))
+    for kind, k, mechanism in queries:
+        plan = make_plan(Query("user", ("item",), float(cell["epsilon"] or 0), DELTA, k=k, mechanism=mechanism))
         head = ExactHead(counts[: plan.mechanism.head_limit + 1], plan.mechanism.head_limit)
         items, errors = [], []
         for trial in range(int(cell["trials"] or 0)):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+
+from papers.experiment import Setting
 from papers.experiments import EXPERIMENTS
-from papers.report import PAPERS, write_results
+from papers.report import PAGES, PAPERS, write_results
+from papers.tables import Tables
 
 ROW = {"table": "t", "users": None, "items": 3}
 
@@ -19,6 +23,15 @@ def test_writing_an_experiment_again_replaces_its_section_and_keeps_the_others_i
     assert text.startswith(f"# {PAPERS['ts']}\n\n## {earlier.title}\n")
     assert "earlier, once" not in text
     assert text.index("earlier, again") < text.index(f"\n\n## {later.title}\n") < text.index("later")
+
+
+def test_the_page_about_parameters_has_the_numbers_of_its_experiment(tmp_path):
+    """Its mechanisms are named, so a new default mechanism neither changes nor breaks the page."""
+    experiment = EXPERIMENTS["parameters-accuracy"]
+    setting = Setting(Tables(tmp_path))
+    (row,) = experiment.measure(setting, experiment.cells(setting)[3])
+    with (PAGES / "parameters-accuracy.csv").open(newline="") as file:
+        assert {key: str(value) for key, value in row.items()} == list(csv.DictReader(file))[3]
 
 
 class _Picture:
