@@ -99,7 +99,7 @@ _DEFECTS = {
     ),
     "what is left out of a range is in it": (
         ["n"],
-        "_few",
+        "_enumerated",
         lambda right: lambda kind, low, high: right(kind, low, high) if low and high and low < high else [],
     ),
     "decimals are whole": ("p", *_read_as({Kind.DECIMAL: Kind.INTEGER})),

@@ -234,7 +234,7 @@ def _finding(error: ErrorDetails, placed: Placed) -> Finding:
     type_, context = error["type"], error.get("ctx", {})
     if type_ in {"missing", "extra_forbidden"}:
         setting = place.pop()
-        sentence = _missing(setting, table) if type_ == "missing" else _unknown(setting, table)
+        sentence = _missing_setting(setting, table) if type_ == "missing" else _unknown_setting(setting, table)
     elif type_ in {INVALID, INVALID_PARENT}:
         place = place[:-1] if type_ == INVALID_PARENT else place
         sentence = error["msg"]
@@ -243,10 +243,10 @@ def _finding(error: ErrorDetails, placed: Placed) -> Finding:
     return Finding(write_key(*place), sentence)
 
 
-def _missing(setting: str, table: type[Table]) -> str:
+def _missing_setting(setting: str, table: type[Table]) -> str:
     meaning = str(table.model_fields[setting].description).partition(".")[0]
     return f"{setting!r} is missing: {meaning[0].lower()}{meaning[1:]}"
 
 
-def _unknown(setting: str, table: type[Table]) -> str:
+def _unknown_setting(setting: str, table: type[Table]) -> str:
     return f"{setting!r} is not a setting; the settings are {', '.join(table.model_fields)}"

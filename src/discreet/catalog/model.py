@@ -120,7 +120,7 @@ _LABELS: Mapping[str, tuple[tuple[type, ...], str]] = {
 """The Python types of labels in a list and their description, by the type of the column."""
 
 
-def _labels(value: Any) -> tuple[Label, ...]:  # noqa: ANN401 - a list of any TOML values
+def _check_count(value: Any) -> tuple[Label, ...]:  # noqa: ANN401 - a list of any TOML values
     if not 1 <= len(value) <= DOMAIN_MOST:
         raise invalid(f"must list from 1 to {DOMAIN_MOST:,} labels")
     return tuple(value)
@@ -174,7 +174,7 @@ class LabelFile(Table):
 Domain = Annotated[
     Annotated[
         tuple[Label, ...],
-        PlainValidator(_labels),
+        PlainValidator(_check_count),
         WithJsonSchema({"type": "array", "minItems": 1, "maxItems": DOMAIN_MOST, "uniqueItems": True}),
         Tag("~list"),
     ]
@@ -185,7 +185,7 @@ Domain = Annotated[
 ]
 
 
-def _each(value: object) -> Period | int:
+def _check_period(value: object) -> Period | int:
     whole = type(value) is int and 1 <= value <= LARGEST_BINNED
     if not whole and value not in get_args(Period):
         raise invalid(f"must be {', '.join(get_args(Period))}, or the width of bins: a whole number of at least 1")
@@ -209,14 +209,14 @@ def starts_between(first: Any, last: Any, each: Period | int) -> Iterator[Label]
             yield datetime.date.fromordinal(day)
 
 
-def _listed(between: LabelRange, type_: ColumnType, each: Period | int | None) -> tuple[Label, ...]:
+def _labels_between(between: LabelRange, type_: ColumnType, each: Period | int | None) -> tuple[Label, ...]:
     """Return the labels of a range."""
     each = each or {"date": "day", "integer": 1}.get(type_)  # type: ignore[assignment]
     if each is None:
         raise invalid("must be a list: ranges are of dates, of whole numbers and of hours")
     if not (_is_label(between.first, type_) and _is_label(between.last, type_) and between.first <= between.last):
         raise invalid(f"must be from a first to a last label, which is not before it: {_LABELS[type_][1]}")
-    return _labels(list(itertools.islice(starts_between(between.first, between.last, each), DOMAIN_MOST + 1)))
+    return _check_count(list(itertools.islice(starts_between(between.first, between.last, each), DOMAIN_MOST + 1)))
 
 
 class Column(Table):
@@ -226,7 +226,7 @@ class Column(Table):
     of: Text | None = Field(default=None, description="The column of the table that this one is computed from.")
     each: Annotated[
         Period | int | None,
-        PlainValidator(_each),
+        PlainValidator(_check_period),
         WithJsonSchema(
             {"anyOf": [{"enum": list(get_args(Period))}, {"type": "integer", "minimum": 1, "maximum": LARGEST_BINNED}]}
         ),
@@ -282,7 +282,7 @@ class Column(Table):
             raise invalid("is for columns that may be grouped: set group = true")
         type_, each = info.data.get("type", ""), info.data.get("each")
         if type_ in _LABELS and isinstance(domain, LabelRange):
-            return _listed(domain, type_, each)
+            return _labels_between(domain, type_, each)
         if not isinstance(domain, tuple) or type_ not in _LABELS:
             return domain
         if not all(_is_label(label, type_) for label in domain):

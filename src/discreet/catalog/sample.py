@@ -49,7 +49,7 @@ def sample(dataset: Dataset, rows: int) -> pa.Table:
     for name, about in dataset.columns.items():
         columns[name] = made[about.of or name]
         if about.each is not None:
-            starts = [_start(value, about.each) for value in columns[name].to_pylist()]
+            starts = [_start_of_period(value, about.each) for value in columns[name].to_pylist()]
             columns[name] = pa.array(starts, pa.timestamp("us") if about.kind is Kind.TIMESTAMP else None)
     return pa.table(columns)
 
@@ -68,7 +68,7 @@ def made_up_table(dataset: Dataset, rows: int) -> pa.Table:
         name, about = min(uses.items(), key=lambda use: (use[1].domain is None, _WIDTHS.get(use[1].each, use[1].each)))
         kinds = {use.kind for use in uses.values()}
         kind = uses[source].kind if source in uses else Kind.TIMESTAMP if Kind.TIMESTAMP in kinds else about.kind
-        values = [_as_kind(value, kind) for value in _values(name, about)]
+        values = [_value_of_kind(value, kind) for value in _column_values(name, about)]
         type_ = pa.timestamp("us") if kind is Kind.TIMESTAMP else None
         table[source] = pa.array([values[rank] for rank in _ranks(name, len(values), rows)], type_)
     return pa.table(table)
@@ -81,7 +81,7 @@ def made_up_catalog(catalog: Catalog) -> Catalog:
         columns = {
             name: column
             if column.domain is None or isinstance(column.domain, tuple)
-            else column.model_copy(update={"domain": tuple(dict.fromkeys(_values(name, column)))})
+            else column.model_copy(update={"domain": tuple(dict.fromkeys(_column_values(name, column)))})
             for name, column in about.columns.items()
         }
         made = {"engine": None, "source": "made-up rows", "table": None, "view": None, "data_version": "made up"}
@@ -100,13 +100,13 @@ _WIDTHS: Mapping[Any, int] = {None: 0, "hour": 1, "day": 2, "week": 3, "month": 
 """Values of the finest computed column are made up, and the others are computed from them."""
 
 
-def _start(value: Any, each: Period | int) -> Label:  # noqa: ANN401 - of a column
+def _start_of_period(value: Any, each: Period | int) -> Label:  # noqa: ANN401 - of a column
     """Return the start of the period or bin of a value."""
     whole = math.floor(value) if isinstance(each, int) else value
     return next(starts_between(whole, whole, each))
 
 
-def _as_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
+def _value_of_kind(value: Any, kind: Kind) -> Any:  # noqa: ANN401 - of a column
     """Return a label of a computed column as a value of the column it is computed from."""
     if kind is Kind.TIMESTAMP and not isinstance(value, datetime.datetime):
         return datetime.datetime.combine(value, datetime.time())
@@ -121,7 +121,7 @@ def _ranks(name: str, values: int, rows: int) -> NDArray[np.int64]:
     return np.minimum(((values + 1.0) ** draws).astype(np.int64) - 1, values - 1)
 
 
-def _values(name: str, about: Column) -> list[Any]:
+def _column_values(name: str, about: Column) -> list[Any]:
     """Return the values of a column, the most frequent first."""
     if isinstance(about.domain, tuple):
         return list(about.domain)
@@ -133,13 +133,13 @@ def _values(name: str, about: Column) -> list[Any]:
         Kind.DECIMAL: [round(number, 2) for number in numbers],
         Kind.FLOAT: [float(number) for number in numbers],
         Kind.BOOLEAN: [True, False],
-        Kind.DATE: [(_START + datetime.timedelta(days=_day(about, place))).date() for place in range(30)],
+        Kind.DATE: [(_START + datetime.timedelta(days=_first_day(about, place))).date() for place in range(30)],
         Kind.TIMESTAMP: [_START + datetime.timedelta(hours=7 * place) for place in range(VALUES)],
     }
     return made.get(about.kind) or [f"{name} {place + 1}" for place in range(VALUES)]
 
 
-def _day(about: Column, place: int) -> int:
+def _first_day(about: Column, place: int) -> int:
     """Return the days from the start to the first day of a period; 2026-01-01 is a Thursday."""
     if about.each == "month":
         return (0, 31, 59)[place % 3]

@@ -90,7 +90,7 @@ class SqlPairs(ABC):
         items, sums = _int64(table, "a"), _int64(table, "b")
         if not np.array_equal(np.sort(items), np.arange(len(items))):
             raise InexactHead("the engine answered with items of other numbers than it gave them")
-        return _placed(items, sums, len(items))
+        return _scattered(items, sums, len(items))
 
     def users_by_scale(
         self,
@@ -137,7 +137,7 @@ class SqlPairs(ABC):
             f"SELECT item AS a, CAST({_FULL_WEIGHT} * count(*) - coalesce(sum(w), 0) AS BIGINT) AS b "
             f"FROM {self._pairs} JOIN {chosen} USING (item) LEFT JOIN ({missing}) AS v USING (u) GROUP BY item"
         )
-        return _placed(np.searchsorted(items, _int64(table, "a")), _int64(table, "b"), len(items))
+        return _scattered(np.searchsorted(items, _int64(table, "a")), _int64(table, "b"), len(items))
 
     def labels(self, items: NDArray[np.int64]) -> pa.Table:
         """Return the labels of *items*."""
@@ -181,10 +181,10 @@ def _bin(value: str, bounds: NDArray[np.int64]) -> str:
 
 
 def _histogram(table: pa.Table, bins: int) -> NDArray[np.int64]:
-    return _placed(_int64(table, "a"), _int64(table, "b"), bins)
+    return _scattered(_int64(table, "a"), _int64(table, "b"), bins)
 
 
-def _placed(places: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def _scattered(places: NDArray[np.int64], values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     placed = np.zeros(size, dtype=np.int64)
     placed[places] = values
     return placed

@@ -170,7 +170,7 @@ class HeadStatement:
     def __init__(self, request: HeadRequest, relation: str, columns: Mapping[str, Column], seed: bytes = b"") -> None:
         self.request = request
         self._derived = {derived.name: derived for derived in request.derived}
-        made = {derived.name: self._made(derived, columns) for derived in request.derived}
+        made = {derived.name: self._describe_derived(derived, columns) for derived in request.derived}
         self.columns: Mapping[str, Column] = ChainMap(made, columns) if made else columns  # type: ignore[arg-type]
         self.parameters: list[str] = []
         self._relation = relation
@@ -221,7 +221,7 @@ class HeadStatement:
         if isinstance(each, int):
             # Bounded first: casts cannot fail then, and products do not overflow.
             whole = f"CAST(floor({self.compared(source, Kind.INTEGER)}) AS BIGINT)"
-            whole = f"CASE WHEN {self._binned(source)} THEN {whole} END"
+            whole = f"CASE WHEN {self._has_bin(source)} THEN {whole} END"
             return f"({whole} - mod(mod({whole}, {each}) + {each}, {each}))"
         moment, held = self.compared(source, Kind.TIMESTAMP), self.columns[source].kind
         in_years = self._in_years(moment, held if held in _MOMENTS else Kind.TIMESTAMP)
@@ -305,7 +305,7 @@ class HeadStatement:
 
     # Derived columns.
 
-    def _made(self, derived: Derived, columns: Mapping[str, Column]) -> Column:
+    def _describe_derived(self, derived: Derived, columns: Mapping[str, Column]) -> Column:
         """Return the description of a derived column, like that of a column of the table.
 
         Raises:
@@ -322,7 +322,7 @@ class HeadStatement:
         first, last = (f"CAST('{text}' AS {self.types[kind]})" for text in ("0001-01-01", _LAST[kind]))
         return f"({moment} BETWEEN {first} AND {last})"
 
-    def _binned(self, column: str) -> str:
+    def _has_bin(self, column: str) -> str:
         """Return the condition that a number falls into a bin."""
         value, number = self.compared(column, Kind.INTEGER), self.columns[column].number
         if number is None:

@@ -94,20 +94,20 @@ class CountRelease:
         """Return the range from the first level to the last one that can pay for an item if none was found before."""
         first = last = epsilon = self._most_epsilon() / LADDER
         spent = Cost()
-        while ((peeled := spent + self._peel(epsilon)) + self._count(epsilon)).within(self.limit):
+        while ((peeled := spent + self._peel_cost(epsilon)) + self._count_cost(epsilon)).within(self.limit):
             last, spent = epsilon, peeled
             epsilon *= 2
-        least, most = (self._noise(last).std, self._noise(first).std) if self.counts else (None, None)
-        return Expectation(least, most, math.ceil(self._threshold(last)))
+        least, most = (self._count_noise(last).std, self._count_noise(first).std) if self.counts else (None, None)
+        return Expectation(least, most, math.ceil(self._smallest_count(last)))
 
     def release(self, head: ExactHead, bits: Bits) -> Outcome:
         run = _Run(PrivacyFilter(self.limit), alive=np.arange(min(len(head.counts), self.head_limit)))
         epsilon, level = self._most_epsilon() / LADDER, 0
-        while run.calls < CALLS_MOST and run.released < self.head_limit and run.budget.admits(self._peel(epsilon)):
+        while run.calls < CALLS_MOST and run.released < self.head_limit and run.budget.admits(self._peel_cost(epsilon)):
             order, reached = self._race(head, run, epsilon).run(bits, f"race/{level}", CALLS_MOST - run.calls)
             paid = self._pay(run, epsilon, len(order), reached)
             positions = run.alive[order[:paid]]
-            noise = self._noise(epsilon)
+            noise = self._count_noise(epsilon)
             run.positions.append(positions)
             run.noises += [noise] * paid
             if self.counts:
@@ -120,8 +120,8 @@ class CountRelease:
 
     def _pay(self, run: _Run, epsilon: Fraction, found: int, reached: bool) -> int:
         """Spend budget on the items of one level in order, then on the threshold; return how many are paid for."""
-        peel = self._peel(epsilon)
-        count = self._count(epsilon)
+        peel = self._peel_cost(epsilon)
+        count = self._count_cost(epsilon)
         for paid in range(found):
             if not run.budget.admits(peel):
                 return paid
@@ -141,7 +141,7 @@ class CountRelease:
         """Return UnkGumb's race among the items not yet released; the histogram shrinks by the released ones."""
         cutoff = self.head_limit - run.released
         rest = ExactHead(np.append(head.counts[run.alive], head.counts[self.head_limit :]), cutoff)
-        return UnknownGumbel(1, cutoff, epsilon, self._mass(), self.rows_per_group).race(rest, cutoff)
+        return UnknownGumbel(1, cutoff, epsilon, self._mass_per_try(), self.rows_per_group).race(rest, cutoff)
 
     def _outcome(self, run: _Run) -> Outcome:
         nothing = np.zeros(0, dtype=np.int64)
@@ -158,22 +158,22 @@ class CountRelease:
         """Return the epsilon of a single peel that would spend the whole rho."""
         return floor_sqrt(8 * self.limit.rho)
 
-    def _mass(self) -> Fraction:
+    def _mass_per_try(self) -> Fraction:
         return self.limit.delta / CALLS_MOST
 
-    def _peel(self, epsilon: Fraction) -> Cost:
-        return Cost(epsilon**2 / 8, self._mass())
+    def _peel_cost(self, epsilon: Fraction) -> Cost:
+        return Cost(epsilon**2 / 8, self._mass_per_try())
 
-    def _count(self, epsilon: Fraction) -> Cost:
-        return Cost(self._noise(epsilon).rho(self.rows_per_group)) if self.counts else Cost()
+    def _count_cost(self, epsilon: Fraction) -> Cost:
+        return Cost(self._count_noise(epsilon).rho(self.rows_per_group)) if self.counts else Cost()
 
-    def _threshold(self, epsilon: Fraction) -> float:
+    def _smallest_count(self, epsilon: Fraction) -> float:
         """Return the count at which an item passes the threshold with probability 1/2 when the head's tail is empty."""
-        return self.rows_per_group * (1 + math.log(self.head_limit / self._mass()) / float(epsilon))
+        return self.rows_per_group * (1 + math.log(self.head_limit / self._mass_per_try()) / float(epsilon))
 
-    def _noise(self, epsilon: Fraction) -> DiscreteGaussian:
+    def _count_noise(self, epsilon: Fraction) -> DiscreteGaussian:
         """Return noise with sigma = relative error * threshold / confidence, rounded to 1/1024 on every machine."""
-        sigma = float(self.relative_error) * self._threshold(epsilon) / CONFIDENCE
+        sigma = float(self.relative_error) * self._smallest_count(epsilon) / CONFIDENCE
         return DiscreteGaussian(Fraction(math.ceil(sigma * 1024), 1024) ** 2)
 
 

@@ -112,11 +112,11 @@ class RankedSums:
     def _share(cls, request: Request, per_value: Fraction) -> Fraction:
         """Return the ranking's share of the cost."""
         ranking = cls.kind.units(request, per_value)
-        return ranking / (ranking + _values(request) * per_value)
+        return ranking / (ranking + _moved_values(request) * per_value)
 
     @classmethod
     def _make(cls, ranking: Ranking, request: Request) -> Self:
-        return cls(ranking, _magnitude(request), _moved(request), request.noise)
+        return cls(ranking, _magnitude(request), _moved_sums(request), request.noise)
 
     @property
     def head_limit(self) -> int:
@@ -228,14 +228,14 @@ class ListedSums:
 
     @classmethod
     def within(cls, limit: Cost, request: Request) -> Self:
-        return cls._make(ceil_sqrt(_values(request) * _magnitude(request).most ** 2 / (2 * limit.rho)), request)
+        return cls._make(ceil_sqrt(_moved_values(request) * _magnitude(request).most ** 2 / (2 * limit.rho)), request)
 
     @classmethod
     def at(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - it loses none
         """Return the instance with Laplace noise of scale Delta C / epsilon: epsilon-DP (Dwork et al. 2006)."""
         if request.noise == "gaussian" or isinstance(request.summed, PrivateMagnitude):
             return None
-        return cls._make(_moved(request) * _magnitude(request).most / epsilon, request)
+        return cls._make(_moved_sums(request) * _magnitude(request).most / epsilon, request)
 
     @classmethod
     def by_step(cls, epsilon: Fraction, delta: Fraction, request: Request) -> Self | None:  # noqa: ARG003 - none lost
@@ -246,7 +246,7 @@ class ListedSums:
     def _make(cls, scale: Fraction, request: Request) -> Self:
         if not request.known_domain or request.k is not None or request.counts:
             raise InputError(f"the {cls.name} mechanism releases the sums of a whole listed domain, without counts")
-        return cls(request.head_limit, _magnitude(request), _moved(request), scale, request.noise)
+        return cls(request.head_limit, _magnitude(request), _moved_sums(request), scale, request.noise)
 
     @property
     def head_limit(self) -> int:
@@ -323,9 +323,9 @@ def _clipped(
     return exact, Magnitude(0, clipping.bound, summed.average), clipping
 
 
-def _values(request: Request) -> Fraction:
+def _moved_values(request: Request) -> Fraction:
     """Return how many noisy values one user moves at most: the sums, and the choice of their bound."""
-    return _moved(request) + (CHOICE_PRICE if isinstance(request.summed, PrivateMagnitude) else Fraction(0))
+    return _moved_sums(request) + (CHOICE_PRICE if isinstance(request.summed, PrivateMagnitude) else Fraction(0))
 
 
 def _magnitude(request: Request) -> Magnitude:
@@ -339,7 +339,7 @@ def _magnitude(request: Request) -> Magnitude:
     return summed
 
 
-def _moved(request: Request) -> int:
+def _moved_sums(request: Request) -> int:
     """Return how many of the returned sums one user can move."""
     returned = request.head_limit if request.k is None else min(request.k, request.head_limit)
     declared = request.sensitivity.groups_per_user

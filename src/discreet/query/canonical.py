@@ -101,7 +101,7 @@ def canonical(predicate: Predicate, columns: Mapping[str, Kind]) -> Predicate | 
     if isinstance(form, bool):
         return None if form else NO_ROW
     written = _write(form, columns)
-    if _count(written) > MOST_CONDITIONS:
+    if _count_conditions(written) > MOST_CONDITIONS:
         raise WhereError(f"it may have {MOST_CONDITIONS:,} conditions at most; use IN instead of many ORs")
     return written
 
@@ -237,7 +237,7 @@ def _join(forms: Iterable[_Form], conjunction: bool) -> _Form:
             return merged
     if len(parts) < 2:
         return parts[0] if parts else conjunction
-    return _Junction(conjunction, tuple(sorted(parts, key=_order)))
+    return _Junction(conjunction, tuple(sorted(parts, key=_sort_key)))
 
 
 def _merge(sets: Sequence[_Values], conjunction: bool) -> _Values:
@@ -266,9 +266,9 @@ def _simplify(values: _Values) -> bool | _Values:
     return values.first if not values.cuts and values.first is values.missing else values
 
 
-def _order(form: _Values | _Junction) -> str:
+def _sort_key(form: _Values | _Junction) -> str:
     if isinstance(form, _Junction):
-        return f"~{form.conjunction} {[_order(part) for part in form.parts]}"
+        return f"~{form.conjunction} {[_sort_key(part) for part in form.parts]}"
     return f"{form.column} {form.kind.name} {form.first} {form.missing} {form.cuts}"
 
 
@@ -304,17 +304,17 @@ def _write_values(form: _Values) -> Predicate:
     segments = list(pairwise([start, *form.cuts, end]))[0 if form.first else 1 :: 2]
     runs = [[segments[0]]]  # segments with few values between them
     for before, segment in pairwise(segments):
-        if _few(kind, before[1], segment[0]) is None:
+        if _enumerated(kind, before[1], segment[0]) is None:
             runs.append([])
         runs[-1].append(segment)
     ranges: list[tuple[Cut | None, Cut | None]] = []
     listed: list[Any] = []
     left_out: list[Any] = []
     for run in runs:
-        values = [_few(kind, *segment) for segment in run]
+        values = [_enumerated(kind, *segment) for segment in run]
         if None in values:
             ranges.append((run[0][0], run[-1][1]))
-            left_out += [value for a, b in pairwise(run) for value in _few(kind, a[1], b[0]) or []]
+            left_out += [value for a, b in pairwise(run) for value in _enumerated(kind, a[1], b[0]) or []]
         else:
             listed += [value for some in values for value in some or []]
     parts = [_flatten(And, bounds) for bounds in (_bounds(column, kind, *limits) for limits in ranges) if bounds]
@@ -328,7 +328,7 @@ def _write_values(form: _Values) -> Predicate:
     return _flatten(And, conditions)
 
 
-def _few(kind: Kind, low: Cut | None, high: Cut | None) -> list[Any] | None:
+def _enumerated(kind: Kind, low: Cut | None, high: Cut | None) -> list[Any] | None:
     """Return the values between two cuts, or None if there are too many."""
     if low is None or high is None:
         return None
@@ -383,8 +383,8 @@ def _flatten(junction: type[And | Or], predicates: Sequence[Predicate]) -> Predi
     return parts[0] if len(parts) == 1 else junction(tuple(parts))
 
 
-def _count(predicate: Predicate) -> int:
+def _count_conditions(predicate: Predicate) -> int:
     match predicate:
         case And(parts) | Or(parts):
-            return sum(map(_count, parts))
+            return sum(map(_count_conditions, parts))
     return 1

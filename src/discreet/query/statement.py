@@ -53,11 +53,11 @@ _COMMENT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?P<comment>--[^\n]*|/\*
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b", re.IGNORECASE)
 
 
-def _words(text: str) -> frozenset[str]:
+def _word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_SCALARS = _words(
+_SCALARS = _word_set(
     "+ - * / % || ~~ !~~ ~~* !~~* ^ ** like_escape not_like_escape abs ceil ceiling floor round trunc sign sqrt "
     "cbrt exp ln log log10 log2 pow power mod greatest least nullif ifnull isnan isfinite isinf lower upper trim "
     "ltrim rtrim length strlen substr substring left right replace concat starts_with ends_with prefix suffix "
@@ -66,17 +66,17 @@ _SCALARS = _words(
     "minute second epoch dayname monthname last_day strftime make_date to_years to_months to_weeks to_days "
     "to_hours to_minutes to_seconds"
 )
-_OUTER_AGGREGATES = _AGGREGATES | _words(
+_OUTER_AGGREGATES = _AGGREGATES | _word_set(
     "min max median mode stddev stddev_samp stddev_pop variance var_samp var_pop first last any_value string_agg "
     "bool_and bool_or arg_min arg_max min_by max_by quantile_cont quantile_disc corr"
 )
-_WINDOWS = _OUTER_AGGREGATES | _words(
+_WINDOWS = _OUTER_AGGREGATES | _word_set(
     "row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value nth_value"
 )
-_CASTS = _words(
+_CASTS = _word_set(
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT FLOAT DOUBLE DECIMAL VARCHAR DATE TIME TIMESTAMP INTERVAL"
 ) | {"TIMESTAMP WITH TIME ZONE"}
-_NODES = _words(
+_NODES = _word_set(
     "ORDER_MODIFIER LIMIT_MODIFIER LIMIT_PERCENT_MODIFIER DISTINCT_MODIFIER ASCENDING DESCENDING ORDER_DEFAULT "
     "SUBQUERY JOIN EMPTY EXPRESSION_LIST COLUMN_REF VALUE_CONSTANT CASE_EXPR STAR CONJUNCTION_AND CONJUNCTION_OR "
     "OPERATOR_NOT OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL OPERATOR_COALESCE COMPARE_IN COMPARE_NOT_IN "
@@ -206,12 +206,12 @@ class _Splitter(TreeReader):
         node = {**node, "cte_map": {"map": entries}}
         if node["type"] == "SET_OPERATION_NODE":
             children = [self._query(child, ctes) for child in node["children"]]
-            return {**node, "children": children, "modifiers": self._part(node["modifiers"], ctes)}
+            return {**node, "children": children, "modifiers": self._rewrite(node["modifiers"], ctes)}
         if node["sample"] is not None:
             self.refuse(REFUSED["sample"], node)
         if self._is_dataset(node["from_table"], ctes):
             return self._over_dataset(node, ctes)
-        return {key: value if key == "cte_map" else self._part(value, ctes) for key, value in node.items()}
+        return {key: value if key == "cte_map" else self._rewrite(value, ctes) for key, value in node.items()}
 
     def _is_dataset(self, table: Json, ctes: frozenset[str]) -> bool:
         if table["type"] != "BASE_TABLE":
@@ -258,7 +258,7 @@ class _Splitter(TreeReader):
             items = tuple(reader.column(group) for group in groups)
             leaf |= {"where_clause": None, "group_expressions": [], "group_sets": [], "modifiers": [_DISTINCT]}
             answers = [f"answers.{self._leaf(leaf, dataset, items)}"]
-            parts["where_clause"] = self._part(where, ctes)
+            parts["where_clause"] = self._rewrite(where, ctes)
         else:
             ranked_by = None
             if by_users is None:
@@ -289,7 +289,7 @@ class _Splitter(TreeReader):
         for group in node["group_expressions"]:
             expression = self._selected(group, node["select_list"])
             if (call := _truncated(expression)) is not None:
-                grouped[_shape(expression)] = self._column_of(dataset, *call, expression)
+                grouped[_aggregate_key(expression)] = self._column_of(dataset, *call, expression)
 
         def in_place(part: Json, *, everywhere: bool) -> Json:
             if isinstance(part, list):
@@ -297,7 +297,7 @@ class _Splitter(TreeReader):
             if not isinstance(part, dict):
                 return part
             call = _truncated(part)
-            if call is not None and (everywhere or _shape(part) in grouped):
+            if call is not None and (everywhere or _aggregate_key(part) in grouped):
                 return {**self._column_of(dataset, *call, part), "alias": part["alias"]}
             return {key: in_place(value, everywhere=everywhere) for key, value in part.items()}
 
@@ -422,10 +422,10 @@ class _Splitter(TreeReader):
 
     # ------------------------------------------------------------------------------------------- over answers
 
-    def _part(self, part: Json, ctes: frozenset[str]) -> Json:
+    def _rewrite(self, part: Json, ctes: frozenset[str]) -> Json:
         """Return a part of a statement over answers, after checking that all of it is allowed."""
         if isinstance(part, list):
-            return [self._part(each, ctes) for each in part]
+            return [self._rewrite(each, ctes) for each in part]
         if not isinstance(part, dict):
             return part
         kind = part.get("type")
@@ -434,7 +434,7 @@ class _Splitter(TreeReader):
         if kind == "BASE_TABLE":
             return self._table(part, ctes)
         self.check_allowed(part)
-        return {key: self._part(value, ctes) for key, value in part.items()}
+        return {key: self._rewrite(value, ctes) for key, value in part.items()}
 
     def _table(self, table: Node, ctes: frozenset[str]) -> Node:
         schema, name = table["schema_name"].casefold(), table["table_name"].casefold()
@@ -518,7 +518,7 @@ class _Wrapped:
     """The expressions around the aggregates of a SELECT over a dataset.
 
     Attributes:
-        aggregates: each once, without its name, by its key (`_shape`).
+        aggregates: each once, without its name, by its key (`_aggregate_key`).
         columns: all other columns used.
     """
 
@@ -562,11 +562,11 @@ class _Wrapped:
         """Return True if an expression of ORDER BY is an aggregate: itself, its name or its number."""
         if expression["type"] == "VALUE_CONSTANT":
             place = str(expression["literal"]["text"])
-            return place.isdigit() and 1 <= int(place[:9]) <= len(selected) and self._same(selected[int(place) - 1])
+            return place.isdigit() and 1 <= int(place[:9]) <= len(selected) and self._is_known(selected[int(place) - 1])
         if expression["type"] == "COLUMN_REF":
             name = expression["column_names"][-1].casefold()
-            return any(self._same(each) for each in selected if each["alias"].casefold() == name)
-        return self._same(expression)
+            return any(self._is_known(each) for each in selected if each["alias"].casefold() == name)
+        return self._is_known(expression)
 
     def name_of(self, selected: Node) -> str:
         """Return the default column name of an aggregate, or of an end of its interval."""
@@ -574,7 +574,7 @@ class _Wrapped:
         return _NAMES.get(name, name.casefold() if name.casefold() in {*_ENDS, *QUANTILES} else "")
 
     def _column(self, place: Node, aggregate: Node, column: str) -> Node:
-        shape = _shape(aggregate)
+        shape = _aggregate_key(aggregate)
         self.aggregates.setdefault(shape, {**aggregate, "alias": ""})
         number = list(self.aggregates).index(shape) + 1
         located = {key: place[key] for key in ("query_location", "query_location_length") if key in place}
@@ -582,11 +582,11 @@ class _Wrapped:
             "class": "COLUMN_REF",
             "type": "COLUMN_REF",
             "alias": place["alias"],
-            "column_names": [_numbered(column, number)],
+            "column_names": [_numbered_column(column, number)],
         } | located
 
-    def _same(self, node: Node) -> bool:
-        return _shape(node) in self.aggregates
+    def _is_known(self, node: Node) -> bool:
+        return _aggregate_key(node) in self.aggregates
 
 
 def _answers(answers: list[str], groups: list[Node]) -> Node:
@@ -601,7 +601,7 @@ def _answers(answers: list[str], groups: list[Node]) -> Node:
     labels = [quoted(group["column_names"][-1]) for group in groups]
     branches, columns = [], []
     for number, answer in enumerate(answers, start=1):
-        numbered = {column: quoted(_numbered(column, number)) for column in (VALUE, LOW, HIGH)}
+        numbered = {column: quoted(_numbered_column(column, number)) for column in (VALUE, LOW, HIGH)}
         branch = labels + [f"{quoted(column)} AS {alias}" for column, alias in numbered.items()]
         branches.append(f"SELECT {', '.join(branch)} FROM {answer}")  # noqa: S608 - quoted, over answers
         columns += [f"any_value({alias}) AS {alias}" for alias in numbered.values()]
@@ -618,12 +618,12 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _numbered(column: str, number: int) -> str:
+def _numbered_column(column: str, number: int) -> str:
     """Return the name of a column of the answer for aggregate *number*, counted from 1."""
     return column if number == 1 else f"{column} {number}"
 
 
-def _shape(node: Node) -> str:
+def _aggregate_key(node: Node) -> str:
     """Return a key of an aggregate that ignores its name and its position in the text."""
     return json.dumps(_without_places({**node, "alias": ""}))
 

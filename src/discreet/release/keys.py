@@ -187,16 +187,16 @@ class RecordedPairs:
         self._digest = hashlib.sha256()
 
     def users_by_size(self, bounds: Ints) -> Ints:
-        return self._seen(self._pairs.users_by_size(bounds))
+        return self._record(self._pairs.users_by_size(bounds))
 
     def weighted_sums(self, limit: float) -> Ints:
-        return self._seen(self._pairs.weighted_sums(limit))
+        return self._record(self._pairs.weighted_sums(limit))
 
     def users_by_scale(self, items: Ints, last_scale: Ints, costs: Ints, bounds: Ints) -> Ints:
-        return self._seen(self._pairs.users_by_scale(items, last_scale, costs, bounds))
+        return self._record(self._pairs.users_by_scale(items, last_scale, costs, bounds))
 
     def clipped_sums(self, items: Ints, costs: Ints, bound: int) -> Ints:
-        return self._seen(self._pairs.clipped_sums(items, costs, bound))
+        return self._record(self._pairs.clipped_sums(items, costs, bound))
 
     def labels(self, items: Ints) -> pa.Table:
         labels: pa.Table = self._pairs.labels(items)
@@ -208,7 +208,7 @@ class RecordedPairs:
         request = encode((encodable(plan.request), encodable(plan.mechanism)))
         return Fingerprint(*(hmac.digest(key, part, hashlib.sha256) for part in (request, self._digest.digest())))
 
-    def _seen(self, result: Ints) -> Ints:
+    def _record(self, result: Ints) -> Ints:
         self._digest.update(len(result).to_bytes(8, "little"))
         self._digest.update(result.tobytes())
         return result

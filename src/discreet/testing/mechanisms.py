@@ -129,7 +129,7 @@ class MechanismSuite:
         return KeyedBits(b"a secret of thirty-two bytes....", run)
 
     @staticmethod
-    def _seen(outcome: Outcome) -> tuple[object, ...]:
+    def _comparable(outcome: Outcome) -> tuple[object, ...]:
         arrays = [outcome.positions, outcome.counts, outcome.std_errors, outcome.low, outcome.high]
         if (measured := outcome.measured) is not None:
             arrays += [measured.values, measured.std_errors, measured.low, measured.high]
@@ -171,19 +171,19 @@ class MechanismSuite:
     def test_equal_bits_give_equal_outcomes(self, head: str) -> None:
         """All randomness comes from the bits."""
         for run in RUNS:
-            assert self._seen(self.release(self.counts(head), run)) == self._seen(self.released(head, run))
+            assert self._comparable(self.release(self.counts(head), run)) == self._comparable(self.released(head, run))
 
     def test_other_bits_give_other_outcomes(self) -> None:
         """Bits are used."""
         counts, _ = self._tied()
-        assert len({self._seen(self.release(counts, run)) for run in range(20)}) > 1
+        assert len({self._comparable(self.release(counts, run)) for run in range(20)}) > 1
 
     @on_every_head
     def test_labels_are_never_looked_at(self, head: str) -> None:
         """Nothing depends on labels: a head without any gives the same outcome."""
         made, counts = self.make(), self.counts(head)
         bare = made.release(self._head(counts), self._bits(0))
-        assert self._seen(self.released(head, 0)) == self._seen(bare)
+        assert self._comparable(self.released(head, 0)) == self._comparable(bare)
 
     def test_no_bits_are_drawn_twice(self) -> None:
         """A second release from the same bits is refused: no noise protects two things."""
